@@ -51,8 +51,8 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
     executor = ProcessPoolExecutor(workers)
     try:
         started = [executor.submit(_compute, os.getpid(), current_language(), function, job) for job in jobs]
-        for future in started:
-            yield future.result()
+        while started:
+            yield started.pop(0).result()
     except TerminatedWorkerError as error:
         raise ProcessKilled(str(error)) from error
     finally:

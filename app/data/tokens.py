@@ -12,31 +12,25 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import shutil
 import threading
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .cache import build_once, computed_apart, content_key
 from .encoding import highest_id
-from .long_texts import CUT, EncodedRow, LongTexts, RowEncoder
+from .long_texts import CUT, LongTexts, RowEncoder
 from .table import Table
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 VERSION = 3
 RELEASE_EVERY = 512  # rows read, after which mapped pages are released; each row maps 64 KiB around it
-PART_ROWS = 500_000  # most rows that a process tokenises before another is started
-CHUNK, CHUNK_BYTES = 8192, 1 << 25  # rows tokenised at once, and bytes of their texts
-ARRAYS = ("lengths", "counts", "cut", "second_starts")
+CHUNK, CHUNK_BYTES = 8192, 1 << 23  # rows tokenised at once, and bytes of their texts
 
 
 class TokenStore:
@@ -48,17 +42,13 @@ class TokenStore:
         meta = json.loads((folder / "store.json").read_text())
         self.max_length: int = meta["max_length"]
         self.unknown_tokens: int = meta["unknown_tokens"]
-        self.tokens = np.memmap(folder / "tokens.bin", np.dtype(meta["dtype"]), "r")
-        self.offsets = np.load(folder / "offsets.npy", mmap_mode="r")
-        self.cut = np.load(folder / "cut.npy", mmap_mode="r")
-        self.second_starts = (
-            np.load(folder / "second_starts.npy", mmap_mode="r") if meta["has_second"] else None
-        )
         self.long = LongTexts(**meta["long"])
         self.has_windows = self.long.way == "windows"
-        if self.has_windows:
-            self.window_ends = np.load(folder / "window_ends.npy", mmap_mode="r")
-            self.first_windows = np.load(folder / "first_windows.npy", mmap_mode="r")
+        self.tokens = np.memmap(folder / "tokens.bin", np.dtype(meta["dtype"]), "r")
+        arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+        self.offsets, self.cut = arrays["offsets"], arrays["cut"]
+        self.second_starts = arrays.get("second_starts")
+        self.first_windows, self.window_ends = arrays.get("first_windows"), arrays.get("window_ends")
         self._read = 0
 
     @property
@@ -123,125 +113,88 @@ class EncodingJob(NamedTuple):
     long: LongTexts = CUT
 
 
+class EncodedChunk(NamedTuple):
+    """The tokens of some rows, end to end; `lengths` are of windows, `counts` are the windows of each row."""
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    counts: np.ndarray
+    cut: np.ndarray
+    second_starts: np.ndarray
+
+
 def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> None:
     """Tokenise a table into `folder`, in `workers` processes (None: one on all cores), with the same bits.
     Needs memory for a few chunks in each, 13 bytes per row and 8 per window."""
     from tokenizers import Tokenizer
     from tqdm import tqdm
 
-    table, long = job.table, job.long
-    ranges = row_ranges(table, workers or 1)
-    parts = [folder / f"part-{number}" for number in range(len(ranges))]
+    dtype = np.dtype(np.uint16 if highest_id(Tokenizer.from_str(job.definition)) < 1 << 16 else np.int32)
+    unknown, parts = 0, []
     # A rank may tokenise: see ProgressBar for its lock
     tqdm.set_lock(threading.RLock())
-    bar = tqdm(total=table.num_rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2)
-    with bar as progress:
-        if (workers or 1) == 1:
-            unknown = [_encode_part(*parts, *ranges, job, True, progress.update)]
-        else:
-            jobs = [(part, rows, job, False) for part, rows in zip(parts, ranges, strict=True)]
-            unknown = []
-            for rows, count in zip(ranges, computed_apart(_encode_part, jobs, workers), strict=True):
-                unknown.append(count)
-                progress.update(len(rows))
-    with (folder / "tokens.bin").open("wb") as tokens:
-        for part in parts:
-            with (part / "tokens.bin").open("rb") as file:
-                shutil.copyfileobj(file, tokens, 1 << 20)
-            (part / "tokens.bin").unlink()
-    lengths, counts, cut, second_starts = (
-        np.concatenate([np.load(part / f"{name}.npy") for part in parts]) for name in ARRAYS
-    )
-    for part in parts:
-        shutil.rmtree(part)
-    has_second = bool((second_starts < lengths).any()) if table.has_pairs else False
+    rows = job.table.num_rows
+    bar = tqdm(total=rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2)
+    with bar as progress, (folder / "tokens.bin").open("wb") as file:
+        for chunk in _encoded_chunks(job, dtype, workers or 1):
+            chunk.tokens.tofile(file)
+            unknown += 0 if job.unknown_id is None else int((chunk.tokens == job.unknown_id).sum())
+            parts.append(chunk[1:])
+            progress.update(len(chunk.cut))
+    lengths, counts, cut, second_starts = map(np.concatenate, zip(*parts, strict=True))
     offsets, first_windows = (
         np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) for sizes in (lengths, counts)
     )
-    np.save(folder / "offsets.npy", offsets[first_windows] if long.way == "windows" else offsets)
-    np.save(folder / "cut.npy", cut)
-    if has_second:
-        np.save(folder / "second_starts.npy", second_starts)
-    if long.way == "windows":
-        np.save(folder / "window_ends.npy", offsets[1:])
-        np.save(folder / "first_windows.npy", first_windows)
+    arrays = {"offsets": offsets[first_windows], "cut": cut}
+    if job.table.has_pairs and (second_starts < lengths).any():
+        arrays["second_starts"] = second_starts
+    if job.long.way == "windows":
+        arrays |= {"window_ends": offsets[1:], "first_windows": first_windows}
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
     meta = {
-        "dtype": _token_dtype(Tokenizer.from_str(job.definition)).name,
+        "dtype": dtype.name,
         "max_length": job.max_length,
-        "unknown_tokens": sum(unknown),
-        "has_second": has_second,
-        "num_rows": table.num_rows,
-        "long": asdict(long),
+        "unknown_tokens": unknown,
+        "long": asdict(job.long),
     }
     (folder / "store.json").write_text(json.dumps(meta))
 
 
-def row_ranges(table: Table, workers: int) -> list[range]:
-    """Return the ranges of rows that are tokenised apart, of about as many bytes each: one, or a multiple of
-    `workers`, of about `PART_ROWS` at most."""
-    if workers == 1:
-        return [range(table.num_rows)]
-    count = workers * -(-table.num_rows // (workers * PART_ROWS))
-    ends = np.cumsum(table.sizes)
-    bounds = np.searchsorted(ends, np.arange(1, count) * (int(ends[-1]) / count)).tolist()
-    return [range(start, stop) for start, stop in pairwise([0, *bounds, table.num_rows]) if start < stop]
+def _encoded_chunks(job: EncodingJob, dtype: np.dtype, workers: int) -> Iterator[EncodedChunk]:
+    """Yield the tokens of the rows of a table in order, a chunk of `CHUNK` rows or fewer at a time."""
+    ends, starts = np.cumsum(job.table.sizes), [0]
+    while (start := starts[-1]) < len(ends):
+        before = ends[start - 1] if start else 0
+        fitting = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
+        starts.append(min(start + CHUNK, max(fitting, start + 1), len(ends)))
+    jobs = [(job, dtype, range(*bounds), workers == 1) for bounds in pairwise(starts)]
+    if workers > 1:
+        yield from computed_apart(_encode_chunk, jobs, workers)
+        return
+    # One chunk is encoded, on all cores and without the GIL, while the one before becomes an array
+    with ThreadPoolExecutor(2) as pool:
+        yield from pool.map(lambda arguments: _encode_chunk(*arguments), jobs)
 
 
-def _encode_part(
-    folder: Path, rows: range, job: EncodingJob, parallel: bool, progress: Callable[[int], Any] = int
-) -> int:
-    """Tokenise some rows into `folder`, `parallel` on all cores; return the number of unknown tokens."""
+@lru_cache(1)
+def _encoder(definition: str, max_length: int, side: str, long: LongTexts) -> RowEncoder:
     from tokenizers import Tokenizer
 
+    return RowEncoder(Tokenizer.from_str(definition), max_length, side, long)
+
+
+def _encode_chunk(job: EncodingJob, dtype: np.dtype, rows: range, parallel: bool) -> EncodedChunk:
     if not parallel:
         # The other cores have processes of their own
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    folder.mkdir()
-    tokenizer = Tokenizer.from_str(job.definition)
-    encoder = RowEncoder(tokenizer, job.max_length, job.side, job.long)
-    dtype = _token_dtype(tokenizer)
-    # Lengths are of windows
-    lengths, counts, cut, second_starts = array("i"), array("i"), array("B"), array("i")
-    unknown = 0
-    with (folder / "tokens.bin").open("wb") as tokens:
-        for encoded in _encoded_chunks(job.table, encoder, rows):
-            windows = [window for row in encoded for window in row.windows]
-            chunk = np.fromiter(chain.from_iterable(windows), dtype)
-            tokens.write(chunk.tobytes())
-            unknown += 0 if job.unknown_id is None else int((chunk == job.unknown_id).sum())
-            lengths.extend(map(len, windows))
-            counts.extend(len(row.windows) for row in encoded if job.long.way == "windows")
-            cut.extend(row.is_cut for row in encoded)
-            if job.table.has_pairs:
-                second_starts.extend(row.second_start for row in encoded)
-            progress(len(encoded))
-    for name, values in zip(ARRAYS, (lengths, counts, cut, second_starts), strict=True):
-        np.save(folder / f"{name}.npy", np.asarray(values))
-    return unknown
-
-
-def _token_dtype(tokenizer: Tokenizer) -> np.dtype:
-    """Return the smallest of uint16 and int32 that has all ids of a tokenizer."""
-    return np.dtype(np.uint16 if highest_id(tokenizer) < 1 << 16 else np.int32)
-
-
-def _encoded_chunks(table: Table, encoder: RowEncoder, rows: range) -> Iterator[list[EncodedRow]]:
-    """Yield lists of the rows with their tokens, of `CHUNK` rows each, or fewer where texts are long. The
-    next chunk is encoded, on all cores and without the GIL, while the caller works on the one before."""
-
-    def encode_rows(start: int, stop: int) -> list[EncodedRow]:
-        return encoder.encode(table.texts(np.arange(start, stop)), lambda index: table.where(start + index))
-
-    ends = np.cumsum(table.sizes[rows.start : rows.stop])
-    with ThreadPoolExecutor(1) as pool:
-        following, start = None, rows.start
-        while start < rows.stop:
-            before = ends[start - rows.start - 1] if start > rows.start else 0
-            fitting = rows.start + int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
-            stop = min(start + CHUNK, max(fitting, start + 1), rows.stop)
-            current, following = following, pool.submit(encode_rows, start, stop)
-            if current:
-                yield current.result()
-            start = stop
-        if following:
-            yield following.result()
+    table, encoder = job.table, _encoder(job.definition, job.max_length, job.side, job.long)
+    encoded = encoder.encode(table.texts(np.asarray(rows)), lambda index: table.where(rows[index]))
+    windows = [window for row in encoded for window in row.windows]
+    return EncodedChunk(
+        np.fromiter(chain.from_iterable(windows), dtype),
+        np.array([len(window) for window in windows], np.int32),
+        np.array([len(row.windows) for row in encoded], np.int32),
+        np.array([row.is_cut for row in encoded], np.uint8),
+        np.array([row.second_start or 0 for row in encoded], np.int32),
+    )

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
+from app.data import tokens
 from app.data.cache import MANIFEST, build_once, content_key, file_digest, is_complete
+from app.data.long_texts import CUT, LongTexts
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
 from app.data.tokens import EncodingJob, TokenStore, build_store, open_store
@@ -47,13 +49,14 @@ def make_table(folder, rows, **options) -> Table:
     return Table(folder / "table")
 
 
-def make_store(folder, table, tokenizer, max_length) -> TokenStore:
+def make_store(folder, table, tokenizer, max_length, long=CUT, workers=None) -> TokenStore:
     """Make a store here, instead of in the process that `open_store` starts for it."""
     folder.mkdir()
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    build_store(folder, EncodingJob(table, backend.to_str(), max_length, tokenizer.unk_token_id))
+    job = EncodingJob(table, backend.to_str(), max_length, tokenizer.unk_token_id, "right", long)
+    build_store(folder, job, workers)
     return TokenStore(folder)
 
 
@@ -89,6 +92,40 @@ def test_many_rows_and_any_order_of_reading(tmp_path, tiny_tokenizer):
     for row in generator.sample(range(10_000), 3000):
         assert store.row(row).tolist() == wanted[row]
         store.release()
+
+
+@pytest.mark.parametrize("case", ["texts", "pairs", "windows"])
+def test_the_bits_are_the_same_for_any_number_of_processes(tmp_path, tiny_tokenizer, monkeypatch, case):
+    texts = ["好" * (1 + 7 * number % 40) + f"第{number}条" for number in range(60)]
+    rows = [[text, *([text[::-1]] * (case == "pairs")), index % 3] for index, text in enumerate(texts)]
+    table = make_table(tmp_path, rows)
+    assert table.has_pairs == (case == "pairs")
+    long = LongTexts("windows", max_windows=3) if case == "windows" else CUT
+
+    def content(name: str, workers: int | None) -> dict[str, bytes]:
+        make_store(tmp_path / name, table, tiny_tokenizer, 12, long, workers)
+        return {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+
+    with monkeypatch.context() as patch:
+        # None: no other processes
+        patch.setattr(tokens, "computed_apart", None)
+        one = content("none", None)
+    assert len(one) == 4 + (case == "pairs") + 2 * (case == "windows")
+    assert content("2", 2) == one
+    monkeypatch.setattr(tokens, "CHUNK", 7)
+    assert [content(f"7 {workers}", workers) for workers in (1, 3)] == [one, one]
+    monkeypatch.setattr(tokens, "CHUNK_BYTES", 100)
+    assert content("100", 1) == one
+
+
+def test_an_error_in_a_process_names_the_row(tmp_path, tiny_tokenizer):
+    table = make_table(tmp_path, [["好", 1]] * 8 + [["\u00ad\u200b好", 1], ["\ue000", 2]])
+    definition = json.loads(tiny_tokenizer.backend_tokenizer.to_str())
+    pattern = {"type": "Split", "pattern": {"Regex": "\ue000"}, "behavior": "Removed", "invert": False}
+    definition |= {"normalizer": None, "post_processor": None, "pre_tokenizer": pattern}
+    (tmp_path / "store").mkdir()
+    with pytest.raises(InputError, match="rows.json, element 10: each text must have a token"):
+        build_store(tmp_path / "store", EncodingJob(table, json.dumps(definition), 12, 1), 2)
 
 
 @pytest.mark.parametrize("max_length", [4, 5, 9, 64])
@@ -269,8 +306,8 @@ class Runner:
     def wait_for_tokens(self, process: subprocess.Popen) -> Path:
         """Return the folder in which a started process is writing tokens."""
         while process.poll() is None:
-            for path in self.cache.glob("tokens-*.aside-*/*/tokens.bin"):
-                return path.parents[1]
+            for path in self.cache.glob("tokens-*.aside-*/tokens.bin"):
+                return path.parent
             time.sleep(0.002)
         raise AssertionError(f"the process ended before it was killed: {process.communicate()}")
 
