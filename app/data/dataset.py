@@ -17,7 +17,7 @@ from .label_sets import label_form
 from .near_copies import open_copies
 from .read import ReadOptions, content_format
 from .relabel import Fixes, apply_fixes, configured_fixes
-from .splits import dataset_statistics, part_of_rows, split_rows
+from .splits import dataset_statistics, fold_of_rows, part_of_rows, split_rows
 from .table import Table, open_table
 
 VERSION = 3
@@ -173,7 +173,7 @@ def build_dataset(
     sizes = [0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test")]
     tested, rest = np.empty(0, np.int64), np.arange(train.num_rows)
     if config.verb.folds:
-        fold = form.folds(ids["train"], text_hashes["train"], config.verb.folds, config.split_seed)
+        fold = fold_of_rows(form, ids["train"], text_hashes["train"], config.verb.folds, config.split_seed)
         tested, rest = np.flatnonzero(fold == config.verb.fold), np.flatnonzero(fold != config.verb.fold)
         # The checkpoint is chosen without the fold
         sizes[1] = 0
@@ -184,8 +184,8 @@ def build_dataset(
         rows["test"] = tested
     rows |= {name: np.arange(tables[name].num_rows) for name in ("dev", "test") if name in tables}
     if config.verb.train_share < 1:
-        classes = form.classes(ids["train"][rows["train"]])
-        rows["train"] = part_of_rows(rows["train"], classes, config.verb.train_share, config.split_seed)
+        groups = form.groups(ids["train"][rows["train"]])
+        rows["train"] = part_of_rows(rows["train"], groups, config.verb.train_share, config.split_seed)
     relabelled = None
     if fixes:
         ids, relabelled = _relabel(ids, text_hashes, fixes, label_names)

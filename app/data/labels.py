@@ -16,16 +16,16 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
-from .cells import label_text, shown, string_of
+from .cells import label_text, shown
 from .columns import MIN_ROWS, label_like
 from .read import ReadOptions
-from .splits import folds_of_classes, stratified_split
 
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
-# Characters of a label whose code points a message has
-MAX_CODE_POINTS = 8
+MAX_CODE_POINTS = 8  # characters of a label whose code points a message has
+MAX_RANGES, ROWS_OF_RANGE = 10, 20  # ranges of numbers whose proportions a split keeps, least rows of one
+LARGEST = 1e100  # the squares of larger numbers do not add up
 
 
 def is_integer(label: str) -> bool:
@@ -57,60 +57,16 @@ def look_alikes(names: list[str]) -> list[list[str]]:
     letters and digits, white space, leading zeros, or how an accent is written."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(_appearance(name), []).append(name)
+        text = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
+        text = " ".join(text.replace("\ufe0f", "").split())
+        groups.setdefault(str(int(text)) if is_integer(text) else text, []).append(name)
     return [group for group in groups.values() if len(group) > 1]
-
-
-def _appearance(label: str) -> str:
-    text = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) != "Cf")
-    text = " ".join(text.replace("\ufe0f", "").split())
-    return str(int(text)) if is_integer(text) else text
 
 
 def with_code_points(label: str) -> str:
     """Return a label for a message, with the code points of its first characters."""
     points = " ".join(f"U+{ord(character):04X}" for character in label[:MAX_CODE_POINTS])
     return f"{excerpt(label)} ({points}{' ...' if len(label) > MAX_CODE_POINTS else ''})"
-
-
-def check_labels_in_train(
-    form: Any,
-    labels: dict[str, np.ndarray],
-    rows: dict[str, np.ndarray],
-    tables: dict[str, Any],
-    label_names: list[str],
-) -> None:
-    """Raise InputError unless each of two or more labels has a row in train. `labels` of the `form` and row
-    ids, `rows`, are by split; `tables` have the table of each file."""
-    for label in np.flatnonzero(form.counts(labels["train"], len(label_names)) == 0):
-        raise InputError(
-            _(
-                "every label needs rows in train; label '{label}' is absent from train ({where}); add "
-                "training rows of it, or remove it from the data and from data.labels"
-            ).format(
-                label=shorten(label_names[label]), where=_first_row_of(form, label, labels, rows, tables)
-            )
-        )
-    if len(label_names) < 2:
-        raise InputError(
-            _(
-                "{path}: at least two different labels are needed, found {labels}; is data.label_column the "
-                "right column?"
-            ).format(path=tables["train"].source, labels=listed(label_names))
-        )
-
-
-def _first_row_of(
-    form: Any, label: int, labels: dict[str, np.ndarray], rows: dict[str, np.ndarray], tables: dict[str, Any]
-) -> str:
-    """Return where the first dev or test row of a label is, for a message."""
-    for name in ("dev", "test"):
-        matches = form.rows_with(labels[name], label)
-        if len(matches):
-            first_row = int(rows[name][matches[0]])
-            where = tables.get(name, tables["train"]).where(first_row)
-            return f"the first of its {len(matches):,} {name} rows is {where}"
-    return "it has no rows at all"
 
 
 class LabelForm:
@@ -124,31 +80,26 @@ class LabelForm:
     has_several = False
     what = "label"
 
-    def text(self, value: Any, options: ReadOptions) -> str:
-        """Return the label text of a cell; raises ValueError for a wrong row, InputError if all are."""
-        raise NotImplementedError
-
-    def text_of_fix(self, value: Any, options: ReadOptions) -> str:
-        """Return the label text of a cell of a fix, empty for none; raises ValueError with the problem."""
-        return string_of(value, "label").strip()
-
     def are_labels(self, values: Sequence) -> bool:
         """Return whether the values of a column look like labels."""
         return label_like(values)
+
+    def text(self, value: Any, options: ReadOptions) -> str:
+        """Return the label text of a cell; raises ValueError for a wrong row, InputError if all are."""
+        raise NotImplementedError
 
     def labels_in(self, text: str) -> list[str]:
         """Return the labels of a label text that other rows may have too."""
         return [text]
 
     def unknown(self, text: str, names: list[str], accept_ids: bool = True) -> str | None:
-        """Return a label of a label text that is not one of `names`, None where all are known."""
-        labels = self.labels_in(text)
-        return next((label for label in labels if resolve_label(label, names, accept_ids) is None), None)
-
-    def describe_unknown(self, label: str, names: list[str], options: ReadOptions) -> str:
-        """Return an unknown label for a message, with the nearest name and those that there are."""
-        said = _("{label}{near} (known: {names})")
-        return said.format(label=excerpt(label), near=nearest(label, names), names=listed(names))
+        """Return a label of a label text that is not one of `names`, for a message, with the nearest name and
+        those that there are; None where all are known."""
+        for label in self.labels_in(text):
+            if resolve_label(label, names, accept_ids) is None:
+                said = _("{label}{near} (known: {names})")
+                return said.format(label=excerpt(label), near=nearest(label, names), names=listed(names))
+        return None
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         """Return the names of the labels by id, of the settings, else of the table of the train file."""
@@ -162,42 +113,45 @@ class LabelForm:
         """Return the labels of a table's rows, (num_rows, ...)."""
         return self.of_texts(table.label_values, names)[table.labels]
 
-    def split(
-        self, labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int, names: list[str]
-    ) -> dict[str, np.ndarray]:
-        """Return the row ids of train, dev and test, which have alike labels; `hashes` (num_rows,) of the
-        texts, rows of one text stay together."""
-        return stratified_split(self.classes(labels), hashes, dev, test, seed, names)
-
-    def folds(self, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-        """Return the fold of each row, (num_rows,) from 0: labels keep their proportions, rows of one text
-        are in one fold. Raises InputError for too many folds."""
-        return folds_of_classes(self.classes(labels), hashes, folds, seed)
-
-    def classes(self, labels: np.ndarray) -> np.ndarray:
-        """Return the class of each row, (num_rows,) int64, whose proportion a part of the rows keeps."""
+    def groups(self, labels: np.ndarray) -> np.ndarray:
+        """Return the group of each row, (num_rows,) int64, whose proportion a part of the rows keeps."""
         return labels
-
-    def ids(self, labels: np.ndarray) -> np.ndarray:
-        """Return a number for each row, (num_rows,), the same for rows with the same labels."""
-        return labels
-
-    def counts(self, labels: np.ndarray, num_labels: int) -> np.ndarray:
-        """Return the rows of each label, (num_labels,) int64."""
-        raise NotImplementedError
-
-    def rows_with(self, labels: np.ndarray, label: int) -> np.ndarray:
-        """Return the positions of the rows that have a label."""
-        raise NotImplementedError
 
     def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
-        """Raise InputError for labels that nothing can be learnt from; labels and row ids by split, and the
-        table of each file."""
-        check_labels_in_train(self, labels, rows, tables, names)
+        """Raise InputError for labels that nothing can be learnt from: labels and row ids by split, and the
+        table of each file. Each of two or more labels must have a row in train."""
+        for label in np.flatnonzero(counts(labels["train"], len(names)) == 0):
+            where = "it has no rows at all"
+            for name in ("test", "dev"):
+                of_split = labels[name]
+                matches = np.flatnonzero(of_split[:, label] if of_split.ndim > 1 else of_split == label)
+                if len(matches):
+                    first = tables.get(name, tables["train"]).where(int(rows[name][matches[0]]))
+                    where = f"the first of its {len(matches):,} {name} rows is {first}"
+            raise InputError(
+                _(
+                    "every label needs rows in train; label '{label}' is absent from train ({where}); add "
+                    "training rows of it, or remove it from the data and from data.labels"
+                ).format(label=shorten(names[label]), where=where)
+            )
+        if len(names) < 2:
+            raise InputError(
+                _(
+                    "{path}: at least two different labels are needed, found {labels}; is data.label_column "
+                    "the right column?"
+                ).format(path=tables["train"].source, labels=listed(names))
+            )
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
         """Return what the data report has of a split's labels: at least `classes`, the rows of each label."""
-        return {"classes": dict(zip(names, self.counts(labels, len(names)).tolist(), strict=True))}
+        return {"classes": dict(zip(names, counts(labels, len(names)).tolist(), strict=True))}
+
+
+def counts(labels: np.ndarray, num_labels: int) -> np.ndarray:
+    """Return the rows of each label, (num_labels,) int64, of class ids or of rows of 0 and 1."""
+    return (
+        labels.sum(axis=0, dtype=np.int64) if labels.ndim > 1 else np.bincount(labels, minlength=num_labels)
+    )
 
 
 class NoLabels(LabelForm):
@@ -210,9 +164,6 @@ class NoLabels(LabelForm):
 
     def of_rows(self, table: Any, names: list[str]) -> np.ndarray:
         return np.zeros(table.num_rows, dtype=np.int64)
-
-    def split(self, labels, hashes, dev, test, seed, names) -> dict[str, np.ndarray]:
-        return super().split(labels, hashes, dev, test, seed, ["text"])
 
     def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
         pass
@@ -236,18 +187,32 @@ class OneLabel(LabelForm):
         return label_text(value)
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
-        if config.labels is None:
-            _refuse_several(train, self.several)
-        return config.labels or sort_labels(train.label_values)
+        """Return the names; raises InputError where labels are several in one, with a separator between."""
+        if config.labels is not None:
+            return config.labels
+        separator = separator_in(train.label_values)
+        if separator is not None:
+            codes = [code for code, label in enumerate(train.label_values) if separator in label]
+            rows = np.flatnonzero(np.isin(train.labels, codes))
+            raise InputError(
+                _(
+                    "{where}: a row must have one label, found {label}, and '{separator}' in {rows:,} of "
+                    "{all:,} labels; for several labels a row set --data.task {task} "
+                    "--data.label_separator '{separator}'; if each of these is one label, list all labels "
+                    "in --data.labels"
+                ).format(
+                    where=train.where(rows[0]),
+                    label=excerpt(train.label_values[train.labels[rows[0]]]),
+                    separator=separator,
+                    rows=len(rows),
+                    all=train.num_rows,
+                    task=self.several,
+                )
+            )
+        return sort_labels(train.label_values)
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
         return np.array([resolve_label(text, names) for text in texts], dtype=np.int64)
-
-    def counts(self, labels: np.ndarray, num_labels: int) -> np.ndarray:
-        return np.bincount(labels, minlength=num_labels)
-
-    def rows_with(self, labels: np.ndarray, label: int) -> np.ndarray:
-        return np.flatnonzero(labels == label)
 
 
 def separator_in(labels: list[str]) -> str | None:
@@ -261,35 +226,28 @@ def separator_in(labels: list[str]) -> str | None:
     return None
 
 
-def _refuse_several(train: Any, task: str) -> None:
-    """Raise InputError where labels are several in one, with a separator between them."""
-    separator = separator_in(train.label_values)
-    if separator is None:
-        return
-    codes = [code for code, label in enumerate(train.label_values) if separator in label]
-    rows = np.flatnonzero(np.isin(train.labels, codes))
-    first = train.label_values[train.labels[rows[0]]]
-    raise InputError(
-        _(
-            "{where}: a row must have one label, found {label}, and '{separator}' in {rows:,} of {all:,} "
-            "labels; for several labels a row set --data.task {task} --data.label_separator '{separator}'; "
-            "if each of these is one label, list all labels in --data.labels"
-        ).format(
-            where=train.where(rows[0]),
-            label=excerpt(first),
-            separator=separator,
-            rows=len(rows),
-            all=train.num_rows,
-            task=task,
-        )
-    )
+class OrderedLabels(OneLabel):
+    """Class ids (num_rows,) int64, in the order of the labels from the lowest to the highest."""
 
-
-# Ranges with about equally many rows, whose proportions a split keeps, and the least rows of one
-MAX_RANGES, ROWS_OF_RANGE = 10, 20
-NAME = "score"
-# The squares of larger numbers do not add up
-LARGEST = 1e100
+    def names(self, config: DataConfig, train: Any) -> list[str]:
+        """Return the labels as in data.labels, else by number; raises InputError for other labels."""
+        labels = super().names(config, train)
+        if config.labels is not None:
+            return labels
+        words = [label for label in labels if not is_finite(label)]
+        if words:
+            raise InputError(
+                f"{train.source}: the order of the labels must be known with data.task ordinal, found "
+                f"{listed(map(repr, words))}; list all labels from the lowest to the highest in --data.labels"
+            )
+        labels = sorted(labels, key=number_of)
+        for one, other in pairwise(labels):
+            if number_of(one) == number_of(other):
+                raise InputError(
+                    f"{train.source}: labels with an order must be different numbers, found {one!r} and "
+                    f"{other!r}; write them alike, or list all labels in --data.labels"
+                )
+        return labels
 
 
 class NumberLabels(LabelForm):
@@ -297,36 +255,26 @@ class NumberLabels(LabelForm):
 
     what = "number"
 
-    def text(self, value: Any, options: ReadOptions) -> str:
-        return repr(number_of(value))
-
-    def text_of_fix(self, value: Any, options: ReadOptions) -> str:
-        return "" if value is None or not str(value).strip() else self.text(value, options)
-
     def are_labels(self, values: Sequence) -> bool:
         return len(values) >= MIN_ROWS and all(is_finite(value) for value in values)
+
+    def text(self, value: Any, options: ReadOptions) -> str:
+        return repr(number_of(value))
 
     def labels_in(self, text: str) -> list[str]:
         return []
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
-        return [NAME]
+        return ["score"]
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
         return np.array([float(text) for text in texts], dtype=np.float64)
 
-    def split(self, labels, hashes, dev, test, seed, names) -> dict[str, np.ndarray]:
-        names = [f"range {number}" for number in range(int(self.classes(labels).max()) + 1)]
-        return super().split(labels, hashes, dev, test, seed, names)
-
-    def classes(self, labels: np.ndarray) -> np.ndarray:
+    def groups(self, labels: np.ndarray) -> np.ndarray:
         """Return the range of each number; ranges have about equally many rows."""
         number = min(MAX_RANGES, max(1, len(labels) // ROWS_OF_RANGE))
         edges = np.unique(np.quantile(labels, np.arange(1, number) / number))
         return np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]
-
-    def ids(self, labels: np.ndarray) -> np.ndarray:
-        return np.unique(labels, return_inverse=True)[1]
 
     def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
         """Raise InputError where all numbers of train are the same."""
@@ -364,34 +312,7 @@ def number_of(value: Any) -> float:
             f"the label must be a number, found {shown(value)}; fix the row, or set --data.label_column, or "
             "--data.header true where this line has the names of the columns"
         ) from error
-    if not math.isfinite(number):
-        raise ValueError(f"the label must be a finite number, found {shown(value)}; fix or remove the row")
-    if abs(number) > LARGEST:
-        raise ValueError(
-            f"the label must be from -{LARGEST:g} to {LARGEST:g}, found {shown(value)}; fix or remove the row"
-        )
+    if not abs(number) <= LARGEST:
+        wanted = f"from -{LARGEST:g} to {LARGEST:g}" if math.isfinite(number) else "a finite number"
+        raise ValueError(f"the label must be {wanted}, found {shown(value)}; fix or remove the row")
     return number
-
-
-class OrderedLabels(OneLabel):
-    """Class ids (num_rows,) int64, in the order of the labels from the lowest to the highest."""
-
-    def names(self, config: DataConfig, train: Any) -> list[str]:
-        """Return the labels as in data.labels, else by number; raises InputError for other labels."""
-        labels = super().names(config, train)
-        if config.labels is not None:
-            return labels
-        if not all(map(is_finite, labels)):
-            words = [label for label in labels if not is_finite(label)]
-            raise InputError(
-                f"{train.source}: the order of the labels must be known with data.task ordinal, found "
-                f"{listed(map(repr, words))}; list all labels from the lowest to the highest in --data.labels"
-            )
-        labels = sorted(labels, key=number_of)
-        for one, other in pairwise(labels):
-            if number_of(one) == number_of(other):
-                raise InputError(
-                    f"{train.source}: labels with an order must be different numbers, found {one!r} and "
-                    f"{other!r}; write them alike, or list all labels in --data.labels"
-                )
-        return labels

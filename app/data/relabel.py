@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..config.file_formats import FORMATS
 from ..config.schema import DataConfig
-from ..errors import InputError, excerpt, listed, nearest, printable_path
+from ..errors import InputError, excerpt, listed, printable_path
 from .cells import string_of
 from .files import file_encoding, read_start
 from .label_sets import label_form
@@ -27,7 +26,6 @@ from .labels import LabelForm
 from .read import ReadOptions, file_format, named_rows
 from .table import text_hashes
 
-COLUMNS = ("text_hash", "text", "text_pair", "label")
 # The letter keeps spreadsheets from reading it as a number
 HASH = re.compile(r"h[0-9a-f]{16}")
 
@@ -52,8 +50,7 @@ class Fixes:
             if unknown is not None:
                 raise InputError(
                     f"{self.source}, {self.unit} {line}: a fix must have a label of the data, found "
-                    f"{excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); correct it, or "
-                    "set --data.labels"
+                    f"{unknown}; correct it, or set --data.labels"
                 )
         return self.form.of_texts(self.labels, names)
 
@@ -74,22 +71,29 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
 
     Raises InputError, with file and line, for rows that are no fixes, and for two labels of one text.
     """
-    data = data or ReadOptions()
-    file, form = Path(path), label_form(data.task)
-    encoding = "utf-8" if _is_utf8(file) else file_encoding(file, data.encoding)
+    data = replace(data or ReadOptions(), label_columns=None)
+    file, form, source = Path(path), label_form(data.task), printable_path(str(path))
+    read_start(file, 1)
+    try:
+        file.read_text(encoding="utf-8")
+        encoding = "utf-8"
+    except UnicodeDecodeError:
+        encoding = file_encoding(file, data.encoding)
     format = file_format(file, "auto", encoding)
-    options = ReadOptions(format, encoding=encoding)
-    unit, source = FORMATS[format].row_unit, printable_path(str(path))
-    label_and_line: dict[int, tuple[str, int]] = {}
     if format in ("parquet", "text"):
         raise InputError(f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {format}")
-    for line, values in named_rows(file, options, _check_names):
+    unit = FORMATS[format].row_unit
+    label_and_line: dict[int, tuple[str, int]] = {}
+    for line, values in named_rows(file, ReadOptions(format, encoding=encoding), _check_names):
         where = f"{source}, {unit} {line}"
         try:
-            label = form.text_of_fix(_decision(values), data)
-            if not label:
+            label = values.get("choice") or values.get("label")
+            if label is None or (isinstance(label, str) and not label.strip()):
                 continue
-            key = _key(values, data.remove_spaces)
+            # Label Studio writes several choices so
+            if isinstance(label, str) and label.startswith('{"choices"'):
+                label = _choices(label)
+            label, key = form.text(label, data), _key(values, data.remove_spaces)
         except ValueError as error:
             raise InputError(f"{where}: {error}") from error
         before = label_and_line.setdefault(key, (label, line))
@@ -103,15 +107,6 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     return Fixes(source, unit, np.array(hashes, np.uint64), labels, lines, form)
 
 
-def _is_utf8(path: Path) -> bool:
-    read_start(path, 1)
-    try:
-        path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _check_names(where: str, names: list[str]) -> None:
     if not {"label", "choice"} & set(names) or not {"text_hash", "text"} & set(names):
         raise InputError(
@@ -120,11 +115,7 @@ def _check_names(where: str, names: list[str]) -> None:
         )
 
 
-def _decision(values: dict) -> Any:
-    value = values.get("choice") or values.get("label")
-    # Label Studio writes several choices so
-    if not isinstance(value, str) or not value.startswith('{"choices"'):
-        return value
+def _choices(value: str) -> list:
     try:
         return json.loads(value)["choices"]
     except (ValueError, RecursionError) as error:

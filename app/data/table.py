@@ -274,7 +274,7 @@ def build_table(
     ):
         for chunk in reader.chunks():
             if label_names and chunk.labels:
-                _refuse_unknown(chunk, label_names, accept_ids, form, options, codes, unknown)
+                _refuse_unknown(chunk, label_names, accept_ids, form, codes, unknown)
             columns = [chunk.texts, chunk.pairs, chunk.labels, chunk.numbers]
             if chunk.bad:
                 columns = [
@@ -344,15 +344,13 @@ def _refuse_unknown(
     names: list[str],
     accept_ids: bool,
     form: LabelForm,
-    options: ReadOptions,
     codes: dict[str | None, int],
     unknown: dict[str, str],
 ) -> None:
     """Make invalid rows of those with a label, or a label of their set, that is not one of `names`; what is
     wrong with a label is kept in `unknown`."""
     for label in set(chunk.labels) - codes.keys() - unknown.keys() - {None}:
-        if (name := form.unknown(label, names, accept_ids)) is not None:
-            described = form.describe_unknown(name, names, options)
+        if (described := form.unknown(label, names, accept_ids)) is not None:
             said = _("unknown label {label}; fix the row or set --data.labels")
             unknown[label] = said.format(label=described)
     if unknown:

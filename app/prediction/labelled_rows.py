@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from ..data.rows import Row
-from ..errors import InputError, excerpt, listed, nearest
+from ..errors import InputError
 from ..evaluation.long_rows import cost_of_length, readings_of, render_cost_of_length
 from ..evaluation.page.evaluated_rows import EvaluatedRows
 from ..evaluation.page.report_page import PageContent
@@ -100,9 +100,8 @@ class LabelledRows:
             unknown = form.unknown(text, names)
             if unknown is not None:
                 raise InputError(
-                    f"{self.source.name}, {self.source.place} {line}: the model has no label "
-                    f"{excerpt(unknown)}{nearest(unknown, names)} (known: {listed(names)}); fix the row, "
-                    "or set --label_column"
+                    f"{self.source.name}, {self.source.place} {line}: the model has no label {unknown}; fix "
+                    "the row, or set --label_column"
                 )
             self.known_labels[text] = form.of_texts([text], names)[0]
         return self.known_labels[text]

@@ -11,7 +11,6 @@ import pytest
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.splits import split_multi_label
 from app.errors import InputError
 
 ROWS = [
@@ -144,44 +143,6 @@ def test_a_label_that_train_has_not_is_an_error(tmp_path, write):
         InputError, match="label 'c' is absent from train .the first of its 1 dev rows is .*dev.csv, line 3"
     ):
         opened(tmp_path, train=path, dev=str(dev), label_columns=["a", "b", "c"])
-
-
-def random_rows(num_rows: int, texts: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    generator = np.random.default_rng(seed)
-    hashes = generator.integers(0, texts, num_rows).astype(np.uint64)
-    chances = np.array([0.5, 0.2, 0.1, 0.03, 0.01])
-    labels = (generator.random((texts, 5)) < chances).astype(np.uint8)
-    return labels[hashes.astype(np.int64)], hashes
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_splits_keep_sets_labels_and_texts(seed):
-    labels, hashes = random_rows(2000, 1500, seed)
-    splits = split_multi_label(labels, hashes, 200, 300, seed)
-    assert np.array_equal(np.sort(np.concatenate(list(splits.values()))), np.arange(2000))
-    assert abs(len(splits["dev"]) - 200) <= 10
-    assert abs(len(splits["test"]) - 300) <= 10
-    seen = [set(hashes[rows].tolist()) for rows in splits.values()]
-    assert sum(map(len, seen)) == len(set(hashes.tolist()))
-    for name, share in (("dev", 0.1), ("test", 0.15)):
-        counts = labels[splits[name]].sum(axis=0)
-        assert np.abs(counts - share * labels.sum(axis=0)).max() <= 6
-        # A frequent set keeps its proportion too
-        pairs = (labels[splits[name]][:, :2] == 1).all(axis=1).sum()
-        assert abs(pairs - share * (labels[:, :2] == 1).all(axis=1).sum()) <= 8
-    again = split_multi_label(labels, hashes, 200, 300, seed)
-    assert all(np.array_equal(splits[name], again[name]) for name in splits)
-
-
-def test_the_only_text_of_a_label_is_trained_on():
-    labels = np.zeros((40, 3), dtype=np.uint8)
-    labels[::2, 0] = 1
-    labels[7, 2] = 1
-    labels[[3, 4, 5, 6, 8, 9, 11, 13, 15, 17], 1] = 1
-    splits = split_multi_label(labels, np.arange(40, dtype=np.uint64), 4, 4, 0)
-    assert 7 in splits["train"]
-    assert min(labels[splits[name], 1].sum() for name in ("dev", "test")) == 1
-    assert (len(splits["dev"]), len(splits["test"])) == (4, 4)
 
 
 @pytest.mark.parametrize(

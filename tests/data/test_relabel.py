@@ -134,7 +134,7 @@ def test_formats_of_fixes(write, name, content):
         (
             # A line of UTF-8 and one of GB18030
             b"text,label\n" + "甲,中性\n".encode("gb18030") + "甲,中性".encode(),
-            "f.csv, line 2: .*has bytes that are not in the encoding; set --data.enc",
+            "f.csv, line 2: invalid byte 0xd6 in the label .*set --data.encoding",
         ),
         ("", "f.csv"),
     ],
@@ -223,7 +223,7 @@ def test_fixes_of_label_lists(tmp_path, write, name, content, separator):
             "f.csv, line 2: cannot tell whether this is one label or several: found 'a|b'",
         ),
         ("text,label\n甲,[a]\n", "f.csv, line 2: a list of labels must be JSON"),
-        ('text,label\n甲,"["""",""a""]"\n', "f.csv, line 2: a label of the set is empty"),
+        ('text,label\n甲,"["""",""a""]"\n', "f.csv, line 2: the label is empty"),
         (
             "text,label\n甲,a\n甲,[]\n",
             r"f.csv, line 3: a text can have one set of labels only, found '\[\]' here",
@@ -238,7 +238,7 @@ def test_errors_of_label_lists_fixes_name_file_and_line(write, content, message)
 def test_fixes_of_columns_of_labels_are_lists(write):
     path = write("f.csv", "text,label\n甲,a|b\n")
     with pytest.raises(
-        InputError, match=r"f.csv, line 2: several labels of a fix must be a JSON list.*found 'a\|b'"
+        InputError, match=r"f.csv, line 2: .* one label or several: found 'a\|b'.*or write a JSON list"
     ):
         read_fixes(path, ReadOptions(task="multi_label", label_columns=["a", "b"]))
 
@@ -299,7 +299,7 @@ def test_exports_of_several_labels_are_fixes(write):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ('"{""choices"":[""C"",""B""]}"', "export.csv, line 2: label must be a string or an integer"),
+        ('"{""choices"":[""C"",""B""]}"', "export.csv, line 2: a row must have one label, found the list"),
         ('"{""choices"":[""C"",""B"""', "export.csv, line 2: the choices are not valid JSON"),
     ],
 )

@@ -1,15 +1,43 @@
-"""Rows -> train, dev and test: python -m pytest tests/data/test_splits.py"""
+"""Rows -> train, dev and test, or folds: python -m pytest tests/data/test_splits.py"""
 
 import random
 
 import numpy as np
 import pytest
 
-from app.data.label_sets import LABEL_FORMS
-from app.data.splits import part_of_rows, random_split, split_sizes, stratified_split
+from app.config.data_settings import VerbArguments
+from app.config.schema import DataConfig, ModelConfig
+from app.data.dataset import open_dataset
+from app.data.label_sets import label_form
+from app.data.splits import fold_of_rows, part_of_rows, split_rows, split_sizes
+from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
+from app.run.assembly import open_stores
+from tests.tiny import write_tiny
 
 SIDES = ("train", "dev", "test")
+
+
+def split_of(labels, hashes, dev: float, test: float, seed: int, names=(), split="stratified"):
+    """Return the rows of train, dev and test, which hold each row once, and a text on one side only."""
+    form = label_form("multi_label" if labels.ndim > 1 else "single_label")
+    settings = DataConfig(split=split, split_seed=seed)
+    found = split_rows(form, labels, hashes, settings, [dev, test], list(names))
+    assert tuple(found) == SIDES
+    assert all(rows.dtype == np.int64 for rows in found.values())
+    assert sorted(np.concatenate([*found.values()])) == list(range(len(labels)))
+    if split == "stratified":
+        texts = [np.unique(hashes[rows]) for rows in found.values()]
+        assert sum(map(len, texts)) == len(np.unique(hashes))
+    return found
+
+
+def random_split(num_rows: int, dev: float, test: float, seed: int):
+    return split_of(np.zeros(num_rows, int), np.arange(num_rows), dev, test, seed, split="random")
+
+
+def same(one: dict, other: dict) -> bool:
+    return all(np.array_equal(one[side], other[side]) for side in SIDES)
 
 
 def random_rows(seed: int):
@@ -27,17 +55,8 @@ def random_rows(seed: int):
     labels += [num_classes - 1] * 2
     hashes += hashes[:2]
     order = generator.sample(range(len(labels)), len(labels))
-    return (
-        np.array(labels)[order],
-        np.array(hashes, np.uint64)[order],
-        [f"类{i}😀" for i in range(num_classes)],
-    )
-
-
-def check_partition(split: dict[str, np.ndarray], num_rows: int) -> None:
-    assert set(split) == set(SIDES)
-    assert all(rows.dtype == np.int64 for rows in split.values())
-    assert sorted(np.concatenate([split[side] for side in SIDES])) == list(range(num_rows))
+    names = [f"类{i}😀" for i in range(num_classes)]
+    return np.array(labels)[order], np.array(hashes, np.uint64)[order], names
 
 
 @pytest.mark.parametrize(
@@ -56,6 +75,8 @@ def check_partition(split: dict[str, np.ndarray], num_rows: int) -> None:
 )
 def test_sizes(num_rows, dev_size, test_size, sizes):
     assert split_sizes(num_rows, dev_size, test_size) == sizes
+    found = random_split(num_rows, dev_size, test_size, 3)
+    assert (len(found["dev"]), len(found["test"])) == sizes
 
 
 @pytest.mark.parametrize(("dev_size", "test_size"), [(0.5, 0.5), (10, 0), (0, 11), (0.9, 1)])
@@ -66,24 +87,12 @@ def test_rows_are_left_to_train_on(dev_size, test_size):
 
 @pytest.mark.parametrize("seed", [0, 1, 42, 123, 2**40])
 def test_a_random_split_is_a_shuffled_list(seed):
-    rows = [f"row {number}" for number in range(1000)]
-    split = random_split(len(rows), dev=150, test=80, seed=seed)
-    check_partition(split, len(rows))
-    shuffled = list(rows)
+    """As scripts do it: random.seed(123); random.shuffle(rows); rows[:9200], rows[9200:]."""
+    shuffled = list(range(1000))
     random.Random(seed).shuffle(shuffled)
-    assert [rows[i] for i in split["train"]] == shuffled[:770]
-    assert [rows[i] for i in split["dev"]] == shuffled[770:920]
-    assert [rows[i] for i in split["test"]] == shuffled[920:]
-
-
-def test_the_split_of_the_reference_job():
-    """random.seed(123); random.shuffle(rows); rows[:9200], rows[9200:], as its published script has it."""
-    random.seed(123)
-    rows = list(range(10_000))
-    random.shuffle(rows)
-    split = random_split(10_000, *split_sizes(10_000, 0, 800), seed=123)
-    assert (split["train"].tolist(), split["test"].tolist()) == (rows[:9200], rows[9200:])
-    assert len(split["dev"]) == 0
+    found = random_split(1000, 150, 80, seed)
+    wanted = {"train": shuffled[:770], "dev": shuffled[770:920], "test": shuffled[920:]}
+    assert {side: rows.tolist() for side, rows in found.items()} == wanted
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -92,12 +101,7 @@ def test_a_stratified_split(seed):
     labels, hashes, names = random_rows(seed)
     num_rows, generator = len(labels), random.Random(seed)
     dev, test = (generator.choice([0, 1, num_rows // 20, num_rows // 10, num_rows // 5]) for _ in range(2))
-    split = stratified_split(labels, hashes, dev, test, seed, names)
-    check_partition(split, num_rows)
-    texts = {side: set(hashes[rows].tolist()) for side, rows in split.items()}
-    assert not texts["train"] & texts["dev"]
-    assert not texts["train"] & texts["test"]
-    assert not texts["dev"] & texts["test"]
+    split = split_of(labels, hashes, dev, test, seed, names)
     for side, size in (("dev", dev), ("test", test)):
         if size == 0:
             assert len(split[side]) == 0
@@ -113,7 +117,7 @@ def test_a_stratified_split(seed):
 
 def test_without_repeated_texts_proportions_are_kept_to_a_row():
     labels = np.repeat([0, 1, 2, 3], [5000, 3000, 1500, 500])
-    split = stratified_split(labels, np.arange(10_000, dtype=np.uint64), 1000, 500, 7, list("甲乙丙丁"))
+    split = split_of(labels, np.arange(10_000, dtype=np.uint64), 1000, 500, 7, "甲乙丙丁")
     assert np.abs(np.bincount(labels[split["dev"]]) - [500, 300, 150, 50]).max() <= 1
     assert np.abs(np.bincount(labels[split["test"]]) - [250, 150, 75, 25]).max() <= 1
     assert (len(split["dev"]), len(split["test"])) == (1000, 500)
@@ -125,30 +129,26 @@ def test_a_text_that_makes_up_much_of_a_class_goes_to_train(seed):
     labels = np.array([0] * 1000 + [1] * 1000)
     hashes = np.arange(2000, dtype=np.uint64)
     hashes[:600] = 0
-    split = stratified_split(labels, hashes, 200, 200, seed, ["甲", "乙"])
+    split = split_of(labels, hashes, 200, 200, seed, "甲乙")
     assert 0 in split["train"]
     assert (len(split["dev"]), len(split["test"])) == (200, 200)
 
 
-def test_the_same_seed_gives_the_same_split_and_another_one_another():
-    labels, hashes, names = random_rows(5)
-    splits = [stratified_split(labels, hashes, 60, 60, seed, names) for seed in (1, 1, 2)]
-    assert all((splits[0][side] == splits[1][side]).all() for side in SIDES)
-    assert sorted(splits[0]["test"]) != sorted(splits[2]["test"])
-    splits = [random_split(1000, 100, 100, seed) for seed in (1, 1, 2)]
-    assert all((splits[0][side] == splits[1][side]).all() for side in SIDES)
-    assert sorted(splits[0]["test"]) != sorted(splits[2]["test"])
+@pytest.mark.parametrize("kind", ["random", "classes", "label lists"])
+def test_a_seed_gives_one_split_whatever_the_state_of_any_generator(kind):
+    def split(seed: int) -> dict:
+        if kind == "random":
+            return random_split(1000, 100, 100, seed)
+        labels, hashes, names = random_rows(5) if kind == "classes" else (*multi_label_rows(), [])
+        return split_of(labels, hashes, 60, 60, seed, names)
 
-
-def test_splits_do_not_depend_on_the_state_of_any_generator():
-    labels, hashes, names = random_rows(6)
-    wanted = stratified_split(labels, hashes, 20, 20, 3, names)["test"], random_split(99, 9, 9, 3)["test"]
+    wanted = split(1)
     random.seed(99)
     np.random.seed(99)
     state = random.getstate()
-    found = stratified_split(labels, hashes, 20, 20, 3, names)["test"], random_split(99, 9, 9, 3)["test"]
-    assert all((a == b).all() for a, b in zip(wanted, found, strict=True))
+    assert same(split(1), wanted)
     assert random.getstate() == state
+    assert sorted(split(2)["test"]) != sorted(wanted["test"])
 
 
 @pytest.mark.parametrize(
@@ -156,31 +156,54 @@ def test_splits_do_not_depend_on_the_state_of_any_generator():
     [
         (1, 5, 5, ["train"]),
         (2, 5, 5, ["train", "test"]),
+        (3, 10, 10, ["train", "dev", "test"]),
         (1, 5, 0, ["train"]),
         (1, 0, 1, ["train"]),
         (2, 5, 0, ["train", "dev"]),
     ],
 )
 def test_a_class_with_few_texts_is_in_train_first(texts, dev, test, where):
-    labels = np.array([0] * 100 + [1] * 10)
-    hashes = np.r_[np.arange(100), 100 + np.arange(10) % texts].astype(np.uint64)
-    split = stratified_split(labels, hashes, dev, test, 0, ["甲", "😀"])
-    check_partition(split, 110)
-    assert [name for name in ("train", "dev", "test") if (labels[split[name]] == 1).any()] == sorted(
-        where, key=("train", "dev", "test").index
-    )
+    labels = np.array([0] * 100 + [1] * 9)
+    hashes = np.r_[np.arange(100), 100 + np.arange(9) % texts].astype(np.uint64)
+    split = split_of(labels, hashes, dev, test, 0, ["甲", "😀"])
+    assert [side for side in SIDES if (labels[split[side]] == 1).any()] == where
 
 
 def test_many_texts_of_classes_with_few_are_no_classes():
-    labels = np.r_[np.zeros(100, int), np.arange(1, 31)]
+    labels, names = np.r_[np.zeros(100, int), np.arange(1, 31)], map(str, range(31))
     with pytest.raises(InputError, match="30 of 31 classes have fewer, the first is '1' with 1; add rows"):
-        stratified_split(labels, np.arange(130, dtype=np.uint64), 13, 13, 0, [str(i) for i in range(31)])
+        split_of(labels, np.arange(130, dtype=np.uint64), 13, 13, 0, names)
 
 
-def test_a_class_with_just_enough_texts_is_in_every_split():
-    labels = np.array([0] * 100 + [1] * 3)
-    split = stratified_split(labels, np.arange(103, dtype=np.uint64), 10, 10, 0, ["甲", "乙"])
-    assert [int((labels[split[side]] == 1).sum()) for side in SIDES] == [1, 1, 1]
+def multi_label_rows(num_rows: int = 900, texts: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
+    generator = np.random.default_rng(6)
+    hashes = generator.integers(0, texts, num_rows).astype(np.uint64)
+    of_text = (generator.random((texts, 4)) < [0.6, 0.3, 0.1, 0.03]).astype(np.uint8)
+    return of_text[hashes.astype(np.int64)], hashes
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_split_of_label_lists_keeps_sizes_labels_and_sets(seed):
+    labels, hashes = multi_label_rows(2000, 1500)
+    split = split_of(labels, hashes, 200, 300, seed)
+    for side, share in (("dev", 0.1), ("test", 0.15)):
+        assert abs(len(split[side]) - share * 2000) <= 10
+        assert np.abs(labels[split[side]].sum(axis=0) - share * labels.sum(axis=0)).max() <= 6
+        # A frequent set keeps its proportion too
+        pairs = (labels[split[side]][:, :2] == 1).all(axis=1).sum()
+        assert abs(pairs - share * (labels[:, :2] == 1).all(axis=1).sum()) <= 8
+
+
+def test_the_only_text_of_a_label_is_trained_on():
+    labels = np.zeros((40, 3), dtype=np.uint8)
+    labels[::2, 0] = 1
+    labels[7, 2] = 1
+    labels[[3, 4, 5, 6, 8, 9, 11, 13, 15, 17], 1] = 1
+    split = split_of(labels, np.arange(40, dtype=np.uint64), 4, 4, 0)
+    assert 7 in split["train"]
+    assert min(labels[split[side], 1].sum() for side in ("dev", "test")) == 1
+    assert (len(split["dev"]), len(split["test"])) == (4, 4)
 
 
 def test_a_part_of_the_rows_holds_the_smaller_ones_with_all_classes_alike():
@@ -191,5 +214,71 @@ def test_a_part_of_the_rows_holds_the_smaller_ones_with_all_classes_alike():
     assert parts[-1] == set(rows.tolist())
     assert np.bincount([labels[row - 1000] for row in parts[1]]).tolist() == [100, 20, 1]
     for task, of_rows in (("multi_label", np.zeros((483, 4), bool)), ("regression", np.linspace(0, 1, 483))):
-        classes = LABEL_FORMS[task].classes(of_rows)
-        assert len(part_of_rows(rows, classes, 0.5, 42)) == pytest.approx(483 / 2, abs=10)
+        groups = label_form(task).groups(of_rows)
+        assert len(part_of_rows(rows, groups, 0.5, 42)) == pytest.approx(483 / 2, abs=10)
+
+
+@pytest.mark.parametrize("task", ["single_label", "multi_label"])
+def test_folds_keep_labels_and_texts_together(task):
+    labels, hashes = multi_label_rows()
+    if task == "single_label":
+        labels = (hashes % 7 // 2).astype(np.int64)
+    form = label_form(task)
+    found = fold_of_rows(form, labels, hashes, 5, 42)
+    assert set(found.tolist()) == set(range(5))
+    assert all(len(set(found[hashes == text].tolist())) == 1 for text in np.unique(hashes))
+    groups = [labels == label for label in range(4)]
+    if task == "multi_label":
+        sizes = np.bincount(found, minlength=5)
+        assert sizes.max() - sizes.min() <= 10
+        # A frequent set is spread too
+        groups = [*labels.astype(bool).T, (labels[:, :2] == 1).all(axis=1)]
+    for group in groups:
+        counts = np.bincount(found[group], minlength=5)
+        assert counts.max() - counts.min() <= (10 if task == "multi_label" else 0.5 * counts.mean())
+    assert (found == fold_of_rows(form, labels, hashes, 5, 42)).all()
+    assert (found != fold_of_rows(form, labels, hashes, 5, 43)).any()
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "texts", "folds", "message"),
+    [
+        ("single_label", np.arange(8) % 2, 8, 9, "found 9 folds for 8 texts and 4 of that class"),
+        ("multi_label", np.ones((8, 2), np.uint8), 4, 5, "found 5 folds for 4 texts"),
+    ],
+)
+def test_more_folds_than_texts_of_a_class_are_refused(task, labels, texts, folds, message):
+    with pytest.raises(InputError, match=f"--folds must be at most .* {message}"):
+        fold_of_rows(label_form(task), labels, np.arange(8).astype(np.uint64) % texts, folds, 0)
+
+
+def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path):
+    path, cache = write_tiny(tmp_path / "rows.tsv"), tmp_path / "cache"
+    tested, tokens = [], set()
+    for fold in range(2):
+        arguments = VerbArguments(folds=2, fold=fold)
+        data = DataConfig(
+            train=str(path), test="is not read", verb=arguments, cache_dir=str(cache), max_length=32
+        )
+        dataset = open_dataset(data)
+        splits = {name: set(split.rows.tolist()) for name, split in dataset.splits.items()}
+        assert not splits["train"] & splits["dev"]
+        assert not (splits["train"] | splits["dev"]) & splits["test"]
+        assert len(splits["train"] | splits["dev"] | splits["test"]) == 60
+        assert len(splits["dev"]) >= 3
+        tested += splits["test"]
+        tokenizer = load_tokenizer(ModelConfig(), dataset, 32, str(cache))
+        tokens.add(open_stores(dataset, tokenizer, data)["train"].folder)
+    assert sorted(tested) == list(range(60))
+    assert len(tokens) == 1
+    for kind in ("table", "tokens", "vocabulary"):
+        assert len([path for path in cache.glob(f"{kind}-*") if path.is_dir()]) == 1
+
+
+def test_a_dev_file_stays_dev(tmp_path):
+    path, dev = write_tiny(tmp_path / "rows.tsv"), write_tiny(tmp_path / "dev.tsv", rows_per_label=4, seed=1)
+    data = DataConfig(
+        train=str(path), dev=str(dev), verb=VerbArguments(folds=3, fold=0), cache_dir=str(tmp_path / "cache")
+    )
+    splits = open_dataset(data).splits
+    assert (len(splits["dev"]), len(splits["train"]) + len(splits["test"])) == (12, 60)

@@ -15,7 +15,7 @@ from ...data.dataset import Dataset
 from ...data.files import file_encoding
 from ...data.read import file_format
 from ...data.rows import Row
-from ...errors import InputError, TrainingError, excerpt, listed, nearest
+from ...errors import InputError, TrainingError
 from ...outcomes.finished_run import read_run
 from ...outcomes.labelled_outcome import LabelledOutcome
 from ...prediction.recorded_settings import recorded_settings
@@ -82,10 +82,9 @@ def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOut
             continue
         unknown = outcome.form.unknown(row.label, outcome.label_names)
         if unknown is not None:
-            names = outcome.label_names
             raise InputError(
-                f"{source.name}, {source.place} {row.line}: the run has no label {excerpt(unknown)}"
-                f"{nearest(unknown, names)} (known: {listed(names)}); fix the row, or leave it out"
+                f"{source.name}, {source.place} {row.line}: the run has no label {unknown}; fix the row, or "
+                "leave it out"
             )
         texts = (row.text, row.pair or "")
         counts["known to the run"] += texts in known
