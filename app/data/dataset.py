@@ -171,17 +171,18 @@ def build_dataset(
     ids = {name: form.of_rows(table, label_names) for name, table in tables.items()}
     text_hashes = {name: table.hashes for name, table in tables.items()}
     sizes = [0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test")]
-    tested, rest = np.empty(0, np.int64), np.arange(train.num_rows)
+    labels, hashes = ids["train"], text_hashes["train"]
     if config.verb.folds:
-        fold = fold_of_rows(form, ids["train"], text_hashes["train"], config.verb.folds, config.split_seed)
-        tested, rest = np.flatnonzero(fold == config.verb.fold), np.flatnonzero(fold != config.verb.fold)
+        fold = fold_of_rows(form, labels, hashes, config.verb.folds, config.split_seed)
+        rest = np.flatnonzero(fold != config.verb.fold)
+        labels, hashes = labels[rest], hashes[rest]
         # The checkpoint is chosen without the fold
         sizes[1] = 0
         np.save(folder / ALL_ROWS_FILE, np.arange(train.num_rows))
-    rows = split_rows(form, ids["train"][rest], text_hashes["train"][rest], config, sizes, label_names)
-    rows = {name: rest[chosen] for name, chosen in rows.items()}
+    rows = split_rows(form, labels, hashes, config, sizes, label_names)
     if config.verb.folds:
-        rows["test"] = tested
+        rows = {name: rest[chosen] for name, chosen in rows.items()}
+        rows["test"] = np.flatnonzero(fold == config.verb.fold)
     rows |= {name: np.arange(tables[name].num_rows) for name in ("dev", "test") if name in tables}
     if config.verb.train_share < 1:
         groups = form.groups(ids["train"][rows["train"]])

@@ -63,10 +63,11 @@ def split_rows(
 def text_groups(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows of each text as `first`, its first row, `order` and `sizes`: `order` (num_rows,) has
     the `sizes` (num_texts,) rows of the first text, then those of the next. Texts are ordered by hash."""
-    order = np.argsort(hashes, kind="stable")
+    number = np.uint32 if len(hashes) < 1 << 32 else np.int64
+    order = np.argsort(hashes, kind="stable").astype(number)
     ordered = hashes[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    return order[starts], order, np.diff(starts, append=len(hashes))
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]).astype(number)
+    return order[starts], order, np.diff(starts, append=number(len(hashes)))
 
 
 def parts_of_rows(parts: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> np.ndarray:
