@@ -12,18 +12,14 @@ from .table import Table
 
 # Of a split: its table, and ids, (num_rows,)
 Rows = tuple[Table, np.ndarray]
-VERSION = 1
-# Characters of a text that are compared; bytes of those of train and one other split, for which all takes a
-# few seconds and 100 MB
-MAX_TEXT, MAX_BYTES = 512, 15_000_000
-# Products of non-zero numbers, in all and at once: ten seconds, 100 MB
-MAX_PRODUCTS, CHUNK_PRODUCTS = 400_000_000, 8_000_000
-# Cosine of a candidate, and share of equal characters of a near copy
-CANDIDATE, NEAR = 0.5, 0.8
+VERSION = 2
+MAX_TEXT = 512  # characters of a text that are compared
+MAX_BYTES = 15_000_000  # of the texts of train and one other split; takes 20 s and 300 MB at most
+CANDIDATE, NEAR = 0.5, 0.8  # cosine of a candidate, and share of equal characters of a near copy
 # A pair of characters that more training texts have says little: at least so many, or this share
 COMMON_ROWS, COMMON_SHARE = 1000, 0.01
-# Of the data report
-MAX_EXAMPLES = 3
+BATCH_ROWS = 128  # compared with all training texts at once
+MAX_EXAMPLES = 3  # of the data report
 
 
 def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dict[str, np.ndarray]:
@@ -42,16 +38,13 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
     num_bytes = sum(sizes[name] for name in looked) if "sklearn" in sys.modules else None
     build_once(folder, build_copies, looked, num_bytes=num_bytes)
     train, copies = splits["train"][0], {}
-    train_hashes = train.hashes
     for name, (table, rows) in looked.items():
-        path = folder / f"{name}.npy"
-        if not path.is_file():
-            continue
-        originals = copies[name] = np.load(path, mmap_mode="r")
-        is_other = table.hashes[rows] != train_hashes[originals]
-        changed = np.flatnonzero((originals >= 0) & is_other)
-        examples = [[table.where(rows[at]), train.where(originals[at])] for at in changed[:MAX_EXAMPLES]]
-        statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
+        if name != "train":
+            originals = copies[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
+            is_other = table.hashes[rows] != train.hashes[originals]
+            changed = np.flatnonzero((originals >= 0) & is_other)
+            examples = [[table.where(rows[at]), train.where(originals[at])] for at in changed[:MAX_EXAMPLES]]
+            statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
     return copies
 
 
@@ -61,7 +54,7 @@ def _num_bytes(table: Table, rows: np.ndarray) -> int:
 
 
 def build_copies(folder: Path, splits: dict[str, Rows]) -> None:
-    """Write the copies of each split into `folder`, but for those that take too long."""
+    """Write the copies of each split but train into `folder`."""
     texts = {
         name: [text[:MAX_TEXT] for text in table.joined_texts(np.asarray(rows))]
         for name, (table, rows) in splits.items()
@@ -69,16 +62,16 @@ def build_copies(folder: Path, splits: dict[str, Rows]) -> None:
     train = np.asarray(splits["train"][1])
     for name in splits.keys() - {"train"}:
         nearest = near_copies(texts["train"], texts[name])
-        if nearest is not None:
-            np.save(folder / f"{name}.npy", np.where(nearest < 0, -1, train[nearest]))
+        np.save(folder / f"{name}.npy", np.where(nearest < 0, -1, train[nearest]))
 
 
-def near_copies(train: list[str], texts: list[str]) -> np.ndarray | None:
+def near_copies(train: list[str], texts: list[str]) -> np.ndarray:
     """Return for each of `texts` the position in `train` of a text that is nearly or exactly the same, -1
-    where there is none, (num_texts,) int64; None where it would take too long."""
+    where there is none, (num_texts,) int64."""
     from scipy.sparse import diags
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.preprocessing import normalize
+    from sklearn.utils import gen_batches
 
     vectorizer = HashingVectorizer(
         analyzer="char", ngram_range=(2, 3), alternate_sign=False, norm=None, dtype=np.float32
@@ -89,18 +82,13 @@ def near_copies(train: list[str], texts: list[str]) -> np.ndarray | None:
     weights = np.where(is_common, 0, np.log((1 + len(train)) / (1 + counts)) + 1).astype(np.float32)
     known, new = (normalize(matrix @ diags(weights)) for matrix in (known, new))
     known.eliminate_zeros()
-    # Of each text, and of those before it
-    products = np.r_[0, np.cumsum(np.where(is_common, 0, counts)[new.indices])][new.indptr[1:]]
-    if products[-1] > MAX_PRODUCTS:
-        return None
     copies, transposed = np.full(len(texts), -1), known.T.tocsr()
-    starts = np.flatnonzero(np.diff(products // CHUNK_PRODUCTS, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(texts)], strict=True):
-        cosines = new[start:end] @ transposed
+    for batch in gen_batches(len(texts), BATCH_ROWS):
+        cosines = new[batch] @ transposed
         nearest = np.asarray(cosines.argmax(axis=1)).ravel()
         for at in np.flatnonzero(cosines.max(axis=1).toarray().ravel() >= CANDIDATE):
-            if is_near_copy(train[nearest[at]], texts[start + at]):
-                copies[start + at] = nearest[at]
+            if is_near_copy(train[nearest[at]], texts[batch.start + at]):
+                copies[batch.start + at] = nearest[at]
     return copies
 
 

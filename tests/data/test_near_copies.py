@@ -10,7 +10,7 @@ from app.data import near_copies as module
 from app.data.dataset import open_dataset
 from app.data.near_copies import near_copies
 from app.data.report import render
-from app.data.tokens import TokenStore
+from app.data.tokens import open_store
 
 TEXTS = [
     "今天的天气真好，我们去公园里散步吧",
@@ -26,8 +26,8 @@ def test_nearly_the_same_text_is_found_and_other_texts_are_not():
     assert found.tolist() == [0, -1, 2, -1, -1]
 
 
-def test_they_are_those_that_a_comparison_with_every_text_finds():
-    """Of texts with errors in random places, also where the work is done in many chunks."""
+def test_they_are_those_that_a_comparison_with_every_text_finds(monkeypatch):
+    """Of texts with errors in random places, compared in many batches."""
     generator = random.Random(0)
     characters = [chr(0x4E00 + number) for number in range(600)]
     train = ["".join(generator.choices(characters, k=generator.randrange(8, 40))) for _ in range(300)]
@@ -39,6 +39,7 @@ def test_they_are_those_that_a_comparison_with_every_text_finds():
         ):
             letters[at] = generator.choice(characters)
         changed.append("".join(letters))
+    monkeypatch.setattr(module, "BATCH_ROWS", 7)
     found = near_copies(train, changed)
     expected = [
         next((at for at, known in enumerate(train) if module.is_near_copy(known, text)), -1)
@@ -46,14 +47,6 @@ def test_they_are_those_that_a_comparison_with_every_text_finds():
     ]
     assert found.tolist() == expected
     assert 60 < (found >= 0).sum() < 120
-
-
-def test_too_much_work_is_not_begun(monkeypatch):
-    monkeypatch.setattr(module, "MAX_PRODUCTS", 10)
-    assert near_copies(TEXTS, [NEAR, OTHER]) is None
-    monkeypatch.setattr(module, "MAX_PRODUCTS", 10**9)
-    monkeypatch.setattr(module, "CHUNK_PRODUCTS", 5)
-    assert near_copies(TEXTS, [NEAR, OTHER, *TEXTS]).tolist() == [0, -1, 0, 1, 2, 3]
 
 
 @pytest.fixture
@@ -64,7 +57,7 @@ def opened(write, tmp_path):
     return open_dataset(DataConfig(**files, dev_size=0, cache_dir=str(tmp_path / "cache")))
 
 
-def test_the_data_report_names_them(opened, tmp_path, monkeypatch):
+def test_the_data_report_names_them(opened, tiny_tokenizer):
     test = opened.splits["test"]
     assert opened.splits["train"].copies is None
     assert test.copies[0] == -1
@@ -75,20 +68,10 @@ def test_the_data_report_names_them(opened, tmp_path, monkeypatch):
     ((where, known),) = statistics["near_copies"]["examples"]
     assert where.endswith("test.tsv, line 2")
     assert "train.tsv, line" in known
-    assert f"1 rows are near copies of other texts in train: {where} of {known}" in report_of(opened)
-
-
-def report_of(dataset) -> str:
-    from app.config.schema import ModelConfig
-    from app.data.tokenizer import load_tokenizer
-    from app.data.tokens import open_store
-
-    cache = str(dataset.folder.parent)
-    tokenizer = load_tokenizer(ModelConfig(), dataset, 32, cache)
-    stores: dict[str, TokenStore] = {
-        name: open_store(split.table, tokenizer, 32, cache) for name, split in dataset.splits.items()
-    }
-    return render(dataset, stores)
+    cache = str(opened.folder.parent)
+    stores = {n: open_store(split.table, tiny_tokenizer, 32, cache) for n, split in opened.splits.items()}
+    said = f"1 rows are near copies of other texts in train: {where} of {known}"
+    assert said in render(opened, stores)
 
 
 def test_pairs_are_compared_as_one_text(write, tmp_path):
