@@ -11,16 +11,11 @@ from .table import Table
 from .tokens import TokenStore
 
 PERCENTILES = (5, 50, 95, 99, 100)
-# That are all shown
-MAX_CLASSES = 50
-# Largest and smallest of more classes
-ENDS = 5
-# Of a class in train, below which the report warns
-FEW_ROWS = 20
-# Of labels that look alike
-MAX_GROUPS = 5
-# Rows counted at once
-CHUNK = 1 << 16
+MAX_CLASSES = 50  # that are all shown
+ENDS = 5  # largest and smallest of more classes
+FEW_ROWS = 20  # of a class in train, below which the report warns
+MAX_GROUPS = 5  # of labels that look alike
+MAX_SKIPPED = 10  # skipped rows that are shown
 # What `Columns.described` is made of, which is kept with the table in English
 COLUMNS = (
     N_("second text '"),
@@ -38,33 +33,21 @@ def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
     fraction of unknown tokens, and where rows have windows, how many have more than one."""
     statistics = {}
     for name, split in dataset.splits.items():
-        store = stores[name]
-        counts, cut = length_counts(split.rows, store)
-        reached = np.cumsum(counts) / len(split)
+        store, rows = stores[name], split.rows
+        lengths = (store.offsets[rows + 1] - store.offsets[rows]).astype(np.int32)
+        of_percents = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
         statistics[name] = {
-            "tokens": {str(p): int(np.searchsorted(reached, p / 100 - 1e-12)) for p in PERCENTILES},
-            "cut": cut,
+            "tokens": dict(zip(map(str, PERCENTILES), of_percents, strict=True)),
+            "cut": int(store.cut[rows].sum()),
             "max_length": store.max_length,
             "unknown_fraction": store.unknown_tokens / max(1, len(store.tokens)),
         }
         if store.long != CUT:
             statistics[name]["long"] = store.long.way
         if store.has_windows:
-            rows = split.rows
             several = int((store.first_windows[rows + 1] - store.first_windows[rows] > 1).sum())
             statistics[name] |= {"in_several_windows": several, "max_windows": store.long.max_windows}
     return statistics
-
-
-def length_counts(rows: np.ndarray, store: TokenStore) -> tuple[np.ndarray, int]:
-    """Return the rows of each length, (store.most_tokens + 1,), and of those that were cut."""
-    counts, cut = np.zeros(store.most_tokens + 1, dtype=np.int64), 0
-    for start in range(0, len(rows), CHUNK):
-        chunk = rows[start : start + CHUNK]
-        lengths = store.offsets[chunk + 1] - store.offsets[chunk]
-        counts += np.bincount(lengths, minlength=len(counts))
-        cut += int(store.cut[chunk].sum())
-    return counts, cut
 
 
 def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
@@ -73,23 +56,19 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
     lines = [_("Data")]
     for table in dataset.tables:
         lines += _table_lines(table)
-    if dataset.relabelled:
-        effect = dataset.relabelled
+    if effect := dataset.relabelled:
         line = _(
             "{source}: {fixes:,} corrected labels, for {rows:,} rows, {changed:,} of them had another label"
-        ).format(**effect)
+        )
         if effect["unused"]:
-            unused = _("; {unused:,} of texts that are not in the data, the first in {first_unused}")
-            line += unused.format(**effect)
-        lines.append(f"  {line}")
+            line += _("; {unused:,} of texts that are not in the data, the first in {first_unused}")
+        lines.append("  " + line.format(**effect))
     lines += _label_lines(dataset.label_names)
     if len(dataset.tables) == 1 and len(dataset.splits) > 1:
-        rows = ", ".join(
-            _("{rows:,} {split}").format(rows=len(split), split=name)
-            for name, split in dataset.splits.items()
-        )
+        sizes = {name: len(split) for name, split in dataset.splits.items()}
+        rows = ", ".join(_("{rows:,} {split}").format(rows=size, split=name) for name, size in sizes.items())
         line = _("the {rows:,} rows were split: {splits}")
-        lines.append(f"  {line.format(rows=dataset.tables[0].num_rows, splits=rows)}")
+        lines.append("  " + line.format(rows=dataset.tables[0].num_rows, splits=rows))
     lines += _few_lines(dataset.statistics)
     for name, statistics in dataset.statistics.items():
         lines += _split_lines(name, statistics, tokens[name])
@@ -102,18 +81,18 @@ def _table_lines(table: Table) -> list[str]:
     for english in COLUMNS:
         columns = columns.replace(english, _(english))
     line = _("{source}: {rows:,} rows{skipped} ({columns})")
-    line = line.format(source=table.source, rows=table.num_rows, skipped=skipped, columns=columns)
-    lines = [f"  {line}"]
-    row_line = _("skipped {place}: {problem}")
-    lines += [f"    {row_line.format(**row)}" for row in table.skipped_rows()[:10]]
-    if table.skipped > 10:
-        more = _("... and {rows:,} more, all in skipped_rows.csv of the run folder")
-        lines.append(f"    {more.format(rows=table.skipped - 10)}")
+    values = {"source": table.source, "rows": table.num_rows, "skipped": skipped, "columns": columns}
+    lines = ["  " + line.format(**values)]
+    line = _("skipped {place}: {problem}")
+    lines += ["    " + line.format(**row) for row in table.skipped_rows()[:MAX_SKIPPED]]
+    if table.skipped > MAX_SKIPPED:
+        line = _("... and {rows:,} more, all in skipped_rows.csv of the run folder")
+        lines.append("    " + line.format(rows=table.skipped - MAX_SKIPPED))
     if table.multiline:
         line = _(
             "{rows:,} rows have several lines, the first from line {first:,}: are all double quotes paired?"
         )
-        lines.append(f"    {line.format(rows=table.multiline, first=table.first_multiline)}")
+        lines.append("    " + line.format(rows=table.multiline, first=table.first_multiline))
     return lines
 
 
@@ -125,11 +104,11 @@ def _label_lines(label_names: list[str]) -> list[str]:
         shown = "; ".join(joined(map(with_code_points, group)) for group in groups[:MAX_GROUPS])
         if len(groups) > MAX_GROUPS:
             shown += _("; and {groups:,} more groups").format(groups=len(groups) - MAX_GROUPS)
-        warning = _("warning: labels that look alike are different classes: {labels}")
-        lines.append(f"  {warning.format(labels=shown)}")
+        line = _("warning: labels that look alike are different classes: {labels}")
+        lines.append("  " + line.format(labels=shown))
     if missing := missing_values(label_names):
-        warning = _("warning: the class {labels} looks like a missing label")
-        lines.append(f"  {warning.format(labels=listed(map(repr, missing)))}")
+        line = _("warning: the class {labels} looks like a missing label")
+        lines.append("  " + line.format(labels=listed(map(repr, missing))))
     return lines
 
 
@@ -139,37 +118,42 @@ def _few_lines(statistics: dict) -> list[str]:
     few = {name: count for name, count in statistics["train"]["classes"].items() if count < FEW_ROWS}
     if few:
         smallest = min(few, key=few.get)
-        warning = _(
+        line = _(
             "warning: {classes:,} classes have fewer than {limit} rows in train, the smallest {smallest} "
             "{rows:,}: a model learns little of them, and figures on dev and test vary by chance"
         )
         values = {"classes": len(few), "limit": FEW_ROWS, "rows": few[smallest]}
-        lines.append(f"  {warning.format(smallest=shorten(smallest), **values)}")
+        lines.append("  " + line.format(smallest=shorten(smallest), **values))
     for name in ("dev", "test"):
         classes = statistics.get(name, {}).get("classes", {})
-        absent = [label for label, count in classes.items() if not count]
-        if absent:
-            warning = _("warning: {split} has no row of {labels}: nothing is measured there")
-            lines.append(f"  {warning.format(split=name, labels=listed(absent, ENDS))}")
+        if absent := [label for label, count in classes.items() if not count]:
+            line = _("warning: {split} has no row of {labels}: nothing is measured there")
+            lines.append("  " + line.format(split=name, labels=listed(absent, ENDS)))
     return lines
 
 
 def _classes(counts: dict[str, int], rows: int) -> str:
     """Return the rows of each class; of many classes, the largest and the smallest."""
-    shown = [f"{shorten(label)} {count:,} ({count / rows:.1%})" for label, count in counts.items()]
+    shown = {label: f"{shorten(label)} {count:,} ({count / rows:.1%})" for label, count in counts.items()}
     if len(shown) <= MAX_CLASSES:
-        return ", ".join(shown)
-    by_size = [shown[index] for index in np.argsort([-count for count in counts.values()], kind="stable")]
+        return ", ".join(shown.values())
+    by_size = [shown[label] for label in sorted(counts, key=counts.get, reverse=True)]
     return _("{classes:,} classes, the largest {largest}; the smallest {smallest}").format(
         classes=len(shown), largest=", ".join(by_size[:ENDS]), smallest=", ".join(by_size[-ENDS:])
     )
 
 
-def _long(tokens: dict, rows: int) -> str:
-    """Return what is read of long texts, for one line of the report."""
+def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
+    rows, classes = statistics["rows"], ""
+    if statistics["classes"]:
+        classes = _("; {classes}").format(classes=_classes(statistics["classes"], rows))
+    line = _("{split}: {rows:,} rows{classes}")
+    lines = ["  " + line.format(split=name, rows=rows, classes=classes)]
+    names = {str(p): f"{p} %" for p in PERCENTILES} | {"100": _("longest")}
+    lengths = ", ".join(f"{names[p]} {length}" for p, length in tokens["tokens"].items())
     cut = _("{rows:,} rows ({share:.1%})").format(rows=tokens["cut"], share=tokens["cut"] / rows)
     if "in_several_windows" in tokens:
-        return _(
+        long = _(
             "{rows:,} rows in several windows of {length}; {cut} cut after {windows} windows "
             "(data.max_windows)"
         ).format(
@@ -178,47 +162,37 @@ def _long(tokens: dict, rows: int) -> str:
             cut=cut,
             windows=tokens["max_windows"],
         )
-    said = _("{cut} read as head and tail of {length}") if "long" in tokens else _("{cut} cut at {length}")
-    return said.format(cut=cut, length=tokens["max_length"])
-
-
-def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
-    rows = statistics["rows"]
-    names = {str(p): f"{p} %" for p in PERCENTILES} | {"100": _("longest")}
-    lengths = ", ".join(f"{names[p]} {length}" for p, length in tokens["tokens"].items())
-    classes = ""
-    if statistics["classes"]:
-        classes = _("; {classes}").format(classes=_classes(statistics["classes"], rows))
-    line = _("{split}: {rows:,} rows{classes}").format(split=name, rows=rows, classes=classes)
-    lines = [f"  {line}"]
+    else:
+        read = (
+            _("{cut} read as head and tail of {length}") if "long" in tokens else _("{cut} cut at {length}")
+        )
+        long = read.format(cut=cut, length=tokens["max_length"])
     line = _("tokens by percentile: {lengths}; {long}")
-    lines.append(f"    {line.format(lengths=lengths, long=_long(tokens, rows))}")
+    lines.append("    " + line.format(lengths=lengths, long=long))
     if tokens["unknown_fraction"] > 0.01:
         line = _("{share:.1%} of all tokens are unknown to the vocabulary: is it the right one?")
-        lines.append(f"    {line.format(share=tokens['unknown_fraction'])}")
+        lines.append("    " + line.format(share=tokens["unknown_fraction"]))
     if "deviation" in statistics:
         line = _("mean {mean:.4g}, standard deviation {deviation:.4g}, from {least:.4g} to {largest:.4g}")
-        lines.append(f"    {line.format(**statistics)}")
+        lines.append("    " + line.format(**statistics))
     if "unlabelled" in statistics:
         line = _("{labels:.2f} labels a row; {rows:,} rows ({share:.1%}) have none")
-        values = {"labels": statistics["labels_per_row"], "rows": statistics["unlabelled"]}
-        lines.append(f"    {line.format(share=statistics['unlabelled'] / rows, **values)}")
+        none = statistics["unlabelled"]
+        lines.append("    " + line.format(labels=statistics["labels_per_row"], rows=none, share=none / rows))
     notes = []
     if statistics["repeated"]:
         notes.append(_("{texts:,} repeated texts").format(texts=statistics["repeated"]))
     if statistics["conflicting"]:
         notes.append(_("{texts:,} texts with conflicting labels").format(texts=statistics["conflicting"]))
-    notes += [
-        _("{rows:,} rows whose text is also in {split}").format(rows=count, split=other)
-        for other, count in statistics["also_in"].items()
-        if count
-    ]
-    lines += [f"    {'; '.join(notes)}"] if notes else []
+    for other, count in statistics["also_in"].items():
+        if count:
+            line = _("{rows:,} rows whose text is also in {split}")
+            notes.append(line.format(rows=count, split=other))
+    lines += ["    " + "; ".join(notes)] if notes else []
     copies = statistics.get("near_copies", {"rows": 0})
     if copies["rows"]:
-        pairs = "; ".join(
-            _("{row} of {original}").format(row=one, original=other) for one, other in copies["examples"]
-        )
+        pair = _("{row} of {original}")
+        pairs = "; ".join(pair.format(row=one, original=other) for one, other in copies["examples"])
         line = _("{rows:,} rows are near copies of other texts in train: {pairs}")
-        lines.append(f"    {line.format(rows=copies['rows'], pairs=pairs)}")
+        lines.append("    " + line.format(rows=copies["rows"], pairs=pairs))
     return lines

@@ -52,11 +52,6 @@ class TokenStore:
         self._read = 0
 
     @property
-    def most_tokens(self) -> int:
-        """No row has more tokens."""
-        return self.max_length * (self.long.max_windows if self.has_windows else 1)
-
-    @property
     def lengths(self) -> np.ndarray:
         """Tokens of each row, (num_rows,) int64."""
         return np.diff(self.offsets)
