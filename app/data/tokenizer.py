@@ -19,10 +19,8 @@ from .table import Table
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# The name that the tokens of a prefix have in tokenizer.json
-PREFIX = "prefix"
-# Rows whose characters are collected at once
-CHUNK = 8192
+PREFIX = "prefix"  # the name that the tokens of a prefix have in tokenizer.json
+CHUNK = 8192  # rows whose characters are collected at once
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PUNCTUATION = "，。、；：？！…—·～﹏“”‘’（）《》〈〉【】「」『』〔〕￥％＃＠＆＊＋－＝＜＞／＼｜＂＇．￣"
 
@@ -35,15 +33,23 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
     else:
         from transformers import BertTokenizer
 
-        tokens = (
-            _read_vocabulary(Path(config.vocab_file))
-            if config.vocab_file
-            else _character_vocabulary(dataset, cache_dir)
-        )
+        if config.vocab_file:
+            tokens = _read_vocabulary(Path(config.vocab_file))
+        else:
+            table, rows = dataset.splits["train"].table, dataset.vocabulary_rows
+            key = content_key("vocabulary", 2, table.key, file_digest(rows))
+            folder = Path(cache_dir) / f"vocabulary-{key}"
+            build_once(folder, build_vocabulary, table, rows, num_bytes=table.num_bytes)
+            tokens = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
         tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=True)
     if config.prefix is not None:
+        from transformers import PreTrainedTokenizerFast
+
         set_prefix(tokenizer.backend_tokenizer, config.prefix)
-        tokenizer = _kept_as_it_is(tokenizer)
+        # Of a general class, which is loaded as it was saved; that of BERT would be rebuilt
+        names = ("model_input_names", "padding_side", "truncation_side")
+        kept = {name: getattr(tokenizer, name) for name in names} | tokenizer.special_tokens_map
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **kept)
     tokenizer.model_max_length = max_length
     return tokenizer
 
@@ -55,37 +61,27 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
     They are part of the tokenizer, as special tokens are: each window of a text has them, and no text is cut
     for less than all of them. Raises InputError for a tokenizer whose special tokens are no template.
     """
-    from tokenizers import Tokenizer, models
     from tokenizers.processors import TemplateProcessing
 
-    definition = json.loads(tokenizer.to_str())["post_processor"] or {}
-    if not isinstance(tokenizer.post_processor, TemplateProcessing):
+    processor = tokenizer.post_processor
+    if not isinstance(processor, TemplateProcessing):
         raise InputError(
             "model.prefix needs a tokenizer with the post-processor TemplateProcessing, found "
-            f"{definition.get('type', 'none')}; leave it out"
+            f"{'none' if processor is None else type(processor).__name__}; leave it out"
         )
+    template = json.loads(processor.__getstate__())
     encoding = tokenizer.encode(words, add_special_tokens=False)
-    definition["special_tokens"].pop(PREFIX, None)
     own = {"SpecialToken": {"id": PREFIX, "type_id": 0}}
-    for template in ("single", "pair"):
-        pieces = [piece for piece in definition[template] if piece != own]
-        if encoding.ids:
-            first = next(at for at, piece in enumerate(pieces) if "Sequence" in piece)
-            pieces.insert(first, own)
-        definition[template] = pieces
+    for name in ("single", "pair"):
+        pieces = [piece for piece in template[name] if piece != own]
+        first = next(at for at, piece in enumerate(pieces) if "Sequence" in piece)
+        template[name] = [*pieces[:first], *([own] if encoding.ids else []), *pieces[first:]]
+    template["special_tokens"].pop(PREFIX, None)
     if encoding.ids:
-        definition["special_tokens"][PREFIX] = {"id": PREFIX, "ids": encoding.ids, "tokens": encoding.tokens}
-    other = json.loads(Tokenizer(models.WordLevel()).to_str()) | {"post_processor": definition}
-    tokenizer.post_processor = Tokenizer.from_str(json.dumps(other)).post_processor
-
-
-def _kept_as_it_is(tokenizer):
-    """Return a tokenizer that is loaded as it was saved, of a general class; that of BERT is rebuilt."""
-    from transformers import PreTrainedTokenizerFast
-
-    names = ("model_input_names", "padding_side", "truncation_side")
-    kept = {name: getattr(tokenizer, name) for name in names} | tokenizer.special_tokens_map
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **kept)
+        template["special_tokens"][PREFIX] = {"id": PREFIX, "ids": encoding.ids, "tokens": encoding.tokens}
+    processor = TemplateProcessing()
+    processor.__setstate__(json.dumps(template).encode())
+    tokenizer.post_processor = processor
 
 
 def _checkpoint_tokenizer(config: ModelConfig):
@@ -112,39 +108,31 @@ def _checkpoint_tokenizer(config: ModelConfig):
 
 
 def _read_vocabulary(path: Path) -> list[str]:
+    if not path.is_file():
+        raise InputError(
+            f"model.vocab_file: there is no file {path}; a text file with one token a line is needed"
+        )
     try:
         # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
-        text = path.read_bytes().decode("utf-8-sig") if path.is_file() else None
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}"
         ) from error
-    if text is None:
-        raise InputError(
-            f"model.vocab_file: there is no file {path}; a text file with one token a line is needed"
-        )
     tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     [(repeated, count)] = Counter(tokens).most_common(1)
     if count > 1:
         raise InputError(
             f"{path}: each line of a vocabulary must be a different token; {excerpt(repeated)} is there more "
             "than once"
         )
+    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     if missing:
         raise InputError(
             f"{path}: a WordPiece vocabulary needs the tokens {' '.join(SPECIAL_TOKENS)}; missing: "
             f"{' '.join(missing)}"
         )
     return tokens
-
-
-def _character_vocabulary(dataset: Dataset, cache_dir: str) -> list[str]:
-    table, rows_file = dataset.splits["train"].table, dataset.vocabulary_rows
-    key = content_key("vocabulary", 2, table.key, file_digest(rows_file))
-    folder = Path(cache_dir) / f"vocabulary-{key}"
-    build_once(folder, build_vocabulary, table, rows_file, num_bytes=table.num_bytes)
-    return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
 
 def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
@@ -155,8 +143,7 @@ def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
     raw_characters: set[str] = set()
     rows = np.sort(np.load(rows_file))
     for start in range(0, len(rows), CHUNK):
-        chunk = rows[start : start + CHUNK]
-        raw_characters.update(*table.joined_texts(chunk))
+        raw_characters.update(*table.joined_texts(rows[start : start + CHUNK]))
     # This normalizer looks at one character at a time, so it is enough to give it each character once.
     normalized = set(BertNormalizer().normalize_str("".join(sorted(raw_characters))))
     ascii_characters = string.ascii_lowercase + string.digits + string.punctuation
@@ -168,9 +155,8 @@ def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
         for c in characters
         if c in ascii_characters and c.isalnum() or c in normalized and not is_split_off(c)
     ]
-    (folder / "vocab.txt").write_text(
-        "\n".join([*SPECIAL_TOKENS, *characters, *dict.fromkeys(continued)]), encoding="utf-8"
-    )
+    tokens = [*SPECIAL_TOKENS, *characters, *dict.fromkeys(continued)]
+    (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
 
 
 def is_split_off(character: str) -> bool:
