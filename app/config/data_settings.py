@@ -10,7 +10,6 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import core_schema
 
 from ..words import N_
-from .file_formats import FORMATS
 
 # Values must have the very type of their field; the text under a field is its help.
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
@@ -88,7 +87,7 @@ TASKS = {
     "masked_language_modelling": Task(frozenset({"hidden"}), (), ("loss", "accuracy")),
 }
 TaskName = Literal[*TASKS]
-FormatName = Literal["auto", *FORMATS]
+FormatName = Literal["auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "xlsx", "text"]
 LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
 Count = Annotated[int, Field(ge=1)]

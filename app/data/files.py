@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ..config.addresses import check_address, is_address
-from ..config.file_formats import FORMATS
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, shorten
 from ..words import _
 from .cache import build_once, content_key
+from .file_formats import FORMATS
 
 MAGIC = {
     b"\x1f\x8b": "a gzip file; unpack it first",

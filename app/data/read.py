@@ -17,11 +17,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..config.file_formats import FORMATS, SUFFIXES
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, shorten
 from ..runtime.disk import unique_keys
 from ..words import _
+from .file_formats import FORMATS, SUFFIXES
 from .files import Source, Span, Stream, check_file, codec_name, read_lines, read_start
 
 START = 1 << 20  # bytes from which the format is recognised

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..config.file_formats import FORMATS
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, printable_path
 from .cells import string_of
+from .file_formats import FORMATS
 from .files import file_encoding, read_start
 from .label_sets import label_form
 from .labels import LabelForm

@@ -9,11 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..config.file_formats import FORMATS
 from ..errors import InputError, excerpt
 from ..words import _
 from .cells import EmptyText, clean_text, clean_texts
 from .columns import MAX_COLUMNS, Chooser, Columns, is_header, names_columns
+from .file_formats import FORMATS
 from .files import UTF_8, Source, Span, Stream, check_characters, file_encoding
 from .long_texts import BETWEEN_TEXTS
 from .read import (

@@ -9,9 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..config.file_formats import FORMATS, SUFFIXES
 from ..errors import InputError
 from ..words import _
+from .file_formats import FORMATS, SUFFIXES
 from .files import Source, Span, Stream, ends_lines_with_lf, file_encoding, read_start
 from .read import BadRow, ReadOptions, content_format, file_format, num_parquet_rows, separated_format
 from .rows import RowReader

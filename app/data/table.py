@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.addresses import is_address
-from ..config.file_formats import FORMATS, SUFFIXES
 from ..errors import InputError, excerpt, printable_path, shorten
 from ..runtime.cores import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
+from .file_formats import FORMATS, SUFFIXES
 from .files import check_file, file_encoding, files_of
 from .label_sets import label_form
 from .read import BadRow, ReadOptions, bad_row_message, file_format

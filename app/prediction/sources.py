@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.data_settings import DataConfig
-from ..config.file_formats import FORMATS
+from ..data.file_formats import FORMATS
 from ..data.files import Span, Stream, files_of
 from ..data.read import BadRow, ReadOptions, bad_row_message
 from ..data.rows import Row, RowReader, text_rows

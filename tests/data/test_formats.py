@@ -3,9 +3,12 @@ tests/data/test_formats.py"""
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from app.config.data_settings import FormatName
+from app.data.file_formats import FORMATS
 from app.data.read import ReadOptions, file_format
 from app.data.rows import read_rows
 from app.data.run_options import options_of_run
@@ -23,6 +26,10 @@ LAYOUTS = {
     "an array in an object": json.dumps({"version": "1.0", "data": OBJECTS}),
     "an array in an indented object": json.dumps({"data": PAIRS}, indent=4),
 }
+
+
+def test_the_setting_names_the_formats_there_are():
+    assert get_args(FormatName) == ("auto", *FORMATS)
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.txt", "a.csv", "a.tsv", "a.data", "a"])

@@ -10,8 +10,8 @@ from pathlib import Path
 from ...checkpoints.run_folder import is_finished
 from ...checkpoints.run_history import CONFIG
 from ...config.command_line import load_config
-from ...config.file_formats import FORMATS
 from ...data.dataset import Dataset
+from ...data.file_formats import FORMATS
 from ...data.files import file_encoding
 from ...data.read import file_format
 from ...data.rows import Row

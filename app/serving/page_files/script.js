@@ -143,7 +143,7 @@ function isGb18030(text, bytes) {
   return known.filter((c) => late.has(c)).length >= 0.15 * known.length && known.length >= 0.8 * wide.length;
 }
 
-// Between the fields of a table; see app/config/file_formats.py.
+// Between the fields of a table; see app/data/file_formats.py.
 const SEPARATORS = { csv: ",", tsv: "\t", semicolon: ";", pipe: "|" };
 const suffixOf = (name) => (name.match(/\.[^.]*$/)?.[0] ?? "").toLowerCase();
 

@@ -1,4 +1,4 @@
-"""The formats of data files: to add one, write its reader in app/data/read.py and its entry here."""
+"""The formats of data files, by the names that data.format has."""
 
 from typing import NamedTuple
 
