@@ -139,7 +139,7 @@ def changed_settings(folder: Path, config: Config) -> dict[str, list]:
 def read_settings(folder: Path) -> dict[str, dict]:
     """Return the settings of a run by group and name; with a warning none where the file is damaged."""
     try:
-        _, settings = read_yaml(folder / CONFIG)
+        settings = read_yaml(folder / CONFIG)
     except InputError as error:
         logger.warning("The settings of the run cannot be read: %s", error)
         return {}

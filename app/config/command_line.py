@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import yaml
 from pydantic import ValidationError
@@ -19,14 +19,12 @@ from ..errors import InputError, nearest, shorten
 from ..words import _
 from .data_settings import DataConfig
 from .help import help_text, show
-from .schema import GROUPS, HINTS, SETTINGS, TYPES, VERB, Config, describe, members, rules_together
+from .schema import GROUPS, HINTS, SETTINGS, TYPES, VERB, Config, choices, describe, members, rules_together
 from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
 from .train_settings import MAX_THREADS, Threads
 
 SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
-# What a person means who gives a group of settings one value
-MAIN_SETTINGS = {"data": "data.train", "model": "model.name", "output": "output.dir"}
-# What other tools call the same
+# What other tools call the same, and what a person means who gives a group of settings one value
 OTHER_NAMES = {
     other: name
     for name, others in {
@@ -37,14 +35,15 @@ OTHER_NAMES = {
         "train.warmup": "warmup_ratio warmup_steps",
         "train.device": "gpu",
         "data.max_length": "max_len max_seq_length max_seq_len seq_len",
-        "data.train": "train_file data_path train_path",
+        "data.train": "data train_file data_path train_path",
         "data.dev": "dev_file validation_file valid_file",
         "data.test": "test_file",
-        "model.name": "model_name_or_path model_name pretrained",
-        "output.dir": "output_dir save_dir",
+        "model.name": "model model_name_or_path model_name pretrained",
+        "output.dir": "output output_dir save_dir",
     }.items()
     for other in others.split()
 }
+MODEL_KEY = "model.config."
 
 
 class Value(NamedTuple):
@@ -79,11 +78,15 @@ def load_config(
     merged: dict[str, Value] = {}
     for layer in (*layers, options):
         for name, one in layer.items():
-            group, key, inner = (*name.split(".", 2), "")[:3]
-            if inner:
-                before = merged[f"{group}.{key}"].value if f"{group}.{key}" in merged else {}
-                one = one._replace(value={**(before if isinstance(before, dict) else {}), inner: one.value})
-            merged[f"{group}.{key}"] = one
+            if name.startswith(MODEL_KEY):
+                whole = MODEL_KEY[:-1]
+                before = merged[whole].value if whole in merged else {}
+                values = {
+                    **(before if isinstance(before, dict) else {}),
+                    name.removeprefix(MODEL_KEY): one.value,
+                }
+                name, one = whole, Value(values, one.source)
+            merged[name] = one
     config = _with_run_name(_validated(merged), files[-1])
     if "--print_config" in argv:
         raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))
@@ -107,21 +110,18 @@ def take_number(argv: list[str], option: str) -> tuple[list[str], int | None]:
 
 def load_data_settings(path: Path) -> DataConfig:
     """Return the `data` settings of a run's file; those that do not exist any more are left out."""
-    layer = _read_layer(path, is_strict=False)
-    return _validated({name: one for name, one in layer.items() if name[:5] == "data."}).data
+    layer = _read_layer(path)
+    return _validated({name: layer[name] for name in HINTS if name in layer and name[:5] == "data."}).data
 
 
-def read_yaml(path: Path) -> tuple[str, Any]:
-    """Return the text of a YAML file and the values in it: mappings, lists, strings, numbers, true, false,
-    null, dates. Raises InputError for a file that cannot be read, is not valid YAML, or sets a key twice."""
-    text, _node, values = _parse_yaml(path)
-    return text, values
+def read_yaml(path: Path) -> Any:
+    """Return the values in a YAML file: mappings, lists, strings, numbers, true, false, null, dates. Raises
+    InputError for a file that cannot be read, is not valid YAML, or sets a key twice."""
+    return _parse_yaml(path)[1]
 
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which refuses a key that is set twice instead of taking the last one."""
-
-    path: Path | str
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
         """Return the next mapping, unless a key is set twice in it."""
@@ -129,39 +129,31 @@ class _Loader(yaml.SafeLoader):
         keys: set[str] = set()
         for key in (key for key, _value in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in keys:
-                raise InputError(
-                    f"{self.path}, line {key.start_mark.line + 1}: '{shorten(key.value)}' is set twice; keep "
-                    "one of them"
-                )
+                raise InputError(f"{_place(key)}: '{shorten(key.value)}' is set twice; keep one of them")
             keys.add(key.value)
         return node
 
 
-def _load(text: str, path: Path | str) -> tuple[yaml.Node | None, Any]:
-    """Return the node of a YAML text, which has its lines, and the values in it."""
-    loader = _Loader(text)
-    loader.path = path
-    try:
-        node = loader.get_single_node()
-        return node, None if node is None else loader.construct_document(node)
-    finally:
-        loader.dispose()
+def _place(node: yaml.Node) -> str:
+    return f"{node.start_mark.name}, line {node.start_mark.line + 1}"
 
 
-def _parse_yaml(path: Path) -> tuple[str, yaml.Node | None, Any]:
-    """Return the text of a YAML file, its node with the lines, and the values in it."""
+def _parse_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
+    """Return the node of a YAML file, which has the lines, and the values in it."""
     try:
         if not path.is_file():
             kind = "a directory" if path.is_dir() else "a pipe or a device" if path.exists() else "not there"
             raise InputError(f"a YAML file is needed; {path} is {kind}")
-        text = path.read_text(encoding="utf-8")
-        return text, *_load(text, path)
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        loader.name = str(path)
+        node = loader.get_single_node()
+        return node, None if node is None else loader.construct_document(node)
     except OSError as error:
         raise InputError(f"{shorten(str(path), 200)} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         cause, problem = error, f"{error}; save it in UTF-8"
     except yaml.YAMLError as error:
-        cause, problem = error, str(error).replace('"<unicode string>"', "the file")
+        cause, problem = error, str(error).replace(f'"{path}"', "the file")
     except RecursionError as error:
         cause, problem = error, "too many levels; close all brackets"
     except InputError:
@@ -172,42 +164,30 @@ def _parse_yaml(path: Path) -> tuple[str, yaml.Node | None, Any]:
     raise InputError(f"{path} is not a readable YAML file: {problem}") from cause
 
 
-def _read_layer(path: Path, is_strict: bool = True) -> dict[str, Value]:
-    """Return the settings of a YAML file by their dotted names. Raises InputError for an unknown one, unless
-    not `is_strict`: then it is left out."""
-    layer, (_text, node, values) = {}, _parse_yaml(path)
-    if values is None and is_strict:
+def _read_layer(path: Path) -> dict[str, Value]:
+    """Return the settings of a YAML file by their dotted names; what is under no known group has the name of
+    its group."""
+    node, values = _parse_yaml(path)
+    if values is None:
         raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
-    for group, source, settings_node, settings in _items(node, values, "the file", path, str(path)):
-        if group not in GROUPS:
-            _refuse_unknown(source, group, list(GROUPS), is_strict)
-            continue
-        for key, place, _node, value in _items(settings_node, settings, group, path, source):
-            if f"{group}.{key}" in HINTS:
+    layer = {}
+    for group, source, inner, settings in _items(node, values, "the file", str(path)):
+        if group in GROUPS:
+            for key, place, _node, value in _items(inner, settings, group, source):
                 layer[f"{group}.{key}"] = Value(value, place)
-            else:
-                names = [name for name in SETTINGS if name.startswith(f"{group}.")]
-                _refuse_unknown(place, f"{group}.{key}", names, is_strict)
+        else:
+            layer[group] = Value(settings, source)
     return layer
 
 
-def _items(node: Any, values: Any, name: str, path: Path, source: str) -> Iterator[tuple[str, str, Any, Any]]:
+def _items(node: Any, values: Any, name: str, source: str) -> Iterator[tuple[str, str, Any, Any]]:
     """Yield each key of a mapping, its place, and the node and the value; raises InputError for another value
     than a mapping."""
     if not isinstance(values, dict):
         raise _refusal(Value(values, source), name, _(TYPES[dict]))
     nodes = {key.value: (key, value) for key, value in node.value}
     for (key, value), (key_node, value_node) in zip(values.items(), nodes.values(), strict=False):
-        yield str(key), f"{path}, line {key_node.start_mark.line + 1}", value_node, value
-
-
-def _refuse_unknown(source: str, name: str, names: list[str], is_strict: bool) -> None:
-    if is_strict:
-        group = f"{name.partition('.')[0]}." if "." in name else ""
-        near = nearest(name.removeprefix(group), [one.removeprefix(group) for one in names])
-        near = near.replace("'", f"'{group}", 1) or _(" (known: {names})").format(names=", ".join(names))
-        said = _("{source}: there is no setting '{name}'{near}")
-        raise InputError(said.format(source=source, name=name, near=near))
+        yield str(key), _place(key_node), value_node, value
 
 
 def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
@@ -225,8 +205,8 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
                 "it, as in --data.train FILE (--help all lists them)"
             )
             raise InputError(said.format(word=shorten(word)))
-        if name != "config":
-            _check_option(name)
+        if name not in HINTS and name != "config" and not name.startswith(MODEL_KEY):
+            raise _no_setting(name, _("command line"))
         value = text if equals else next(words, "--")
         if not equals and value.startswith("--"):
             raise InputError(_("command line: --{name} needs a value after it").format(name=name))
@@ -237,46 +217,54 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
     return files, options
 
 
-def _check_option(name: str) -> None:
-    """Raise InputError, with the most similar setting, for an option that is no setting."""
-    if name in HINTS or name.startswith("model.config."):
-        return
-    if name in GROUPS:
-        meant = MAIN_SETTINGS.get(name)
-        near = _("; did you mean --{name}?").format(name=meant) if meant else ""
-        said = _("command line: {name} is a group of settings, not a setting{near} (--help all lists them)")
-        raise InputError(said.format(name=name, near=near))
-    last = name.rpartition(".")[2].replace("-", "_")
-    meant = OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.rpartition(".")[2] == last), None)
-    near = _("; did you mean '{name}'?").format(name=meant) if meant else nearest(name, SETTINGS)
-    said = _("command line: there is no setting '{name}'{near} (--help all lists them)")
-    raise InputError(said.format(name=name, near=near))
-
-
 def _plain_value(name: str, text: str) -> Any:
     """Return the value of a word: as YAML has it, or the text itself where the setting may be a string."""
     try:
-        value = _load(text, _("command line"))[1]
+        value = _Loader(text).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
     kinds = {get_origin(kind) or kind for kind in members(HINTS.get(name))}
     return text if str in kinds and type(value) not in kinds - {str} else value
 
 
+def _no_setting(name: str, source: str) -> InputError:
+    """Return the error for a name that no setting has, with the one that was probably meant."""
+    group, _dot, key = name.partition(".")
+    last = name.rpartition(".")[2].replace("-", "_")
+    known = [one for one in SETTINGS if one.startswith(f"{group}.")]
+    meant = OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.rpartition(".")[2] == last), None)
+    if meant:
+        near = nearest(meant, [meant])
+    elif key and known:
+        near = nearest(key, [one.partition(".")[2] for one in known]).replace("'", f"'{group}.", 1)
+    else:
+        near = nearest(name, [*GROUPS, *SETTINGS])
+    said = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
+    if name in GROUPS:
+        near = near if meant else ""
+        said = _("{source}: {name} is a group of settings, not a setting{near} (--help all lists them)")
+    elif not near:
+        said = _("{source}: there is no setting '{name}' (known: {names})")
+    return InputError(said.format(source=source, name=name, near=near, names=", ".join(known or GROUPS)))
+
+
 def _validated(layer: Mapping[str, Value]) -> Config:
     """Return the configuration of settings by their dotted names; raises InputError for a wrong one."""
-    groups: dict[str, Any] = {}
+    values: dict[str, dict] = {group: {} for group in GROUPS}
+    for name, one in layer.items():
+        if name not in HINTS:
+            raise _no_setting(name, one.source)
+        if _is_broken(one.value):
+            raise _refusal(one, name, _("without NUL characters and halves of characters"))
+        group, _dot, key = name.partition(".")
+        values[group][key] = one.value
+    groups = {}
     for group, schema in GROUPS.items():
-        names = [name for name in layer if name.partition(".")[0] == group]
-        values = {name.partition(".")[2]: _with_numbers(name, layer[name].value) for name in names}
         try:
-            groups[group] = schema(**values)
+            groups[group] = schema(**values[group])
         except ValidationError as error:
             name = f"{group}.{error.errors()[0]['loc'][0]}"
             raise _refusal(layer[name], name, describe(HINTS[name])) from error
-        for name in names:
-            if _is_broken(layer[name].value):
-                raise _refusal(layer[name], name, _("without NUL characters and halves of characters"))
     config = Config(**groups)
     for holds, name, rule in rules_together(config):
         if not holds:
@@ -289,26 +277,11 @@ def _refusal(one: Value, name: str, rule: str) -> InputError:
     """Return the error for the value of a setting: its source, what it must be, and the nearest choice."""
     is_nothing = one.value in (None, "")
     found = _("nothing; give it a value") if is_nothing else shorten(str(one.value), 80)
-    choices = [kind for kind in members(HINTS.get(name)) if get_origin(kind) is Literal]
-    near = nearest(one.value, [choice for kind in choices for choice in get_args(kind)])
+    near = nearest(one.value, choices(HINTS.get(name)))
     said = _("{setting} must be {rule}, found {value}{near}")
     problem = said.format(setting=name, rule=rule, value=found, near=near)
     whole = _("{source}: {problem}").format(source=one.source, problem=problem)
     return InputError(whole if one.source else problem)
-
-
-def _with_numbers(name: str, value: Any) -> Any:
-    """Return the value of a setting; YAML takes 3e-4 for a string."""
-    kinds = members(HINTS[name])
-    if isinstance(value, list) and list[float] in kinds:
-        return [float(one) if _is_number(one) else one for one in value]
-    if isinstance(value, dict):
-        return {key: float(one) if _is_number(one) else one for key, one in value.items()}
-    return float(value) if float in kinds and _is_number(value) else value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+e[-+]?\d+", value, re.IGNORECASE) is not None
 
 
 def _is_broken(value: Any) -> bool:

@@ -1,37 +1,52 @@
 """The settings of the data, and what all settings are made of; see app/config/schema.py."""
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
+from annotated_types import Predicate
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
-from pydantic_core import core_schema
 
+from ..errors import InputError
 from ..words import N_
 
 # Values must have the very type of their field; the text under a field is its help.
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 MAX_ROWS = 10**12
 MAX_TOKENS = 1_000_000
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
+CREDENTIALS = re.compile(rf"{ADDRESS.pattern}[^/]*@|https?://.*\?", re.DOTALL)
+
+
+def is_address(name: str) -> bool:
+    """Return whether a data file is named by an address such as s3://bucket/posts.parquet, which fsspec
+    opens, and not by a path."""
+    return ADDRESS.match(name) is not None
+
+
+def check_address(key: str, name: str) -> None:
+    """Raise InputError, without the address, where it holds credentials, which logs would keep."""
+    if CREDENTIALS.match(name):
+        raise InputError(
+            f"{key}: an address must have no user:password@ and, of a web server, nothing after ? (a "
+            f"signature), found such a {name.partition('://')[0]}:// address; give credentials in the "
+            "environment, as docs/data.md says"
+        )
 
 
 @plain_dataclass(frozen=True)
-class Rule:
+class Rule(Predicate):
     """A rule that is no range, in `Annotated` of a type: `words` are all that is allowed, after "must be"."""
 
     words: str
-    holds: Callable[[Any], bool]
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
 
-    def check(self, value: Any) -> Any:
-        """Return a value that keeps the rule; pydantic reports the ValueError."""
-        if not self.holds(value):
-            raise ValueError(self.words)
-        return value
+def as_number(value: Any) -> Any:
+    """Return the number that a string such as 3e-4 stands for, which YAML takes for a string."""
+    is_number = isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+e[-+]?\d+", value, re.IGNORECASE)
+    return float(value) if is_number else value
 
 
 @plain_dataclass(frozen=True)
@@ -90,29 +105,30 @@ TaskName = Literal[*TASKS]
 FormatName = Literal["auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "xlsx", "text"]
 LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
+Float = Annotated[float, BeforeValidator(as_number)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
-Separator = Annotated[str, Rule(N_("one or more characters"), bool)]
+Separator = Annotated[str, Rule(bool, N_("one or more characters"))]
 Names = Annotated[
     list[str],
     Rule(
+        lambda names: len(set(names)) == len(names) >= 2 and all(one == one.strip() != "" for one in names),
         N_(
             "a list such as [a, b] of two or more different names without white space around them, none of "
             "them empty (numbers, yes and no in quotes)"
         ),
-        lambda names: len(set(names)) == len(names) >= 2 and all(one == one.strip() != "" for one in names),
     ),
 ]
 SplitSize = Annotated[
-    float,
+    Float,
     Rule(
-        N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000"),
         lambda size: 0 <= size <= MAX_ROWS and (size < 1 or size.is_integer()),
+        N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000"),
     ),
 ]
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class VerbArguments:
     """What a verb asks of the data of its runs. These are no settings: a verb hands them to its runs as
     `--verb`, and they stand in the run's config.yaml.
@@ -127,11 +143,7 @@ class VerbArguments:
     fold: Annotated[int, Field(ge=0)] | None = None
     train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     use_test: bool = True
-    workers: Annotated[int, Field(ge=1)] | None = None
-
-
-def _verb_arguments(value: Any) -> Any:
-    return VerbArguments(**value) if isinstance(value, dict) else value
+    workers: Count | None = None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -144,13 +156,11 @@ class DataConfig:
     (kappa). regression: one number a row, such as a score (rmse); train.loss cross_entropy is then the
     squared error. single_path, multi_path: one label or several in a hierarchy (label_hierarchy; as without
     one). masked_language_modelling: hidden words of plain texts, one text a line, without labels, to continue
-    the pretraining of an encoder (loss).
-    """
+    the pretraining of an encoder (loss)."""
     train: str | list[str] | None = None
     """File with the training rows; a folder, a pattern in quotes ('posts/*.parquet') or a list of these: all
     their files, in the order of their names; also at addresses such as s3://bucket/posts/. none: the sample
-    set in data/sample, with its own dev and test files.
-    """
+    set in data/sample, with its own dev and test files."""
     dev: str | list[str] | None = None
     """File or files with the dev rows; none: dev_size of the training rows."""
     test: str | list[str] | None = None
@@ -158,21 +168,17 @@ class DataConfig:
     format: FormatName = "auto"
     """Format of the data files; text: one text a line, without labels, for masked_language_modelling; auto:
     JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is
-    tsv, for masked_language_modelling text).
-    """
+    tsv, for masked_language_modelling text)."""
     text_column: int | str | list[int | str] | None = None
     """Column of the text, by name or number (0 is the first), or columns ('[标题, 正文]') whose texts are
     read as one, with the tokenizer's separator between them; none: the column with a usual name such as text
-    or 评论, else the one that has texts; without column names, the first one left.
-    """
+    or 评论, else the one that has texts; without column names, the first one left."""
     text_pair_column: Annotated[int | str | None, WITH_LABELS] = None
     """Column of the second text of a sentence pair, by name or number; none: with text_column single texts,
-    without it pairs where the names (sentence1, sentence2) or the values show them.
-    """
+    without it pairs where the names (sentence1, sentence2) or the values show them."""
     label_column: Annotated[int | str | None, WITH_LABELS] = None
     """Column of the label, by name or number; none: the column with a usual name such as label or 类别, else
-    the one that has labels, or the only one left.
-    """
+    the one that has labels, or the only one left."""
     label_separator: Annotated[Separator | None, Needs("several")] = None
     """For multi_label: what is between the labels of a row, for instance , or | or ;. none: lists, or one
     label."""
@@ -185,19 +191,16 @@ class DataConfig:
     label_columns, what is put between them."""
     header: bool | None = None
     """Whether the first line of a CSV, TSV or Excel file has the column names; none: yes if a column is
-    chosen by name, or if the line has usual names or words above numbers.
-    """
+    chosen by name, or if the line has usual names or words above numbers."""
     encoding: str = "utf-8"
     """Encoding of text files. utf-8: with or without a byte order mark, and GB18030 (GBK) where all of a file
     shows it; else big5, utf-16, ..."""
     quoting: Literal["auto", "none", "double"] = "auto"
     """Whether double quotes enclose fields: double (yes) or none (they are part of the text); auto: double in
-    CSV, none in TSV.
-    """
+    CSV, none in TSV."""
     labels: Annotated[Names | None, WITH_CLASSES] = None
     """Label names in the order of their ids; integers in the files are then ids, unless a name is an integer;
-    none: the labels of the train file, sorted.
-    """
+    none: the labels of the train file, sorted."""
     remove_spaces: bool = False
     """Remove all white space inside texts, for texts with spaces between the words."""
     limit: Count | None = None
@@ -205,8 +208,7 @@ class DataConfig:
     split: Literal["stratified", "random"] = "stratified"
     """How dev and test rows are taken from the train file. stratified: each class keeps its proportion, and
     rows with the same text stay in the same split. random: all rows are shuffled with Python's
-    random.Random(split_seed); test is the end of them, dev the part before it.
-    """
+    random.Random(split_seed); test is the end of them, dev the part before it."""
     dev_size: SplitSize = 0.1
     """Size of dev without a dev file: below 1 a fraction of the train file, from 1 a number of rows; 0: no
     dev split."""
@@ -217,20 +219,17 @@ class DataConfig:
     """Random seed of the split."""
     relabel: Annotated[str | None, WITH_LABELS] = None
     """File of corrected labels (CSV with text_hash or text, and label): they replace the labels of these
-    texts in all data files, which stay as they are.
-    """
+    texts in all data files, which stay as they are."""
     on_bad_row: Literal["error", "skip"] = "error"
     """How invalid rows are handled: stop with an error (apart from empty texts up to 1 % of the rows, which
-    are skipped), or skip them; the data report counts them, skipped_rows.csv in the run folder lists them.
-    """
+    are skipped), or skip them; the data report counts them, skipped_rows.csv in the run folder lists them."""
     max_length: Annotated[int, Field(ge=4, le=MAX_TOKENS)] = 128
     """Most tokens of a row, with special tokens; `long` says what is read of longer texts, and the data
     report counts them."""
     long: Annotated[LongTextMode, WITH_LABELS] = "cut"
     """What is read of a text of more tokens. cut: the first max_length. head_tail: a quarter of them from its
     beginning, the others from its end. windows: all, in windows of max_length; the logits of a row are the
-    mean of those of its windows.
-    """
+    mean of those of its windows."""
     max_windows: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Most windows of a row; the text after the last one is not read, and the data report counts such rows.
     """
@@ -238,4 +237,4 @@ class DataConfig:
     """For masked_language_modelling: hide all tokens of a Chinese word together (needs rjieba)."""
     cache_dir: str = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""
-    verb: Annotated[VerbArguments, BeforeValidator(_verb_arguments)] = VerbArguments()
+    verb: VerbArguments = VerbArguments()

@@ -1,16 +1,17 @@
 """The help of the run scripts: the settings that people use on one screen, or all of a group."""
 
 import os
+import re
 import shutil
 import sys
 import textwrap
 from types import NoneType
-from typing import Literal, get_args, get_origin
+from typing import Literal, get_origin
 
 from ..errors import InputError, nearest
 from ..words import _
 from .data_settings import TASKS
-from .schema import GROUPS, SETTINGS, Config, describe, members
+from .schema import GROUPS, SETTINGS, Config, choices, describe, members
 
 # The settings that people use, each with its value and what it is in a few words
 USUAL = {
@@ -37,6 +38,13 @@ USUAL = {
     "output.resume": ("HOW", "auto: continue an interrupted run"),
     "output.language": ("LANGUAGE", "language of the report: en or zh; auto: that of the locale"),
 }
+INDENT = "      "
+TITLE = """\
+# Settings
+
+All settings, in a YAML file or on the command line: `--train.epochs 3`. Made by
+`python -m app.config.help > docs/settings.md` from the fields in `app/config/`.
+"""
 
 
 def help_text(command: str, description: str, topics: list[str], defaults: Config) -> str:
@@ -45,20 +53,19 @@ def help_text(command: str, description: str, topics: list[str], defaults: Confi
     usage = f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n"
     values = defaults.to_dict()
     if topics:
-        groups = list(GROUPS)
-        asked = groups if "all" in topics else topics
+        asked = GROUPS if "all" in topics else topics
         return usage + "".join(f"\n{_explained(topic, values)}\n" for topic in asked)
-    lines = [
+    usual = [
         f"  {f'--{name} {value}':28} {words}{_default(values, name)}"
         for name, (value, words) in USUAL.items()
     ]
-    more = [
-        "  --config FILE                YAML file of settings; may be repeated, later ones win",
-        "  --print_config               print the settings of this command as YAML, and end",
-        "",
-        f"More: --help all, or --help with a group ({', '.join(GROUPS)}) or a setting.",
-    ]
-    return "\n".join([usage, description.strip(), "", *lines, *more]) + "\n"
+    more = f"""\
+  --config FILE                YAML file of settings; may be repeated, later ones win
+  --print_config               print the settings of this command as YAML, and end
+
+More: --help all, or --help with a group ({", ".join(GROUPS)}) or a setting.
+"""
+    return "\n".join([usage, description.strip(), "", *usual, more])
 
 
 def show(text: str) -> int:
@@ -77,28 +84,19 @@ def show(text: str) -> int:
 
 
 def _explained(topic: str, values: dict) -> str:
-    """Return the help of a group, or of one setting."""
-    group, _dot, key = topic.partition(".")
+    """Return the help of a group, or of one setting: its choices and default, and below them what it does."""
     names = [name for name in SETTINGS if name == topic or name.startswith(f"{topic}.")]
     if not names:
         near = nearest(topic, [*GROUPS, *SETTINGS, "all"])
         raise InputError(
             _("command line: there is no help on '{topic}'{near}").format(topic=topic, near=near)
         )
-    heading = [] if key else [f"{group}: {GROUPS[group].__doc__}", ""]
-    return "\n".join(heading + [_setting(name, values) for name in names])
-
-
-def _setting(name: str, values: dict) -> str:
-    """Return a setting's option, choices and default, and below them what it does."""
-    words = textwrap.fill(
-        explanation(name),
-        min(shutil.get_terminal_size((100, 24)).columns, 110),
-        initial_indent="      ",
-        subsequent_indent="      ",
-        break_on_hyphens=False,
-    )
-    return f"  --{name} {_value(name)}{_default(values, name)}\n{words}"
+    lines = [f"{topic}: {GROUPS[topic].__doc__}", ""] if topic in GROUPS else []
+    width = min(shutil.get_terminal_size((100, 24)).columns, 110) - len(INDENT)
+    for name in names:
+        words = textwrap.fill(explanation(name), width, break_on_hyphens=False)
+        lines += [f"  --{name} {_value(name)}{_default(values, name)}", textwrap.indent(words, INDENT)]
+    return "\n".join(lines)
 
 
 def explanation(name: str) -> str:
@@ -112,9 +110,10 @@ def _value(name: str) -> str:
     kinds = [kind for kind in members(SETTINGS[name]) if kind is not NoneType]
     if kinds == [bool]:
         return "true|false"
-    choices = [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-    others = [kind for kind in kinds if get_origin(kind) is not Literal]
-    return "|".join([*choices, *([name.rpartition("_")[2].rpartition(".")[2].upper()] if others else [])])
+    words = [*map(str, choices(SETTINGS[name]))]
+    if any(get_origin(kind) is not Literal for kind in kinds):
+        words.append(re.split("[._]", name)[-1].upper())
+    return "|".join(words)
 
 
 def _default(values: dict, name: str) -> str:
@@ -126,27 +125,14 @@ def _default(values: dict, name: str) -> str:
 
 def markdown() -> str:
     """Return docs/settings.md: every setting with what it allows, its default and its explanation."""
-    defaults = Config().to_dict()
-    lines = [
-        "# Settings",
-        "",
-        "All settings, in a YAML file or on the command line: `--train.epochs 3`. Made by",
-        "`python -m app.config.help > docs/settings.md` from the fields in `app/config/`.",
-    ]
+    defaults, text = Config().to_dict(), TITLE
     for group, schema in GROUPS.items():
-        lines += [
-            "",
-            f"## {group}",
-            "",
-            str(schema.__doc__),
-            "",
-            "| setting | value | |",
-            "| --- | --- | --- |",
-        ]
+        text += f"\n## {group}\n\n{schema.__doc__}\n\n| setting | value | |\n| --- | --- | --- |\n"
         for name in (one for one in SETTINGS if one.startswith(f"{group}.")):
-            value = f"{describe(SETTINGS[name])}{_default(defaults, name)}".replace("|", "\\|")
-            lines.append(f"| `{name}` | {value} | {explanation(name).replace('|', chr(92) + '|')} |")
-    return "\n".join(lines) + "\n"
+            value = f"{describe(SETTINGS[name])}{_default(defaults, name)}"
+            cells = [one.replace("|", "\\|") for one in (f"`{name}`", value, explanation(name))]
+            text += f"| {' | '.join(cells)} |\n"
+    return text
 
 
 if __name__ == "__main__":

@@ -10,24 +10,23 @@ from dataclasses import asdict, field
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from ..words import N_, _
-from .addresses import check_address
-from .data_settings import STRICT, TASKS, Count, DataConfig, Needs, Rule
+from .data_settings import STRICT, TASKS, Count, DataConfig, Float, Needs, Rule, as_number, check_address
 from .train_settings import Share, TrainConfig
 
 # Plain values, so that nothing in a file can name code to run.
-PlainValue = bool | int | float | str | list | dict | None
+PlainValue = Annotated[bool | int | float | str | list | dict | None, BeforeValidator(as_number)]
 TYPES = {
     int: N_("an integer"),
     float: N_("a finite number"),
     bool: N_("true or false"),
     str: N_("a string (numbers, yes and no in quotes)"),
     list[str]: N_("a list such as [a, b] of strings (numbers, yes and no in quotes)"),
-    list[float]: N_("a list of numbers"),
+    list[Float]: N_("a list of numbers"),
     list[int | str]: N_("a list of names or numbers"),
     dict: N_("a mapping of keys to values"),
     NoneType: "null",
@@ -37,7 +36,6 @@ RANGES = {
     ("gt",): N_("{kind} above {gt:,}"),
     ("ge", "le"): N_("{kind} from {ge:,} to {le:,}"),
     ("ge", "lt"): N_("{kind} from {ge:,} to below {lt:,}"),
-    ("gt", "le"): N_("{kind} above {gt:,} up to {le:,}"),
 }
 
 
@@ -47,14 +45,12 @@ class ModelConfig:
 
     name: str | None = None
     """Pretrained model: e5-small-zh (needs no hub), a name on the hub (hfl/chinese-macbert-base), a folder
-    (./my-bert), or a finished run; none: random weights, with the architecture below.
-    """
+    (./my-bert), or a finished run; none: random weights, with the architecture below."""
     architecture: str = "bert"
     """Model type in transformers of a model with random weights: bert, roberta, electra, ..."""
     vocab_file: str | None = None
     """WordPiece vocabulary of a model with random weights, one token a line; none: the characters of GB 2312,
-    ASCII and the training rows.
-    """
+    ASCII and the training rows."""
     prefix: str | None = None
     """Words before each text, such as "query: ", with which e5 was pretrained; they stay in the checkpoint's
     tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint."""
@@ -83,8 +79,7 @@ class DeepSpeedConfig:
     parameters."""
     config: str | None = None
     """DeepSpeed JSON file to merge in; its "auto" values are filled in from these settings, values that
-    contradict them are refused.
-    """
+    contradict them are refused."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -99,8 +94,7 @@ class OutputConfig:
     resume: Literal["never", "auto"] = "never"
     """auto: resume the interrupted run in `dir` (without `dir`: the newest one with this name), or start a
     new run if there is none; a finished run in `dir` continues if epochs or max_steps give it more steps
-    (short: --resume).
-    """
+    (short: --resume)."""
     trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
     """What follows the run: tensorboard writes event files to the run folder; services such as mlflow and
     wandb by accelerate's names (docs/evaluation.md); []: nothing."""
@@ -142,25 +136,27 @@ def members(hint: Any) -> list[Any]:
     return [hint]
 
 
+def choices(hint: Any) -> list:
+    """Return the values that a field may have beside those of its other types."""
+    return [value for kind in members(hint) if get_origin(kind) is Literal for value in get_args(kind)]
+
+
 def describe(hint: Any) -> str:
     """Return, in words, the values that the type of a field allows."""
-    if get_origin(hint) is Annotated:
-        kind, *notes = get_args(hint)
-        if rules := [note.words for note in notes if isinstance(note, Rule)]:
-            words = rules[0]
-            return _(words)
-        ends = [end for note in notes if isinstance(note, FieldInfo) for end in note.metadata]
-        limits = {
-            key: getattr(end, key) for key in ("ge", "gt", "le", "lt") for end in ends if hasattr(end, key)
-        }
-        words = RANGES.get(tuple(limits), "{kind}")
-        return _(words).format(kind=describe(kind), **limits)
-    if get_origin(hint) in (Union, UnionType):
-        return _(" or ").join(map(describe, get_args(hint)))
-    if get_origin(hint) is Literal:
-        choices = ", ".join(map(str, get_args(hint)))
-        return _("one of {values}").format(values=choices) if len(get_args(hint)) > 1 else choices
-    words = TYPES.get(hint, TYPES[dict])
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else [hint]
+    for note in notes:
+        if isinstance(note, Rule):
+            return _(note.words)
+        if isinstance(note, FieldInfo):
+            limits = {name: limit for end in note.metadata for name, limit in asdict(end).items()}
+            words = RANGES[tuple(limits)]
+            return _(words).format(kind=describe(kind), **limits)
+    if get_origin(kind) in (Union, UnionType):
+        return _(" or ").join(map(describe, get_args(kind)))
+    if get_origin(kind) is Literal:
+        values = ", ".join(map(str, get_args(kind)))
+        return _("one of {values}").format(values=values) if len(get_args(kind)) > 1 else values
+    words = TYPES.get(kind, TYPES[dict])
     return _(words)
 
 
@@ -172,9 +168,8 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
         files = getattr(data, key) or []
         for file in [files] if isinstance(files, str) else files:
             check_address(f"data.{key}", file)
+        yield data.train is not None or not files, f"data.{key}", _("given together with data.train")
     yield from _rules_of_task(config)
-    for key, files in (("data.dev", data.dev), ("data.test", data.test)):
-        yield data.train is not None or not files, key, _("given together with data.train")
     rule = _("left out with model.lora_rank, which freezes all")
     yield not model.freeze or not model.lora_rank, "model.freeze", rule
     rule = _("left out with data.long {way}, which reads single texts").format(way=data.long)

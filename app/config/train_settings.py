@@ -6,7 +6,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..words import N_
-from .data_settings import STRICT, TASKS, WITH_CLASSES, WITH_LABELS, Count, Rule, Seed
+from .data_settings import STRICT, TASKS, WITH_CLASSES, WITH_LABELS, Count, Float, Rule, Seed
 
 MAX_THREADS = 4096
 MAX_EPOCHS = 10**9
@@ -14,15 +14,15 @@ MAX_EPOCHS = 10**9
 MIN_TIMEOUT = 10  # seconds
 Metric = Literal["auto", *dict.fromkeys(name for task in TASKS.values() for name in task.metrics)]
 Loss = Literal[*dict.fromkeys(name for task in TASKS.values() for name in task.losses)]
-Weights = Literal["none", "balanced"] | list[float]
+Weights = Literal["none", "balanced"] | list[Float]
 Threads = Annotated[int, Field(ge=1, le=MAX_THREADS)]
-Number = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+Number = Annotated[Float, Field(ge=0)]
+Share = Annotated[Float, Field(ge=0, lt=1)]
 Timeout = Annotated[
     int,
     Rule(
-        N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead"),
         lambda seconds: seconds >= MIN_TIMEOUT,
+        N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead"),
     ),
 ]
 
@@ -50,14 +50,13 @@ class TrainConfig:
     """Optimizer; adamw_8bit: AdamW of bitsandbytes, whose state needs a quarter of the memory."""
     learning_rate: Number | None = None
     """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384: 2e-4 (more than 150 steps
-    in an epoch: 1e-4; pairs of texts: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5.
-    """
+    in an epoch: 1e-4; pairs of texts: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5."""
     head_learning_rate: Number | None = None
     """Peak learning rate of the head; none: learning_rate, ten times that for a pretrained model up to 384
     wide."""
     weight_decay: Number = 0.01
     """Weight decay; not applied to biases and norms."""
-    r_drop: Annotated[Annotated[float, Field(gt=0)] | None, WITH_LABELS] = None
+    r_drop: Annotated[Annotated[Float, Field(gt=0)] | None, WITH_LABELS] = None
     """R-Drop: train each row twice in a step, with other dropout, and add so many times the divergence of the
     two predictions to its loss, such as 1; none: off."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
@@ -72,27 +71,23 @@ class TrainConfig:
 
     focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.
     zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0. huber: for
-    numbers, it counts large errors less.
-    """
+    numbers, it counts large errors less."""
     class_weights: Annotated[Weights, WITH_CLASSES] = "none"
     """Weight of each class in the loss; balanced: number of rows / (number of classes * rows of the class).
     For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
     rows with it."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on a
-    device that is faster in it (on the CPU that is measured), else fp32.
-    """
+    device that is faster in it (on the CPU that is measured), else fp32."""
     eval_every: Count | None = None
     """Steps between evaluations on dev; none: one after each epoch (train.epochs auto: at most about 10).
-    There is always one after the last step.
-    """
+    There is always one after the last step."""
     save_every: Count | None = None
     """Steps between training states, from which an interrupted run can be resumed; none: one at each
     evaluation."""
     best_metric: Metric = "auto"
     """Metric on dev by which the best model is chosen; that model is kept. auto: the main one of
-    the data.task, see there.
-    """
+    the data.task, see there."""
     early_stopping: Count | None = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""
     log_every: Count = 10
@@ -104,8 +99,7 @@ class TrainConfig:
     several; auto: the accelerator, else the CPU."""
     timeout: Timeout = 120
     """Seconds without a response from a process (stopped, or its machine unreachable) after which the other
-    processes end; at least 10.
-    """
+    processes end; at least 10."""
     threads: Threads | None = None
     """CPU threads of each process; none: OMP_NUM_THREADS where a single process runs, else the cores of the
     machine divided by its number of processes."""

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ..config.addresses import check_address, is_address
+from ..config.data_settings import check_address, is_address
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, shorten
 from ..words import _
 from .cache import build_once, content_key

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..config.addresses import is_address
+from ..config.data_settings import is_address
 from ..errors import InputError, excerpt, printable_path, shorten
 from ..runtime.cores import num_cores
 from ..words import _

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..config.command_line import read_yaml
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
-from ..config.shipped import E5_PREFIX, E5_SMALL, FEW_LABELS_CONFIG
+from ..config.shipped import E5_SMALL, FEW_LABELS_CONFIG
 
 logger = logging.getLogger(__name__)
 # Rows of the train file for each label, on average, from which on the encoder is trained
@@ -51,12 +51,13 @@ def with_head_random(config: Config) -> Config:
 
 def with_linear_start(config: Config) -> Config:
     """Return the configuration of the default model with model.head linear."""
-    return replace(config, model=replace(config.model, head="linear", prefix=E5_PREFIX))
+    # It was pretrained with this before each text
+    return replace(config, model=replace(config.model, head="linear", prefix="query: "))
 
 
 def with_few_labels(config: Config) -> Config:
     """Return the configuration with the settings of configs/few_labels.yaml where it has the defaults."""
-    values = read_yaml(FEW_LABELS_CONFIG)[1]
+    values = read_yaml(FEW_LABELS_CONFIG)
     # The device has chosen it
     del values["train"]["precision"]
     return _filled(config, values)

@@ -38,7 +38,7 @@ def recorded_settings(folder: Path) -> dict[str, Any]:
 def all_settings(folder: Path) -> dict[str, dict]:
     """Return the settings of a run by group, each empty for other checkpoints; raises InputError."""
     path = folder / CONFIG
-    _, settings = read_yaml(path) if path.is_file() else (None, None)
+    settings = read_yaml(path) if path.is_file() else None
     groups = settings if isinstance(settings, dict) else {}
     return {name: groups[name] if isinstance(groups.get(name), dict) else {} for name in GROUPS}
 

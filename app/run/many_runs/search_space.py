@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from ...config.command_line import load_config, read_yaml
+from ...config.data_settings import as_number
 from ...config.schema import SETTINGS, Config, members
 from ...errors import InputError, nearest
 
@@ -84,7 +85,7 @@ def read_space(
     InputError for what is no range, for a setting that is unknown, given in `settings` too, or that a search
     must not vary, and for a value that it does not allow.
     """
-    written = (_flat(read_yaml(path)[1], str(path)) if path else {}) | words
+    written = (_flat(read_yaml(path), str(path)) if path else {}) | words
     if not written:
         return usual_space(settings, losses)
     fixed = set(written) & _given(settings)
@@ -108,7 +109,7 @@ def usual_space(settings: list[str], losses: tuple[str, ...]) -> list[Range]:
     """Return the usual ranges of the settings that are fixed neither on the command line nor in a file."""
     files = [value for name, value in zip(settings, settings[1:], strict=False) if name == "--config"]
     files += [item.removeprefix("--config=") for item in settings if item.startswith("--config=")]
-    fixed = _given(settings).union(*(_flat(read_yaml(Path(path))[1], path) for path in files))
+    fixed = _given(settings).union(*(_flat(read_yaml(Path(path)), path) for path in files))
     space = []
     for name, value in USUAL.items():
         allowed = tuple(choice for choice in losses if _is_allowed(settings, name, choice))
@@ -157,8 +158,7 @@ def parse_range(name: str, value: Any) -> Range:
     rule = f"the values of {name} to search must be two or more, as in {SYNTAX}"
     if not isinstance(items, list):
         raise InputError(f"{rule}; found {value}")
-    # YAML takes 1e-5 for a string
-    values = [_as_number(one) for one in items]
+    values = [as_number(one) for one in items]
     last = values[-1] if values and values[-1] in ("log", "choice") else None
     values = values[: -1 if last else None]
     is_range = last != "choice" and len(values) == 2 and all(map(_is_number, values))
@@ -176,12 +176,6 @@ def parse_range(name: str, value: Any) -> Range:
     if not _takes_integers(name, values):
         low, high = float(low), float(high)
     return Range(name, low, high, last == "log")
-
-
-def _as_number(value: Any) -> Any:
-    if isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+e[-+]?\d+", value, re.IGNORECASE):
-        return float(value)
-    return value
 
 
 def _takes_integers(name: str, values: list) -> bool:
