@@ -1,5 +1,7 @@
 """metrics.jsonl of a run that resumes: python -m pytest tests/run/test_metrics_file.py"""
 
+import pytest
+
 from app.run.log.metrics_file import drop_later_lines, read_evaluations
 
 LINES = [
@@ -17,6 +19,25 @@ def test_later_evaluations_and_a_line_cut_off_are_removed(tmp_path):
     drop_later_lines(path, 6)
     assert path.read_text() == "".join(LINES[:2])
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("cut", "is_said"),
+    [('{"step": 6, "lo', True), ('{"ste', True), ("\x00\x00", True), ('{"step": 9, "lo', False)],
+)
+def test_a_line_cut_off_that_does_not_come_again_is_named(tmp_path, caplog, cut, is_said):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(LINES[0] + cut)
+    drop_later_lines(path, 6)
+    assert path.read_text() == LINES[0]
+    assert ("metrics.jsonl, line 2: no evaluation in JSON; skipped" in caplog.text) == is_said
+
+
+def test_a_line_of_which_only_the_end_is_cut_off_stays(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(LINES[0] + LINES[1].rstrip())
+    drop_later_lines(path, 6)
+    assert path.read_text() == LINES[0] + LINES[1]
 
 
 def test_a_damaged_line_stays_and_is_named(tmp_path, caplog):

@@ -3,6 +3,7 @@ and a power cut zero bytes. They stay, and are skipped."""
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ...runtime.disk import write_bytes
 
 logger = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"
+BEGINNING = re.compile(rb'\{"step": (\d+),')
 
 
 def append_metrics(
@@ -40,18 +42,24 @@ def read_evaluations(path: Path, names: tuple[str, ...] = ()) -> list[dict[str, 
 
 
 def drop_later_lines(path: Path, first_step: int) -> None:
-    """Remove the lines after `first_step`, which a resumed run does again, and a last one that is cut off."""
+    """Remove the lines after `first_step`, which a resumed run does again, and a last one that is cut off:
+    with a warning, unless that evaluation comes again too."""
     if not path.exists():
         return
     lines = path.read_bytes().splitlines(True)
     kept, damaged = [], []
     for number, line in enumerate(lines, 1):
         evaluation = parse_line(line)
-        if evaluation is None and number < len(lines):
+        if evaluation is not None:
+            if evaluation["step"] <= first_step:
+                kept.append(line.removesuffix(b"\n") + b"\n")
+        elif number < len(lines):
             damaged.append(number)
             kept.append(line)
-        elif evaluation is not None and evaluation["step"] <= first_step and line.endswith(b"\n"):
-            kept.append(line)
+        else:
+            begun = BEGINNING.match(line)
+            if begun is None or int(begun[1]) <= first_step:
+                damaged.append(number)
     warn_of_damage(path, damaged)
     if kept != lines:
         write_bytes(path, b"".join(kept))
