@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..evaluation.logits_file import LOGITS
 from ..outcomes import fitted_files
-from .run_history import CARD
+from .run_history import CARD, last_time
 
 # The weights of the best checkpoint so far
 MODEL = "model.safetensors"
@@ -18,11 +18,12 @@ STATES = "state"
 ADAPTER = "adapter/adapter_model.safetensors"
 
 
-def finished_at(folder: Path) -> int | None:
-    """Return when a run wrote its last report, in nanoseconds, or None; also of one that trains on since."""
+def finished_at(folder: Path) -> float | None:
+    """Return when a run wrote its last report, in seconds since 1970, or None; also of one that trains on
+    since. Its history says so, and the time of the file where that is damaged."""
     stem, suffix = REPORT.split(".")
-    times = [path.stat().st_mtime_ns for path in folder.glob(f"{stem}*.{suffix}")]
-    return max(times, default=None)
+    times = [path.stat().st_mtime for path in folder.glob(f"{stem}*.{suffix}")]
+    return (last_time(folder, "finished") or max(times)) if times else None
 
 
 def keep_reports(folder: Path, step: int) -> None:

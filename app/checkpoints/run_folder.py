@@ -20,7 +20,7 @@ from ..runtime.disk import is_full
 from ..runtime.processes import launcher_id, launcher_start
 from ..words import _
 from .run_files import REPORT, STATES
-from .run_history import HISTORY
+from .run_history import HISTORY, last_time
 
 logger = logging.getLogger(__name__)
 CHECKPOINTS = Path("checkpoints")
@@ -78,8 +78,13 @@ def is_of_this_launcher(folder: Path) -> bool:
 
 
 def newest(runs: list[Path]) -> Path | None:
-    """Return the run that was started last, or None."""
-    return max(runs, key=lambda run: (run / HISTORY).stat().st_mtime, default=None)
+    """Return the run that was started last, or None. A copy of a folder was started when the run was."""
+
+    def started(run: Path) -> tuple[float, float]:
+        written = (run / HISTORY).stat().st_mtime
+        return last_time(run, "started") or written, written
+
+    return max(runs, key=started, default=None)
 
 
 def holds_run(folder: Path) -> bool:

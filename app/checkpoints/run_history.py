@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -108,6 +109,24 @@ def add_start(folder: Path, config: Config, start: dict, step: int) -> None:
     starts = [*read_starts(folder), {"step": step, **start, "changed": changed}]
     write_json(folder / HISTORY, {"starts": starts})
     write_config(folder, config)
+
+
+def add_finish(folder: Path) -> None:
+    """Write when the last start of a run has finished; a copy of the folder keeps that."""
+    starts = read_starts(folder)
+    if starts:
+        starts[-1]["finished"] = datetime.now().astimezone().isoformat()
+        write_json(folder / HISTORY, {"starts": starts})
+
+
+def last_time(folder: Path, key: str) -> float | None:
+    """Return the last time in a run's history that has this name, `started` or `finished`, in seconds since
+    1970; None where the history has none."""
+    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
+        starts = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"]
+        times = [start[key] for start in starts if key in start]
+        return datetime.fromisoformat(times[-1]).timestamp()
+    return None
 
 
 def read_starts(folder: Path) -> list[dict]:

@@ -94,7 +94,7 @@ def describe_model(folder: Path) -> str | None:
     train = settings["data"].get("train")
     said = f"{folder}: {encoder}, trained on {Path(str(train)).name if train else SAMPLE}"
     time = finished_at(folder)
-    said += f", {datetime.fromtimestamp(time / 1e9):%Y-%m-%d %H:%M}" if time else ", not finished"
+    said += f", {datetime.fromtimestamp(time):%Y-%m-%d %H:%M}" if time else ", not finished"
     with suppress(KeyError, TypeError, ValueError):
         report, metric = _report(folder), _shown_metric(settings)
         rows = f"{report['rows']} rows of {report['split']}"

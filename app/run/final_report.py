@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
-from ..checkpoints.run_history import read_starts, write_card
+from ..checkpoints.run_history import add_finish, read_starts, write_card
 from ..config.schema import Config, DataConfig
 from ..config.shipped import E5_SMALL, e5_file
 from ..data.dataset import Split
@@ -114,6 +114,7 @@ def print_and_write(
         details["what_next"] = [{"what": one.what, "sentence": one.sentence()} for one in advice]
     if state.start_metrics:
         details["before_training"] = state.start_metrics
+    add_finish(folder)
     write_json(folder / REPORT, details | metrics)
 
 

@@ -51,6 +51,17 @@ def test_resume_auto_takes_the_newest_run_of_this_very_name(name):
     assert run_to_resume(config) == first
 
 
+def test_a_copy_was_started_when_the_run_was():
+    make_run("checkpoints/a-001", started=started(60))
+    new = make_run("checkpoints/a-002", started=started(30))
+    copied = make_run("checkpoints/a-003", age=-20, started=started(60))
+    config = OutputConfig(name="a", resume="auto")
+    assert run_to_resume(config) == new
+    for content in ("", "[]", '{"starts": [1]}', '{"starts": [{"started": 1}]}'):
+        (copied / "run_history.json").write_text(content)
+        assert run_to_resume(config) == copied
+
+
 @pytest.fixture
 def restarted(monkeypatch):
     """Be a process that torchrun, started a minute ago as job `exp`, has started again."""

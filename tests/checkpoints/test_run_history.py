@@ -58,6 +58,7 @@ def test_a_resumed_run_lists_its_starts_and_what_has_changed(start, caplog):
     assert [entry["step"] for entry in resumed] == [5, 7]
     assert [entry["changed"] for entry in resumed] == [{"train.log_every": [2, 8]}, {}]
     assert {"command", "started", "mode", "processes", "torch", "code"} <= set(resumed[0])
+    assert ["finished" in entry for entry in starts()] == [False, False, True]
     assert settings()["train"]["log_every"] == 8
 
 

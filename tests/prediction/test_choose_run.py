@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from app.checkpoints.run_files import finished_at
+from app.checkpoints.run_history import add_finish
 from app.errors import InputError
 from app.prediction.choose_run import choose_run, describe_model
 
@@ -43,6 +46,20 @@ def test_a_trial_is_passed_over_and_told(tmp_path):
     said = describe_model(run)
     assert said.startswith(f"{run}: from e5-small-zh, trained on posts.csv, 2026-09-2")
     assert said.endswith(", accuracy 0.8000 on 302 rows of test")
+
+
+def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
+    for name, age in (("old", 2), ("new", 1)):
+        add_run(tmp_path / name, age, TRAINED)
+        starts = [{"started": "2026-01-01T08:00:00+08:00"}]
+        (tmp_path / name / "run_history.json").write_text(json.dumps({"starts": starts}))
+        add_finish(tmp_path / name)
+    shutil.copytree(tmp_path / "old", tmp_path / "backup")
+    (tmp_path / "backup" / "report.json").touch()
+    assert choose_run(tmp_path) == (tmp_path / "new", [])
+    assert finished_at(tmp_path / "old") == finished_at(tmp_path / "backup") < finished_at(tmp_path / "new")
+    (tmp_path / "backup" / "run_history.json").write_text("[")
+    assert choose_run(tmp_path) == (tmp_path / "backup", [])
 
 
 def test_a_trial_is_used_with_a_warning_where_there_is_nothing_else(tmp_path):
