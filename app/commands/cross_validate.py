@@ -77,7 +77,7 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
         render_folds,
         render_label_issues,
     )
-    from ..run.many_runs.issue_list import list_issues
+    from ..run.many_runs.issue_list import ISSUES, filled_rows, list_issues
     from ..run.many_runs.series import open_series, say, write_figures
 
     without_labels = None
@@ -86,6 +86,8 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     except InputError as error:
         without_labels = _("There will be no label_issues.csv: {why}").format(why=error)
         say(without_labels)
+    # Before hours of training
+    filled_rows(series.folder / ISSUES)
     datasets = fold_datasets(config, options.folds)
     open_series(series, config)
     oof_rows, figures = cross_validate(series, datasets)

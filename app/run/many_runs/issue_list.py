@@ -1,17 +1,21 @@
 """Which labels of the train file may be wrong: label_issues.csv."""
 
 import csv
-import logging
-from itertools import count
 from pathlib import Path
 
+from ...data.files import file_encoding
+from ...data.read import ReadOptions, file_format, named_rows
 from ...data.relabel import written_hash
+from ...errors import InputError, excerpt, listed
 from ...outcomes.label_issues import LabelIssues, find_issues, judge
 from ...runtime.disk import whole_file
 from .out_of_fold import OutOfFold
 
-logger = logging.getLogger(__name__)
 ISSUES = "label_issues.csv"
+COLUMNS = (
+    *("rank", "file", "line", "row_id", "text", "text_pair"),
+    *("given", "suggested", "score", "flagged", "text_hash", "label"),
+)
 
 
 def list_issues(folder: Path, oof_rows: OutOfFold) -> dict:
@@ -29,48 +33,57 @@ def list_issues(folder: Path, oof_rows: OutOfFold) -> dict:
 
 def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
     """Write the ranked rows as CSV, with a column `label` for fixes, which data.relabel reads. What a person
-    has filled in stays, in the row of its text, or at the end where the text is not ranked any more."""
+    has filled in stays, in the row of its text, or at the end where the text is not ranked any more. Raises
+    InputError as `filled_rows` does."""
     table, split, outcome = oof_rows.table, oof_rows.split, oof_rows.outcome
-    pairs = ["text_pair"] if table.has_pairs else []
-    header = [*("rank", "file", "line", "row_id", "text"), *pairs]
-    header += ["given", "suggested", "score", "flagged", "text_hash", "label"]
-    filled = filled_rows(path, header)
+    filled = filled_rows(path)
+    header = [name for name in COLUMNS if name != "text_pair" or table.has_pairs]
+    header += dict.fromkeys(name for row in filled.values() for name in row if name not in header)
+    hashes = [written_hash(int(split.hashes[at])) for at in issues.order]
+    ranked = set(hashes)
     with whole_file(path, encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        carried = set()
-        for rank, at in enumerate(issues.order.tolist(), 1):
+        writer = csv.DictWriter(file, header, restval="")
+        writer.writeheader()
+        for rank, (at, text_hash) in enumerate(zip(issues.order.tolist(), hashes, strict=True), 1):
             row = int(split.rows[at])
-            texts = [table.text(row), *(table.pair(row) for _ in pairs)]
+            texts = [table.text(row), table.pair(row)] if table.has_pairs else [table.text(row)]
             given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, oof_rows.predicted))
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
-            line, text_hash = table.line(row), written_hash(int(split.hashes[at]))
-            label = filled[text_hash][-1] if text_hash in filled else ""
-            carried.add(text_hash)
-            writer.writerow([rank, table.file_of(row), line, row, *texts, *about, text_hash, label])
-        writer.writerows(row for text_hash, row in filled.items() if text_hash not in carried)
+            values = [rank, table.file_of(row), table.line(row), row, *texts, *about, text_hash]
+            # What was filled in comes after these columns
+            writer.writerow(filled.get(text_hash, {}) | dict(zip(header, values, strict=False)))
+        writer.writerows(filled[text_hash] for text_hash in filled if text_hash not in ranked)
 
 
-def filled_rows(path: Path, header: list[str]) -> dict[str, list[str]]:
-    """Return the rows of a list of issues, by text_hash, whose last column a person has filled in: they stay.
-    A file in another form, as a spreadsheet may have saved it, is renamed, with a warning."""
+def filled_rows(path: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of a list of issues, by text_hash, whose label or a column of their own people have
+    filled in, and saved as spreadsheets do. Raises InputError for a file that cannot be read as such a list.
+    """
     if not path.exists():
         return {}
+    filled: dict[str, dict[str, str]] = {}
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            is_ours = next(reader, None) == header
-            rows = list(reader)
-        if not is_ours or any(len(row) != len(header) for row in rows if row):
-            raise ValueError("its columns are others than those of a list of label issues")
-        place = header.index("text_hash")
-        filled = [row for row in rows if row and row[-1].strip()]
-        if len({row[place] for row in filled}) < len({(row[place], row[-1]) for row in filled}):
-            raise ValueError("one text has two labels")
-    except (ValueError, csv.Error) as error:
-        names = (f"{path.stem}.kept-{number}{path.suffix}" for number in count(1))
-        kept = next(name for name in map(path.with_name, names) if not name.exists())
-        path.rename(kept)
-        logger.warning("%s is kept as %s: %s", path, kept.name, error)
-        return {}
-    return {row[place]: row for row in filled}
+        encoding = file_encoding(path, "utf-8")
+        format = file_format(path, "auto", encoding)
+        options = ReadOptions(format, encoding=encoding, quoting="double")
+        for line, values in named_rows(path, options, _check_names):
+            row = {name: str(value) for name, value in values.items() if value not in (None, "")}
+            if not any(name == "label" or name not in COLUMNS for name in row):
+                continue
+            if "text_hash" not in row:
+                raise InputError(f"{path}, line {line}: a row that is filled in needs its text_hash")
+            before = filled.setdefault(row["text_hash"], {})
+            if "label" in before and row.get("label", before["label"]) != before["label"]:
+                labels = f"{excerpt(before['label'])} and {excerpt(row['label'])}"
+                raise InputError(f"{path}, line {line}: one text has two labels, {labels}; keep one of them")
+            before |= row
+    except InputError as error:
+        raise InputError(f"what is filled in must stay: {error}; or move the file elsewhere") from error
+    return filled
+
+
+def _check_names(where: str, names: list[str]) -> None:
+    if not {"text_hash", "label"} <= set(names):
+        raise InputError(
+            f"{where}: a list of label issues needs its columns text_hash and label, found {listed(names)}"
+        )

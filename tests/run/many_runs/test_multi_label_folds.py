@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 from sklearn.metrics import f1_score
 
+from app.commands import main
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
@@ -160,8 +161,8 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
     assert np.array_equal(fixed.splits["train"].labels, expected)
 
 
-def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path, caplog):
-    """In the row of their text, at the end where that is not ranked any more; another form is kept aside."""
+def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path):
+    """In the row of their text, at the end where that is not ranked any more; as spreadsheets save them."""
     pytest.importorskip("cleanlab", reason="needs cleanlab: pip install -r requirements/labels.txt")
     list_issues(tmp_path, found)
     path = tmp_path / "label_issues.csv"
@@ -169,17 +170,48 @@ def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path, c
         header, *rows = csv.reader(file)
     rows[0][-1] = rows[2][-1] = '["甲"]'
     gone = [*rows[0][:-2], "h0123456789abcdef", '["乙"]']
-    for encoding in ("utf-8", "utf-8-sig"):
+    ways = [("utf-8", ","), ("utf-8-sig", ","), ("gb18030", ","), ("gb18030", ";"), ("utf-16", "\t")]
+    for encoding, delimiter in ways:
         with path.open("w", encoding=encoding, newline="") as file:
-            csv.writer(file).writerows([header, *reversed(rows), gone])
+            csv.writer(file, delimiter=delimiter).writerows([header, *reversed(rows), gone])
         list_issues(tmp_path, found)
         with path.open(encoding="utf-8", newline="") as file:
             assert list(csv.reader(file)) == [header, *rows, gone]
-    filled = path.read_text(encoding="utf-8").encode("gb18030")
-    path.write_bytes(filled)
+    notes = [["note"], *([""] for _row in rows), ["?"]]
+    notes[2] = ["ask her"]
+    noted = [[*note, *row] for note, row in zip(notes, [header, *rows, gone], strict=True)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(noted)
     list_issues(tmp_path, found)
-    assert (tmp_path / "label_issues.kept-1.csv").read_bytes() == filled
-    assert "label_issues.csv is kept as label_issues.kept-1.csv" in caplog.text
+    with path.open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [[*row, note] for note, *row in noted]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("text_hash,label\nh1,好\nh1,坏\n", "line 3: one text has two labels, '好' and '坏'"),
+        ("text,label\n很好,好\n", "line 1: a list of label issues needs its columns text_hash and label"),
+        ("text_hash,label\n,好\n", "line 2: a row that is filled in needs its text_hash"),
+        ("text_hash,label\nh1,好,x\n", "line 2: a row of 2 columns as in the header is needed"),
+        ("text_hash,label\nh1,好\n".encode("utf-16-le"), "label_issues.csv"),
+        ("文本,标签\n".encode("gb18030") + b"\xff\n", "label_issues.csv"),
+    ],
+)
+def test_a_list_that_cannot_be_read_ends_before_any_training(tmp_path, monkeypatch, capsys, content, problem):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"第{number}个{label},{label}" for number in range(20) for label in "好坏"]
+    Path("rows.csv").write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
+    words = ["--data.train", "rows.csv", "--output.dir", "folds"]
+    Path("folds").mkdir()
+    filled = content.encode() if isinstance(content, str) else content
+    Path("folds/label_issues.csv").write_bytes(filled)
+    assert main(["cross-validate", *words]) == 2
+    error = capsys.readouterr().err
+    assert "what is filled in must stay: folds/label_issues.csv" in error
+    assert problem in error
+    assert [path.name for path in Path("folds").iterdir()] == ["label_issues.csv"]
+    assert Path("folds/label_issues.csv").read_bytes() == filled
 
 
 def test_a_run_of_other_rows_is_refused(runs, datasets):
