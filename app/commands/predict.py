@@ -143,7 +143,7 @@ def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
 
 def report(args: argparse.Namespace, model_folder: Path) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
-    from ..prediction.labelled_rows import check_report_folder, report_on
+    from ..prediction.labelled_rows import check_report_folder, report_on, whole_report
     from ..prediction.recorded_settings import check_pairs
 
     folder = check_report_folder(args.report)
@@ -154,9 +154,9 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
     total = count_rows(source, args)
     threshold = choose_threshold(args, opened)
-    with progress(total, _is_terminal(sys.stderr)) as on_batch:
+    with progress(total, _is_terminal(sys.stderr)) as on_batch, whole_report(folder) as aside:
         rows = source.rows(args.on_bad_row)
-        text = report_on(opened, rows, source, folder, threshold, on_batch)
+        text = report_on(opened, rows, source, aside, threshold, on_batch)
     print(text)
     say(source.summary())
     say(f"Saved in {folder}")

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,16 @@ from ..evaluation.page.report_page import PageContent
 from ..outcomes.labelled_page import render_page
 from ..outcomes.metrics import BY_KEY
 from ..outcomes.resampling import all_metrics
-from ..runtime.disk import write_json, write_text
+from ..runtime.disk import whole_files, write_json, write_text
 from .input_columns import NumberedTexts
 from .nearest_rows import marked_rows, render_marked
 from .open_model import OpenedModel
-from .output import open_output
+from .output import cannot_write
 from .prediction_writer import PredictionWriter
 from .predictor import CHUNK_ROWS, Prediction, Predictor
 from .sources import Source
+
+UNFINISHED = ".unfinished"
 
 
 def check_report_folder(path: str) -> Path:
@@ -33,7 +36,8 @@ def check_report_folder(path: str) -> Path:
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(os.scandir(folder))
+        # A report that was killed leaves its unfinished files
+        is_empty = {entry.name for entry in os.scandir(folder)} <= {UNFINISHED}
     except OSError as error:
         raise InputError(f"--report {path}: the folder cannot be made: {error.strerror}") from error
     if not is_empty:
@@ -41,6 +45,19 @@ def check_report_folder(path: str) -> Path:
             f"--report {path}: an empty or a new folder is needed, found files; choose another name"
         )
     return folder
+
+
+@contextmanager
+def whole_report(folder: Path) -> Iterator[Path]:
+    """Yield where to write a report, whose files are in `folder` once all are complete; none of them, where
+    there is an error. Raises TrainingError where they cannot be written."""
+    try:
+        with whole_files(folder / UNFINISHED, folder) as aside:
+            yield aside
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise cannot_write(f"--report {folder}", error) from error
 
 
 def unknown_token_id(tokenizer: Tokenizer) -> int | None:
@@ -150,7 +167,7 @@ def report_on(
     predictor = opened.predictor
     outcome = predictor.outcome
     labelled = LabelledRows(predictor, source)
-    with open_output(str(folder / "predictions.csv")) as file:
+    with (folder / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
         columns = NumberedTexts(source.has_pairs)
         writer = PredictionWriter(outcome, columns, threshold, evidence=predictor.evidence)
         writer.write("csv", file, labelled.predict(rows, on_batch))

@@ -63,11 +63,13 @@ def whole_files(aside: Path, folder: Path) -> Iterator[Path]:
     shutil.rmtree(aside, ignore_errors=True)
     # Not a new folder in the place of one that was renamed meanwhile
     aside.mkdir()
-    yield aside
-    for path in aside.iterdir():
-        sync(path)
-        path.replace(folder / path.name)
-    aside.rmdir()
+    try:
+        yield aside
+        for path in aside.iterdir():
+            sync(path)
+            path.replace(folder / path.name)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_json(path: Path, value: object) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,30 @@ def test_what_cannot_be_reported_is_an_error(
     assert main(["--checkpoint", str(model), "--device", "cpu", "--input", str(path), *options]) == 2
     assert message in capsys.readouterr().err
     assert (tmp_path / "used" / "notes").read_text() == "mine"
+
+
+def test_a_report_that_failed_leaves_nothing_behind(model, tmp_path, capsys):
+    path, out = tmp_path / "new.csv", tmp_path / "out"
+    words = ["--checkpoint", str(model), "--device", "cpu", "--input", str(path), "--report", str(out)]
+    write_rows(path, random_texts(2), [LABELS[0], "未知"])
+    assert main(words) == 2
+    assert list(out.iterdir()) == []
+    # What `kill -9` leaves
+    (out / ".unfinished").mkdir()
+    (out / ".unfinished" / "predictions.csv").touch()
+    write_rows(path, random_texts(2), LABELS[:2])
+    assert main(words) == 0
+    assert sorted(file.name for file in out.iterdir()) == [
+        *("predictions.csv", "report.html", "report.json", "report.txt")
+    ]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        assert main([*words[:-1], str(tmp_path / "other")]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"--report {tmp_path}/other: cannot be written: File too large" in capsys.readouterr().err
+    assert list((tmp_path / "other").iterdir()) == []
 
 
 def test_labels_without_a_report_and_a_report_without_a_file_are_errors(model, capsys):
