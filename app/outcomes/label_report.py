@@ -1,5 +1,6 @@
 """Metrics of labels -> the printed report."""
 
+from ..errors import listed
 from ..evaluation.text_table import columns_of, short_label, text_table
 from ..words import _
 from .label_metrics import MAX_CLASSES, MULTI_LABEL_AVERAGES, SCORES, worst_labels
@@ -78,6 +79,17 @@ def confusion_lines(metrics: dict) -> list[str]:
     heading = _("The {shown} most frequent of {all:,} confusions; all are in report.json")
     names = [_("true class"), _("predicted"), _("rows")]
     return [heading.format(shown=len(shown), all=len(pairs)), text_table(names, shown)]
+
+
+def never_predicted(metrics: dict) -> list[str]:
+    """Return a line that names the classes of rows that no row is predicted as, if there are any."""
+    classes = metrics["classes"]
+    predicted = {name for name, scores in classes.items() if scores["recall"]}
+    predicted |= {other for _label, other, _rows in metrics.get("confusions", ())}
+    for line in metrics.get("confusion_matrix", ()):
+        predicted |= {name for name, rows in zip(classes, line, strict=True) if rows}
+    never = [name for name, scores in classes.items() if scores["support"] and name not in predicted]
+    return ["", _("Never predicted: {names}").format(names=listed(never))] if never else []
 
 
 def interval_lines(metrics: dict, beside_baselines: tuple[str, ...]) -> str:

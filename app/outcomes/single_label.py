@@ -17,7 +17,7 @@ from .class_scores import ClassScores, score_classes, softmax
 from .label_counts import LabelCounts, distinct_classes
 from .label_issues import class_quality, flag_classes, in_chunks
 from .label_metrics import MixedPair, confusions, label_metrics, mixed_pairs
-from .label_report import classes_table, confusion_lines, interval_lines
+from .label_report import classes_table, confusion_lines, interval_lines, never_predicted
 from .labelled_outcome import LabelledOutcome
 from .metrics import BY_KEY
 from .outcome import FITTED_ON
@@ -208,7 +208,12 @@ class SingleLabel(LabelledOutcome):
         accuracy, loss = (f"{BY_KEY[key].name} {metrics[key]:.4f}" for key in ("accuracy", "loss"))
         counted = _("rows {rows:,}").format(rows=rows)
         lines += [f"{accuracy}   {counted}   {loss}", ""]
-        lines += [*confusion_lines(metrics), "", interval_lines(metrics, self.beside_baselines)]
+        lines += [
+            *confusion_lines(metrics),
+            *never_predicted(metrics),
+            "",
+            interval_lines(metrics, self.beside_baselines),
+        ]
         if "calibration" in metrics:
             lines += ["", render_calibration(metrics["calibration"])]
         elif "no_calibration" in metrics:

@@ -74,6 +74,17 @@ def test_report_names_every_class_in_even_columns():
     assert sum(int(cell) for line in confusion[1:] for cell in line.split()[-3:]) == 300
 
 
+@pytest.mark.parametrize("count", [3, 60])
+def test_a_class_that_is_never_predicted_is_named(count):
+    """Class 1 is predicted, never rightly; class 2 never is; of class 3 there are no rows."""
+    names = [f"c{index}" for index in range(count)]
+    labels, logits = np.array([0, 0, 1, 2, 2]), np.zeros((5, count), np.float32)
+    logits[[0, 2, 3, 4], 0] = logits[1, 1] = 1
+    assert "\n\nNever predicted: c2\n" in rendered(measured(labels, logits, names), "title") + "\n"
+    logits[4, 2] = 2
+    assert "Never predicted" not in rendered(measured(labels, logits, names), "title")
+
+
 def test_report_of_fifty_classes_is_whole_and_of_more_shows_the_worst():
     names = [f"类别{index:03d}" for index in range(50)]
     text = rendered(measured(*random_rows("single_label", 500, 50, 2), names), "title")
