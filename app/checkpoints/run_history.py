@@ -111,35 +111,45 @@ def add_start(folder: Path, config: Config, start: dict, step: int) -> None:
     write_config(folder, config)
 
 
-def add_finish(folder: Path) -> None:
-    """Write when the last start of a run has finished; a copy of the folder keeps that."""
+def add_finish(folder: Path, weights: str) -> None:
+    """Write when the last start of a run has finished, which a copy of the folder keeps, and the SHA-256 of
+    its weights."""
     starts = read_starts(folder)
     if starts:
-        starts[-1]["finished"] = datetime.now().astimezone().isoformat()
+        starts[-1] |= {"finished": datetime.now().astimezone().isoformat(), "weights": weights}
         write_json(folder / HISTORY, {"starts": starts})
 
 
 def last_time(folder: Path, key: str) -> float | None:
     """Return the last time in a run's history that has this name, `started` or `finished`, in seconds since
     1970; None where the history has none."""
-    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
-        starts = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"]
-        times = [start[key] for start in starts if key in start]
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        times = [start[key] for start in _written_starts(folder) if key in start]
         return datetime.fromisoformat(times[-1]).timestamp()
     return None
+
+
+def finished_weights(folder: Path) -> str | None:
+    """Return the SHA-256 of a run's weights, None for one that has not finished since its last start."""
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        return _written_starts(folder)[-1].get("weights")
+    return None
+
+
+def _written_starts(folder: Path) -> list[dict]:
+    starts = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"]
+    if not (isinstance(starts, list) and all(isinstance(start, dict) for start in starts)):
+        raise TypeError("`starts` must be a list of objects")
+    return starts
 
 
 def read_starts(folder: Path) -> list[dict]:
     """Return the starts of a run, the first one first; with a warning none where the file is damaged."""
     try:
-        starts = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"]
-        if isinstance(starts, list) and all(isinstance(start, dict) for start in starts):
-            return starts
-        problem = "`starts` must be a list of objects"
+        return _written_starts(folder)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        problem = repr(error)
-    logger.warning("%s is damaged and begins with this start: %s", folder / HISTORY, problem)
-    return []
+        logger.warning("%s is damaged and begins with this start: %r", folder / HISTORY, error)
+        return []
 
 
 def changed_settings(folder: Path, config: Config) -> dict[str, list]:

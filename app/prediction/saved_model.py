@@ -7,12 +7,14 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
+from ..checkpoints.run_history import HISTORY, finished_weights
 from ..data.encoding import check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, first_line, nearest
 from ..model.encoder_config import check_vocabulary, checkpoint_config
 from ..model.packed_model import max_positions
 from ..model.pretrained import load_weights
 from ..model.transformers_calls import quiet_transformers
+from ..runtime.disk import checksum
 from ..runtime.model_lock import MODEL_LOCK
 from ..words import _
 from .recorded_settings import MODEL, model_files
@@ -31,6 +33,7 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     """
     check_folder(folder)
     files = _file_states(folder)
+    _check_weights(folder)
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         # Its warnings about missing weights are errors below
@@ -84,6 +87,17 @@ def check_folder(folder: Path) -> None:
         problem = "found no tokenizer; save it there with tokenizer.save_pretrained"
         raise InputError(rule.format(folder=folder, problem=problem))
     _check_index(folder)
+
+
+def _check_weights(folder: Path) -> None:
+    """Raise InputError for weights of a finished run that are not those which its training wrote."""
+    known, path = finished_weights(folder), folder / MODEL
+    if known is not None and path.is_file() and (found := checksum(path)) != known:
+        raise InputError(
+            f"{path}: the weights must be those that the training wrote (SHA-256 {known[:12]}...), found "
+            f"{found[:12]}...: they are damaged or replaced; copy the folder again, or, if they were changed "
+            f'on purpose, remove "weights" from {HISTORY}'
+        )
 
 
 def _check_index(folder: Path) -> None:

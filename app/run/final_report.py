@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
+from ..checkpoints.run_files import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.run_history import add_finish, read_starts, write_card
 from ..config.schema import Config, DataConfig
 from ..config.shipped import E5_SMALL, e5_file
@@ -25,7 +25,7 @@ from ..outcomes.outcome import FITTED_ON
 from ..outcomes.predictions_file import write_predictions
 from ..outcomes.resampling import all_metrics
 from ..outcomes.texts import split_texts
-from ..runtime.disk import write_json, write_text
+from ..runtime.disk import checksum, write_json, write_text
 from ..training.loop import RunProgress, planned_steps
 from ..words import _, in_language, pgettext
 from .assembly import Components
@@ -114,7 +114,7 @@ def print_and_write(
         details["what_next"] = [{"what": one.what, "sentence": one.sentence()} for one in advice]
     if state.start_metrics:
         details["before_training"] = state.start_metrics
-    add_finish(folder)
+    add_finish(folder, checksum(folder / MODEL))
     write_json(folder / REPORT, details | metrics)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from app.errors import InputError
+from app.prediction.saved_model import load_checkpoint
 from app.run.entry import main
 from tests import ranks
 from tests.stopped_run import crash, terminate
@@ -60,6 +62,26 @@ def test_a_resumed_run_lists_its_starts_and_what_has_changed(start, caplog):
     assert {"command", "started", "mode", "processes", "torch", "code"} <= set(resumed[0])
     assert ["finished" in entry for entry in starts()] == [False, False, True]
     assert settings()["train"]["log_every"] == 8
+
+
+def test_weights_that_the_training_did_not_write_are_refused(start):
+    assert start() == 0
+    weights, model = Path("run/model.safetensors"), load_checkpoint(Path("run"))[0]
+    whole = weights.read_bytes()
+    flipped = bytes([whole[-1] ^ 1])
+    # Also of the same size, from another place of the file
+    for damaged in (whole[:-1] + flipped, whole[:-64] + whole[-128:-64]):
+        weights.write_bytes(damaged)
+        with pytest.raises(
+            InputError, match="must be those that the training wrote .* copy the folder again"
+        ):
+            load_checkpoint(Path("run"))
+    weights.write_bytes(whole)
+    again = load_checkpoint(Path("run"))[0].state_dict()
+    assert all(weight.equal(again[name]) for name, weight in model.state_dict().items())
+    assert start("--train.epochs=3", "--output.resume=auto", steps=1, action=terminate) == 143
+    assert "weights" not in starts()[-1]
+    load_checkpoint(Path("run"))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"starts": [1]}'])

@@ -53,7 +53,7 @@ def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
         add_run(tmp_path / name, age, TRAINED)
         starts = [{"started": "2026-01-01T08:00:00+08:00"}]
         (tmp_path / name / "run_history.json").write_text(json.dumps({"starts": starts}))
-        add_finish(tmp_path / name)
+        add_finish(tmp_path / name, "0" * 64)
     shutil.copytree(tmp_path / "old", tmp_path / "backup")
     (tmp_path / "backup" / "report.json").touch()
     assert choose_run(tmp_path) == (tmp_path / "new", [])
