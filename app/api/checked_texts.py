@@ -47,7 +47,9 @@ def joined_columns(texts: Iterable, columns: Sequence[str]) -> list:
 
 
 def check_ordered(values: Any, what: str) -> None:
-    """Raise InputError for a set, whose order is another one in each process."""
+    """Raise InputError for what is no list, and for a set, whose order is another one in each process."""
+    if isinstance(values, dict) or not (hasattr(values, "__iter__") or hasattr(values, "__getitem__")):
+        raise InputError(f"{what} must be a list, found {excerpt(values)}")
     if isinstance(values, (set, frozenset)):
         raise InputError(f"{what} must have an order, found a {type(values).__name__}; give a list")
 

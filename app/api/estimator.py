@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import InputError, excerpt
+from ..errors import InputError, excerpt, shorten
 from ..prediction.open_model import ComputeOptions
 from ..runtime.model_lock import MODEL_LOCK
 from .checked_texts import check_ordered, rows_of
@@ -153,6 +153,10 @@ def _classes(y: Iterable, num_rows: int) -> tuple[np.ndarray, list[str], np.ndar
         raise InputError(f"labels must be all strings or all integers, found {wrong[0] if wrong else 'both'}")
     classes, ids = np.unique(labels, return_inverse=True)
     names = [str(label) for label in classes.tolist()]
+    if wrong := [name for name in names if name != name.strip() or not name]:
+        raise InputError(
+            f"labels must be names without white space around them, not empty, found '{shorten(wrong[0])}'"
+        )
     if len(names) < 2:
         raise InputError(f"at least two different labels are needed, found {names}")
     return classes, names, ids

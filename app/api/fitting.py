@@ -75,7 +75,7 @@ def build_config(settings: dict[str, Any], names: list[str]) -> Config:
     for name, value in settings.items():
         is_json = value is None or isinstance(value, (bool, list, dict))
         words.append(f"--{name}={json.dumps(value) if is_json else value}")
-    return load_config(words)
+    return load_config(words, source="settings")
 
 
 def check_settings(settings: dict[str, Any] | None) -> None:

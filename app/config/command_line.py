@@ -54,9 +54,13 @@ class Value(NamedTuple):
 
 
 def load_config(
-    argv: list[str] | None = None, command: str = "run_single.py", description: str = ""
+    argv: list[str] | None = None,
+    command: str = "run_single.py",
+    description: str = "",
+    source: str | None = None,
 ) -> Config:
-    """Return the configuration from the arguments `argv` (default: the command line).
+    """Return the configuration from the arguments `argv` (default: the command line), which errors call
+    `source`.
 
     Where no `--config` names a model, the file of `default_config` is read first. Raises InputError naming
     the file or the command line, the key and the most similar setting. `--help` prints the settings that
@@ -70,7 +74,8 @@ def load_config(
             topics = list(takewhile(lambda word: word[:1] != "-", argv[argv.index(flag) + 1 :]))
             defaults = _validated(_read_layer(default_config(set())))
             raise SystemExit(show(help_text(command, description, topics, defaults)))
-    files, options = _read_arguments([word for word in argv if word != "--print_config"])
+    words = [word for word in argv if word != "--print_config"]
+    files, options = _read_arguments(words, source or _("command line"))
     layers = [_read_layer(Path(path)) for path in files]
     if not any(is_about_the_source(name) for layer in layers for name in layer):
         files = [str(default_config(set(options))), *files]
@@ -190,7 +195,7 @@ def _items(node: Any, values: Any, name: str, source: str) -> Iterator[tuple[str
         yield str(key), _place(key_node), value_node, value
 
 
-def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
+def _read_arguments(argv: list[str], source: str) -> tuple[list[str], dict[str, Value]]:
     """Return the configuration files and the settings of the words `--NAME VALUE`, `--NAME=VALUE` and
     `NAME=VALUE`."""
     files: list[str] = []
@@ -206,14 +211,14 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
             )
             raise InputError(said.format(word=shorten(word)))
         if name not in HINTS and name != "config" and not name.startswith(MODEL_KEY):
-            raise _no_setting(name, _("command line"))
+            raise _no_setting(name, source)
         value = text if equals else next(words, "--")
         if not equals and value.startswith("--"):
             raise InputError(_("command line: --{name} needs a value after it").format(name=name))
         if name == "config":
             files.append(value)
         else:
-            options[name] = Value(_plain_value(name, value), _("command line"))
+            options[name] = Value(_plain_value(name, value), source)
     return files, options
 
 

@@ -61,6 +61,9 @@ def test_every_kind_of_sequence_is_taken(model):
     ("texts", "problem"),
     [
         ("今天", r"found one string: '今天'; write \[text\]"),
+        (None, "^texts must be a list, found null$"),
+        (3, "^texts must be a list, found 3$"),
+        ({"好": 1}, "^texts must be a list, found {"),
         ({"好", "坏"}, "texts must have an order, found a set; give a list"),
         (frozenset(["好"]), "found a frozenset"),
         (["好", ""], r"^texts\[1\]: the text is empty"),

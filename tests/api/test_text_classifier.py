@@ -100,12 +100,13 @@ def test_a_fitted_one_can_be_pickled(fitted):
         (tiny(), ["好", "坏"], [0.5, 1.5], "labels must be all strings or all integers, found 0.5"),
         (tiny(), ["好", "坏"], np.array(["a", 1], dtype=object), "found both"),
         (tiny(), ["好", "坏"], ["a", None], "found null"),
-        (tiny(), ["好", "坏"], ["a", " a"], "names without white space around them"),
+        (tiny(), ["好", "坏"], ["a", " a"], "^labels must be names without white space around them, .* ' a'"),
+        (tiny(), ["好", "坏"], None, "^labels must be a list, found null"),
         (
             tiny(epochs=-1),
             ["好", "坏"],
             ["a", "b"],
-            r"train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1",
+            r"^settings: train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1",
         ),
         (tiny(settings={"train.epoch": 1}), ["好", "坏"], ["a", "b"], "did you mean 'train.epochs'"),
         (
