@@ -299,11 +299,10 @@ def _is_broken(value: Any) -> bool:
 
 
 def _with_run_name(config: Config, path: str) -> Config:
-    """Name the run after its configuration file, or with a default one after its data."""
+    """Name the run after its configuration file, or with a default one after its data, whose pattern has the
+    name of its folder."""
     train = config.data.train or "sample"
     named_after = (train if isinstance(train, str) else train[0]) if Path(path) in DEFAULT_CONFIGS else path
-    # Of a pattern the folder
-    name = next(
-        (part for part in (Path(named_after).stem, *Path(named_after).parts[::-1]) if "*" not in part), ""
-    )
-    return replace(config, output=replace(config.output, name=config.output.name or name or "files"))
+    parts = (Path(named_after).stem, *reversed(Path(named_after).parts))
+    name = config.output.name or next((part for part in parts if part and "*" not in part), "files")
+    return replace(config, output=replace(config.output, name=name))

@@ -63,9 +63,8 @@ class Task:
     """What the settings know of a value of data.task.
 
     `has` says what its rows have, one word or more: labels; classes, which other rows have too; of these,
-    unordered ones; one_class a row, or several; a hierarchy of them; columns for them; hidden tokens.
-    `losses` are the values of train.loss, and `metrics` those of train.best_metric, of which auto is the
-    first.
+    unordered ones; several in a row; a hierarchy of them; columns for them; hidden tokens. `losses`
+    are the values of train.loss, and `metrics` those of train.best_metric, of which auto is the first.
     """
 
     has: frozenset[str]
@@ -74,7 +73,7 @@ class Task:
 
 
 ONE = Task(
-    frozenset({"labels", "classes", "unordered", "one_class"}),
+    frozenset({"labels", "classes", "unordered"}),
     ("cross_entropy", "focal", "logit_adjusted"),
     ("macro_f1", "weighted_f1", "accuracy", "loss"),
 )
@@ -88,7 +87,7 @@ TASKS = {
     "single_label": ONE,
     "multi_label": SEVERAL,
     "ordinal": Task(
-        frozenset({"labels", "classes", "one_class"}),
+        frozenset({"labels", "classes"}),
         ("cross_entropy", "focal", "logit_adjusted"),
         ("kappa", "macro_mae", "within_one", "accuracy", "macro_f1", "weighted_f1", "loss"),
     ),
