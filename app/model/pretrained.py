@@ -1,7 +1,9 @@
 """Classifiers from settings and checkpoints, and back into a checkpoint folder."""
 
 import logging
+import re
 import shutil
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,9 @@ logger = logging.getLogger(__name__)
 PREFIX = "model."
 # A checkpoint without them gets new ones, without a warning
 HEADS = ("classifier", "pooler", "pre_classifier", "score")
+MAX_MISSING = 0.1  # share of an encoder's weights, or of their values, that may be new
+# How LoRA weights become those of a model
+MERGE = "merge them with peft (merge_and_unload), and save the model with save_pretrained"
 
 
 def build_model(
@@ -47,29 +52,24 @@ def build_model(
     """
     with quiet_transformers():
         config = encoder_config(settings, tokenizer)
-        earlier_labels = list(config.id2label.values())
+        earlier_labels = [str(name) for _label, name in sorted(config.id2label.items())]
         config.id2label = dict(enumerate(label_names))
         config.label2id = {name: index for index, name in enumerate(label_names)}
         config.problem_type = problem_type
         check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
         model, info = make_model(settings, config, AutoModelForSequenceClassification, "classifier", HEADS)
+        is_kept = False
         if settings.name is not None:
             if config.model_type == "bert" and "bert.pooler.dense.weight" in info["missing_keys"]:
                 # The identity
                 nn.init.eye_(model.bert.pooler.dense.weight)
                 nn.init.zeros_(model.bert.pooler.dense.bias)
-            if earlier_labels != label_names:
-                _renew_head(settings.name, model, info, earlier_labels)
+            is_kept = _keeps_head(settings.name, model, info, earlier_labels, label_names)
         if settings.head == "linear":
             add_mean_layer(model)
-        if head_bias is not None:
-            key, last = last_layer(model)
-            is_kept = (
-                settings.name
-                and earlier_labels == label_names
-                and f"{key}.weight" not in info["missing_keys"]
-            )
-            if not is_kept and last.bias is not None:
+        if head_bias is not None and not is_kept:
+            _key, last = last_layer(model)
+            if last.bias is not None:
                 last.bias.data.copy_(torch.from_numpy(head_bias))
         return Classifier(model)
 
@@ -85,7 +85,9 @@ def make_model(
         return attempt(lambda: auto_class.from_config(config), problem), {}
     problem = cannot_load(settings.name)
     model, info = attempt(lambda: load_weights(settings.name, config, auto_class, **NO_CODE), problem)
-    check_weights(settings.name, model, info, heads)
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise InputError(f"{settings.name} has LoRA weights beside its model; {MERGE}")
+    check_weights(settings.name, model, info, heads, settings.config)
     return model, info
 
 
@@ -110,8 +112,15 @@ def load_weights(
     )
 
 
-def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...] = HEADS) -> None:
-    """Raise InputError for weights of wrong shapes or names but those of `heads`; warn of missing ones."""
+def check_weights(
+    name: str,
+    model: nn.Module,
+    info: dict,
+    heads: tuple[str, ...] = HEADS,
+    changed: Collection[str] = (),
+) -> None:
+    """Raise InputError for weights of an encoder that have other shapes, that the model does not take, or of
+    which many are missing; warn of a few. `changed` are the keys of the configuration that the user set."""
 
     def of_encoder(keys) -> list[str]:
         return sorted(
@@ -119,18 +128,40 @@ def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...
         )
 
     shapes = {key: (tuple(saved), tuple(needed)) for key, saved, needed in info["mismatched_keys"]}
-    mismatched = of_encoder(shapes)
-    if mismatched:
-        saved, needed = shapes[mismatched[0]]
+    if mismatched := of_encoder(shapes):
+        problem, keys = wrong_shape(model.config, mismatched[0], *shapes[mismatched[0]])
+        fit, remedy = "its config.json", f"correct {keys} there"
+        if changed:
+            fit = "model.config"
+            remedy = (
+                "a checkpoint has its sizes in itself: leave out the sizes of model.config, and any --config "
+                "file that sets them, such as configs/small_bert.yaml"
+            )
         raise InputError(
-            f"the weights of {name} do not fit model.config: {mismatched[0]} has shape {saved}, and {needed} "
-            f"is needed{_and_more(mismatched)}; a checkpoint has its sizes in itself: leave out the sizes of "
-            "model.config, and any --config file that sets them, such as configs/small_bert.yaml"
+            f"the weights of {name} do not fit {fit}: {problem}{_and_more(mismatched)}; {remedy}"
         )
-    missing = of_encoder(info["missing_keys"])
-    if len(missing) == len(of_encoder(key for key, _ in model.named_parameters())):
+    sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
+    missing, encoder = of_encoder(info["missing_keys"]), of_encoder(sizes)
+    unused = sorted(map(str, info["unexpected_keys"]))
+    is_lora = any(".lora_" in key for key in unused)
+    if len(missing) == len(encoder) and not is_lora:
         raise InputError(
             f"{name} holds no weights of a {model.config.model_type} model: no name of a weight matches"
+            + (f", found {unused[0]}{_and_more(unused)}" if unused else "")
+        )
+    unused = [key for key in unused if is_lora or _is_of_encoder(model, key, heads)]
+    if unused and not _are_layers(model, unused, changed):
+        remedy = "correct its config.json, such as its model_type or number of layers"
+        raise InputError(
+            f"{name} holds weights that a {model.config.model_type} model of its config.json does not have: "
+            f"{unused[0]}{_and_more(unused)}; {f'these are LoRA weights: {MERGE}' if is_lora else remedy}"
+        )
+    values = sum(sizes.get(key, 0) for key in missing) / sum(sizes[key] for key in encoder)
+    if max(values, len(missing) / len(encoder)) > MAX_MISSING and not _are_layers(model, missing, changed):
+        raise InputError(
+            f"{name} has no weights for {len(missing):,} of the {len(encoder):,} of its encoder, such as "
+            f"{missing[0]}: config.json and the weights do not belong together; correct config.json, or copy "
+            "the weights again"
         )
     if missing:
         logger.warning(
@@ -138,13 +169,58 @@ def check_weights(name: str, model: nn.Module, info: dict, heads: tuple[str, ...
         )
 
 
-def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[str]) -> None:
-    """Give a model that was trained on other labels a new last layer."""
+def _is_of_encoder(model: nn.Module, key: str, heads: tuple[str, ...]) -> bool:
+    """Return whether a weight that the model does not take is one of an encoder, by its name."""
+    _before, is_inside, inner = f".{key}".rpartition(f".{model.base_model_prefix}.")
+    parts = {part for part, _module in model.base_model.named_children()}
+    return bool(is_inside or key.partition(".")[0] in parts) and not inner.lstrip(".").startswith(heads)
+
+
+def _are_layers(model: nn.Module, keys: list[str], changed: Collection[str]) -> bool:
+    """Return whether weights miss or are left because the user wants another number of layers."""
+
+    def kinds(names: Iterable[str]) -> set[str]:
+        return {re.sub(r"\.\d+\.", ".", name.removeprefix(f"{model.base_model_prefix}.")) for name in names}
+
+    setting = {"num_hidden_layers", model.config.attribute_map.get("num_hidden_layers")}
+    return bool(setting & set(changed)) and kinds(keys) <= kinds(model.state_dict())
+
+
+def wrong_shape(
+    config: PreTrainedConfig, name: str, saved: tuple[int, ...], needed: tuple[int, ...]
+) -> tuple[str, str]:
+    """Return what is wrong with the shape of a weight, and the key of config.json that has the wrong size."""
+    sizes = zip(saved, needed, strict=False)
+    size = next((wanted for found, wanted in sizes if found != wanted), None)
+    keys = [key for key, value in config.to_dict().items() if value == size and type(value) is int]
+    if size == config.num_labels and name.startswith(HEADS):
+        keys = ["id2label"]
+    problem = f"{name} has shape {tuple(saved)}, and {tuple(needed)} is needed"
+    return problem, " or ".join(keys) or "the sizes"
+
+
+def _keeps_head(
+    name: str, model: nn.Module, info: dict, earlier_labels: list[str], label_names: list[str]
+) -> bool:
+    """Return whether the last layer of a checkpoint is kept: that of the same labels, whose rows are moved
+    where they were in another order; one of other labels is new."""
     key, last = last_layer(model)
-    absent = {*info["missing_keys"], *(mismatch[0] for mismatch in info["mismatched_keys"])}
     if f"{key}.weight" in info["missing_keys"]:
-        return
-    if f"{key}.weight" not in absent:
+        return False
+    if earlier_labels == label_names:
+        return True
+    is_whole = f"{key}.weight" not in (mismatch[0] for mismatch in info["mismatched_keys"])
+    # Each row of an ordinal head is of a place in the order
+    has_rows = is_whole and model.config.problem_type != "ordinal_classification"
+    if has_rows and sorted(earlier_labels) == sorted(label_names):
+        order = [earlier_labels.index(label) for label in label_names]
+        for parameter in last.parameters():
+            parameter.data = parameter.data[order]
+        logger.info(
+            "%s was trained on the same labels in another order: the rows of its head are moved.", name
+        )
+        return True
+    if is_whole:
         nn.init.normal_(last.weight, std=getattr(model.config, "initializer_range", 0.02))
         if last.bias is not None:
             nn.init.zeros_(last.bias)
@@ -153,6 +229,7 @@ def _renew_head(name: str, model: nn.Module, info: dict, earlier_labels: list[st
         name,
         shorten(", ".join(earlier_labels), 80),
     )
+    return False
 
 
 def _and_more(names: list[str]) -> str:

@@ -12,7 +12,7 @@ from ..data.encoding import check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, first_line, nearest
 from ..model.encoder_config import check_vocabulary, checkpoint_config
 from ..model.packed_model import max_positions
-from ..model.pretrained import load_weights
+from ..model.pretrained import check_weights, load_weights, wrong_shape
 from ..model.transformers_calls import quiet_transformers
 from ..runtime.disk import checksum
 from ..runtime.model_lock import MODEL_LOCK
@@ -122,7 +122,11 @@ def _check_index(folder: Path) -> None:
 
 
 def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -> None:
-    wrong = [*map(str, info["missing_keys"]), *map(str, info["mismatched_keys"])]
+    check_weights(str(folder), model, info)
+    wrong = sorted(info["missing_keys"])
+    for mismatch in sorted(info["mismatched_keys"]):
+        problem, keys = wrong_shape(model.config, *mismatch)
+        raise InputError(f"{folder}: {problem}; correct {keys} in config.json, or copy the folder again")
     if wrong:
         architectures = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures")
         raise InputError(

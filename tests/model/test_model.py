@@ -22,6 +22,7 @@ from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.classifier import Classifier
 from app.model.pretrained import build_model, save_model, strip_prefix
+from app.prediction.saved_model import load_checkpoint
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
 
 
@@ -59,6 +60,10 @@ def with_weights(folder: Path, weights: dict, name: str = "model.safetensors") -
     else:
         save_file(weights, folder / name, metadata={"format": "pt"})
     return folder
+
+
+def change(path: Path, **values) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
 
 
 def test_random_model_follows_its_settings():
@@ -319,6 +324,89 @@ def test_weights_under_foreign_names_are_refused_not_ignored(checkpoint):
     folder = with_weights(checkpoint, {f"encoder_of_ours.{name}": value for name, value in weights.items()})
     with pytest.raises(InputError, match="holds no weights of a bert model: no name of a weight matches"):
         build(name=str(folder))
+
+
+def lora_beside(weights: dict) -> dict:
+    """Return weights with LoRA ones beside the matrices, as peft names them in a model."""
+    queries = [key for key in weights if "query.weight" in key]
+    names = [key.replace("weight", f"lora_{one}.default.weight") for key in queries for one in "AB"]
+    return weights | {name: torch.ones(4, 32) for name in names}
+
+
+def lora_as_saved(weights: dict) -> dict:
+    """Return weights as peft saves a whole model that is not merged."""
+    return {
+        f"base_model.model.{key}".replace("query.weight", "query.base_layer.weight"): value
+        for key, value in lora_beside(weights).items()
+    }
+
+
+def without_prefix(weights: dict) -> dict:
+    return {key.removeprefix("bert."): value for key, value in weights.items() if key.startswith("bert.")}
+
+
+def with_another_part(weights: dict) -> dict:
+    return weights | {"bert.embeddings.task.weight": torch.ones(2)}
+
+
+UNUSED = {
+    "two of three layers": (dict, {"num_hidden_layers": 2}, "bert.encoder.layer.2"),
+    "one of three layers": (dict, {"num_hidden_layers": 1}, "bert.encoder.layer.1"),
+    "an encoder alone": (without_prefix, {"num_hidden_layers": 2}, "encoder.layer.2"),
+    "LoRA beside the matrices": (lora_beside, {}, "these are LoRA weights: merge them"),
+    "LoRA of a whole model": (lora_as_saved, {}, "these are LoRA weights: merge them"),
+    "another part": (with_another_part, {}, "task.weight"),
+}
+
+
+@pytest.mark.parametrize("fault", UNUSED)
+def test_weights_of_an_encoder_that_the_model_does_not_take_are_refused(checkpoint, fault):
+    changed, config, named = UNUSED[fault]
+    with_weights(checkpoint, changed(load_file(checkpoint / "model.safetensors")))
+    change(checkpoint / "config.json", **config)
+    tiny_tokenizer().save_pretrained(checkpoint)
+    for load in (lambda: build(name=str(checkpoint)), lambda: load_checkpoint(checkpoint)):
+        with pytest.raises(InputError, match="does not have: .*") as error:
+            load()
+        assert named in str(error.value)
+
+
+def test_heads_for_something_else_may_be_in_the_file(checkpoint):
+    weights = load_file(checkpoint / "model.safetensors")
+    expected = logits(build(name=str(checkpoint), labels=["x", "y", "z"]))
+    heads = {"cls.predictions.bias": torch.ones(21), "lm_head.weight": torch.ones(2, 2)}
+    with_weights(checkpoint, weights | heads)
+    assert torch.equal(logits(build(name=str(checkpoint), labels=["x", "y", "z"])), expected)
+
+
+@pytest.mark.parametrize("kept", ["embeddings.w", "dense", "bias"])
+def test_a_checkpoint_without_much_of_its_encoder_is_refused(checkpoint, kept):
+    weights = load_file(checkpoint / "model.safetensors")
+    with_weights(checkpoint, {key: value for key, value in weights.items() if kept in key})
+    tiny_tokenizer().save_pretrained(checkpoint)
+    for load in (lambda: build(name=str(checkpoint)), lambda: load_checkpoint(checkpoint)):
+        with pytest.raises(InputError, match=r"has no weights for \d+ of the 53 of its encoder"):
+            load()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("intermediate_size", 96),
+        ("max_position_embeddings", 70),
+        ("type_vocab_size", 5),
+        ("id2label", {"0": "x", "1": "y"}),
+    ],
+)
+def test_a_wrong_size_in_the_configuration_is_named(checkpoint, key, value):
+    values = {key: value} | ({"label2id": {"x": 0, "y": 1}} if key == "id2label" else {})
+    change(checkpoint / "config.json", **values)
+    tiny_tokenizer().save_pretrained(checkpoint)
+    with pytest.raises(InputError, match=rf"has shape \(.*\), and \(.*\) is needed.*; correct {key} "):
+        load_checkpoint(checkpoint)
+    if key != "id2label":
+        with pytest.raises(InputError, match=f"correct {key} "):
+            build(name=str(checkpoint))
 
 
 def test_checkpoint_with_old_norm_names_is_saved_with_the_models_own(checkpoint, tmp_path):

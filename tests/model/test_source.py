@@ -98,7 +98,7 @@ def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(tmp_path,
     same = build_model(settings, tokenizer, ["x", "y", "z"], 32).model
     assert caplog.messages == []
     assert torch.equal(same.classifier.weight, first.classifier.weight)
-    for labels in (["a", "b", "c"], ["z", "y", "x"], ["a", "b"]):
+    for labels in (["a", "b", "c"], ["x", "y", "w"], ["a", "b"]):
         caplog.clear()
         other = build_model(settings, tokenizer, labels, 32).model
         assert caplog.messages == [
@@ -111,6 +111,29 @@ def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(tmp_path,
         assert not other.classifier.bias.any()
         for name, weight in first.bert.state_dict().items():
             assert torch.equal(other.bert.state_dict()[name], weight)
+
+
+@pytest.mark.parametrize("labels", [["z", "y", "x"], ["y", "z", "x"]])
+@pytest.mark.parametrize("task", ["single_label_classification", "multi_label_classification"])
+def test_the_same_labels_in_another_order_keep_their_rows_of_the_head(tmp_path, caplog, labels, task):
+    caplog.set_level(logging.INFO)
+    tokenizer, known, bias = tiny_tokenizer(), ["x", "y", "z"], np.array([-3.0, -1.0, 0.5], np.float32)
+    first = build_model(ModelConfig(config=SIZES), tokenizer, known, 32, task, bias).model
+    first.save_pretrained(tmp_path)
+    caplog.clear()
+    other = build_model(ModelConfig(name=str(tmp_path)), tokenizer, labels, 32, task, -bias).model
+    assert caplog.messages == [
+        f"{tmp_path} was trained on the same labels in another order: the rows of its head are moved."
+    ]
+    for row, label in enumerate(labels):
+        before = known.index(label)
+        assert torch.equal(other.classifier.weight[row], first.classifier.weight[before])
+        assert other.classifier.bias[row] == bias[before]
+    # Its rows are places in the order
+    ordinal = build_model(ModelConfig(name=str(tmp_path)), tokenizer, labels, 32, "ordinal_classification")
+    assert not torch.equal(
+        ordinal.model.classifier.weight[0], first.classifier.weight[known.index(labels[0])]
+    )
 
 
 def test_only_a_new_head_starts_with_a_given_bias(tmp_path):
