@@ -64,10 +64,10 @@ class TorchRuntime:
 
 def label_names(config) -> list[str]:
     """Return the labels by their ids; raises InputError for missing, repeated, unprintable ones."""
-    names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
-    if len(set(names)) < len(names) or any(
-        not name or name.encode(errors="ignore").decode() != name for name in names
-    ):
+    given = [config.id2label.get(label, "") for label in range(config.num_labels)]
+    names = list(map(str, given))
+    is_named = len(set(names)) == len(names) and all(isinstance(name, str | int) for name in given)
+    if not is_named or any(not name or name.encode(errors="ignore").decode() != name for name in names):
         raise InputError(
             f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
         )

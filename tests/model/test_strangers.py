@@ -213,11 +213,19 @@ def test_broken_files_of_a_checkpoint_are_errors_and_no_tracebacks(checkpoint, n
 
 @pytest.mark.parametrize(
     "names",
-    [{"0": "a", "1": "b", "7": "c"}, {"0": "a", "1": "a", "2": "b"}, {"0": "\ud800", "1": "b", "2": "c"}],
+    [
+        {"0": "a", "1": "b", "7": "c"},
+        {"0": "a", "1": "a", "2": "b"},
+        {"0": "\ud800", "1": "b", "2": "c"},
+        {"0": ["x"], "1": "y", "2": "z"},
+        {"0": "x", "1": {"name": "y"}, "2": "z"},
+    ],
 )
 def test_label_names_that_no_output_can_have(checkpoint, capsys, names):
     """A missing one was a traceback, a repeated one lost a column, half a character could not be written."""
-    change(checkpoint / "config.json", id2label=names, label2id={name: int(n) for n, name in names.items()})
+    change(
+        checkpoint / "config.json", id2label=names, label2id={str(name): int(n) for n, name in names.items()}
+    )
     assert predict(["--checkpoint", str(checkpoint), "今天"]) == 2
     assert "must name each label from 0 to 2" in capsys.readouterr().err
 
