@@ -85,11 +85,18 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
 
 
 def _checkpoint_tokenizer(config: ModelConfig):
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, BertTokenizer
 
     rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
     with guarded(rule.format(name=config.name)):
-        tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=False)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=False)
+        except ValueError:
+            # A BERT of the first years, whose files do not say so
+            folder = Path(config.name)
+            if (folder / "tokenizer.json").exists() or not (folder / "vocab.txt").is_file():
+                raise
+            tokenizer = BertTokenizer.from_pretrained(folder)
     if not tokenizer.is_fast:
         raise InputError(
             f"a fast tokenizer is needed; {config.name} has only {type(tokenizer).__name__}; save it with a "

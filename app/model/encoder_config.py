@@ -1,8 +1,9 @@
 """The encoder's configuration: a checkpoint's or an architecture's, with the settings of the user."""
 
+import json
 from pathlib import Path
 
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, BertConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ..config.schema import ModelConfig
@@ -26,6 +27,12 @@ def cannot_load(name: str) -> str:
 
 # Code that comes with a checkpoint is never run
 NO_CODE = {"trust_remote_code": False}
+# How LoRA weights become those of a model
+MERGE = "merge them with peft (merge_and_unload), and save the model with save_pretrained"
+# In the order in which they are looked for; archives of the first years have Google's own
+CONFIG_FILES = ("config.json", "bert_config.json")
+BERT_KEYS = {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size"}
+BERT_KEYS |= {"max_position_embeddings", "type_vocab_size"}
 
 
 def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
@@ -35,10 +42,31 @@ def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
     whatever `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface). Raises
     InputError for counts that a list would be made of, and that no model has.
     """
-    check_counts(PreTrainedConfig.get_config_dict(name, **hub)[0])
-    config = AutoConfig.from_pretrained(name, **hub)
+    values = without_model_type(Path(name))
+    check_counts(values or PreTrainedConfig.get_config_dict(name, **hub)[0])
+    config = BertConfig.from_dict(values) if values else AutoConfig.from_pretrained(name, **hub)
     config._attn_implementation = None
     return config
+
+
+def without_model_type(folder: Path) -> dict | None:
+    """Return the configuration of a BERT in a folder whose file does not say its model_type, else None.
+    Raises InputError for a file without it that is not a BERT's."""
+    path = next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8")) if path else None
+    except (OSError, ValueError, RecursionError):
+        # It is reported where transformers reads it
+        return None
+    if not isinstance(values, dict) or "model_type" in values:
+        return None
+    # RoBERTa has one kind of segment, ALBERT and ELECTRA have another size of embeddings
+    if values.keys() >= BERT_KEYS and "embedding_size" not in values and values["type_vocab_size"] != 1:
+        return values
+    raise InputError(
+        f"{path}: a configuration must name its model_type, and this one is not a BERT's; add a line such as "
+        '"model_type": "roberta",'
+    )
 
 
 def encoder_config(settings: ModelConfig, tokenizer) -> PreTrainedConfig:

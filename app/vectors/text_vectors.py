@@ -55,7 +55,7 @@ def open_vectors(
     with MODEL_LOCK, quiet_transformers():
         config = attempt(lambda: checkpoint_config(place), problem)
         with guarded("its tokenizer"):
-            tokenizer = attempt(lambda: AutoTokenizer.from_pretrained(place), problem)
+            tokenizer = attempt(lambda: AutoTokenizer.from_pretrained(place, config=config), problem)
         model, info = attempt(lambda: load_weights(place, config, AutoModel), problem)
     check_weights(str(name), model, info)
     limits = (max_length, max_positions(config))

@@ -21,6 +21,7 @@ import pytest
 import torch
 import transformers
 from huggingface_hub import constants
+from safetensors.torch import load_file
 
 from app.config.schema import Config, ModelConfig
 from app.data.tokenizer import load_tokenizer
@@ -134,6 +135,60 @@ def test_the_same_labels_in_another_order_keep_their_rows_of_the_head(tmp_path, 
     assert not torch.equal(
         ordinal.model.classifier.weight[0], first.classifier.weight[known.index(labels[0])]
     )
+
+
+def archive(folder: Path, name: str, drop: tuple[str, ...] = (), **values) -> Path:
+    """Save a BERT as in an archive of the first years: its configuration in the file `name`, without the keys
+    `drop`, and a list of tokens."""
+    tokenizer, settings = tiny_tokenizer(), ModelConfig(config=SIZES)
+    build_model(settings, tokenizer, LABELS, 32).model.bert.save_pretrained(folder)
+    known = json.loads((folder / "config.json").read_text()) | values
+    (folder / "config.json").unlink()
+    (folder / name).write_text(json.dumps({key: known[key] for key in known if key not in drop}))
+    tokens = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["config.json", "bert_config.json"])
+@pytest.mark.parametrize("drop", [("model_type",), ("model_type", "architectures", "dtype")])
+def test_a_bert_whose_configuration_does_not_say_so(tmp_path, name, drop):
+    settings = ModelConfig(name=checkpoint_place(ModelConfig(name=str(archive(tmp_path, name, drop))), ""))
+    tokenizer = load_tokenizer(settings, None, 32, "")
+    assert tokenizer("abca")["input_ids"] == tiny_tokenizer()("abca")["input_ids"]
+    model = build_model(settings, tokenizer, LABELS, 32).model
+    assert model.config.model_type == "bert"
+    for key, value in load_file(tmp_path / "model.safetensors").items():
+        assert torch.equal(model.bert.state_dict()[key], value)
+
+
+@pytest.mark.parametrize("values", [{"type_vocab_size": 1}, {"embedding_size": 24}])
+def test_a_configuration_of_an_unknown_model_is_told_the_line_to_add(tmp_path, values):
+    archive(tmp_path, "config.json", ("model_type",), **values)
+    with pytest.raises(InputError, match=r'not a BERT\'s; add a line such as "model_type": "roberta"'):
+        checkpoint_place(ModelConfig(name=str(tmp_path)), "")
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        (
+            ("bert_model.ckpt.index", "bert_config.json"),
+            "transformers-cli convert --model_type bert --config",
+        ),
+        (("tf_model.h5", "config.json"), "from_tf=True"),
+        (
+            ("adapter_config.json", "adapter_model.safetensors"),
+            "LoRA weights without their model; merge them",
+        ),
+        (("README.md",), "a checkpoint must have config.json, found README.md"),
+    ],
+)
+def test_a_folder_of_other_weights_is_told_what_to_do(tmp_path, files, problem):
+    for name in files:
+        (tmp_path / name).write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match=problem):
+        checkpoint_place(ModelConfig(name=str(tmp_path)), "")
 
 
 def test_only_a_new_head_starts_with_a_given_bias(tmp_path):
