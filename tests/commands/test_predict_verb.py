@@ -353,6 +353,38 @@ def test_an_interrupted_run_leaves_what_it_has_under_another_name(tmp_path, chec
     assert caplog.messages == [f"stopped early; the rows so far are in {part}"]
 
 
+@pytest.mark.parametrize("change", ["cut short", "longer"])
+def test_an_input_that_changes_while_it_is_read_is_an_error_and_keeps_the_rows(
+    tmp_path, checkpoint, capsys, caplog, change
+):
+    source, output = tmp_path / "posts.csv", tmp_path / "output.csv"
+    source.write_text("text,other\n" + "今天,a\n" * 20_000, encoding="utf-8")
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(0.01):
+            if any(part.stat().st_size for part in tmp_path.glob("output.csv.*.part")):
+                if change == "longer":
+                    with source.open("a", encoding="utf-8") as file:
+                        file.write("今天,b\n" * 5000)
+                else:
+                    os.truncate(source, source.stat().st_size // 2)
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        files = ["--input", str(source), "--output", str(output)]
+        assert main(["--checkpoint", str(checkpoint), *files]) == 2
+    finally:
+        ended.set()
+        writer.join()
+    assert "posts.csv: a data file must not change while it is read" in capsys.readouterr().err
+    (part,) = tmp_path.glob("output.csv.*.part")
+    assert caplog.messages == [f"stopped early; the rows so far are in {part}"]
+    assert len(part.read_text(encoding="utf-8").splitlines()) > 2000
+
+
 def test_an_output_with_a_long_name(tmp_path, checkpoint):
     output = tmp_path / f"{'好' * 83}.csv"
     assert main(["--checkpoint", str(checkpoint), "今天", "--output", str(output)]) == 0
