@@ -129,6 +129,11 @@ def write_rows(
         writer.write_parquet(file, Path(source.name), counted(), span)
     else:
         writer.write(args.output_format, file, counted())
+    if columns.replaced:
+        say(
+            f"warning: {columns.replaced:,} values of the input have bytes that are not in its encoding, "
+            "written as U+FFFD; is --encoding right?"
+        )
     if columns.left_out and args.output_format != "jsonl":
         keys = listed(sorted(columns.left_out))
         say(f"warning: keys that no early row has are left out: {keys}; write JSON Lines to keep them")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from datetime import date, time
@@ -17,8 +18,9 @@ from ..data.rows import Row
 class NumberedTexts:
     """The line of a row and its text, for pairs both; before them the `file`, where there are several."""
 
-    # Keys of objects that are in no column
+    # Keys of objects that are in no column, and values that no file can hold
     left_out: frozenset[str] = frozenset()
+    replaced = 0
 
     def __init__(self, has_pairs: bool, file: str | None = None) -> None:
         self.place = {} if file is None else {"file": file}
@@ -37,12 +39,14 @@ class NumberedTexts:
 
 class KeptColumns:
     """All columns of a table, in order, each value as it was read. Without names they are called text,
-    text_pair, else column_N, from 0. The last one has all fields too many, with commas between them."""
+    text_pair, else column_N, from 0. The last one has all fields too many, with commas between them. Values
+    with bytes that are not in the encoding are `replaced` by their `writable` form, and counted."""
 
     def __init__(self, names: list[str], used: Columns) -> None:
         self.names = names
         self.is_object = used.width is None
         self.left_out: set[str] = set()
+        self.replaced = 0
 
     @classmethod
     def of(cls, used: Columns, names: list | None, keys: Iterable[str]) -> KeptColumns:
@@ -60,18 +64,33 @@ class KeptColumns:
             if not isinstance(record, dict):
                 return [None] * len(self.names)
             self.left_out |= record.keys() - set(self.names)
-            return [record.get(name) for name in self.names]
+            return self._written([record.get(name) for name in self.names])
         record = record if isinstance(record, list) else []
         width = len(self.names)
         if len(record) > width:
             record = [*record[: width - 1], ",".join(map(as_text, record[width - 1 :]))]
-        return list(record) + [None] * (width - len(record))
+        return self._written(list(record) + [None] * (width - len(record)))
+
+    def _written(self, values: list) -> list:
+        written = list(map(writable, values))
+        self.replaced += sum(one != other for one, other in zip(values, written, strict=True))
+        return written
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values by name; of an object its own keys."""
         if self.is_object:
-            return dict(row.record) if isinstance(row.record, dict) else {}
+            known = row.record if isinstance(row.record, dict) else {}
+            return dict(zip(map(writable, known), self._written(list(known.values())), strict=True))
         return dict(zip(free_names(self.names, ""), self.values(row), strict=True))
+
+
+def writable(value: Any) -> Any:
+    """Return a value with U+FFFD for bytes that could not be decoded, and for halves of characters."""
+    if isinstance(value, list):
+        return list(map(writable, value))
+    if isinstance(value, dict):
+        return {writable(key): writable(inner) for key, inner in value.items()}
+    return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) else value
 
 
 def free_names(names: Iterable[str], prefix: str, taken: Iterable[str] = ()) -> list[str]:

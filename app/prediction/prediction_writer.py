@@ -14,7 +14,7 @@ from ..data.files import Span
 from ..evaluation.text_table import short_label
 from ..outcomes.labelled_outcome import LabelledOutcome
 from .excel_output import write_sheet
-from .input_columns import KeptColumns, NumberedTexts, as_json, as_text, free_names
+from .input_columns import KeptColumns, NumberedTexts, as_json, as_text, free_names, writable
 from .nearest_rows import NearestRows
 from .predictor import Prediction
 
@@ -75,7 +75,7 @@ class PredictionWriter:
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
-        return [*self.columns.names, *self.added]
+        return [*map(writable, self.columns.names), *self.added]
 
     def values(self, prediction: Prediction) -> list:
         """Return the values of the added columns, the answer as it is; of an invalid row only the reason."""

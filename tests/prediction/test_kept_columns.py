@@ -58,6 +58,37 @@ def test_a_file_without_bad_rows_has_no_reasons_and_its_output_can_be_read_again
     assert [row["predicted_label"] for row in again] == [row["label"] for row in first]
 
 
+GOOD, BAD = "今天".encode(), "天".encode()[:2]
+INVALID = {
+    "a text.csv": (b"text,other\n%b,a\n%b,b\n" % (GOOD, BAD), "text,other"),
+    "a copied column.csv": (b"text,other\n%b,a\n%b,%b\n" % (GOOD, GOOD, BAD), "text,other"),
+    "the end of a file.csv": (b"text,other\n%b,a\n%b,b%b" % (GOOD, GOOD, BAD), "text,other"),
+    "too few columns.csv": (b"text,other\n%b,a\n%b" % (GOOD, BAD), "text,other"),
+    "a key.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o%b": 1}\n' % (GOOD, GOOD, BAD), "text,o\ufffd\ufffd"),
+    "a list.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o": ["%b"]}\n' % (GOOD, GOOD, BAD), "text,o"),
+    "half a character.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o": "\\ud800"}\n' % (GOOD, GOOD), "text,o"),
+}
+
+
+@pytest.mark.parametrize("where", INVALID)
+@pytest.mark.parametrize("output", ["o.csv", "o.jsonl"])
+def test_bytes_that_are_no_characters_are_replaced_and_counted(tmp_path, predict, capsys, where, output):
+    content, names = INVALID[where]
+    (tmp_path / where).write_bytes(content)
+    rows = predict(where, output)
+    assert len(rows) == 2
+    assert rows[0]["label"] in LABELS
+    assert "\ufffd" in (tmp_path / output).read_text(encoding="utf-8")
+    if output == "o.csv":
+        assert ",".join(rows[0]).startswith(f"{names},label")
+    is_row_bad = where in ("a text.csv", "too few columns.csv")
+    assert bool(rows[1].get("reason")) is is_row_bad
+    assert (rows[1]["label"] in LABELS) is not is_row_bad
+    counted = "warning: 1 values of the input have bytes that are not in its encoding, written as U+FFFD"
+    assert (counted in capsys.readouterr().err) is (where != "a key.jsonl")
+    assert not list(tmp_path.glob("*.part"))
+
+
 def test_columns_without_names(tmp_path, predict):
     (tmp_path / "rows.tsv").write_text("7\t今天\tx\n8\n9\t真好\tz\n10\ta\tb\tc\td\n", encoding="utf-8")
     rows = predict("rows.tsv", "labels.csv", "--text_column", "1")
