@@ -10,10 +10,11 @@ python -m app predict --input new.csv --label_column 标签 --report out/   rows
 
 The output has a row for each row of the input, in its order: all columns of the input as they are (of plain
 text, and with --only_labels: line, the row's number in its file, text, and of pairs text_pair); then label,
-probability, and p_<label> for each label (of a model with several labels a row: labels, a JSON list,
-and p_<label>); with --threshold or --abstain also decision and margin, or confidence; with --evidence
-support and evidence, a JSON list. Where the input has a column of such a name, the new one is called
-predicted_<name>. An invalid row has no label, but a reason in the last column.
+probability, and p_<label> for each label, of more than 50 labels most_probable, a JSON list of ten (of a
+model with several labels a row: labels, a JSON list, and these); with --threshold or --abstain also decision
+and margin, or confidence; with --evidence support and evidence, a JSON list. Where the input has a column of
+such a name, the new one is called predicted_<name>. An invalid row has no label, but a reason in the last
+column.
 
 Files are read as in the run's training: its columns, separators and encoding, unless an option says
 otherwise; long texts and spaces too. Exit status: 0, 1 for a full disk or a model that gives no numbers, 2

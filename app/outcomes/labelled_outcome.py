@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .label_counts import LabelCounts
     from .texts import Texts
 
+MAX_COLUMNS = 50  # labels that have a column each in files
+MOST_PROBABLE = 10  # labels that files have of more
+
 
 class LabelledOutcome(FittedOutcome):
     """An answer for each row, learned from labels with the names `label_names`.
@@ -173,8 +176,13 @@ class LabelledOutcome(FittedOutcome):
         """Return one element of `labels` or `predicted` as a cell of a CSV file."""
         return str(self.answer(label))
 
-    def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
-        """Return the probability of each label of one row, (num_labels,), by the name of its column."""
+    def probability_columns(self, probabilities: np.ndarray) -> dict[str, Any]:
+        """Return the probability of each label of one row, (num_labels,), by the name of its column; of many
+        labels, the most probable ones in one column."""
+        if len(self.label_names) > MAX_COLUMNS:
+            first = self.ranked_labels(probabilities)[:MOST_PROBABLE].tolist()
+            pairs = [(self.label_names[label], round(float(probabilities[label]), 6)) for label in first]
+            return {"most_probable": [{"label": name, "probability": share} for name, share in pairs]}
         by_label = zip(self.label_names, probabilities, strict=True)
         return {f"p_{name}": round(float(probability), 6) for name, probability in by_label}
 

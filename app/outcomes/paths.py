@@ -89,12 +89,15 @@ class PathOutcome(LabelledOutcome):
         """Return the probability of each node, (num_rows, num_nodes), of those of the labels."""
         raise NotImplementedError
 
-    def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
+    def probability_columns(self, probabilities: np.ndarray) -> dict[str, Any]:
         """Return also the probability of each parent, that of all below it: p_PARENT-*."""
+        columns = super().probability_columns(probabilities)
+        if len(columns) < len(self.label_names):
+            return columns
         of_nodes = self.node_probabilities(probabilities[None])[0]
         names = {node: f"p_{self.tree.name(node)}{self.separator}{BELOW}" for node in self.tree.parents}
         parents = {name: round(float(of_nodes[node]), 6) for node, name in names.items()}
-        return super().probability_columns(probabilities) | parents
+        return columns | parents
 
     def report_text(self, metrics: dict, start: dict, title: str) -> str:
         lines = classes_table({"classes": metrics["parents"]}, (), metrics["rows"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,9 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, outcome: Lab
         for position, row in enumerate(split.rows):
             texts = [table.text(row)] + [table.pair(row) for _ in pairs]
             answers = [outcome.cell(labels[position]) for labels in (split.labels, predicted)]
-            by_label = outcome.probability_columns(probabilities[position]).values()
-            shown = (f"{probability:.6f}" for probability in by_label)
+            shown = [
+                f"{value:.6f}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+                for value in outcome.probability_columns(probabilities[position]).values()
+            ]
             place = [*(table.file_of(row) for _ in files), table.line(row)]
             writer.writerow([int(row), *place, *texts, *answers, *shown])
