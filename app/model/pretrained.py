@@ -1,9 +1,8 @@
 """Classifiers from settings and checkpoints, and back into a checkpoint folder."""
 
 import logging
-import re
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -127,39 +126,39 @@ def check_weights(
 
     shapes = {key: (tuple(saved), tuple(needed)) for key, saved, needed in info["mismatched_keys"]}
     if mismatched := of_encoder(shapes):
-        problem, keys = wrong_shape(model.config, mismatched[0], *shapes[mismatched[0]])
-        fit, remedy = "its config.json", f"correct {keys} there"
+        problem, key = wrong_shape(model.config, mismatched[0], *shapes[mismatched[0]])
+        remedy = f"correct {key} in its config.json"
         if changed:
-            fit = "model.config"
             remedy = (
                 "a checkpoint has its sizes in itself: leave out the sizes of model.config, and any --config "
                 "file that sets them, such as configs/small_bert.yaml"
             )
         raise InputError(
-            f"the weights of {name} do not fit {fit}: {problem}{_and_more(mismatched)}; {remedy}"
+            f"the weights of {name} do not fit model.config: {problem}{_and_more(mismatched)}; {remedy}"
         )
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
     missing, encoder = of_encoder(info["missing_keys"]), of_encoder(sizes)
     unused = sorted(map(str, info["unexpected_keys"]))
     is_lora = any(".lora_" in key for key in unused)
+    kind = f"{model.config.model_type} model"
     if len(missing) == len(encoder) and not is_lora:
-        raise InputError(
-            f"{name} holds no weights of a {model.config.model_type} model: no name of a weight matches"
-            + (f", found {unused[0]}{_and_more(unused)}" if unused else "")
-        )
-    unused = [key for key in unused if is_lora or _is_of_encoder(model, key, heads)]
-    if unused and not _are_layers(model, unused, changed):
+        found = f", found {unused[0]}{_and_more(unused)}" if unused else ""
+        raise InputError(f"{name} holds no weights of a {kind}: no name of a weight matches{found}")
+    # Layers may be left out, or added, on purpose
+    layers = {"num_hidden_layers", model.config.attribute_map.get("num_hidden_layers")}
+    is_strict = layers.isdisjoint(changed)
+    unused = [key for key in unused if is_lora or is_strict and _is_of_encoder(model, key, heads)]
+    if unused:
         remedy = "correct its config.json, such as its model_type or number of layers"
         raise InputError(
-            f"{name} holds weights that a {model.config.model_type} model of its config.json does not have: "
-            f"{unused[0]}{_and_more(unused)}; {f'these are LoRA weights: {MERGE}' if is_lora else remedy}"
+            f"{name} holds weights that a {kind} of its config.json does not have: {unused[0]}"
+            f"{_and_more(unused)}; {f'these are LoRA weights: {MERGE}' if is_lora else remedy}"
         )
     values = sum(sizes.get(key, 0) for key in missing) / sum(sizes[key] for key in encoder)
-    if max(values, len(missing) / len(encoder)) > MAX_MISSING and not _are_layers(model, missing, changed):
+    if is_strict and max(values, len(missing) / len(encoder)) > MAX_MISSING:
         raise InputError(
             f"{name} has no weights for {len(missing):,} of the {len(encoder):,} of its encoder, such as "
-            f"{missing[0]}: config.json and the weights do not belong together; correct config.json, or copy "
-            "the weights again"
+            f"{missing[0]}: its config.json and its weights do not belong together; copy both again"
         )
     if missing:
         logger.warning(
@@ -174,25 +173,11 @@ def _is_of_encoder(model: nn.Module, key: str, heads: tuple[str, ...]) -> bool:
     return bool(is_inside or key.partition(".")[0] in parts) and not inner.lstrip(".").startswith(heads)
 
 
-def _are_layers(model: nn.Module, keys: list[str], changed: Collection[str]) -> bool:
-    """Return whether weights miss or are left because the user wants another number of layers."""
-
-    def kinds(names: Iterable[str]) -> set[str]:
-        return {re.sub(r"\.\d+\.", ".", name.removeprefix(f"{model.base_model_prefix}.")) for name in names}
-
-    setting = {"num_hidden_layers", model.config.attribute_map.get("num_hidden_layers")}
-    return bool(setting & set(changed)) and kinds(keys) <= kinds(model.state_dict())
-
-
-def wrong_shape(
-    config: PreTrainedConfig, name: str, saved: tuple[int, ...], needed: tuple[int, ...]
-) -> tuple[str, str]:
+def wrong_shape(config: PreTrainedConfig, name: str, saved: tuple, needed: tuple) -> tuple[str, str]:
     """Return what is wrong with the shape of a weight, and the key of config.json that has the wrong size."""
-    sizes = zip(saved, needed, strict=False)
-    size = next((wanted for found, wanted in sizes if found != wanted), None)
+    size = next((wanted for found, wanted in zip(saved, needed, strict=False) if found != wanted), None)
     keys = [key for key, value in config.to_dict().items() if value == size and type(value) is int]
-    if size == config.num_labels and name.startswith(HEADS):
-        keys = ["id2label"]
+    keys = ["id2label"] if size == config.num_labels and name.startswith(HEADS) else keys
     problem = f"{name} has shape {tuple(saved)}, and {tuple(needed)} is needed"
     return problem, " or ".join(keys) or "the sizes"
 
@@ -205,18 +190,15 @@ def _keeps_head(
     key, last = last_layer(model)
     if f"{key}.weight" in info["missing_keys"]:
         return False
-    if earlier_labels == label_names:
-        return True
     is_whole = f"{key}.weight" not in (mismatch[0] for mismatch in info["mismatched_keys"])
     # Each label has its own row, unless the labels have an order
     is_apart = str(model.config.problem_type).endswith(("label_classification", "path_classification"))
+    if earlier_labels == label_names:
+        return True
     if is_whole and is_apart and sorted(earlier_labels) == sorted(label_names):
-        order = [earlier_labels.index(label) for label in label_names]
         for parameter in last.parameters():
-            parameter.data = parameter.data[order]
-        logger.info(
-            "%s was trained on the same labels in another order: the rows of its head are moved.", name
-        )
+            parameter.data = parameter.data[[earlier_labels.index(label) for label in label_names]]
+        logger.info("%s has the same labels in another order: the rows of its head are moved.", name)
         return True
     if is_whole:
         nn.init.normal_(last.weight, std=getattr(model.config, "initializer_range", 0.02))

@@ -152,16 +152,20 @@ def open_file(
     options = file_options(file, recorded, asked, need_label)
     is_stream = isinstance(file, Stream)
     reader = RowReader(file, options, need_label, span=span)
-    before = None if is_stream else file_state(file)
+
+    def state() -> tuple[int, int] | None:
+        status = None if is_stream or not file.exists() else file.stat()
+        return status and (status.st_size, status.st_mtime_ns)
 
     def read() -> Iterator[Row | BadRow]:
         yield from reader.rows(keeps_columns)
-        if not is_stream and file_state(file) != before:
+        if state() != before:
             raise InputError(
                 f"{file}: a data file must not change while it is read, but this one did; start again once "
                 "it is written to its end"
             )
 
+    before = state()
     return Source(
         str(file),
         FORMATS[options.format].row_unit,
@@ -172,15 +176,6 @@ def open_file(
         is_stream and file.file.isatty(),
         reader,
     )
-
-
-def file_state(path: Path) -> tuple[int, int] | None:
-    """Return bytes and time of the last change of a file; None where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
 
 
 def file_options(

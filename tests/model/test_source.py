@@ -124,7 +124,7 @@ def test_the_same_labels_in_another_order_keep_their_rows_of_the_head(tmp_path, 
     caplog.clear()
     other = build_model(ModelConfig(name=str(tmp_path)), tokenizer, labels, 32, task, -bias).model
     assert caplog.messages == [
-        f"{tmp_path} was trained on the same labels in another order: the rows of its head are moved."
+        f"{tmp_path} has the same labels in another order: the rows of its head are moved."
     ]
     for row, label in enumerate(labels):
         before = known.index(label)
