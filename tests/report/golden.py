@@ -1,0 +1,147 @@
+"""Reports on seeded logits for every kind of answer, to compare the figures before and after a change.
+
+python -m tests.report.golden FOLDER writes all files of these reports, in both languages, to FOLDER;
+python -m tests.report.golden --keep writes golden.json, with which the test compares.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from app.checkpoints.run_files import PAGE, PREDICTIONS, REPORT, TEXT
+from app.checkpoints.run_history import CARD, describe_start, write_first_start
+from app.config.command_line import load_config
+from app.config.schema import Config
+from app.run.assembly import Components, assemble
+from app.run.final_report import print_and_write
+from app.strategies import open_strategy
+from app.training.loop import RunProgress
+from app.words import in_language
+from tests.multi_label_runs import arguments
+
+GOLDEN = Path(__file__).with_name("golden.json")
+FILES = (REPORT, TEXT, PAGE, PREDICTIONS, CARD)
+PATHS = ["体育-足球", "体育-篮球-职业", "体育-篮球", "财经-股票", "财经-基金", "天气"]
+# Settings beside data.task, and the labels of the files
+KINDS = {
+    "single_label": ({}, list("甲乙丙丁")),
+    "two_classes": ({}, ["常见", "少见"]),
+    "many_classes": ({}, [f"类别{number:02d}" for number in range(60)]),
+    "multi_label": ({}, list("甲乙丙丁")),
+    "ordinal": ({"data__labels": "[一星, 二星, 三星, 四星]"}, ["一星", "二星", "三星", "四星"]),
+    "regression": ({}, []),
+    "single_path": ({"data__label_hierarchy": "-"}, PATHS),
+    "multi_path": ({"data__label_hierarchy": "-"}, PATHS),
+    "masked_language_modelling": ({}, []),
+}
+TASKS = {"two_classes": "single_label", "many_classes": "single_label"}
+ROWS = {"train": 240, "dev": 160, "test": 170}
+
+
+def write_rows(folder: Path, kind: str) -> dict[str, Path]:
+    """Write the files of a kind of answer, by split; some rows of test are also in train, some are long."""
+    generator, files, lines = random.Random(kind), {}, []
+    labels = KINDS[kind][1]
+    shares = [0.85, 0.15] if kind == "two_classes" else [1.0] * len(labels)
+    for split, num_rows in ROWS.items():
+        copied = lines[:6] if split == "test" else []
+        lines = []
+        for number in range(num_rows):
+            characters = generator.choices("天地玄黄宇宙洪荒日月盈昃", k=generator.randint(2, 40))
+            row = {"text": f"{''.join(characters)}{split}{number}"}
+            if kind == "regression":
+                row["score"] = round(generator.gauss(50, 12), 2)
+            elif kind in ("multi_label", "multi_path"):
+                row["labels"] = sorted(generator.sample(labels, generator.choice([0, 1, 1, 2])))
+            elif labels:
+                # Every class is in train
+                known = split == "train" and number < 2 * len(labels)
+                row["label"] = labels[number % len(labels)] if known else generator.choices(labels, shares)[0]
+            lines.append(row)
+        lines += copied if labels or kind == "regression" else []
+        is_plain = kind == "masked_language_modelling"
+        files[split] = folder / f"{split}.{'txt' if is_plain else 'jsonl'}"
+        written = [row["text"] if is_plain else json.dumps(row, ensure_ascii=False) for row in lines]
+        files[split].write_text("\n".join(written) + "\n", encoding="utf-8")
+    return files
+
+
+def seeded_results(components: Components, split: str) -> np.ndarray:
+    """Return what an evaluation of a split gives: logits that have something to do with its labels."""
+    labels = np.asarray(components.loaders[split].split.labels)
+    generator = np.random.default_rng(len(split))
+    names = components.dataset.label_names
+    task = components.config.data.task
+    if task == "masked_language_modelling":
+        targets = generator.integers(1, 6, len(labels))
+        return np.c_[targets * generator.uniform(1, 3, len(labels)), targets, targets // 2].astype(np.float32)
+    if task == "regression":
+        return ((labels[:, None] - 50) / 12 + generator.normal(0, 0.6, (len(labels), 1))).astype(np.float32)
+    logits = generator.normal(0, 1.5, (len(labels), len(names)))
+    if labels.ndim == 2:
+        return (logits + labels * 3.0 - 2).astype(np.float32)
+    if task == "ordinal":
+        logits[:, 0] += 3 * labels - 2
+    else:
+        logits[np.arange(len(labels)), labels] += 2.5
+    return logits.astype(np.float32)
+
+
+def write_report(folder: Path, kind: str, language: str) -> Path:
+    """Write the report of a kind of answer as a run does, and return its folder."""
+    data = folder / kind
+    data.mkdir(parents=True, exist_ok=True)
+    files = {f"data__{name}": path for name, path in write_rows(data, kind).items()}
+    out = data / language / "run"
+    out.mkdir(parents=True)
+    settings = {"data__task": TASKS.get(kind, kind), "data__max_length": 32, **files, **KINDS[kind][0]}
+    config = load_config(arguments(files["data__train"], out, **settings))
+    with open_strategy("single", config) as strategy, in_language(language):
+        write_run(out, config, assemble(config, strategy))
+    return out
+
+
+def write_run(out: Path, config: Config, components: Components) -> None:
+    write_first_start(out, config, describe_start("single", 1, "cpu"), components.dataset)
+    metrics = [
+        {"step": step, "split": "dev", "train_loss": 1 / step}
+        | dict.fromkeys(components.outcome.log_metrics, 1 - 1 / step)
+        for step in (10, 20, 30)
+    ]
+    lines = [json.dumps(line) for line in metrics]
+    (out / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    results = {split: seeded_results(components, split) for split in ("test", "dev")}
+    progress = RunProgress(step=30, best_step=30, best_value=0.9)
+    outcome, measured = components.outcome, {}
+    if not outcome.has_labels:
+        measured = outcome.metrics_in_training(components.loaders["test"].split, results["test"])
+    print_and_write(out, config, components, "test", progress, measured, results, False)
+
+
+def figures_of(folder: Path) -> dict:
+    """Return what a report says, without what differs from run to run."""
+    return {
+        "report": json.loads((folder / REPORT).read_text(encoding="utf-8")),
+        "text": (folder / TEXT).read_text(encoding="utf-8").splitlines(),
+    }
+
+
+def main(words: list[str]) -> None:
+    if words == ["--keep"]:
+        with tempfile.TemporaryDirectory() as folder:
+            figures = {kind: figures_of(write_report(Path(folder), kind, "en")) for kind in KINDS}
+        GOLDEN.write_text(json.dumps(figures, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+        return
+    for language in ("en", "zh"):
+        for kind in KINDS:
+            write_report(Path(words[0]), kind, language)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
