@@ -65,7 +65,7 @@ class MultiLabel(LabelledOutcome):
         super().prepare(config, dataset, tokenizer, device)
         from .losses import multi_label_loss
 
-        self.rule = self.start_rule = default_rule(len(self.label_names))
+        self.rule = default_rule(len(self.label_names))
         labels = dataset.splits["train"].labels
         self.loss = multi_label_loss(config.train, labels, self.label_names, device)
         self.decides_at_zero = self.loss.decides_at_zero
@@ -82,11 +82,8 @@ class MultiLabel(LabelledOutcome):
         return Loader(split, store, layout, losses_per_row=losses_per_row)
 
     def metrics_in_training(self, split, results: np.ndarray) -> dict:
-        """Return the metrics, on dev with the thresholds that are best for its rows."""
-        if split.name == FITTED_ON:
-            self.choose_thresholds(split.labels, results)
-        else:
-            self.rule = self.start_rule
+        """Return the metrics, with the thresholds that are best for the rows."""
+        self.choose_thresholds(split.labels, results)
         return super().metrics_in_training(split, results)
 
     def choose_thresholds(self, labels: np.ndarray, logits: np.ndarray) -> None:

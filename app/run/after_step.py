@@ -155,9 +155,9 @@ class AfterStep:
             self.collect_losses()
             started = time.perf_counter()
             with memory_for("dev was evaluated", Remedy.EVALUATION):
-                metrics, logits = evaluate_split(
-                    self.strategy, self.components, "dev", self.log, progress.step
-                )
+                logits = evaluate_split(self.strategy, self.components, "dev", self.log, progress.step)
+            split = self.components.loaders["dev"].split
+            metrics = self.components.outcome.metrics_in_training(split, logits)
             is_best = self.update_best(metrics)
             metrics |= self.take_train_loss()
             self.best_dev_logits = logits if is_best else self.best_dev_logits

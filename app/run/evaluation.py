@@ -15,14 +15,14 @@ BATCH_ROWS = 64  # rows of a batch, in each process
 
 def evaluate_split(
     strategy: Strategy, components: Components, name: str, log: RunLog, step: int
-) -> tuple[dict, np.ndarray]:
-    """Return the metrics of a split and what the outcome keeps of its rows, (num_rows, any), the same on all
-    ranks. Raises TrainingError, on every rank alike, where results of the model of `step` are not finite."""
+) -> np.ndarray:
+    """Return what the outcome keeps of the rows of a split, (num_rows, any), the same on all ranks. Raises
+    TrainingError, on every rank alike, where results of the model of `step` are not finite."""
     loader, outcome = components.loaders[name], components.outcome
     with log.bar.evaluation(name, len(loader)) as bar:
         results = evaluate(strategy, loader, BATCH_ROWS, bar.update, outcome.row_results)
     check_finite(results, loader.split, step)
-    return outcome.metrics_in_training(loader.split, results), results
+    return results
 
 
 def check_finite(results: np.ndarray, split: Split, step: int) -> None:

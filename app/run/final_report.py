@@ -68,20 +68,21 @@ def print_and_write(
     components: Components,
     split: str,
     state: RunProgress,
-    metrics: dict,
     results: dict[str, np.ndarray],
     is_printed: bool,
-) -> None:
+) -> dict:
     """Print the report, if it `is_printed`; write the logits, what was fitted on dev, report.txt,
     predictions.csv, report.html, the model card and, last, report.json, which marks the run as finished.
+    Return the metrics.
 
-    `metrics` are those of the split of the report; `results` (num_rows, any) of this split, and of dev where
-    there is one, by name.
+    `results` (num_rows, any) are of the split of the report, and of dev where there is one, by name.
     """
     outcome = components.outcome
     title = report_title(split, state, outcome.best_metric)
     if outcome.has_labels:
         metrics = fit_and_measure(folder, components, split, results, state.best_step)
+    else:
+        metrics = outcome.metrics_in_training(components.loaders[split].split, results[split])
     text = outcome.report_text(metrics, state.start_metrics, title)
     if "long_texts" in metrics:
         name = BY_KEY[outcome.right_share].title
@@ -116,6 +117,7 @@ def print_and_write(
         details["before_training"] = state.start_metrics
     add_finish(folder, checksum(folder / MODEL))
     write_json(folder / REPORT, details | metrics)
+    return metrics
 
 
 def evidence_of(

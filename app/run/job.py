@@ -199,12 +199,13 @@ class Job:
         if not self.components.outcome.measures_start or self.progress.step:
             return
         split, started = report_split(self.components), time.perf_counter()
-        metrics, _ = self.evaluate(split, step=0)
+        results = self.evaluate(split, step=0)
+        metrics = self.components.outcome.metrics_in_training(self.components.loaders[split].split, results)
         self.progress.start_metrics = {name: metrics[name] for name in self.components.outcome.log_metrics}
         self.on_rank_0(partial(self.log.evaluation, 0, split, metrics, False, time.perf_counter() - started))
 
-    def evaluate(self, split: str, step: int) -> tuple[dict, np.ndarray]:
-        """Return the metrics and the results of the rows of a split; every rank calls it."""
+    def evaluate(self, split: str, step: int) -> np.ndarray:
+        """Return the results of the rows of a split; every rank calls it."""
         with memory_for(f"{split} was evaluated", Remedy.EVALUATION):
             return evaluate_split(self.strategy, self.components, split, self.log, step)
 
@@ -220,31 +221,28 @@ class Job:
         if not self.with_report:
             return
         with StopAtOnce():
-            metrics, results = self.evaluate_best(split := report_split(self.components))
+            results = self.evaluate_best(split := report_split(self.components))
             # A report that is being written is finished first
             with StopSignals(self.strategy.group) as signals:
                 with memory_for("the report was written", Remedy.LOADING):
-                    self.on_rank_0(partial(self.write_report, split, metrics, results))
+                    self.on_rank_0(partial(self.write_report, split, results))
                 if self.ends_process:
                     signals.ignore_later_ones()
 
-    def evaluate_best(self, split: str) -> tuple[dict, dict[str, np.ndarray]]:
-        """Return the best model's metrics on a split, and results there and on dev; every rank calls it."""
+    def evaluate_best(self, split: str) -> dict[str, np.ndarray]:
+        """Return the best model's results on a split and on dev; every rank calls it."""
         best_step = self.progress.best_step
         if best_step != self.progress.step:
             load_best(self.strategy, self.folder)
-        metrics, report_results = self.evaluate(split, best_step)
-        results = {split: report_results}
+        results = {split: self.evaluate(split, best_step)}
         if split != "dev" and "dev" in self.components.loaders:
-            results["dev"] = (
-                self.evaluate("dev", best_step)[1] if self.dev_logits is None else self.dev_logits
-            )
-        return metrics, results
+            results["dev"] = self.evaluate("dev", best_step) if self.dev_logits is None else self.dev_logits
+        return results
 
-    def write_report(self, split: str, metrics: dict, results: dict[str, np.ndarray]) -> None:
+    def write_report(self, split: str, results: dict[str, np.ndarray]) -> None:
         """Print and write the report, and remove what a finished run does not need; rank 0 calls it."""
         of_run = self.folder, self.config, self.components
-        print_and_write(*of_run, split, self.progress, metrics, results, self.prints_report)
+        metrics = print_and_write(*of_run, split, self.progress, results, self.prints_report)
         self.log.track_report(split, metrics, self.progress.step)
         drop_states(self.folder, keep=1, keep_damaged=0)
         logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))

@@ -118,10 +118,7 @@ def write_run(out: Path, config: Config, components: Components) -> None:
     (out / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     results = {split: seeded_results(components, split) for split in ("test", "dev")}
     progress = RunProgress(step=30, best_step=30, best_value=0.9)
-    outcome, measured = components.outcome, {}
-    if not outcome.has_labels:
-        measured = outcome.metrics_in_training(components.loaders["test"].split, results["test"])
-    print_and_write(out, config, components, "test", progress, measured, results, False)
+    print_and_write(out, config, components, "test", progress, results, False)
 
 
 def figures_of(folder: Path) -> dict:

@@ -15,7 +15,9 @@ from app.errors import InputError
 from app.run.entry import main
 from app.run.log.run_log import flat
 from app.run.log.trackers import PROJECT, Trackers, check_trackers
+from tests.multi_label_runs import train, write_posts
 from tests.ranks import settings
+from tests.tiny import write_tiny
 
 
 class Recorder(GeneralTracker):
@@ -70,6 +72,29 @@ def track(tmp_path, monkeypatch):
 def test_a_tracker_gets_the_settings_and_all_points(track):
     points = [(2, {"train/loss": 0.5}), (4, {"train/loss": 0.25}), (4, {"dev/accuracy": 0.5})]
     assert track() == [PROJECT, {"train.epochs": 3}, *points, "end"]
+
+
+@pytest.mark.parametrize("task", ["single_label", "multi_label"])
+def test_a_tracker_gets_the_figures_of_the_report(task, tmp_path, monkeypatch):
+    """Those at the thresholds that were chosen on dev, too."""
+    kind = type("Recorder", (Recorder,), {"calls": []})
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "json", kind)
+    rows = (
+        write_tiny(tmp_path / "rows.tsv") if task == "single_label" else write_posts(tmp_path / "rows.jsonl")
+    )
+    report = train(
+        rows,
+        tmp_path / "run",
+        data__task=task,
+        data__test_size=0.3,
+        train__max_steps=8,
+        output__trackers="[json]",
+    )
+    (tracked,) = (call[1] for call in kind.calls if isinstance(call, tuple) and "report_test/loss" in call[1])
+    assert tracked == {name: report[name.removeprefix("report_test/")] for name in tracked}
+    assert len(tracked) == 4
+    if task == "multi_label":
+        assert {scores["threshold"] for scores in report["classes"].values()} != {0.5}
 
 
 @pytest.mark.parametrize(
