@@ -61,6 +61,12 @@ def nearest(name: Any, candidates: Iterable) -> str:
     return _("; did you mean '{name}'?").format(name=shorten(close[0], MAX_NAME)) if close else ""
 
 
+def cannot_read(path: object, error: OSError) -> InputError:
+    """Return the error for a file that the system does not let us read."""
+    why = error.strerror
+    return InputError(_("{path}: cannot be read: {why}").format(path=shorten(str(path), 200), why=why))
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..data.files import Span
-from ..data.read import BadRow
-from ..data.run_options import LABEL_SETTINGS
+from ..data.read import LABEL_SETTINGS, BadRow
 from ..errors import InputError, listed
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.sources import Source

@@ -23,9 +23,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from ..errors import InputError, TrainingError
+from ..errors import InputError, TrainingError, cannot_read
 from ..runtime.disk import is_full, sync
-from ..words import _, current_language, use_language
+from ..words import current_language, use_language
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -84,7 +84,7 @@ def file_digest(path: Path) -> bytes:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "blake2b").digest()
     except OSError as error:
-        raise InputError(_("{path}: cannot be read: {why}").format(path=path, why=error.strerror)) from error
+        raise cannot_read(path, error) from error
 
 
 def content_key(*values: Any) -> str:

@@ -4,7 +4,7 @@ import unicodedata
 from datetime import date, time
 from typing import Any
 
-from ..errors import excerpt, shorten
+from ..errors import excerpt
 from ..words import _
 from .columns import SETTING
 from .files import check_characters
@@ -70,30 +70,24 @@ def clean_texts(values: list, remove_spaces: bool, what: str) -> tuple[list, dic
 
 def label_text(value: Any) -> str:
     """Return one label as a string; raises ValueError with the problem."""
-    # Integers come as floats from a column with missing values
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ValueError(
-            f"the label must be a string or an integer, found {shown(value)}; fix the row or set "
-            "--data.label_column"
-        )
-    return clean_text(str(value), False, "label")
+    return clean_text(_plain(value, "the label", " or set --data.label_column"), False, "label")
 
 
 def string_of(value: Any, name: str) -> str:
     """Return a cell of the column `name` of a file of fixes as text; raises ValueError with the problem."""
-    if value is None:
-        return ""
-    is_whole = isinstance(value, float) and value.is_integer()
-    if not isinstance(value, (str, int)) and not is_whole or isinstance(value, bool):
-        raise ValueError(f"{name} must be a string or an integer, found {shorten(str(value))}; fix the row")
-    text = str(int(value)) if is_whole else str(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
+    text = "" if value is None else _plain(value, name)
+    if text != text.encode(errors="replace").decode():
         raise ValueError(
             f"{name} has bytes that are not in the encoding; set --data.encoding (gb18030 for most older "
             "Chinese files), or save the file in UTF-8"
-        ) from error
+        )
     return text
+
+
+def _plain(value: Any, what: str, remedy: str = "") -> str:
+    # Integers come as floats from a column with missing values
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ValueError(f"{what} must be a string or an integer, found {shown(value)}; fix the row{remedy}")
+    return str(value)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InputError, listed, nearest, shorten
 from ..words import N_, _
-from .read import ReadOptions
+from .read import BadRow, ReadOptions
 
 # In the order in which they are taken
 TEXT_NAMES = (
@@ -56,61 +56,57 @@ WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ff
 class Columns:
     """The columns of text, second text and label: names in JSON objects, numbers from 0 in everything else.
 
-    The text may be several columns, and the label one column for each label, tuples. `width` is the number of
-    columns that every row has (None for objects), `described` the columns in words, also those that are not
-    used. `assumed` are settings that follow from the values, for other such files.
+    The text may be several columns, which are read as one, and the label a column for each label. `width` is
+    the number of columns that every row has (None for objects), `described` the columns in words, also those
+    that are not used. `assumed` are settings that follow from the values, for other such files.
     """
 
-    text: int | str | tuple
-    pair: int | str | None
-    label: int | str | tuple | None
+    text: tuple[int | str, ...]
+    pair: tuple[int | str, ...]
+    label: tuple[int | str, ...]
     width: int | None
     described: str = ""
     assumed: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def used(self) -> list:
+    def used(self) -> tuple[int | str, ...]:
         """All columns that are in use."""
-        return [column for role in (self.text, self.pair, self.label) for column in _each(role)]
+        return self.text + self.pair + self.label
 
 
-def _each(role: Any) -> tuple:
-    return role if isinstance(role, tuple) else () if role is None else (role,)
-
-
-def names_columns(options: ReadOptions) -> bool:
-    """Return whether the settings choose a column by its name."""
-    chosen = (options.text_column, options.text_pair_column, options.label_column)
-    flat = [name for column in chosen for name in (column if isinstance(column, list) else [column])]
-    return any(isinstance(name, str) for name in flat) or bool(options.label_columns)
-
-
-def is_header(where: str, record: list, options: ReadOptions, need_label: bool, below: list) -> bool:
+def is_header(where: str, record: Any, options: ReadOptions, need_label: bool, below: list) -> bool:
     """Return whether the first record of a table is a header; `below` are the records after it. Raises
     InputError where it has a usual name and may yet be a row."""
-    if options.header is not None or names_columns(options):
+    chosen = [options.text_column, options.text_pair_column, options.label_column, options.label_columns]
+    by_name = any(isinstance(one, str) for setting in chosen for one in _each(setting))
+    if isinstance(record, BadRow):
+        # Or the next line would be read as the header
+        if options.header or by_name:
+            raise InputError(f"{where}: the header cannot be read: {record.problem}")
+        return False
+    if options.header is not None or by_name:
         return options.header is not False
     cells = [_stripped(value) for value in record]
-    lowered = {cell.lower() for cell in cells}
+    lowered = [cell.lower() for cell in cells]
+    has_text = not set(TEXT_NAMES).isdisjoint(lowered)
     if not need_label:
         # The header may have only the name of the text column
-        return bool(lowered & set(TEXT_NAMES))
-    if lowered & set(TEXT_NAMES) and lowered & ALL_LABEL_NAMES:
+        return has_text
+    if has_text and not ALL_LABEL_NAMES.isdisjoint(lowered):
         return True
     usual = [cell for cell in cells if cell.lower() in {*TEXT_NAMES, *ALL_LABEL_NAMES}]
-    rows = [[_stripped(value) for value in row] for row in below if len(row) == len(cells)]
+    rows = [list(map(_stripped, row)) for row in below if isinstance(row, list) and len(row) == len(cells)]
     columns = list(zip(*rows, strict=True)) if len(rows) >= ROWS_BELOW else []
-    if any(cell in column and label_like(column) for cell, column in zip(cells, columns, strict=False)):
+    comes_again = [cell in column for cell, column in zip(cells, columns, strict=False)]
+    if any(again and label_like(column) for again, column in zip(comes_again, columns, strict=True)):
         return False
     are_names = [0 < len(cell) <= LONGEST_NAME and not _is_number(cell) for cell in cells]
+    are_numbers = [all(map(_is_number, column)) for column in columns]
     # The column of row numbers that pandas writes has no name
-    are_names[0] |= bool(columns) and not cells[0] and all(map(_is_number, columns[0]))
-    if columns and all(are_names) and len(set(cells)) == len(cells):
-        above_numbers = any(all(map(_is_number, column)) for column in columns)
-        if above_numbers or (
-            usual and not any(cell in column for cell, column in zip(cells, columns, strict=True))
-        ):
-            return True
+    are_names[0] |= not cells[0] and are_numbers[:1] == [True]
+    is_above_others = any(are_numbers) or (columns and usual and not any(comes_again))
+    if is_above_others and all(are_names) and len(set(cells)) == len(cells):
+        return True
     if usual:
         raise InputError(
             _(
@@ -123,133 +119,120 @@ def is_header(where: str, record: list, options: ReadOptions, need_label: bool, 
 
 class Chooser:
     """Chooses the columns of a file, by their numbers. `names` are those of the `width` columns, None without
-    names, and `rows` the first rows, as far as they are known. With `find_pairs`, rows may be pairs of texts
-    although no setting says so."""
+    names, and `rows` the first rows, as far as they are known."""
 
     def __init__(
-        self,
-        where: str,
-        options: ReadOptions,
-        names: list | None,
-        width: int,
-        need_label: bool,
-        rows: Sequence[list] = (),
-        find_pairs: bool = False,
+        self, where: str, options: ReadOptions, names: list | None, width: int, rows: Sequence[list] = ()
     ) -> None:
-        self.where, self.options, self.names, self.width = where, options, names, width
-        self.need_label, self.rows, self.find_pairs = need_label, rows, find_pairs
-        self.text: int | tuple | None = None
-        self.pair: int | None = None
-        self.label: int | tuple | None = None
+        self.where, self.options, self.names, self.width, self.rows = where, options, names, width, rows
+        self.lowered = [_stripped(name).lower() for name in names or []]
+        self.text: tuple[int, ...] = ()
+        self.pair: tuple[int, ...] = ()
+        self.label: tuple[int, ...] = ()
 
-    def choose(self, are_labels: Callable[[Sequence], bool]) -> Columns:
-        """Return the columns. Raises InputError if a chosen column is missing, if a column that is used has
-        the name of another, or if it is not clear which column is the text or the label."""
-        options, names = self.options, self.names
-        if isinstance(options.text_column, list):
-            self.text = tuple(self._chosen(column, "text") for column in options.text_column)
-        else:
-            self.text = self._column(options.text_column, TEXT_NAMES, "text")
-        self.pair = self._column(options.text_pair_column, (), "second text")
-        self.label = self._label_column() if self.need_label else None
+    def choose(self, need_label: bool, find_pairs: bool, are_labels: Callable[[Sequence], bool]) -> Columns:
+        """Return the columns; with `find_pairs`, rows may be pairs of texts although no setting says so.
+
+        Raises InputError if a chosen column is missing, if a column that is used has the name of another, or
+        if it is not clear which column is the text or the label.
+        """
+        options = self.options
+        find_pairs &= options.text_column is None and options.text_pair_column is None
+        self.text = self._column(options.text_column, "text", TEXT_NAMES)
+        self.pair = self._column(options.text_pair_column, "second text")
+        if need_label:
+            self.label = self._label_column()
         before = self.text, self.pair, self.label
-        if self.find_pairs and (options.text_column, options.text_pair_column) == (None, None):
-            lowered = [_stripped(name).lower() for name in names or []]
-            known = next((two for two in PAIR_NAMES if set(two) <= set(lowered)), None)
-            if known:
-                self.text, self.pair = map(lowered.index, known)
-        if self.need_label:
-            self._choose_by_values(are_labels)
-        if (names, self.text, self.pair, self.label) == (None, 0, None, 1):
+        known = [two for two in PAIR_NAMES if set(two) <= set(self.lowered)] if find_pairs else []
+        if known:
+            self.text, self.pair = ((self.lowered.index(name),) for name in known[0])
+        if need_label and not (self.text and self.label):
+            self._choose_by_values(find_pairs, are_labels)
+        if (self.names, self.text, self.pair, self.label) == (None, (0,), (), (1,)):
             # The usual order needs no settings
             before = self.text, self.pair, self.label
-        self._choose_by_order()
-        settings = "--data.text_column" + (" and --data.label_column" if self.need_label else "")
-        if self.text is None or (self.need_label and self.label is None):
-            what = "text" if self.text is None else "label"
-            raise InputError(_unclear_message(self.where, names, self.rows, self.width, what, settings))
-        columns = Columns(self.text, self.pair, self.label, self.width)
+        self._choose_by_order(need_label)
+        if not self.text or (need_label and not self.label):
+            raise self._unclear(need_label)
+        columns = Columns(self.text, self.pair, self.label, self.width, self._described(need_label))
         if twice := [column for column in columns.used if columns.used.count(column) > 1]:
             raise InputError(
                 f"{self.where}: text, second text and label must be different columns, found column "
-                f"{self._shown(twice[0])} chosen twice; set {settings}"
+                f"{self._shown(twice[0])} chosen twice; set {_settings(need_label)}"
             )
-        new = {"text_column": self.text, "text_pair_column": self.pair}
-        new = new if (self.text, self.pair) != before[:2] else {}
-        new |= {"label_column": self.label} if self.label not in (before[2], None) else {}
-        columns.assumed = {key: names[at] if names else at for key, at in new.items() if at is not None}
-        columns.described = self._described()
+        new = {"label_column": self.label} if self.label != before[2] else {}
+        if (self.text, self.pair) != before[:2]:
+            new = {"text_column": self.text, "text_pair_column": self.pair, **new}
+        names = self.names or range(self.width)
+        columns.assumed = {key: names[role[0]] for key, role in new.items() if role}
         return columns
 
     def _left(self) -> dict[int, list]:
         """Return the values of the columns that are not chosen."""
-        used = {column for role in (self.text, self.pair, self.label) for column in _each(role)}
-        return {
-            column: [row[column] for row in self.rows] for column in range(self.width) if column not in used
-        }
+        left = set(range(self.width)).difference(self.text, self.pair, self.label)
+        return {column: [row[column] for row in self.rows] for column in sorted(left)}
 
-    def _choose_by_values(self, are_labels: Callable[[Sequence], bool]) -> None:
-        if self.text is not None and self.label is not None:
-            return
+    def _choose_by_values(self, find_pairs: bool, are_labels: Callable[[Sequence], bool]) -> None:
         values = self._left()
         texts = [column for column, shown in values.items() if text_like(shown)]
         labels = [column for column, shown in values.items() if are_labels(shown)]
-        if self.label is None and len(labels) == 1:
-            self.label = labels[0]
-        elif self.label is None and len(values) == 2 and len(texts) == 1:
+        if not self.label and len(labels) == 1:
+            self.label = (labels[0],)
+        elif not self.label and len(values) == 2 and len(texts) == 1:
             # In a file in the order of its labels, they are the same for long
-            self.label = next(column for column in values if column not in texts)
-        if self.text is None and len(texts) == 1:
-            self.text = texts[0]
-        may_be_pairs = self.find_pairs and len(texts) == 2 and self.label is not None
-        if may_be_pairs and self.text is self.pair is None and are_pairs(*map(values.get, texts)):
-            self.text, self.pair = texts
+            self.label = tuple(column for column in values if column not in texts)
+        if not self.text and len(texts) == 1:
+            self.text = (texts[0],)
+        may_be_pairs = find_pairs and len(texts) == 2 and self.label and not self.text
+        if may_be_pairs and are_pairs(*map(values.get, texts)):
+            self.text, self.pair = ((column,) for column in texts)
 
-    def _choose_by_order(self) -> None:
+    def _choose_by_order(self, need_label: bool) -> None:
         """Choose the only column that is left; else the text is the first one if columns have an order,
         unless several are texts."""
-        left = self._left() if self.text is None or (self.need_label and self.label is None) else {}
+        if self.text and (self.label or not need_label):
+            return
+        left = self._left()
         order = list(left)
         # Without a label the first of several columns may be anything: numbers of rows, dates, labels.
-        has_order = self.names is None and self.need_label
+        has_order = self.names is None and need_label
         has_order = has_order and (self.width == 2 or sum(map(text_like, left.values())) < 2)
-        if self.text is None and order and (len(order) == 1 or has_order):
-            self.text = order.pop(0)
-        if self.need_label and self.label is None and len(order) == 1:
-            self.label = order[0]
+        if not self.text and order and (len(order) == 1 or has_order):
+            self.text = (order.pop(0),)
+        if need_label and not self.label and len(order) == 1:
+            self.label = (order[0],)
 
     def _shown(self, column: int) -> str:
         return f"'{shorten(str(self.names[column])) if self.names else column}'"
 
-    def _described(self) -> str:
+    def _described(self, need_label: bool) -> str:
         """Return the columns in words, also those that are not used, of which one may be the second text."""
-        parts = [f"text {', '.join(map(self._shown, _each(self.text)))}"]
-        if isinstance(self.label, tuple):
+        parts = [f"text {', '.join(map(self._shown, self.text))}"]
+        if self.options.label_columns and self.label:
             content = "one level" if self.options.label_hierarchy else "0 or 1"
             more = f"{len(self.label) - 1} more, {content} in each"
             parts.append(f"label {self._shown(self.label[0])} and {more}: {self._shown(self.label[-1])}")
-        elif self.label is not None:
-            parts.append(f"label {self._shown(self.label)}")
-        parts += [f"second text {self._shown(self.pair)}"] if self.pair is not None else []
-        described = ", ".join(parts)
-        unused = self._left() if self.need_label else {}
-        if unused:
-            described += f"; not used: {listed(map(self._shown, unused))}"
-        if self.pair is None and isinstance(self.text, int) and len(self.rows) >= MIN_ROWS:
-            texts = [row[self.text] for row in self.rows]
+        else:
+            parts += [f"label {self._shown(column)}" for column in self.label]
+        described = ", ".join(parts + [f"second text {self._shown(column)}" for column in self.pair])
+        unused = self._left() if need_label else {}
+        if not unused:
+            return described
+        described += f"; not used: {listed(map(self._shown, unused))}"
+        if not self.pair and len(self.text) == 1 and len(self.rows) >= MIN_ROWS:
+            texts = [row[self.text[0]] for row in self.rows]
             for column, values in unused.items():
                 if text_like(values) and are_pairs(texts, values):
                     setting = self._shown(column)[1:-1]
                     return f"{described}; for pairs of texts set --data.text_pair_column {setting}"
         return described
 
-    def _column(self, setting: int | str | None, usual_names: Sequence[str], what: str) -> int | None:
-        """Return the number of a column, by its setting or by a usual name, or None."""
+    def _column(self, setting: Any, what: str, usual_names: Sequence[str] = ()) -> tuple[int, ...]:
+        """Return the number of a column, or of several, by its setting or else by a usual name."""
         if setting is not None:
-            return self._chosen(setting, what)
-        lowered = [_stripped(name).lower() for name in self.names or []]
-        usual = next((name for name in usual_names if name in lowered), None)
-        return None if usual is None else self._only(usual, lowered, what)
+            return tuple(self._chosen(column, what) for column in _each(setting))
+        usual = next((name for name in usual_names if name in self.lowered), None)
+        return () if usual is None else (self._only(usual, self.lowered, what),)
 
     def _chosen(self, setting: int | str, what: str) -> int:
         where, names = self.where, self.names
@@ -287,13 +270,12 @@ class Chooser:
             )
         return numbers[0]
 
-    def _label_column(self) -> int | tuple[int, ...] | None:
-        """Return the number of the label's column; with `data.label_columns`, of the column of each label."""
-        if self.options.label_columns is not None:
-            return tuple(self._chosen(name, "label") for name in self.options.label_columns)
-        usual = self._column(self.options.label_column, LABEL_NAMES, "label")
-        if usual is not None:
-            return usual
+    def _label_column(self) -> tuple[int, ...]:
+        """Return the label's column; with `data.label_columns`, the column of each label."""
+        options = self.options
+        setting = options.label_column if options.label_columns is None else options.label_columns
+        if label := self._column(setting, "label", LABEL_NAMES):
+            return label
         others = [name for name in self.names or [] if _stripped(name).lower() in OTHER_LABEL_NAMES]
         if len(others) > 1:
             raise InputError(
@@ -302,49 +284,45 @@ class Chooser:
                     "to one of them"
                 ).format(where=self.where, names=listed(others))
             )
-        return self._column(None, OTHER_LABEL_NAMES, "label")
+        return self._column(None, "label", OTHER_LABEL_NAMES)
 
-
-def _unclear_message(
-    where: str, names: list | None, rows: Sequence[list], width: int, what: str, settings: str
-) -> str:
-    columns = f"the columns {listed(names)}" if names else f"{width} columns without a header"
-    first = rows[0] if rows and not names else []
-    if first:
-        columns += f", the first values are {listed(first)}"
-    zero_one = [
-        str(name)
-        for column, name in enumerate(names or [])
-        if len(rows) >= MIN_ROWS and {_stripped(row[column]) for row in rows} <= {"0", "1"}
-    ]
-    said = _(
-        "{where}: cannot tell which column is the {what}: found {columns}; set {settings} to a name or a "
-        "number (0 is the first)"
-    )
-    if what == "label" and len(zero_one) > 1:
-        said = _(
-            "{where}: cannot tell which column is the {what}: found {columns}; for a column of 0 and 1 for "
-            "each label, set --data.task multi_label --data.label_columns '[{zero_one}]'"
-        )
-    elif "label" in settings and width > 2:
-        said = _(
-            "{where}: cannot tell which column is the {what}: found {columns}; set {settings} to a name or a "
-            "number (0 is the first); for pairs of texts also --data.text_pair_column"
-        )
-    if width == 1:
-        columns = f", {shorten(str(names[0]))}" if names else ""
-        said = _(
-            "{where}: cannot tell which column is the {what}: found only one column{columns}; add a label to "
-            "each text; columns are separated by commas in CSV, by tabs in TSV (--data.format); in an Excel "
-            "sheet, remove what is above the column names"
-        )
-        if any("\t" in str(value) for value in names or first or []):
-            said = _(
-                "{where}: cannot tell which column is the {what}: found only one column{columns}; there are "
-                "tabs in it: set --data.format tsv"
+    def _unclear(self, need_label: bool) -> InputError:
+        names, rows, what = self.names, self.rows, "label" if self.text else "text"
+        first = rows[0] if rows and not names else []
+        found = f"the columns {listed(names)}" if names else f"{self.width} columns without a header"
+        found += f", the first values are {listed(first)}" if first else ""
+        remedy = _("set {settings} to a name or a number (0 is the first)")
+        if need_label and self.width > 2:
+            remedy += _("; for pairs of texts also --data.text_pair_column")
+        zero_one = [
+            str(name)
+            for column, name in enumerate(names or [])
+            if len(rows) >= MIN_ROWS and {_stripped(row[column]) for row in rows} <= {"0", "1"}
+        ]
+        if what == "label" and len(zero_one) > 1:
+            remedy = _(
+                "for a column of 0 and 1 for each label, set --data.task multi_label --data.label_columns "
+                "'[{zero_one}]'"
             )
-    values = {"columns": columns, "settings": settings, "zero_one": ", ".join(zero_one)}
-    return said.format(where=where, what=_(what), **values)
+        if self.width == 1:
+            found = _("only one column") + (f", {shorten(str(names[0]))}" if names else "")
+            remedy = _(
+                "add a label to each text; columns are separated by commas in CSV, by tabs in TSV "
+                "(--data.format); in an Excel sheet, remove what is above the column names"
+            )
+            if any("\t" in str(value) for value in names or first):
+                remedy = _("there are tabs in it: set --data.format tsv")
+        remedy = remedy.format(settings=_settings(need_label), zero_one=", ".join(zero_one))
+        said = _("{where}: cannot tell which column is the {what}: found {found}; {remedy}")
+        return InputError(said.format(where=self.where, what=_(what), found=found, remedy=remedy))
+
+
+def _settings(need_label: bool) -> str:
+    return "--data.text_column" + (" and --data.label_column" if need_label else "")
+
+
+def _each(setting: Any) -> list:
+    return setting if isinstance(setting, list) else [setting]
 
 
 def _stripped(value: Any) -> str:

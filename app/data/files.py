@@ -1,4 +1,4 @@
-"""Data files: which ones a setting names, what is in them before any row is read, and their lines."""
+"""Data files: which ones a setting names, how they begin, their encoding and their lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ..config.data_settings import check_address, is_address
-from ..errors import InputError, TrainingError, excerpt, listed, nearest, shorten
+from ..errors import InputError, TrainingError, cannot_read, excerpt, listed, nearest, shorten
 from ..words import _
 from .cache import build_once, content_key
 from .file_formats import FORMATS
@@ -31,21 +31,21 @@ MAGIC = {
     b"PAR1\x15": "a Parquet file; set --data.format parquet",
 }
 UTF_8, GB18030 = ("utf-8", "utf8"), "gb18030"
-UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # utf-32 first: its mark begins with that of utf-16
-MARKS = {"utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-16": UTF16_MARKS}
+MARKS = {
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+    "utf-8": (codecs.BOM_UTF8,),
+}
 # Their lines mean the same alone and together, so that many are decoded at once
 DECODED_TOGETHER = ("utf-8", "gb18030", "gbk")
 BLOCK = 1 << 20  # bytes that are read and decoded together
-MAX_ASCII = 64  # blocks of ASCII after which no other bytes are looked for
 COUNTED_LINES = 20_000  # lines whose characters are counted to recognise GB18030
 # The share of GB 2312's 3,755 common characters is 0.92 to 1 in public sets of Chinese texts, about 0.7 in
 # traditional ones, 0.2 in Big5 that is read as GB18030.
 COMMON_SHARE = 0.8
 # Of the common ones, those from "shi" to "zuo" are 0.28 to 0.44 in public sets, none in Korean (EUC-KR).
 LATE_SHARE = 0.15
-# Keys by which the file systems of fsspec tell one content of an object from another
-VERSIONS = ("size", "ETag", "etag", "LastModified", "last_modified", "mtime", "created", "md5", "checksum")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,10 @@ class Stream:
 
     def __str__(self) -> str:
         return self.name
+
+    def open(self, _mode: str) -> Any:
+        """Return the open file, as a path does; it stays open."""
+        return nullcontext(self.file)
 
 
 Source = Path | Stream
@@ -73,19 +77,14 @@ class Span(NamedTuple):
 
 
 def files_of(value: str | list[str], cache_dir: str) -> list[str]:
-    """Return the files that a setting names: a file, a folder, a pattern such as `posts/*.parquet`, or a list
-    of these; of addresses such as s3://bucket/posts/ their copies in the cache.
-
-    The files of a folder or a pattern are sorted by name; those of a folder that begin with . or _, and
-    folders inside it, are left out. Raises InputError where there are none, and for a file named twice.
-    """
-    names = [
-        name
-        for entry in ([value] if isinstance(value, str) else value)
-        for name in (local_copies(entry, cache_dir) if is_address(entry) else _files_at(entry))
-    ]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
+    """Return the files of a setting: a file, a folder, a pattern such as `posts/*.parquet`, or a list of
+    these; of addresses such as s3://bucket/posts/ their copies in the cache. Those of a folder or a pattern
+    are sorted by name; of a folder, hidden files and folders are left out."""
+    names: list[str] = []
+    for entry in [value] if isinstance(value, str) else value:
+        names += local_copies(entry, cache_dir) if is_address(entry) else _files_at(entry)
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"{listed(twice)}: a file may be named once only; take one of them out")
     if not names:
         raise InputError("a list of data files must name at least one, found none")
@@ -102,52 +101,43 @@ def _files_at(entry: str) -> list[str]:
         else:
             return [entry]
     except OSError as error:
-        raise InputError(
-            _("{path}: cannot be read: {why}").format(path=shorten(entry), why=error.strerror)
-        ) from error
+        raise cannot_read(entry, error) from error
     if not names:
         raise InputError(f"{entry}: there are no files; write a pattern in quotes, such as 'posts/*.parquet'")
     return sorted(names)
 
 
 def local_copies(address: str, cache_dir: str) -> list[str]:
-    """Return the local copies of the files at an address: a file, those in a folder but for hidden ones, or
-    those of a pattern, sorted by name.
-
-    A copy is made once for each content of a file. fsspec finds the credentials; nothing of them is in a
-    setting, a message or a file of ours. Raises InputError where there is no file, TrainingError where one
-    cannot be read.
-    """
+    """Return local copies of the files at an address: a file, a folder or a pattern. A copy is made once for
+    each content of a file. fsspec finds the credentials; nothing of them is in a message or a file of ours.
+    Raises InputError where there is no file, TrainingError where one cannot be read."""
     # torch needs it too
     import fsspec
 
     check_address("a data file", address)
+    scheme = address.partition("://")[0]
     with _reading(address):
         try:
             system, path = fsspec.core.url_to_fs(address)
         except (ImportError, ValueError):
             raise InputError(
-                f"{address}: files of {address.partition('://')[0]}:// need a package; pip install -r "
-                "requirements/remote.txt has those of s3:// and oss://"
+                f"{address}: files of {scheme}:// need a package; pip install -r requirements/remote.txt has "
+                "those of s3:// and oss://"
             ) from None
         system.invalidate_cache()
         paths = [path]
-        if not address.startswith(("http://", "https://")):
-            if glob.has_magic(path):
-                paths = [one for one in system.glob(path) if system.isfile(one)]
-            elif system.isdir(path):
-                entries = system.ls(path, detail=True)
-                paths = [entry["name"] for entry in entries if entry["type"] == "file"]
-                paths = [one for one in paths if one.rpartition("/")[2][:1] not in (".", "_", "")]
-    if not paths:
+        if scheme not in ("http", "https") and glob.has_magic(path):
+            paths = [one for one in system.glob(path) if system.isfile(one)]
+        elif scheme not in ("http", "https") and system.isdir(path):
+            inside = [entry["name"] for entry in system.ls(path, detail=True) if entry["type"] == "file"]
+            paths = [one for one in inside if one.rpartition("/")[2][:1] not in (".", "_", "")]
+        infos = {one: system.info(one) for one in sorted(paths)}
+    if not infos:
         raise InputError(f"{address}: there are no files")
     copies = []
-    for path in sorted(paths):
-        name = system.unstrip_protocol(path)
-        with _reading(name):
-            info = system.info(path)
-        version = {key: str(info[key]) for key in VERSIONS if key in info}
-        folder = Path(cache_dir) / f"remote-{content_key(name, version)}"
+    for path, info in infos.items():
+        # Size, time or ETag, whatever the store tells
+        folder = Path(cache_dir) / f"remote-{content_key(system.unstrip_protocol(path), info)}"
         build_once(folder, _copy, system, path, num_bytes=0)
         copies.append(str(folder / path.rpartition("/")[2]))
     return copies
@@ -185,22 +175,18 @@ def check_file(path: Source, format: str, encoding: str) -> None:
     start = read_start(path, max(map(len, MAGIC)))
     if magic and start.startswith(magic):
         return
-    for bytes_, what in MAGIC.items():
-        if start.startswith(bytes_):
-            needed = format if magic else "text"
-            raise InputError(
-                _("{path}: {needed} is needed, found {what}").format(path=path, needed=needed, what=what)
-            )
-    if magic:
+    if packed := next((what for bytes_, what in MAGIC.items() if start.startswith(bytes_)), None):
+        said = _("{path}: {needed} is needed, found {what}")
+        raise InputError(said.format(path=path, needed=format if magic else "text", what=packed))
+    if magic or codec.startswith(("utf-16-", "utf-32-")):
         return
-    if start.startswith(codecs.BOM_UTF8) and not codec.startswith("utf"):
+    marked = next((name for name, marks in MARKS.items() if start.startswith(marks)), None)
+    if marked and not codec.startswith((marked, "utf-16", "utf-32")):
         raise InputError(
-            f"{path}: {codec} text is needed, found UTF-8 text with a byte order mark; "
-            "set --data.encoding utf-8"
+            f"{path}: {codec} text is needed, found {marked.upper()} text with a byte order mark; set "
+            f"--data.encoding {marked}"
         )
-    if start.startswith(UTF16_MARKS) and not codec.startswith(("utf-16", "utf-32")):
-        raise InputError(f"{path}: {codec} text is needed, found UTF-16 text; set --data.encoding utf-16")
-    if not start.startswith(MARKS.get(codec, (b"",))):
+    if codec in ("utf-16", "utf-32") and not start.startswith(MARKS[codec]):
         raise InputError(
             f"{path}: {codec.upper()} text must begin with a byte order mark, found {start[:4]!r}; set "
             f"--data.encoding to utf-8, or to {codec}-le or {codec}-be, which need no mark"
@@ -208,18 +194,15 @@ def check_file(path: Source, format: str, encoding: str) -> None:
 
 
 def read_start(path: Source, size: int) -> bytes:
-    """Return up to `size` first bytes of a file; of a stream maybe fewer, which remain to be read. Raises
-    InputError for what is no stream or regular file that can be read, and for an empty one."""
+    """Return up to `size` first bytes of a file; of a stream maybe fewer, which remain to be read."""
     try:
         if isinstance(path, Path) and not path.is_file():
             raise InputError(_("{path}: {problem}").format(path=path, problem=_what_is_there(path)))
-        with _open(path) as file:
+        with path.open("rb") as file:
             start = file.peek(size)[:size] if isinstance(path, Stream) else file.read(size)
     except OSError as error:
         # A name that is too long, a folder that may not be entered
-        raise InputError(
-            _("{path}: cannot be read: {why}").format(path=shorten(str(path), 200), why=error.strerror)
-        ) from error
+        raise cannot_read(path, error) from error
     if not start:
         raise InputError(_("{path}: there are no rows, the file is empty").format(path=path))
     return start
@@ -241,7 +224,6 @@ def _what_is_there(path: Path) -> str:
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's name of an encoding; raises InputError where that has none, or cannot read lines."""
     try:
         "".encode(encoding)
         # Idna and punycode cannot continue after a bad byte
@@ -259,48 +241,34 @@ def codec_name(encoding: str) -> str:
 
 
 def file_encoding(path: Source, encoding: str) -> str:
-    """Return the encoding in which a file is read, of the setting `encoding`: that, but where it is UTF-8,
-    UTF-16 or UTF-32 by the mark at the beginning of a file, and gb18030 where the file is not UTF-8 and is
-    Chinese text in GB18030 to its last byte, as Excel writes it.
-
-    A file with an invalid byte, or with lines in both, stays UTF-8, which reports them. A stream is not
-    looked at. Raises nothing: a file that cannot be read is reported where it is read.
-    """
+    """Return the encoding in which a file is read: the setting, but instead of UTF-8 that of the mark at its
+    beginning, and gb18030 where it is Chinese text in GB18030 to its last byte, as Excel writes it. A file
+    with lines in both stays UTF-8, which reports them. A stream, or what cannot be read, is not looked at."""
     if encoding.lower() not in UTF_8 or isinstance(path, Stream):
         return encoding
-    try:
+    with suppress(OSError):
         # Opening a pipe would wait for its writer
         if not path.is_file():
             return encoding
         with path.open("rb") as file:
             block = file.read(BLOCK)
-            if marked := [name for name, marks in MARKS.items() if block.startswith(marks)]:
-                return marked[0]
-            for _block in range(MAX_ASCII):
-                if not (block.isascii() and block):
-                    break
+            if marked := next((name for name, marks in MARKS.items() if block.startswith(marks)), None):
+                return encoding if marked in UTF_8 else marked
+            while block and block.isascii():
                 block = file.read(BLOCK)
-            if _begins_as_utf8(block) or block.startswith(tuple(MAGIC)) or b"\0" in block:
+            if block.startswith(tuple(MAGIC)) or b"\0" in block:
                 return encoding
-            file.seek(0)
-            return GB18030 if _is_gb18030(file) else encoding
-    except OSError:
-        return encoding
-
-
-def _begins_as_utf8(block: bytes) -> bool:
-    try:
-        # The last character may be cut
-        codecs.getincrementaldecoder("utf-8")().decode(block)
-    except UnicodeDecodeError:
-        return block.startswith(codecs.BOM_UTF8)
-    return True
+            try:
+                # The last character of the block may be cut
+                codecs.getincrementaldecoder("utf-8")().decode(block)
+            except UnicodeDecodeError:
+                file.seek(0)
+                return GB18030 if _is_gb18030(file) else encoding
+    return encoding
 
 
 def _is_gb18030(lines: Iterable[bytes]) -> bool:
-    """Return whether all lines are Chinese text in GB18030, and none is in UTF-8."""
-    common, late = _common_characters()
-    num_wide = num_common = num_late = num_counted = 0
+    counted: list[str] = []
     for line in lines:
         if line.isascii():
             continue
@@ -312,44 +280,34 @@ def _is_gb18030(lines: Iterable[bytes]) -> bool:
             # Characters of two bytes in UTF-8 are often GBK as well
             if max(line.decode()) >= "\u0800":
                 return False
-        num_counted += 1
-        if num_counted <= COUNTED_LINES:
-            num_wide += len(text) - len(text.encode("ascii", "ignore"))
-            num_common += sum(map(common.__contains__, text))
-            num_late += sum(map(late.__contains__, text))
-    return num_late >= LATE_SHARE * num_common and num_common >= COMMON_SHARE * num_wide > 0
+        if len(counted) < COUNTED_LINES:
+            counted.append(text)
+    # They are in the order of their sounds
+    common, late = _characters(0xA1, 0xA2, 0xA3, *range(0xB0, 0xD8)), _characters(*range(0xC9, 0xD8))
+    wide = [character for character in "".join(counted) if not character.isascii()]
+    num_common, num_late = (sum(map(known.__contains__, wide)) for known in (common, late))
+    return num_late >= LATE_SHARE * num_common and num_common >= COMMON_SHARE * len(wide) > 0
 
 
 @cache
-def _common_characters() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the symbols and the 3,755 common characters of GB 2312, and those of these from row 73 on: they
-    are in the order of their sounds."""
-
-    def characters(*rows: int) -> frozenset[str]:
-        codes = (bytes((row, cell)) for row in rows for cell in range(0xA1, 0xFF))
-        return frozenset("".join(code.decode("gb2312", "ignore") for code in codes))
-
-    return characters(0xA1, 0xA2, 0xA3, *range(0xB0, 0xD8)), characters(*range(0xC9, 0xD8))
-
-
-def _open(path: Source) -> Any:
-    return nullcontext(path.file) if isinstance(path, Stream) else path.open("rb")
+def _characters(*rows: int) -> frozenset[str]:
+    """Return the characters in rows of GB 2312: from 0xA1 symbols, from 0xB0 the common Chinese ones."""
+    codes = (bytes((row, cell)) for row in rows for cell in range(0xA1, 0xFF))
+    return frozenset("".join(code.decode("gb2312", "ignore") for code in codes))
 
 
 def read_lines(path: Source, encoding: str, span: Span | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of a line, and this line and the next ones, of a stream one alone; with `span` those
-    in it. Bytes that cannot be decoded become surrogates, which `check_characters` reports.
-
-    Lines end at \\n only: other separators (U+2028, form feed) are part of the text. If the byte 0x0A is not
-    a line feed, as in UTF-16, UTF-32 and EBCDIC, the file is decoded as a stream.
-    """
+    """Yield the number of a line, and this line and the next ones, of a stream one alone. Lines end at \\n
+    only: U+2028 and form feed are part of the text. Bytes that cannot be decoded become surrogates, which
+    `check_characters` reports."""
     number, has_lf = span.line if span else 1, ends_lines_with_lf(encoding)
     try:
-        with _open(path) as file:
+        with path.open("rb") as file:
             if has_lf:
                 is_together = codec_name(encoding) in DECODED_TOGETHER and not isinstance(path, Stream)
-                blocks = (_decoded(block, encoding) for block in _blocks(file, span, is_together))
+                blocks = _blocks(file, encoding, span, is_together)
             else:
+                # UTF-16, UTF-32, EBCDIC
                 text = io.TextIOWrapper(file, encoding=encoding, errors="surrogatepass", newline="\n")
                 blocks = ([line] for line in text)
             for lines in blocks:
@@ -365,8 +323,7 @@ def read_lines(path: Source, encoding: str, span: Span | None = None) -> Iterato
         raise InputError(f"{path}, line {number}: cannot be read: {error.strerror}") from error
 
 
-def _blocks(file: BinaryIO, span: Span | None, is_together: bool) -> Iterator[bytes]:
-    """Yield the lines of a file, one by one or as many as a block has."""
+def _blocks(file: BinaryIO, encoding: str, span: Span | None, is_together: bool) -> Iterator[list[str]]:
     if span:
         file.seek(span.start)
     left = span.end - span.start if span else sys.maxsize
@@ -376,15 +333,12 @@ def _blocks(file: BinaryIO, span: Span | None, is_together: bool) -> Iterator[by
             block += file.readline(left - len(block))
         if not block:
             return
-        yield block
         left -= len(block)
-
-
-def _decoded(block: bytes, encoding: str) -> list[str]:
-    try:
-        return list(io.StringIO(block.decode(encoding), newline="\n"))
-    except UnicodeDecodeError:
-        return [line.decode(encoding, errors="surrogateescape") for line in io.BytesIO(block)]
+        try:
+            lines = list(io.StringIO(block.decode(encoding), newline="\n"))
+        except UnicodeDecodeError:
+            lines = [line.decode(encoding, errors="surrogateescape") for line in io.BytesIO(block)]
+        yield lines
 
 
 def ends_lines_with_lf(encoding: str) -> bool:

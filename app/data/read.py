@@ -1,5 +1,5 @@
-"""Records of files of every format, in chunks, and which format a file has: by its setting, else by its
-content, else by its name."""
+"""What a file is, encoding and format, by its settings, else by its content, else by its name; and its
+records, in chunks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import codecs
 import csv
 import json
 import math
-import os
-import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -22,17 +20,18 @@ from ..errors import InputError, excerpt, listed, shorten
 from ..runtime.disk import unique_keys
 from ..words import _
 from .file_formats import FORMATS, SUFFIXES
-from .files import Source, Span, Stream, check_file, codec_name, read_lines, read_start
+from .files import Source, Span, Stream, check_file, codec_name, file_encoding, read_lines, read_start
 
 START = 1 << 20  # bytes from which the format is recognised
 SEEN_LINES = 500  # lines from which the separator is recognised
-CHUNK = 8192  # records read together
+FIRST_LINE = 1 << 16  # bytes in which the first line of a table ends
+# Formats that are recognised by the name of a file, or by its lines
+DELIMITED = tuple(name for name, format in FORMATS.items() if format.delimiter)
+LABEL_SETTINGS = ("label_column", "label_separator", "label_columns")
 PARQUET_BATCH = 4096  # rows
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
 # csv's own limit of 131,072 characters in a field is too low for long documents
 FIELD_LIMIT = 1 << 26
-# XML of texts shrinks to a tenth, repeated ones to a hundredth: what grows more would fill the memory
-MAX_EXPANSION, ALWAYS_UNPACKED = 200, 100 << 20
 # ValueError also: an integer of thousands of digits
 JSON_ERRORS = (ValueError, RecursionError)
 # What pyarrow raises for bytes that are not Parquet, and for values that Python does not have: dates after
@@ -86,6 +85,149 @@ class ReadOptions:
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
 
+def recognised(path: Source, options: ReadOptions) -> ReadOptions:
+    """Return settings with the encoding and the format of a file, where they are utf-8 and auto: the format
+    of its content, else of its name. Raises InputError for a file that cannot be read, that begins otherwise
+    than its format does, and where the library that reads it is missing."""
+    encoding, format = file_encoding(path, options.encoding), options.format
+    if format == "auto":
+        format = content_format(path, encoding, with_separators=True) or SUFFIXES.get(path.suffix.lower())
+    check_file(path, format or "auto", encoding)
+    if format is None:
+        raise InputError(
+            _(
+                "{path}: cannot tell the format from the file's name (known endings: {endings}); set "
+                "--data.format"
+            ).format(path=path, endings=", ".join(SUFFIXES))
+        )
+    library = FORMATS[format].library
+    if library and find_spec(library) is None:
+        package = library.replace("_", "-")
+        raise InputError(f"{path}: {format} files need {package}; install it with: pip install {package}")
+    return replace(options, encoding=encoding, format=format)
+
+
+def options_of_run(
+    path: Source,
+    recorded: Mapping[str, Any],
+    asked: Mapping[str, Any] | None = None,
+    need_label: bool = False,
+) -> ReadOptions:
+    """Return the settings with which a run reads a file again; `format` is never auto. `recorded` are the
+    `data` settings of the run's config.yaml, `asked` those that were asked for now, None and auto if not.
+    Without `need_label`, the settings of labels are left out."""
+    asked = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
+    # Format and limit are those of the train file only
+    known = {name: recorded[name] for name in recorded if name not in ("format", "limit")}
+    if "label_columns" in asked:
+        known = {name: value for name, value in known.items() if name not in LABEL_SETTINGS}
+    elif {"label_column", "label_separator"} & set(asked):
+        known.pop("label_columns", None)
+    settings = {name: value for name, value in (known | asked).items() if value is not None}
+    left_out = () if need_label else LABEL_SETTINGS
+    names = {field.name for field in fields(ReadOptions)}.difference(left_out)
+    options = ReadOptions(**{name: value for name, value in settings.items() if name in names})
+    options = replace(options, encoding=file_encoding(path, options.encoding))
+    if "format" in asked:
+        return options
+    if isinstance(path, Stream):
+        return replace(options, format="text")
+    suffix, format = path.suffix.lower(), recorded.get("format")
+    train = recorded.get("train") or ""
+    is_named_alike = suffix == Path(train if isinstance(train, str) else train[0]).suffix.lower()
+    if by_content := content_format(path, options.encoding):
+        return replace(options, format=by_content)
+    if format in DELIMITED and (is_named_alike or suffix not in SUFFIXES):
+        return replace(options, format=format)
+    if suffix == ".txt" and not need_label:
+        # Plain text, unless this file and that of the run are tables
+        has_tabs = b"\t" in read_start(path, FIRST_LINE).split(b"\n")[0]
+        is_table = has_tabs or content_format(path, options.encoding, with_separators=True)
+        if not (is_named_alike and is_table):
+            return replace(options, format="text")
+    return recognised(path, options)
+
+
+def content_format(path: Source, encoding: str, with_separators: bool = False) -> str | None:
+    """Return the format that the first bytes of a file show, whatever its name, None where they show none;
+    with `with_separators`, also by a separator that is not that of the name. A stream is not waited for."""
+    codec = codec_name(encoding)
+    if isinstance(path, Stream):
+        return None
+    content, named = read_start(path, START), SUFFIXES.get(path.suffix.lower())
+    if content.startswith(FORMATS["parquet"].magic):
+        return "parquet"
+    if content.startswith(b"PK") and (b"xl/w" in content or b"opendocument.spreadsheet" in content[:100]):
+        return "xlsx"
+    try:
+        text = codecs.getincrementaldecoder(codec)(errors="replace").decode(content)
+    except UnicodeError:
+        # Some encodings cannot replace what they do not know
+        return None
+    is_whole = len(content) < START
+    layout = json_layout(text, is_whole, strict=named not in ("json", "jsonl"))
+    if layout or not with_separators or named not in DELIMITED:
+        return layout
+    lines = text.splitlines()
+    lines = [line for line in (lines if is_whole else lines[:-1])[:SEEN_LINES] if line.strip()]
+    try:
+        # One column, or lines that differ, show that the name's separator is not the right one
+        if len(lines) >= 2 and _num_fields(named, lines) < 2:
+            return next((name for name in DELIMITED if name != named and _num_fields(name, lines) > 1), None)
+    except csv.Error:
+        return None
+    return None
+
+
+def _num_fields(format: str, lines: list[str]) -> int:
+    """Return how many fields each of these lines has, 0 where they do not all have the same number."""
+    quoting = csv.QUOTE_MINIMAL if FORMATS[format].is_quoted else csv.QUOTE_NONE
+    records = csv.reader(lines, delimiter=FORMATS[format].delimiter, quoting=quoting)
+    counts = {len(record) for record in records if record}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:
+    """Return `json` for one value, `jsonl` for one a line, None where the start of a file does not show it.
+    `is_whole`: `start` is the whole file. `strict`: the file may be texts that begin with brackets."""
+    start = start.removeprefix("\ufeff").strip()
+    if not start.startswith(("[", "{")):
+        return None
+    try:
+        value, end = json.JSONDecoder().raw_decode(start)
+    except json.JSONDecodeError as error:
+        goes_on = "\n" in start[: error.pos] and (not is_whole or start.endswith("}"))
+        return "json" if _begins_rows(start, goes_on) else None
+    except JSON_ERRORS:
+        return None
+    rest = start[end:].lstrip()
+    if strict and not any(isinstance(item, (str, dict, list)) for item in value):
+        return None
+    if rest:
+        # Values over several lines are not JSON Lines; the error of JSON says what to do
+        layout = "json" if "\n" in start[:end] else "jsonl"
+        return layout if rest.startswith(("[", "{")) else None
+    if isinstance(value, dict):
+        return "json" if _arrays_of_rows(value) else "jsonl" if strict else None
+    # One line may also be an array of one row, or of texts
+    return "json" if _is_rows(value) else None
+
+
+def _begins_rows(start: str, goes_on: bool) -> bool:
+    """Return whether an incomplete value begins like an array of rows, or an object that has one. `goes_on`:
+    it surely continues in the next line, so it may be any object."""
+    inner = start[1:].lstrip()
+    try:
+        value, end = json.JSONDecoder().raw_decode(inner)
+    except JSON_ERRORS:
+        return False
+    following = inner[end:].lstrip()
+    if start[0] == "[":
+        return isinstance(value, (list, dict)) and bool(value) and following.startswith((",", "]"))
+    is_object = isinstance(value, str) and following.startswith(":")
+    return is_object and (goes_on or following[1:].lstrip().startswith(("[", "{")))
+
+
 class Chunk(NamedTuple):
     """Records, each a list of fields, an object, a text or a `BadRow`, and their numbers in the file."""
 
@@ -96,69 +238,61 @@ class Chunk(NamedTuple):
 def read_chunks(
     path: Source,
     options: ReadOptions,
-    columns: Collection[int | None] | None = None,
+    columns: Collection[int] | None = None,
     span: Span | None = None,
 ) -> Iterator[Chunk]:
-    """Yield the records of a file, or of its `span`, whose `options.format` is known.
-
-    `columns` are those in use: values of other Parquet columns are None; None: all are in use. Raises
-    InputError for a file that cannot be read at all. Holds the whole file only where the format leaves no
-    choice.
-    """
+    """Yield the records of a file, or of its `span`, whose format and encoding are known. Values of Parquet
+    columns that are not in `columns` are None. Raises InputError for a file that cannot be read at all."""
     format = FORMATS[options.format]
     if options.format == "parquet":
         return _parquet_chunks(path, columns, span)
     if options.format == "xlsx":
         return _excel_chunks(path)
+    lines = read_lines(path, options.encoding, span)
     if options.format == "json":
-        return _array_chunks(path, options.encoding)
+        return _array_chunks(path, lines)
     if options.format == "jsonl":
-        return _json_line_chunks(path, options.encoding, span)
-    if format.delimiter and is_quoted(options):
-        return _quoted_chunks(path, options.encoding, format.delimiter, span)
-    return _plain_chunks(path, options.encoding, format.delimiter, span)
+        return _json_line_chunks(lines)
+    if is_quoted(options):
+        return _quoted_chunks(lines, format.delimiter, span.line if span else 1)
+    return _plain_chunks(lines, format.delimiter)
 
 
 def is_quoted(options: ReadOptions) -> bool:
     """Return whether double quotes may enclose fields."""
-    return options.quoting == "double" or (options.quoting == "auto" and FORMATS[options.format].is_quoted)
+    format = FORMATS[options.format]
+    return bool(format.delimiter) and (
+        options.quoting == "double" or (options.quoting == "auto" and format.is_quoted)
+    )
 
 
-def _plain_chunks(path: Source, encoding: str, delimiter: str, span: Span | None) -> Iterator[Chunk]:
-    """Yield lines that are not blank, without their line ends, cut at each delimiter if there is one. A
-    carriage return inside a line may be a line end: reading the line as one row could join many rows."""
-    for first, lines in read_lines(path, encoding, span):
+def _plain_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str) -> Iterator[Chunk]:
+    # A carriage return inside a line may be a line end: reading the line as one row could join many rows
+    for first, lines in blocks:
         lines = [line.rstrip("\r\n") for line in lines]
-        if "\r" not in "".join(lines) and all(map(str.strip, lines)):
-            records = [line.split(delimiter) for line in lines] if delimiter else lines
-            yield Chunk(list(range(first, first + len(lines))), records)
-            continue
-        numbers, records = [], []
-        for number, line in enumerate(lines, first):
-            stripped = line.strip(" \r")
-            if "\r" in stripped:
+        numbers, has_returns = range(first, first + len(lines)), "\r" in "".join(lines)
+        if has_returns or not all(map(str.strip, lines)):
+            kept = [at for at, line in enumerate(lines) if (line.strip(" \r") if delimiter else line.strip())]
+            numbers, lines = [numbers[at] for at in kept], [lines[at] for at in kept]
+        records = [line.split(delimiter) for line in lines] if delimiter else lines
+        for at, line in enumerate(lines if has_returns else ()):
+            if "\r" in line.strip(" \r"):
                 problem = f"a carriage return is inside the line: {excerpt(line)}; end lines with LF or CRLF"
-                records.append(BadRow(number, problem))
-            elif stripped if delimiter else line.strip():
-                records.append(line.split(delimiter) if delimiter else line)
-            else:
-                continue
-            numbers.append(number)
-        yield Chunk(numbers, records)
+                records[at] = BadRow(numbers[at], problem)
+        yield Chunk(list(numbers), records)
 
 
-def _quoted_chunks(path: Source, encoding: str, delimiter: str, span: Span | None) -> Iterator[Chunk]:
+def _quoted_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str, start: int) -> Iterator[Chunk]:
     csv.field_size_limit(FIELD_LIMIT)
     num_blocks = num_done = 0
 
     def read() -> Iterator[str]:
         nonlocal num_blocks
-        for _number, lines in read_lines(path, encoding, span):
+        for _number, lines in blocks:
             num_blocks += 1
             yield from lines
 
     reader = csv.reader(read(), delimiter=delimiter, strict=True)
-    start = span.line if span else 1
     numbers, records = [], []
     while True:
         first = reader.line_num + start
@@ -185,10 +319,7 @@ def _quoted_chunks(path: Source, encoding: str, delimiter: str, span: Span | Non
 
 def _csv_problem(error: str, first: int, last: int) -> str:
     if error.startswith("new-line character"):
-        return (
-            "a carriage return is outside quotes; end lines with LF or CRLF, or enclose the text in double "
-            "quotes"
-        )
+        return "a carriage return is outside quotes; end lines with LF or CRLF, or enclose the text in quotes"
     record = _("the record")
     if last > first:
         record = _("the record from line {first} to {last}").format(first=first, last=last)
@@ -202,8 +333,8 @@ def _parse_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique_keys)
 
 
-def _json_line_chunks(path: Source, encoding: str, span: Span | None) -> Iterator[Chunk]:
-    for first, lines in read_lines(path, encoding, span):
+def _json_line_chunks(blocks: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
+    for first, lines in blocks:
         numbers, records = [], []
         for number, line in enumerate(lines, first):
             if not line.strip():
@@ -217,8 +348,8 @@ def _json_line_chunks(path: Source, encoding: str, span: Span | None) -> Iterato
         yield Chunk(numbers, records)
 
 
-def _array_chunks(path: Source, encoding: str) -> Iterator[Chunk]:
-    text = "".join(chain.from_iterable(lines for _number, lines in read_lines(path, encoding)))
+def _array_chunks(path: Source, blocks: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
+    text = "".join(chain.from_iterable(lines for _number, lines in blocks))
     try:
         value = _parse_json(text)
     except json.JSONDecodeError as error:
@@ -235,73 +366,59 @@ def _array_chunks(path: Source, encoding: str) -> Iterator[Chunk]:
         ) from error
     except JSON_ERRORS as error:
         raise InputError(f"{path}: JSON that cannot be read ({error}); fix the file") from error
-    try:
-        rows = _rows_of(value)
-    except ValueError as error:
-        raise InputError(f"{path}: one array of rows is needed, found {error}") from error
-    if rows is None:
+    arrays = _arrays_of_rows(value)
+    if len(arrays) > 1:
+        raise InputError(
+            f"{path}: one array of rows is needed, found several arrays of rows, {listed(arrays)}; write "
+            "each into a separate file"
+        )
+    if not arrays:
         raise InputError(
             f"{path}: an array of pairs or of objects is needed, found {excerpt(value)}; put the rows into "
             'one array (pandas: df.to_json(path, orient="records")), or one a line and set --data.format '
             "jsonl"
         )
-    yield from _cut_in_chunks(rows)
+    [rows] = arrays.values()
+    yield Chunk(list(range(1, len(rows) + 1)), rows)
 
 
-def _cut_in_chunks(rows: list) -> Iterator[Chunk]:
-    for start in range(0, len(rows), CHUNK):
-        records = rows[start : start + CHUNK]
-        yield Chunk(list(range(start + 1, start + 1 + len(records))), records)
-
-
-def _rows_of(value: Any) -> list | None:
-    """Return the rows in a JSON value: an array, or the only array of rows inside an object; else None.
-    Raises ValueError, saying which, for an object with several arrays of rows."""
-    if not isinstance(value, dict):
-        return value if isinstance(value, list) else None
-    arrays = {key: inner for key, inner in value.items() if _is_rows(inner)}
-    if len(arrays) > 1:
-        raise ValueError(f"several arrays of rows, {', '.join(arrays)}; write each into a separate file")
-    return next(iter(arrays.values()), None)
+def _arrays_of_rows(value: Any) -> dict[str, list]:
+    """Return a JSON value that is an array, or the arrays of rows inside an object, by their keys."""
+    if isinstance(value, list):
+        return {"": value}
+    return {key: inner for key, inner in value.items() if _is_rows(inner)} if isinstance(value, dict) else {}
 
 
 def _is_rows(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, (list, dict)) for row in value)
 
 
-def parquet_schema(path: Path) -> Any:
-    """Return the Arrow schema of a Parquet file; raises InputError for a file that is not Parquet."""
+def parquet_footer(path: Path) -> Any:
+    """Return pyarrow's `FileMetaData` of a Parquet file; raises InputError for a file that is not Parquet."""
     from pyarrow import parquet
 
     with _readable_parquet(path), path.open("rb") as file:
-        return parquet.read_schema(file)
+        return parquet.read_metadata(file)
 
 
-def num_parquet_rows(path: Path) -> int:
-    """Return the number of rows in the footer; raises InputError for a file that is not Parquet."""
+def _parquet_chunks(path: Path, columns: Collection[int] | None, span: Span | None) -> Iterator[Chunk]:
     from pyarrow import parquet
 
-    with _readable_parquet(path), path.open("rb") as file:
-        return parquet.read_metadata(file).num_rows
-
-
-def _parquet_chunks(path: Path, columns: Collection[int | None] | None, span: Span | None) -> Iterator[Chunk]:
-    """Yield the rows. Values of a type that Python does not have, such as dates after 9999, come as text."""
-    from pyarrow import parquet
-
-    number = (span.line if span else 1) - 1
+    number = span.start if span else 0
     with _readable_parquet(path), path.open("rb") as opened:
         file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
         for batch in parquet_batches(path, file, span):
-            none = [None] * batch.num_rows
-            values = [
-                _python_values(column) if columns is None or index in columns else none
-                for index, column in enumerate(batch.columns)
-            ]
+            values = [[None] * batch.num_rows] * batch.num_columns
+            for index in range(batch.num_columns) if columns is None else columns:
+                try:
+                    values[index] = batch.column(index).to_pylist()
+                except (ValueError, OverflowError):
+                    # Python does not have dates after 9999
+                    values[index] = batch.column(index).cast("string").to_pylist()
             numbers = list(range(number + 1, number + 1 + batch.num_rows))
             yield Chunk(numbers, list(map(list, zip(*values, strict=True))))
             number += batch.num_rows
-        num_rows = file.metadata.num_rows if span is None else span.end
+        num_rows = span.end if span else file.metadata.num_rows
     if number != num_rows:
         raise InputError(
             f"{path}: the Parquet file is damaged: its footer says {num_rows:,} rows, found {number:,}; "
@@ -310,32 +427,19 @@ def _parquet_chunks(path: Path, columns: Collection[int | None] | None, span: Sp
 
 
 def parquet_batches(path: Path, file: Any, span: Span | None = None) -> Iterator[Any]:
-    """Yield the rows of an open Parquet file, or those in `span`, as batches; other groups of rows are not
-    read. Raises InputError where it cannot be read."""
-    sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    """Yield the rows of an open Parquet file, or those in `span`; other groups of rows are not read."""
     start, end = span[:2] if span else (0, math.inf)
-    groups, at, first = [], 0, None
-    for group, size in enumerate(sizes):
-        if at < end and at + size > start:
-            first = at if first is None else first
-            groups.append(group)
-        at += size
-    at = first or 0
+    after = 0
     with _readable_parquet(path):
-        for batch in file.iter_batches(PARQUET_BATCH, row_groups=groups if span else None):
-            low, high = max(start - at, 0), min(end - at, batch.num_rows)
-            at += batch.num_rows
-            if low < high:
-                yield batch.slice(low, high - low)
-            if at >= end:
-                return
-
-
-def _python_values(column: Any) -> list:
-    try:
-        return column.to_pylist()
-    except (ValueError, OverflowError):
-        return column.cast("string").to_pylist()
+        for group in range(file.metadata.num_row_groups):
+            at, after = after, after + file.metadata.row_group(group).num_rows
+            if after <= start or at >= end:
+                continue
+            for batch in file.iter_batches(PARQUET_BATCH, row_groups=[group]):
+                low, high = max(start - at, 0), min(end - at, batch.num_rows)
+                at += batch.num_rows
+                if low < high:
+                    yield batch.slice(low, high - low)
 
 
 @contextmanager
@@ -351,10 +455,14 @@ def _readable_parquet(path: Path) -> Iterator[None]:
 
 
 def _excel_chunks(path: Path) -> Iterator[Chunk]:
-    """Yield the rows of the only sheet with values that are not empty, each as wide as the first one; their
-    numbers are those of the sheet. Formulas have their values; an empty cell is None."""
+    from python_calamine import CalamineWorkbook
+
+    sheets = {}
     try:
-        sheets = _excel_sheets(path)
+        # Given a path, calamine wants its own endings
+        with path.open("rb") as file, CalamineWorkbook.from_filelike(file) as book:
+            for name in book.sheet_names:
+                sheets[name] = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
     except BaseException as error:  # also panics of Rust
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
@@ -363,7 +471,11 @@ def _excel_chunks(path: Path) -> Iterator[Chunk]:
             f"{path}: not a readable Excel file: {message}; open it in Excel and save it again as .xlsx "
             "without a password, or as CSV (UTF-8)"
         ) from error
-    filled = {name: rows for name, rows in sheets.items() if rows}
+    filled = {}
+    for name, rows in sheets.items():
+        rows = {number: list(map(_excel_value, row)) for number, row in enumerate(rows, 1)}
+        if rows := {number: row for number, row in rows.items() if row != [None] * len(row)}:
+            filled[name] = rows
     if not filled:
         raise InputError(f"{path}: there are no rows, its {len(sheets)} sheet(s) are empty")
     if len(filled) > 1:
@@ -372,184 +484,16 @@ def _excel_chunks(path: Path) -> Iterator[Chunk]:
             "separate file"
         )
     [rows] = filled.values()
-    width = len(next(iter(rows.values())))
-    yield Chunk(list(rows), [(cells + [None] * (width - len(cells)))[:width] for cells in rows.values()])
-
-
-def _excel_sheets(path: Path) -> dict[str, dict[int, list]]:
-    """Return the rows with values of each sheet, by their numbers; a damaged file raises anything."""
-    from python_calamine import CalamineWorkbook
-
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as file:
-            size = sum(entry.file_size for entry in file.infolist())
-        if size > ALWAYS_UNPACKED + MAX_EXPANSION * os.path.getsize(path):
-            raise ValueError(f"it would take {size:,} bytes when unpacked")
-    sheets = {}
-    # Given a path, calamine wants its own endings
-    with path.open("rb") as file, CalamineWorkbook.from_filelike(file) as book:
-        for name in book.sheet_names:
-            rows = sheets[name] = {}
-            for number, row in enumerate(book.get_sheet_by_name(name).to_python(skip_empty_area=False), 1):
-                cells = list(map(_excel_value, row))
-                while cells and cells[-1] is None:
-                    cells.pop()
-                if cells:
-                    rows[number] = cells
-    return sheets
+    first = next(iter(rows.values()))
+    width = max(number for number, cell in enumerate(first, 1) if cell is not None)
+    yield Chunk(list(rows), [row[:width] for row in rows.values()])
 
 
 def _excel_value(cell: Any) -> Any:
-    """Return None for an empty cell; all numbers come as floats."""
+    # All numbers come as floats
     if isinstance(cell, float) and cell.is_integer():
         return int(cell)
     return None if isinstance(cell, str) and not cell.strip() else cell
-
-
-def file_format(path: Source, format: str, encoding: str) -> str:
-    """Return the format of `path`: as given, or by its content, or by the ending of its name; of a table,
-    by the separator that gives all of its first lines the same number of fields."""
-    if format != "auto":
-        return format
-    by_content = content_format(path, encoding) or separated_format(path, encoding)
-    recognised = by_content or SUFFIXES.get(path.suffix.lower())
-    if recognised is None:
-        # A more useful error for a compressed file
-        check_file(path, "auto", encoding)
-        raise InputError(
-            _(
-                "{path}: cannot tell the format from the file's name (known endings: {endings}); set "
-                "--data.format"
-            ).format(path=path, endings=", ".join(SUFFIXES))
-        )
-    return recognised
-
-
-def content_format(path: Source, encoding: str) -> str | None:
-    """Return the format that the first bytes of a file show, whatever its name; None where they show none.
-    None also for a stream, which is not waited for. Raises InputError for a file that cannot be read."""
-    codec = codec_name(encoding)
-    if isinstance(path, Stream):
-        return None
-    content, text = _start_of(path, codec)
-    if content.startswith(FORMATS["parquet"].magic):
-        return "parquet"
-    if content.startswith(FORMATS["xlsx"].magic) and _is_workbook(path, content):
-        return "xlsx"
-    is_strict = SUFFIXES.get(path.suffix.lower()) not in ("json", "jsonl")
-    return None if text is None else json_layout(text, len(content) < START, is_strict)
-
-
-def _is_workbook(path: Path, content: bytes) -> bool:
-    if not content.startswith(b"PK"):
-        return path.suffix.lower() == ".xls"
-    try:
-        with zipfile.ZipFile(path) as file:
-            names = file.namelist()
-            return any(name.startswith("xl/") for name in names) or (
-                "mimetype" in names and b"opendocument.spreadsheet" in file.read("mimetype")
-            )
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
-        return False
-
-
-def separated_format(path: Source, encoding: str) -> str | None:
-    """Return the format of a table whose separator is not that of its name, else None: that of the name gives
-    no columns, and the other one the same number in each of the first lines."""
-    named = SUFFIXES.get(path.suffix.lower())
-    if named is None or not FORMATS[named].delimiter or isinstance(path, Stream):
-        return None
-    content, text = _start_of(path, codec_name(encoding))
-    lines = (text or "").splitlines()
-    # The last one may be cut
-    lines = [line for line in (lines if len(content) < START else lines[:-1])[:SEEN_LINES] if line.strip()]
-    others = [name for name, format in FORMATS.items() if format.delimiter and name != named]
-    try:
-        # One column, or lines that differ
-        if len(lines) < 2 or _num_fields(named, lines) > 1:
-            return None
-        return next((name for name in others if _num_fields(name, lines) > 1), None)
-    except csv.Error:
-        return None
-
-
-def _num_fields(format: str, lines: list[str]) -> int:
-    """Return how many fields each of these lines has, 0 where they do not all have the same number."""
-    delimiter = FORMATS[format].delimiter
-    if FORMATS[format].is_quoted:
-        # Only some lines: a quote may stay open
-        counts = {len(record) for record in csv.reader(lines, delimiter=delimiter) if record}
-    else:
-        counts = {line.count(delimiter) + 1 for line in lines}
-    return counts.pop() if len(counts) == 1 else 0
-
-
-def _start_of(path: Path, codec: str) -> tuple[bytes, str | None]:
-    """Return the first bytes of a file, and the same decoded."""
-    content = read_start(path, START)
-    try:
-        return content, codecs.getincrementaldecoder(codec)(errors="replace").decode(content)
-    except UnicodeError:
-        # Some encodings cannot replace what they do not know
-        return content, None
-
-
-def json_layout(start: str, is_whole: bool, strict: bool) -> str | None:
-    """Return `json` for one value, `jsonl` for one a line, None where the start of a file does not show it.
-    `is_whole`: `start` is the whole file. `strict`: the file may be texts that begin with brackets."""
-    start = start.removeprefix("\ufeff").lstrip()
-    if not start.startswith(("[", "{")):
-        return None
-    first, _, rest = start.partition("\n")
-    try:
-        value = json.loads(first)
-    except json.JSONDecodeError as error:
-        # Then it may also be a long first line of many
-        is_cut_off = "\n" not in start and not is_whole
-        is_unfinished = error.pos >= len(first.rstrip()) and (not is_whole or start.rstrip().endswith("}"))
-        return "json" if _begins_rows(start, is_unfinished and not is_cut_off) else None
-    except JSON_ERRORS:
-        return None
-    if strict and not (
-        value and (isinstance(value, dict) or any(isinstance(item, (str, dict, list)) for item in value))
-    ):
-        return None
-    if rest.strip():
-        return "jsonl" if rest.lstrip().startswith(("[", "{")) else None
-    try:
-        rows = _rows_of(value)
-    except ValueError:
-        return "json"
-    if isinstance(value, dict):
-        return "json" if rows is not None else "jsonl" if strict else None
-    # One line may also be an array of one row, or of texts
-    return "json" if _is_rows(rows) else None
-
-
-def _begins_rows(start: str, goes_on: bool) -> bool:
-    """Return whether an incomplete value begins like an array of rows, or an object that has one. `goes_on`:
-    it surely continues in the next line, so it may be any object."""
-    inner = start[1:].lstrip()
-    try:
-        value, end = json.JSONDecoder().raw_decode(inner)
-    except JSON_ERRORS:
-        return False
-    following = inner[end:].lstrip()
-    if start[0] == "[":
-        return isinstance(value, (list, dict)) and bool(value) and following.startswith((",", "]"))
-    is_object = isinstance(value, str) and following.startswith(":")
-    return is_object and (goes_on or following[1:].lstrip().startswith(("[", "{")))
-
-
-def check_readable(path: Source, options: ReadOptions) -> None:
-    """Raise InputError for a file of another format, and where the library that reads it is missing."""
-    check_file(path, options.format, options.encoding)
-    library = FORMATS[options.format].library
-    if library and find_spec(library) is None:
-        package = library.replace("_", "-")
-        raise InputError(
-            f"{path}: {options.format} files need {package}; install it with: pip install {package}"
-        )
 
 
 def named_rows(
@@ -557,7 +501,6 @@ def named_rows(
 ) -> Iterator[tuple[int, dict]]:
     """Yield number and values by column name of each row of a file of objects, or with a header, whose place
     and names `check_names` gets. Raises InputError, with the place, for what is no row."""
-    check_readable(path, options)
     names: list[str] | None = None
     for chunk in read_chunks(path, options):
         for number, record in zip(*chunk, strict=True):

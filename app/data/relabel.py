@@ -20,10 +20,10 @@ from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, printable_path
 from .cells import string_of
 from .file_formats import FORMATS
-from .files import file_encoding, read_start
+from .files import read_start
 from .label_sets import label_form
 from .labels import LabelForm
-from .read import ReadOptions, file_format, named_rows
+from .read import ReadOptions, named_rows, recognised
 from .table import text_hashes
 
 # The letter keeps spreadsheets from reading it as a number
@@ -78,13 +78,15 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
         file.read_text(encoding="utf-8")
         encoding = "utf-8"
     except UnicodeDecodeError:
-        encoding = file_encoding(file, data.encoding)
-    format = file_format(file, "auto", encoding)
-    if format in ("parquet", "text"):
-        raise InputError(f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {format}")
-    unit = FORMATS[format].row_unit
+        encoding = data.encoding
+    options = recognised(file, ReadOptions(encoding=encoding))
+    if options.format in ("parquet", "text"):
+        raise InputError(
+            f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {options.format}"
+        )
+    unit = FORMATS[options.format].row_unit
     label_and_line: dict[int, tuple[str, int]] = {}
-    for line, values in named_rows(file, ReadOptions(format, encoding=encoding), _check_names):
+    for line, values in named_rows(file, options, _check_names):
         where = f"{source}, {unit} {line}"
         try:
             label = values.get("choice") or values.get("label")

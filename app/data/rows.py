@@ -4,28 +4,26 @@ that stops the run. No row is dropped without a message."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError, excerpt
 from ..words import _
 from .cells import EmptyText, clean_text, clean_texts
-from .columns import MAX_COLUMNS, Chooser, Columns, is_header, names_columns
+from .columns import MAX_COLUMNS, Chooser, Columns, is_header
 from .file_formats import FORMATS
-from .files import UTF_8, Source, Span, Stream, check_characters, file_encoding
+from .files import UTF_8, Source, Span, Stream, check_characters, ends_lines_with_lf
 from .long_texts import BETWEEN_TEXTS
 from .read import (
     BadRow,
     Chunk,
     ReadOptions,
     bad_row_message,
-    check_readable,
-    file_format,
     is_quoted,
-    parquet_schema,
+    parquet_footer,
     read_chunks,
+    recognised,
 )
 
 # Rows, and characters in them, whose values show which columns are texts and labels: a file may be in the
@@ -61,14 +59,13 @@ class Checked(NamedTuple):
 
 
 class RowReader:
-    """Reads the rows of a file, blank lines not counted.
+    """Reads the rows of a file, or of its `span` of `cut_file`, blank lines not counted. With `find_pairs`,
+    rows may be pairs of texts although no setting says so.
 
-    The format `text`, one text per line, has no labels (`need_label` False). With `find_pairs`, rows may be
-    pairs of texts although no setting says so. With `options.limit`, only the first rows are read, with
-    `span`, of `cut_file`, those in it. Known once reading has begun: `unit`, what a row's number counts;
-    `used`, the columns, None without any, and `columns`, the same in words; `names` of all columns;
-    `is_first_row`, whether a header is possible and the first line was not taken for one; `multiline`, the
-    number of records over several lines so far, and `first_multiline`, the line of the first one.
+    Known once reading has begun: `unit`, what a row's number counts; `used`, the columns, None without any,
+    and `columns`, the same in words; `names` of all columns; `is_first_row`, whether a header is possible and
+    the first line was not taken for one; `multiline`, the number of records over several lines so far, and
+    `first_multiline`, the line of the first one.
     """
 
     unit: str
@@ -124,155 +121,141 @@ class RowReader:
 
     def records(self, keep_records: bool = True) -> Iterator[Chunk]:
         """Find the columns, and return the records after a header; raises InputError as `rows` does."""
-        options = replace(self.options, encoding=file_encoding(self.path, self.options.encoding))
-        options = replace(options, format=file_format(self.path, options.format, options.encoding))
-        check_readable(self.path, options)
-        self.options, path = options, self.path
-        self.unit, self.multiline, self.first_multiline = FORMATS[options.format].row_unit, 0, None
+        path, options = self.path, recognised(self.path, self.options)
+        self.options, self.unit = options, FORMATS[options.format].row_unit
+        self.multiline, self.first_multiline = 0, None
         # It imports NumPy, which predict --help does without
         from .label_sets import label_form
 
         self.form = label_form(options.task)
         if options.format == "parquet":
-            self.names = parquet_schema(path).names
-            self._choose(str(path), self.names, [], len(self.names))
+            self.names = parquet_footer(path).schema.to_arrow_schema().names
+            self._choose(str(path), self.names, [])
             return read_chunks(path, options, None if keep_records else self.used.used, self.span)
         chunks = read_chunks(path, options)
-        # Texts without labels may come from a stream, one at a time
-        first, chunks = _first_records(chunks, FIRST_ROWS if self.need_label else 1, options.limit)
-        if not first.records:
-            return chunks
-        where, record, below = f"{path}, {self.unit} {first.numbers[0]}", first.records[0], first.records[1:]
+        first, taken = self._first_records(chunks)
+        if not first:
+            return iter(())
+        where, record = f"{path}, {self.unit} {taken[0].numbers[0]}", first[0]
         if isinstance(record, list) and len(record) > MAX_COLUMNS:
             raise InputError(
                 f"{where}: a row may have at most {MAX_COLUMNS:,} columns, found {len(record):,}; set "
                 "--data.format if another separator is meant"
             )
-        has_names = FORMATS[options.format].has_header and self._is_header(where, record, below)
+        may_have_names = FORMATS[options.format].has_header
+        has_names = may_have_names and is_header(where, record, options, self.need_label, first[1:])
+        wrong_encoding = None
         try:
-            self._choose_by_first(where, record, below, has_names)
-        except ValueError:
-            if isinstance(record, (list, dict)):
-                # A wrong encoding is reported first
-                what = "header" if has_names else "first row"
-                try:
-                    check_characters(" ".join(value for value in record if isinstance(value, str)), what)
-                except ValueError as cause:
-                    raise InputError(f"{where}: {cause}") from cause
-            raise
-        self.is_first_row = FORMATS[options.format].has_header and options.header is None and not has_names
+            check_characters(" ".join(_strings(record)), "header" if has_names else "first row")
+        except ValueError as error:
+            wrong_encoding = InputError(f"{where}: {error}")
+            if has_names:
+                raise wrong_encoding from error
+        try:
+            if has_names:
+                self.names = record
+                self._choose(where, [str(name).strip() for name in record], first[1:])
+            else:
+                self._choose(where, None, first)
+        except InputError as error:
+            # A wrong encoding is reported first
+            raise wrong_encoding or error from None
+        self.is_first_row = may_have_names and options.header is None and not has_names
         if self.span is not None:
             return read_chunks(path, options, None, self.span)
-        return _without_first(chunks) if has_names else chunks
-
-    def _is_header(self, where: str, record: Any, below: list) -> bool:
-        if isinstance(record, BadRow):
-            # Or the next line would be read as the header
-            if self.options.header or names_columns(self.options):
-                raise InputError(f"{where}: the header cannot be read: {record.problem}")
-            return False
-        below = [row for row in below if isinstance(row, list)]
-        return is_header(where, record, self.options, self.need_label, below)
-
-    def _choose_by_first(self, where: str, record: Any, below: list, has_names: bool) -> None:
-        """Choose the columns by the first record; there are none if it is invalid."""
         if has_names:
-            self.names = record
-            names = [str(name).strip() for name in record]
-            check_characters(" ".join(names), "header")
-            rows = [row for row in below if isinstance(row, list) and len(row) == len(names)]
-            self._choose(where, names, rows, len(names))
-        elif isinstance(record, dict):
-            names = list(record)
-            rows = [[row.get(name) for name in names] for row in (record, *below) if isinstance(row, dict)]
-            self._choose(where, names, rows, len(names))
-            by_name = {None: None, **dict(enumerate(names))}
-            used = self.used
-            roles = (
-                tuple(by_name[number] for number in role) if isinstance(role, tuple) else by_name[role]
-                for role in (used.text, used.pair, used.label)
-            )
-            self.used = Columns(*roles, None, used.described, used.assumed)
-        elif isinstance(record, list):
-            rows = [row for row in (record, *below) if isinstance(row, list) and len(row) == len(record)]
-            self._choose(where, None, rows, len(record))
+            taken[0] = Chunk(*(values[1:] for values in taken[0]))
+        return chain(taken, chunks)
+
+    def _first_records(self, chunks: Iterator[Chunk]) -> tuple[list, list[Chunk]]:
+        """Return the records that show the columns, and the chunks that were read for them."""
+        # Texts without labels may come from a stream, one at a time
+        most = FIRST_ROWS if self.need_label else 1
+        most = most if self.options.limit is None else min(most, self.options.limit + 1)
+        first, taken, characters = [], [], 0
+        for chunk in chunks:
+            if not chunk.records:
+                continue
+            taken.append(chunk)
+            first += chunk.records
+            for record in chunk.records:
+                characters += sum(map(len, _strings(record)))
+            if len(first) >= most or characters > FIRST_CHARACTERS:
+                break
+        return first[:most], taken
+
+    def _choose(self, where: str, names: list | None, rows: list) -> None:
+        """Choose the columns by their names, or by the first of `rows`; there are none if that is invalid."""
+        record, options = rows[0] if rows and names is None else names, self.options
+        if isinstance(record, (list, dict)):
+            names = list(record) if isinstance(record, dict) else names
+            if isinstance(record, dict):
+                rows = [list(map(row.get, names)) for row in rows if isinstance(row, dict)]
+            rows = [row for row in rows if isinstance(row, list) and len(row) == len(record)]
+            chooser = Chooser(where, options, names, len(record), rows)
+            used = self.used = chooser.choose(self.need_label, self.find_pairs, self.form.are_labels)
+            if isinstance(record, dict):
+                roles = (tuple(map(names.__getitem__, role)) for role in (used.text, used.pair, used.label))
+                self.used = Columns(*roles, None, used.described, used.assumed)
         elif isinstance(record, str) and not self.need_label:
             # Plain text, or JSON Lines of plain strings
-            self.used = Columns(0, None, None, 1, "text '0'")
-        self._describe()
-
-    def _choose(self, where: str, names: list | None, rows: list[list], width: int) -> None:
-        chooser = Chooser(where, self.options, names, width, self.need_label, rows, self.find_pairs)
-        self.used = chooser.choose(self.form.are_labels)
-        self._describe()
-
-    def _describe(self) -> None:
+            self.used = Columns((0,), (), (), 1, "text '0'")
         self.columns = self.used.described if self.used else ""
-        encoding = self.options.encoding
-        if not FORMATS[self.options.format].magic and encoding.lower() not in UTF_8:
-            self.columns = f"{self.columns}; encoding {encoding}".removeprefix("; ")
+        if not FORMATS[options.format].magic and options.encoding.lower() not in UTF_8:
+            self.columns = f"{self.columns}; encoding {options.encoding}".removeprefix("; ")
 
     def _checked(self, numbers: list[int], records: list) -> Checked:
         """Return validated rows: the rules are asked of whole columns, and of single rows that break one."""
-        used, options = self.used, self.options
-        found = records
-        if used is not None and used.label is None and used.width == 1:
+        used, options, found = self.used, self.options, records
+        if used is not None and used.width == 1 and not used.label:
             # Plain text
             found = [[record] if isinstance(record, str) else record for record in records]
         bad = self._bad_shapes(numbers, found)
+        if used is None:
+            return Checked(numbers, [None] * len(numbers), None, None, records, bad)
+        if bad:
+            empty = dict.fromkeys(used.used)
+            found = [empty if at in bad else record for at, record in enumerate(found)]
 
         def column(key: int | str) -> list:
-            if bad:
-                return [None if at in bad else record[key] for at, record in enumerate(found)]
             return [record[key] for record in found]
 
-        def cleaned(key: int | str | tuple, what: str) -> list:
-            if isinstance(key, tuple):
-                values = [join_texts(parts) for parts in zip(*map(column, key), strict=True)]
-            else:
-                values = column(key)
+        def cleaned(keys: tuple, what: str) -> list[str]:
+            values = column(keys[0])
+            if len(keys) > 1:
+                values = list(map(join_texts, zip(*map(column, keys), strict=True)))
             texts, problems = clean_texts(values, options.remove_spaces, what)
             for at in problems.keys() - bad.keys():
                 is_empty = isinstance(problems[at], EmptyText)
                 bad[at] = BadRow(numbers[at], str(problems[at]), is_empty=is_empty)
             return texts
 
-        if used is None:
-            return Checked(numbers, [None] * len(numbers), None, None, records, bad)
         texts = cleaned(used.text, "text")
-        pairs = None if used.pair is None else cleaned(used.pair, "second text")
+        pairs = cleaned(used.pair, "second text") if used.pair else None
         labels = None
-        if isinstance(used.label, tuple):
-            labels = self._labels(numbers, list(zip(*map(column, used.label), strict=True)), bad)
-        elif used.label is not None:
-            labels = self._labels(numbers, column(used.label), bad)
-        if is_quoted(options) and FORMATS[options.format].delimiter:
-            self._count_multiline(numbers, records, bad)
+        if used.label:
+            several = options.label_columns is not None
+            values = list(zip(*map(column, used.label), strict=True)) if several else column(used.label[0])
+            labels = self._labels(numbers, values, bad)
+        if is_quoted(options):
+            several = [at for at, row in enumerate(found) if at not in bad and "\n" in "".join(row)]
+            self.multiline += len(several)
+            self.first_multiline = self.first_multiline or (numbers[several[0]] if several else None)
         return Checked(numbers, texts, pairs, labels, records, bad)
 
-    def _count_multiline(self, numbers: list[int], records: list, bad: dict[int, BadRow]) -> None:
-        for at, record in enumerate(records):
-            if at not in bad and any("\n" in field for field in record):
-                self.multiline += 1
-                self.first_multiline = self.first_multiline or numbers[at]
-
     def _bad_shapes(self, numbers: list[int], records: list) -> dict[int, BadRow]:
-        """Return the records that are not rows with the columns in use."""
-        used, bad = self.used, {}
-        width = used.width if used else None
-        are_lists = width is not None and set(map(type, records)) == {list}
-        if (
-            are_lists
-            and set(map(len, records)) == {width}
-            and (self.names is None or self.names not in records)
-        ):
-            return bad
-        for at, (number, record) in enumerate(zip(numbers, records, strict=True)):
-            problem = self._problem_of_shape(record)
+        """Return the records that are not rows with the columns in use, by their positions."""
+        used = self.used
+        if used is not None and used.width is not None and set(map(type, records)) == {list}:
+            is_repeated = self.names is not None and self.names in records
+            if set(map(len, records)) == {used.width} and not is_repeated:
+                return {}
+        bad = {}
+        for at, record in enumerate(records):
             if isinstance(record, BadRow):
                 bad[at] = record
-            elif problem:
-                bad[at] = BadRow(number, problem)
+            elif problem := self._problem_of_shape(record):
+                bad[at] = BadRow(numbers[at], problem)
         return bad
 
     def _problem_of_shape(self, record: Any) -> str | None:
@@ -280,10 +263,8 @@ class RowReader:
         if self.names is not None and record == self.names:
             return "the names of the columns come again; remove the row"
         if used is None or not isinstance(record, dict if used.width is None else list):
-            wants_object = used is not None and used.width is None
-            rule = (
-                "an object like the first one" if wants_object else "an array of text and label, or an object"
-            )
+            is_object = used is not None and used.width is None
+            rule = "an object like the first one" if is_object else "an array of text and label, or an object"
             return f"{rule} is needed, found {excerpt(record)}"
         if used.width is not None and len(record) != used.width:
             shown = " | ".join(value if isinstance(value, str) else excerpt(value) for value in record[:20])
@@ -306,29 +287,26 @@ class RowReader:
             try:
                 return self.form.text(value, self.options)
             except InputError as error:
-                at = next(at for at, other in enumerate(values) if other is value and at not in bad)
-                raise InputError(bad_row_message(self.path, self.unit, numbers[at], error)) from error
+                number = numbers[values.index(value)]
+                raise InputError(bad_row_message(self.path, self.unit, number, error)) from error
             except ValueError as error:
                 return error
 
-        good = [value for at, value in enumerate(values) if at not in bad] if bad else values
-        known = {value: parsed(value) for value in dict.fromkeys(v for v in good if type(v) is str)}
-        if not bad and len(set(map(type, values)) | {str}) == 1 and not any(map(_is_error, known.values())):
-            return [known[value] for value in values]
-        labels: list[str | None] = []
-        for at, value in enumerate(values):
-            label = None
-            if at not in bad:
-                label = known[value] if type(value) is str else parsed(value)
-                if isinstance(label, ValueError):
-                    bad[at] = BadRow(numbers[at], str(label))
-                    label = None
-            labels.append(label)
+        known = {value: parsed(value) for value in dict.fromkeys(v for v in values if type(v) is str)}
+        labels = [
+            known[value] if type(value) is str else None if at in bad else parsed(value)
+            for at, value in enumerate(values)
+        ]
+        for at, label in enumerate(labels):
+            if isinstance(label, ValueError):
+                bad.setdefault(at, BadRow(numbers[at], str(label)))
+                labels[at] = None
         return labels
 
 
-def _is_error(value: Any) -> bool:
-    return isinstance(value, ValueError)
+def _strings(record: Any) -> list[str]:
+    values = [*record, *record.values()] if isinstance(record, dict) else record
+    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
 
 
 def join_texts(texts: Sequence[Any]) -> Any:
@@ -363,27 +341,62 @@ def text_rows(texts: Iterable[str | tuple[str, ...]], options: ReadOptions) -> I
             yield BadRow(line, str(error), is_empty=isinstance(error, EmptyText))
 
 
-def _first_records(chunks: Iterator[Chunk], most: int, limit: int | None) -> tuple[Chunk, Iterator[Chunk]]:
-    """Return the first records, and an iterator that begins with them again."""
-    first, characters = Chunk([], []), 0
-    taken = []
-    most = most if limit is None else min(most, limit + 1)
-    for chunk in chunks:
-        taken.append(chunk)
-        first.numbers.extend(chunk.numbers)
-        for record in chunk.records:
-            values = (
-                record.values() if isinstance(record, dict) else record if isinstance(record, list) else ()
-            )
-            characters += sum(len(value) for value in values if isinstance(value, str))
-        first.records.extend(chunk.records)
-        if len(first.records) >= most or characters > FIRST_CHARACTERS:
-            break
-    return Chunk(*(values[:most] for values in first)), chain(taken, chunks)
+class CutFile(NamedTuple):
+    """The rows of a file in `pieces`: the number of rows of each, and its place, None for the whole file.
+    `keys` are those of all objects; `is_table`: rows have columns."""
+
+    pieces: list[tuple[int, Span | None]]
+    keys: dict[str, None]
+    is_table: bool
+
+    def joined(self, count: int) -> list[tuple[int, Span | None]]:
+        """Return the pieces with `count` of them made one."""
+        joined = []
+        for at in range(0, len(self.pieces), count):
+            rows, spans = zip(*self.pieces[at : at + count], strict=True)
+            joined.append((sum(rows), spans[0] and spans[0]._replace(end=spans[-1].end)))
+        return joined
 
 
-def _without_first(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    is_left = True
-    for chunk in chunks:
-        yield Chunk(*(values[1:] for values in chunk)) if is_left and chunk.records else chunk
-        is_left = is_left and not chunk.records
+def cut_file(path: Path, options: ReadOptions, rows: int) -> CutFile:
+    """Return where a file without labels, which is read with `options`, can be cut every `rows` rows.
+
+    CSV, TSV, JSON Lines and plain text are read once for it, so that line ends in quotes are seen as they are
+    later; of Parquet only the footer. An array of JSON, Excel, and encodings such as UTF-16 give one piece.
+    Raises InputError as `RowReader.rows` does, but not for invalid rows.
+    """
+    if options.format == "parquet":
+        total = parquet_footer(path).num_rows
+        spans = [Span(at, min(at + rows, total), at + 1) for at in range(0, total, rows)]
+        cut = CutFile([(span.end - span.start, span) for span in spans], {}, True)
+    else:
+        cut = _cut_lines(path, options, rows)
+    if not cut.pieces:
+        raise InputError(_("{path}: there are no rows in the file").format(path=path))
+    return cut
+
+
+def _cut_lines(path: Path, options: ReadOptions, rows: int) -> CutFile:
+    keys, is_table, num_rows = {}, False, 0
+    starts: dict[int, int] = {}  # lines in which pieces begin -> the rows before them
+    last = -1
+    for chunk in RowReader(path, options, need_label=False).records():
+        for line, record in zip(*chunk, strict=True):
+            # Not within the lines of one invalid record
+            if num_rows // rows > last and not (num_rows and isinstance(record, BadRow)):
+                starts[line], last = num_rows, num_rows // rows
+            num_rows += 1
+            if isinstance(record, dict) and not record.keys() <= keys.keys():
+                keys |= dict.fromkeys(record)
+            is_table = is_table or isinstance(record, (list, dict))
+    if options.format in ("json", "xlsx") or not ends_lines_with_lf(options.encoding):
+        return CutFile([(num_rows, None)] if num_rows else [], keys, is_table)
+    offsets, offset = [], 0
+    with path.open("rb") as file:
+        for number, content in enumerate(file, 1):
+            if number in starts:
+                offsets.append(offset)
+            offset += len(content)
+    counts = [after - before for before, after in pairwise([*starts.values(), num_rows])]
+    spans = [Span(*ends, line) for ends, line in zip(pairwise([*offsets, offset]), starts, strict=True)]
+    return CutFile(list(zip(counts, spans, strict=True)), keys, is_table)

@@ -13,20 +13,20 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..config.data_settings import is_address
 from ..errors import InputError, excerpt, printable_path, shorten
 from ..runtime.cores import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
-from .file_formats import FORMATS, SUFFIXES
-from .files import check_file, file_encoding, files_of
+from .file_formats import SUFFIXES
+from .files import files_of
 from .label_sets import label_form
-from .read import BadRow, ReadOptions, bad_row_message, file_format
+from .read import DELIMITED, BadRow, ReadOptions, bad_row_message, recognised
 from .rows import RowReader
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ FEW_ROWS = 10  # too few to see a header by its label
 class Table:
     """The rows of one data file, or of several; texts are read from disk when they are asked for.
 
-    `source` names the file in messages, of several files `sources` has the names; files of the same content
-    share a folder, which has the name of the first. `content` is the format and a digest of the files, and
-    `key` stands for the rows in the names of what is made of them.
+    `source` names the file in messages, of several files `sources` has the names: files of the same content
+    share a folder. `content` is the format and a digest of the files, and `key` stands for the rows in the
+    names of what is made of them.
     """
 
     def __init__(
@@ -70,12 +70,10 @@ class Table:
         self.multiline = sum(meta["multiline"] for meta in metas)
         self.first_multiline = next((meta["first_multiline"] for meta in metas if meta["multiline"]), None)
         self.skipped = sum(meta["skipped"] for meta in metas)
-        self.label_values: list[str] = list(
-            dict.fromkeys(label for meta in metas for label in meta["labels"])
-        )
+        self.label_values = list(dict.fromkeys(label for meta in metas for label in meta["labels"]))
         codes = {label: code for code, label in enumerate(self.label_values)}
         self._codes = [np.array([codes[label] for label in meta["labels"]], np.int32) for meta in metas]
-        self._units = [meta["unit"] for meta in metas]
+        self._units, self._files = [meta["unit"] for meta in metas], list(sources) or [self.source]
         # The rows stay mapped when the cache is removed
         self._parts = [
             pa.ipc.open_file(pa.memory_map(str(folder / ROWS_FILE))).read_all() for folder in self.folders
@@ -123,15 +121,12 @@ class Table:
 
     def texts(self, rows: np.ndarray) -> list[str] | list[tuple[str, str]]:
         """Return the texts, or the pairs of texts, of rows in any order, (num_rows,) ids."""
-        rows = np.asarray(rows, np.int64)
         order = np.argsort(rows, kind="stable")
-        found = self._taken("text", rows[order])
+        ascending = np.asarray(rows, np.int64)[order]
+        found = self._taken("text", ascending)
         if self.has_pairs:
-            found = list(zip(found, self._taken("pair", rows[order]), strict=True))
-        texts = [None] * len(rows)
-        for place, text in zip(order.tolist(), found, strict=True):
-            texts[place] = text
-        return texts
+            found = list(zip(found, self._taken("pair", ascending), strict=True))
+        return [found[at] for at in np.argsort(order).tolist()]
 
     def joined_texts(self, rows: np.ndarray) -> list[str]:
         """Return what `texts` does, the two texts of a pair as one."""
@@ -167,12 +162,12 @@ class Table:
 
     def file_of(self, row: int) -> str:
         """Return the name of the file that has a row."""
-        return self.sources[self._part_of(row)] if self.sources else self.source
+        return self._files[self._part_of(row)]
 
     def skipped_rows(self) -> list[dict]:
         """Return the skipped rows: `line`, `problem` and `file` of each, and its `place` as in `place`."""
         skipped = []
-        for folder, unit, file in zip(self.folders, self._units, self.sources or [self.source], strict=True):
+        for folder, unit, file in zip(self.folders, self._units, self._files, strict=True):
             for text in (folder / SKIPPED_FILE).read_text(encoding="utf-8").splitlines():
                 row = json.loads(text)
                 place = f"{file}, " * bool(self.sources) + f"{unit} {row['line']}"
@@ -198,28 +193,27 @@ def open_table(
     `accept_ids`, integers may be the ids of labels. Without `need_label` only texts are read, and no row has
     a label. Raises InputError for a file that cannot be read, and for invalid rows unless `skip_bad_rows`.
     """
-    files = files_of(value, cache_dir)
-    rules = (skip_bad_rows, label_names, accept_ids, need_label)
 
     def open_one(file: str, options: ReadOptions) -> Table:
-        return _open_file(file, options, cache_dir, rules)
+        path, known = Path(file), recognised(Path(file), options)
+        digest = file_digest(path)
+        rules = (skip_bad_rows, label_names, accept_ids, need_label, digest)
+        folder = Path(cache_dir) / f"table-{content_key('table', VERSION, asdict(known), *rules)}"
+        build_once(folder, build_table, file, known, *rules, num_bytes=path.stat().st_size)
+        return Table(folder, file, f"{known.format} {digest.hex()[:32]}")
 
-    tables = [open_one(files[0], options)]
-    if files == [value] or (isinstance(value, str) and is_address(value) and len(files) == 1):
-        return tables[0]
-    later = replace(options, **tables[0].assumed)
+    files = files_of(value, cache_dir)
+    first = open_one(files[0], options)
+    if len(files) == 1:
+        return first
+    tables, later = [first], replace(options, **first.assumed)
     if options.limit is None:
-        pool = ThreadPoolExecutor(workers or num_cores())
-        try:
-            started = [pool.submit(open_one, file, later) for file in files[1:]]
-            tables += [future.result() for future in started]
-        finally:
-            pool.shutdown(cancel_futures=True)
+        with ThreadPoolExecutor(workers or num_cores()) as pool:
+            tables += pool.map(open_one, files[1:], repeat(later))
     for file in files[1:] if options.limit is not None else ():
         left = options.limit - sum(table.num_rows + table.skipped for table in tables)
         if left > 0:
             tables.append(open_one(file, replace(later, limit=left)))
-    first = tables[0]
     for table in tables:
         if table.has_pairs != first.has_pairs:
             raise InputError(
@@ -227,21 +221,9 @@ def open_table(
                 f"has {first.columns}, found {table.columns}"
             )
     source = shorten(value if isinstance(value, str) else ", ".join(value), 200)
-    folders = [table.folders[0] for table in tables]
     content = f"{len(tables)} files {content_key([table.content for table in tables])}"
-    return Table(folders, source, content, [table.source for table in tables])
-
-
-def _open_file(path: str, options: ReadOptions, cache_dir: str, rules: tuple) -> Table:
-    source = Path(path)
-    encoding = file_encoding(source, options.encoding)
-    format = file_format(source, options.format, encoding)
-    check_file(source, format, encoding)
-    options = replace(options, format=format, encoding=encoding)
-    digest = file_digest(source)
-    folder = Path(cache_dir) / f"table-{content_key('table', VERSION, asdict(options), *rules, digest)}"
-    build_once(folder, build_table, path, options, *rules, digest, num_bytes=source.stat().st_size)
-    return Table(folder, path, f"{format} {digest.hex()[:32]}")
+    folders, sources = [table.folders[0] for table in tables], [table.source for table in tables]
+    return Table(folders, source, content, sources)
 
 
 def build_table(
@@ -272,35 +254,34 @@ def build_table(
         pa.ipc.new_file(file, schema) as writer,
         (folder / SKIPPED_FILE).open("w", encoding="utf-8") as skipped,
     ):
-        for chunk in reader.chunks():
-            if label_names and chunk.labels:
-                _refuse_unknown(chunk, label_names, accept_ids, form, codes, unknown)
-            columns = [chunk.texts, chunk.pairs, chunk.labels, chunk.numbers]
-            if chunk.bad:
-                columns = [
-                    values and [value for at, value in enumerate(values) if at not in chunk.bad]
-                    for values in columns
-                ]
-            texts, pairs, labels, numbers = columns
+        for numbers, texts, pairs, labels, _records, bad in reader.chunks():
+            labels = labels or [None] * len(texts)
+            if label_names:
+                for label in set(labels) - codes.keys() - unknown.keys() - {None}:
+                    if (described := form.unknown(label, label_names, accept_ids)) is not None:
+                        said = _("unknown label {label}; fix the row or set --data.labels")
+                        unknown[label] = said.format(label=described)
+                wrong = (at for at, label in enumerate(labels if unknown else ()) if label in unknown)
+                bad = {at: BadRow(numbers[at], unknown[labels[at]]) for at in wrong} | bad
+            if bad:
+                kept = [at for at in range(len(texts)) if at not in bad]
+                columns = (numbers, texts, pairs, labels)
+                numbers, texts, pairs, labels = (one and [one[at] for at in kept] for one in columns)
             if texts:
                 first_line = first_line or numbers[0]
-                labels = labels or [None] * len(texts)
                 for label in dict.fromkeys(labels):
                     codes.setdefault(label, len(codes))
                 label_codes = [codes[label] for label in labels]
                 rows_of_first += label_codes.count(0)
+                num_rows += len(texts)
                 pairs_column = pa.nulls(len(texts), pa.string()) if pairs is None else pairs
                 arrays = [texts, pairs_column, label_codes, numbers, text_hashes(texts, pairs)]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
-                num_rows += len(texts)
-            for at in sorted(chunk.bad):
-                row = chunk.bad[at]
+            for _at, row in sorted(bad.items()):
                 num_bad += 1
                 num_empty += row.is_empty
                 shown += [row] if len(shown) < SHOWN_BAD_ROWS else []
-                skipped.write(
-                    json.dumps({"line": row.line, "problem": row.problem}, ensure_ascii=True) + "\n"
-                )
+                skipped.write(json.dumps({"line": row.line, "problem": row.problem}) + "\n")
     if digest and file_digest(Path(path)) != digest:
         raise InputError(
             f"{path}: a data file must not change while it is read, but this one did; start again once it is "
@@ -310,18 +291,22 @@ def build_table(
     if num_bad and not (num_rows and (skip_bad_rows or is_few)):
         all_bad = skip_bad_rows and not num_rows
         raise InputError(_bad_rows_message(path, reader.unit, shown, num_bad, all_bad))
-    if reader.is_first_row and label_names is None and need_label:
-        _check_first_row(path, first_line, list(codes), rows_of_first, num_rows, form)
+    labels = [label for label in codes if label is not None]
+    if reader.is_first_row and label_names is None and need_label and rows_of_first == 1:
+        _check_first_row(f"{path}, line {first_line}", labels, num_rows, form)
+    # The format, where the name stands for another separator
+    named = SUFFIXES.get(Path(path).suffix.lower())
+    is_other = named in DELIMITED and options.format in DELIMITED and named != options.format
     meta = {
         "source": printable_path(path),
         "unit": reader.unit,
-        "columns": reader.columns + _other_separator(path, options.format),
+        "columns": reader.columns + (f"; read as {options.format}" if is_other else ""),
         "assumed": reader.used.assumed if reader.used else {},
-        "labels": [label for label in codes if label is not None],
+        "labels": labels,
         "multiline": reader.multiline,
         "first_multiline": reader.first_multiline,
         "skipped": num_bad,
-        "has_pairs": reader.used is not None and reader.used.pair is not None and num_rows > 0,
+        "has_pairs": reader.used is not None and bool(reader.used.pair) and num_rows > 0,
     }
     # A column's name from JSON may have half of a character, which no file can hold
     text = json.dumps(meta, ensure_ascii=False, indent=1)
@@ -339,49 +324,18 @@ def text_hashes(texts: list[str], pairs: list[str] | None = None) -> np.ndarray:
     return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
 
 
-def _refuse_unknown(
-    chunk: Any,
-    names: list[str],
-    accept_ids: bool,
-    form: LabelForm,
-    codes: dict[str | None, int],
-    unknown: dict[str, str],
-) -> None:
-    """Make invalid rows of those with a label, or a label of their set, that is not one of `names`; what is
-    wrong with a label is kept in `unknown`."""
-    for label in set(chunk.labels) - codes.keys() - unknown.keys() - {None}:
-        if (described := form.unknown(label, names, accept_ids)) is not None:
-            said = _("unknown label {label}; fix the row or set --data.labels")
-            unknown[label] = said.format(label=described)
-    if unknown:
-        for at, label in enumerate(chunk.labels):
-            if label in unknown and at not in chunk.bad:
-                chunk.bad[at] = BadRow(chunk.numbers[at], unknown[label])
-
-
-def _check_first_row(
-    path: str, line: int, labels: list[str], rows_of_first: int, num_rows: int, form: LabelForm
-) -> None:
+def _check_first_row(where: str, labels: list[str], num_rows: int, form: LabelForm) -> None:
     """Raise InputError where the first line may be a header: of many rows, no other has its label."""
     first = form.labels_in(labels[0]) if labels else []
-    # Where most labels are there once, something else is wrong
-    if num_rows < max(FEW_ROWS, 2 * len(labels)) or rows_of_first > 1 or not first:
-        return
     others = {label for text in labels[1:] for label in form.labels_in(text)}
-    if not others & set(first):
+    # Where most labels are there once, something else is wrong
+    if first and num_rows >= max(FEW_ROWS, 2 * len(labels)) and not others & set(first):
         raise InputError(
             _(
-                "{path}, line {line}: cannot tell whether this is a header: no other row has the label "
-                "{label}; set --data.header true, or false where it is a row"
-            ).format(path=path, line=line, label=excerpt(labels[0]))
+                "{where}: cannot tell whether this is a header: no other row has the label {label}; set "
+                "--data.header true, or false where it is a row"
+            ).format(where=where, label=excerpt(labels[0]))
         )
-
-
-def _other_separator(path: str, format: str) -> str:
-    """Return what format a table was read as, in words, where its name stands for another separator."""
-    named = SUFFIXES.get(Path(path).suffix.lower())
-    delimited = [name for name, known in FORMATS.items() if known.delimiter]
-    return f"; read as {format}" if named in delimited and format in delimited and named != format else ""
 
 
 def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints.run_history import CONFIG
+from ..data.read import options_of_run
 from ..data.rows import Row, read_rows
-from ..data.run_options import options_of_run
 from ..errors import InputError, listed
 from ..prediction.run_data import dataset_of_run
 

@@ -10,10 +10,9 @@ from typing import Any
 from ..config.data_settings import DataConfig
 from ..data.files import files_of
 from ..data.read import ReadOptions
-from ..data.run_options import cut_file
-from ..errors import InputError, listed
+from ..data.rows import cut_file
+from ..errors import InputError, cannot_read, listed
 from ..runtime.disk import checksum
-from ..words import _
 from .parts import Part, PartsFolder
 from .predictor import CHUNK_ROWS
 
@@ -46,9 +45,7 @@ def described_files(files: list[Path], known: list[dict] = ()) -> list[dict[str,
             key = (file.absolute().relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns)
             digest = before.get(key) or checksum(file)
         except OSError as error:
-            raise InputError(
-                _("{path}: cannot be read: {why}").format(path=file, why=error.strerror)
-            ) from error
+            raise cannot_read(file, error) from error
         described.append(dict(zip(("name", "bytes", "changed"), key, strict=True)) | {"sha256": digest})
     return described
 
@@ -57,7 +54,7 @@ def make_plan(files: list[Path], options: list[ReadOptions], depends: Mapping[st
     """Return the plan of the parts of files, each read with its options; `depends` is what they depend on,
     see `renew_plan`. Raises InputError for a file that cannot be read."""
     cuts = [cut_file(*two, CHUNK_ROWS) for two in zip(files, options, strict=True)]
-    chunks = sum(cut.num_rows for cut in cuts) // (PARTS * CHUNK_ROWS)
+    chunks = sum(rows for cut in cuts for rows, _ in cut.pieces) // (PARTS * CHUNK_ROWS)
     parts: list[Part] = []
     for number, cut in enumerate(cuts):
         for rows, span in cut.joined(min(max(chunks, 1), MAX_CHUNKS)):

@@ -54,7 +54,7 @@ class KeptColumns:
         if used.width is None:
             return cls(list(keys), used)
         roles = {used.text: "text", used.pair: "text_pair"}
-        numbered = [roles.get(number, f"column_{number}") for number in range(used.width)]
+        numbered = [roles.get((number,), f"column_{number}") for number in range(used.width)]
         return cls(numbered if names is None else list(map(str, names)), used)
 
     def values(self, row: Row | BadRow) -> list:

@@ -10,10 +10,9 @@ from typing import Any
 from ..config.data_settings import DataConfig
 from ..data.file_formats import FORMATS
 from ..data.files import Span, Stream, files_of
-from ..data.read import BadRow, ReadOptions, bad_row_message
+from ..data.read import BadRow, ReadOptions, bad_row_message, options_of_run
 from ..data.rows import Row, RowReader, text_rows
-from ..data.run_options import options_of_run
-from ..errors import InputError
+from ..errors import InputError, cannot_read
 from ..words import _
 from .input_columns import KeptColumns, NumberedTexts
 
@@ -206,7 +205,7 @@ def _open(path: str) -> Path | Stream:
     try:
         return Stream(path, Path(path).open("rb"))
     except OSError as error:
-        raise InputError(_("{path}: cannot be read: {why}").format(path=path, why=error.strerror)) from error
+        raise cannot_read(path, error) from error
 
 
 def _check_plain_text(asked: Mapping[str, Any], need_label: bool) -> None:

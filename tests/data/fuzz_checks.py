@@ -24,9 +24,8 @@ from typing import Any
 from pyarrow import parquet
 
 from app.data.files import Stream, file_encoding
-from app.data.read import BadRow
+from app.data.read import BadRow, options_of_run
 from app.data.rows import Row, read_rows
-from app.data.run_options import options_of_run
 from app.data.table import Table, build_table
 from app.errors import InputError
 from app.prediction.sources import open_file

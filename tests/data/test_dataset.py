@@ -2,20 +2,15 @@
 tests/data/test_dataset.py"""
 
 import random
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from app.config.schema import DataConfig
-from app.data.dataset import SPLITS, build_dataset, open_dataset
-from app.data.label_sets import label_form
+from app.data.dataset import SPLITS, open_dataset
 from app.data.labels import resolve_label, sort_labels
-from app.data.read import ReadOptions
 from app.data.report import render, token_statistics
-from app.data.splits import dataset_statistics
-from app.data.table import Table, build_table
 from app.data.tokens import open_store
 
 MOODS = ["愤怒", "高兴", "😀"]
@@ -38,10 +33,23 @@ def texts(dataset, name):
     return [split.table.text(row) for row in split.rows]
 
 
-def labelled(dataset, name):
-    """Return (text, label name) of each row of a split."""
-    names = [dataset.label_names[label] for label in dataset.splits[name].labels]
-    return list(zip(texts(dataset, name), names, strict=True))
+def labelled(dataset, *names):
+    """Return (text, label name) of each row of splits."""
+    labels = [dataset.label_names[label] for name in names for label in dataset.splits[name].labels]
+    return list(zip([text for name in names for text in texts(dataset, name)], labels, strict=True))
+
+
+def sizes(dataset):
+    return {name: len(split) for name, split in dataset.splits.items()}
+
+
+@pytest.fixture
+def stores_of(tmp_path, tiny_tokenizer):
+    """Encode the splits of a dataset: stores_of(dataset, max_length)."""
+    return lambda dataset, length: {
+        name: open_store(split.table, tiny_tokenizer, length, str(tmp_path / "cache"))
+        for name, split in dataset.splits.items()
+    }
 
 
 def lines(rows):
@@ -51,50 +59,25 @@ def lines(rows):
 def test_labels_of_the_train_file_have_the_ids_of_their_order(opened):
     dataset = opened(train=ROWS)
     assert dataset.label_names == ["愤怒", "高兴", "😀"]
-    assert sorted(
-        labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")
-    ) == sorted(lines(ROWS))
+    assert sorted(labelled(dataset, *SPLITS)) == sorted(lines(ROWS))
 
 
-@pytest.mark.parametrize(
-    ("found", "in_order"),
-    [
-        (["10", "9", "1"], ["1", "9", "10"]),
-        (["1", "0", "-1"], ["-1", "0", "1"]),
-        (["b", "a", "10", "9"], ["10", "9", "a", "b"]),
-        # A digit to str.isdigit, but no number to int
-        (["²", "1"], ["1", "²"]),
-        (["--1", "1"], ["--1", "1"]),
-        (["-", "1"], ["-", "1"]),
-        (["1" * 5000, "2"], ["1" * 5000, "2"]),
-        (["١", "2"], ["2", "١"]),
-    ],
-)
-def test_the_order_of_labels_of_the_train_file(found, in_order):
-    assert sort_labels(found) == in_order
+# "²" and "١" are digits to str.isdigit, but no numbers
+ORDERS = ["1 9 10", "-1 0 1", "10 9 a b", "1 ²", "--1 1", "- 1", f"{'1' * 5000} 2", "2 ١"]
 
 
-@pytest.mark.parametrize(
-    ("label", "names", "label_id"),
-    [
-        ("高兴", ["愤怒", "高兴"], 1),
-        ("1", ["愤怒", "高兴"], 1),
-        ("2", ["愤怒", "高兴"], None),
-        ("-1", ["愤怒", "高兴"], None),
-        ("高", ["愤怒", "高兴"], None),
-        ("1", ["0", "1", "3"], 1),
-        ("3", ["0", "1", "3"], 2),
-        ("2", ["0", "1", "3"], None),
-        ("0", ["-1", "-2"], None),
-        ("²", ["愤怒", "高兴"], None),
-        ("9" * 5000, ["愤怒", "高兴"], None),
-    ],
-)
-def test_labels_by_name_and_by_id(label, names, label_id):
-    assert resolve_label(label, names) == label_id
+@pytest.mark.parametrize("in_order", list(map(str.split, ORDERS)), ids=lambda labels: " ".join(labels)[:9])
+def test_the_order_of_labels_of_the_train_file(in_order):
+    assert sort_labels(in_order[::-1]) == in_order
 
 
-def test_ids_have_no_meaning_among_labels_of_the_train_file():
+def test_labels_by_name_and_by_id():
+    moods = ["愤怒", "高兴"]
+    assert [resolve_label(label, moods) for label in ("高兴", "1")] == [1, 1]
+    assert {resolve_label(label, moods) for label in ("2", "-1", "高", "²", "9" * 5000)} == {None}
+    assert [resolve_label(label, ["0", "1", "3"]) for label in ("1", "3", "2")] == [1, 2, None]
+    assert resolve_label("0", ["-1", "-2"]) is None
+    # Among labels of the train file, ids have no meaning
     assert resolve_label("1", ["坏", "好"], accept_ids=False) is None
     assert resolve_label("1", ["0", "1"], accept_ids=False) == 1
 
@@ -102,9 +85,7 @@ def test_ids_have_no_meaning_among_labels_of_the_train_file():
 def test_given_labels_decide_the_ids(opened):
     dataset = opened(train=ROWS, labels=["😀", "高兴", "愤怒"])
     assert dataset.label_names == ["😀", "高兴", "愤怒"]
-    assert sorted(
-        labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")
-    ) == sorted(lines(ROWS))
+    assert sorted(labelled(dataset, *SPLITS)) == sorted(lines(ROWS))
 
 
 def test_integers_in_the_file_are_ids_into_given_labels(opened):
@@ -125,16 +106,14 @@ def test_separate_files(opened):
 
 def test_fractions_of_the_train_file(opened):
     dataset = opened(train=ROWS, dev_size=0.1, test_size=0.2)
-    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 63, "dev": 9, "test": 18}
-    assert sorted(
-        labelled(dataset, "train") + labelled(dataset, "dev") + labelled(dataset, "test")
-    ) == sorted(lines(ROWS))
+    assert sizes(dataset) == {"train": 63, "dev": 9, "test": 18}
+    assert sorted(labelled(dataset, *SPLITS)) == sorted(lines(ROWS))
     assert len(dataset.tables) == 1
 
 
 def test_one_file_and_one_fraction(opened):
     dataset = opened(train=ROWS, test="真\t😀\n", dev_size=9)
-    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 81, "dev": 9, "test": 1}
+    assert sizes(dataset) == {"train": 81, "dev": 9, "test": 1}
 
 
 def test_splits_without_rows_are_left_out(opened):
@@ -154,8 +133,8 @@ def test_a_random_split_shuffles_the_lines_of_the_file(opened):
 
 def test_limit_cuts_the_train_file_before_the_split_and_no_other_file(opened):
     dataset = opened(train=ROWS, dev=ROWS, limit=30, test_size=6)
-    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 24, "dev": 90, "test": 6}
-    assert set(texts(dataset, "train") + texts(dataset, "test")) == {f"text {number}" for number in range(30)}
+    assert sizes(dataset) == {"train": 24, "dev": 90, "test": 6}
+    assert dict(labelled(dataset, "train", "test")).keys() == {f"text {number}" for number in range(30)}
 
 
 def test_statistics(opened):
@@ -174,27 +153,6 @@ def test_statistics(opened):
     assert dataset.statistics["test"]["conflicting"] == 0
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_statistics_against_a_plain_count(seed):
-    generator = random.Random(seed)
-    rows = {name: [(generator.randrange(60), generator.randrange(4)) for _ in range(80)] for name in SPLITS}
-    labels = {name: np.array([label for _, label in found]) for name, found in rows.items()}
-    hashes = {name: np.array([text for text, _ in found], np.uint64) for name, found in rows.items()}
-    statistics = dataset_statistics(label_form("single_label"), labels, hashes, list("甲乙丙丁"))
-    for number, name in enumerate(SPLITS):
-        labels_of: dict[int, set] = {}
-        for text, label in rows[name]:
-            labels_of.setdefault(text, set()).add(label)
-        assert statistics[name]["repeated"] == 80 - len(labels_of)
-        assert statistics[name]["conflicting"] == sum(len(found) > 1 for found in labels_of.values())
-        assert list(statistics[name]["classes"].values()) == [
-            Counter(labels[name].tolist())[label] for label in range(4)
-        ]
-        for other in SPLITS[:number]:
-            others = {text for text, _ in rows[other]}
-            assert statistics[name]["also_in"][other] == sum(text in others for text, _ in rows[name])
-
-
 def test_pairs_are_the_same_only_as_a_whole(opened):
     train = (
         "".join(f"甲\t{number}\t{number % 2}\n" for number in range(20))
@@ -207,16 +165,13 @@ def test_pairs_are_the_same_only_as_a_whole(opened):
     assert (table.text(20), table.pair(20), table.pair(21), table.pair(22)) == ("甲", "1", "x", "1 x")
 
 
-def test_the_report_for_people(opened, tmp_path, tiny_tokenizer):
+def test_the_report_for_people(opened, stores_of):
     train = 'label,text\n愤怒,"好,1\n高兴,坏"\n' + "".join(
         f"{MOODS[n % 2]},今天{'真' * n}\n" for n in range(20)
     )
     dataset = opened("csv", train=train + "高兴,今天\n", dev="label,text\n愤怒,今天\n", test_size=0)
     assert dataset.label_names == ["愤怒", "高兴"]
-    stores = {
-        n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()
-    }
-    text = render(dataset, stores)
+    text = render(dataset, stores_of(dataset, 12))
     assert "train.csv: 22 rows (text 'text', label 'label')" in text
     assert "1 rows have several lines, the first from line 2: are all double quotes paired?" in text
     assert "train: 22 rows; 愤怒 11 (50.0%), 高兴 11 (50.0%)" in text
@@ -226,27 +181,21 @@ def test_the_report_for_people(opened, tmp_path, tiny_tokenizer):
     assert "1 rows whose text is also in train" in text
 
 
-def test_the_report_of_many_classes_and_of_hostile_labels(opened, tmp_path, tiny_tokenizer):
+def test_the_report_of_many_classes_and_of_hostile_labels(opened, stores_of):
     labels = ["\x1b[2J" + "长" * 300, *(f"类{number}" for number in range(50))]
     train = "".join(f"今天{'真' * n}好{m}\t{label}\n" for n, label in enumerate(labels) for m in range(3 + n))
     dataset = opened(train=train, dev_size=0, test_size=0)
-    stores = {
-        n: open_store(s.table, tiny_tokenizer, 12, str(tmp_path / "cache")) for n, s in dataset.splits.items()
-    }
-    text = render(dataset, stores)
+    text = render(dataset, stores_of(dataset, 12))
     assert "51 classes, the largest 类49 53 (3.7%), 类48 52" in text
     assert len(text) < 1000
     assert all(character == "\n" or character.isprintable() for character in text)
 
 
-def test_percentiles_of_lengths(opened, tmp_path, tiny_tokenizer):
+def test_percentiles_of_lengths(opened, stores_of):
     generator = random.Random(0)
     train = "".join(f"{'好' * generator.randint(1, 40)}\t{n % 2}\n" for n in range(301))
     dataset = opened(train=train, dev_size=30, test_size=0.2, split="random")
-    stores = {
-        n: open_store(s.table, tiny_tokenizer, 32, str(tmp_path / "cache")) for n, s in dataset.splits.items()
-    }
-    for name, statistics in token_statistics(dataset, stores).items():
+    for name, statistics in token_statistics(dataset, stores_of(dataset, 32)).items():
         lengths = [min(32, len(text) + 2) for text in texts(dataset, name)]
         wanted = np.percentile(lengths, [5, 50, 95, 99, 100], method="inverted_cdf")
         assert list(statistics["tokens"].values()) == wanted.tolist()
@@ -257,37 +206,20 @@ def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):
     """The file's content counts, not its time or size."""
     first = opened(train=ROWS)
     changed = opened(train=ROWS.replace("text 0", "text x"))
-    assert "text x" in texts(changed, "train") + texts(changed, "dev") + texts(changed, "test")
+    assert "text x" in dict(labelled(changed, *SPLITS))
     folders = {first.folder, changed.folder}
     for settings in ({"split_seed": 1}, {"split": "random"}, {"labels": MOODS[::-1]}):
         folders.add(opened(train=ROWS, **settings).folder)
     assert len(folders) == 5
 
 
-def test_where_a_row_is(write, tmp_path):
-    path = write("a.csv", 'text,label\n\n"好\n坏",1\n真,0\n')
-    build_table(tmp_path, str(path), ReadOptions(format="csv"), False, None)
-    table = Table(tmp_path)
-    assert [table.where(row) for row in range(2)] == [f"{path}, line 3", f"{path}, line 5"]
-
-
-def test_a_row_is_in_one_split_with_all_its_repetitions(write, tmp_path):
-    """Through the files, not only through `stratified_split`: texts that differ in surrounding spaces are the
-    same."""
+def test_a_row_is_in_one_split_with_all_its_repetitions(opened):
+    """Texts that differ in surrounding spaces are the same."""
     generator = random.Random(4)
     rows = [f"{' ' * generator.randint(0, 2)}text {generator.randrange(150)}\t{n % 2}\n" for n in range(400)]
-    table, folder = tmp_path / "table", tmp_path / "dataset"
-    table.mkdir()
-    folder.mkdir()
-    build_table(table, str(write("a.tsv", "".join(rows))), ReadOptions(format="tsv"), False, None)
-    build_dataset(folder, {"train": Table(table)}, ["0", "1"], DataConfig(dev_size=0.2, test_size=0.2))
-    opened = Table(table)
-    sides = {name: {opened.text(row) for row in np.load(folder / f"{name}_rows.npy")} for name in SPLITS}
-    assert (
-        sum(map(len, sides.values()))
-        == len(set.union(*sides.values()))
-        == len({row.split("\t")[0].strip() for row in rows})
-    )
+    dataset = opened(train="".join(rows), dev_size=0.2, test_size=0.2)
+    sides = [set(texts(dataset, name)) for name in SPLITS]
+    assert sum(map(len, sides)) == len(set.union(*sides)) == len({row.split("\t")[0].strip() for row in rows})
 
 
 def test_the_embedded_sample_set(tmp_path):

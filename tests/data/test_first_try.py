@@ -12,9 +12,9 @@ import torch
 from app.config.command_line import OTHER_NAMES, load_config
 from app.config.schema import SETTINGS, DataConfig
 from app.data.dataset import Dataset, open_dataset
+from app.data.read import options_of_run
 from app.data.report import _few_lines
 from app.data.rows import read_rows
-from app.data.run_options import options_of_run
 from app.errors import InputError
 from app.runtime.cores import num_cores
 from app.runtime.devices import set_threads

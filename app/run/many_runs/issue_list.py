@@ -3,8 +3,7 @@
 import csv
 from pathlib import Path
 
-from ...data.files import file_encoding
-from ...data.read import ReadOptions, file_format, named_rows
+from ...data.read import ReadOptions, named_rows, recognised
 from ...data.relabel import written_hash
 from ...errors import InputError, excerpt, listed
 from ...outcomes.label_issues import LabelIssues, find_issues, judge
@@ -63,9 +62,7 @@ def filled_rows(path: Path) -> dict[str, dict[str, str]]:
         return {}
     filled: dict[str, dict[str, str]] = {}
     try:
-        encoding = file_encoding(path, "utf-8")
-        format = file_format(path, "auto", encoding)
-        options = ReadOptions(format, encoding=encoding, quoting="double")
+        options = recognised(path, ReadOptions(encoding="utf-8", quoting="double"))
         for line, values in named_rows(path, options, _check_names):
             row = {name: str(value) for name, value in values.items() if value not in (None, "")}
             if not any(name == "label" or name not in COLUMNS for name in row):

@@ -12,8 +12,7 @@ from ...checkpoints.run_history import CONFIG
 from ...config.command_line import load_config
 from ...data.dataset import Dataset
 from ...data.file_formats import FORMATS
-from ...data.files import file_encoding
-from ...data.read import file_format
+from ...data.read import ReadOptions, recognised
 from ...data.rows import Row
 from ...errors import InputError, TrainingError
 from ...outcomes.finished_run import read_run
@@ -71,9 +70,9 @@ def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOut
     known = {row[:2] for name in dataset.splits for row in _split_rows(dataset, name, outcome)}
     rows, counts = {}, {"without a label": 0, "known to the run": 0, "repeated": 0}
     # As suggest has written it, whatever the pool was
-    encoding = file_encoding(Path(labelled), "utf-8")
-    asked = {"label_column": outcome.label_column, "encoding": encoding, "quoting": "double"}
-    format = file_format(Path(labelled), "auto", encoding)
+    options = recognised(Path(labelled), ReadOptions(encoding="utf-8"))
+    asked = {"label_column": outcome.label_column, "encoding": options.encoding, "quoting": "double"}
+    format = options.format
     asked |= {"format": format} | ({"header": True} if FORMATS[format].has_header else {})
     source = open_file(labelled, recorded_settings(folder), asked, need_label=True)
     for row in source.rows("keep"):

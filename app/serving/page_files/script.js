@@ -147,7 +147,7 @@ function isGb18030(text, bytes) {
 const SEPARATORS = { csv: ",", tsv: "\t", semicolon: ";", pipe: "|" };
 const suffixOf = (name) => (name.match(/\.[^.]*$/)?.[0] ?? "").toLowerCase();
 
-// How the run would read a file of this name: tsv, csv, or text, one text a line. See app/data/run_options.py.
+// How the run would read a file of this name: tsv, csv, or text, one text a line. See app/data/read.py.
 function formatOf(name, text, reading) {
   const suffix = suffixOf(name), isNamedAlike = suffix === suffixOf(reading.train ?? "");
   if (reading.format in SEPARATORS && isNamedAlike) return reading.format;

@@ -1,12 +1,11 @@
-"""Files that are read again for a run: python -m pytest tests/data/test_run_options.py"""
+"""Files that are read again for a run: python -m pytest tests/data/test_options_of_run.py"""
 
 import json
 
 import pytest
 
-from app.data.read import ReadOptions
+from app.data.read import ReadOptions, options_of_run
 from app.data.rows import read_rows
-from app.data.run_options import options_of_run
 from app.errors import InputError
 
 TITLES = "content,title,label\n正文一,标题一,a\n正文二,标题二,b\n"
