@@ -1,0 +1,332 @@
+"""Labels of every form: names that may be mistakes, several labels a row, paths: python -m pytest
+tests/data/test_labels.py"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from app.config.command_line import load_config
+from app.config.schema import DataConfig
+from app.data.dataset import Dataset, open_dataset
+from app.data.label_sets import LABEL_FORMS, label_form
+from app.data.labels import look_alikes, missing_values
+from app.data.read import ReadOptions
+from app.data.relabel import read_fixes
+from app.data.report import render
+from app.data.tokens import open_store
+from app.errors import InputError
+from app.words import in_language
+
+
+def opened(path: Path | str, **settings) -> Dataset:
+    """Return the dataset of a file without dev and test rows; settings are those of `data`."""
+    config = DataConfig(train=str(path), dev_size=0, test_size=0, cache_dir=f"{path}-cache")
+    return open_dataset(replace(config, **settings))
+
+
+def test_each_task_of_the_settings_has_a_form():
+    tasks = get_args(get_type_hints(DataConfig)["task"])
+    assert set(LABEL_FORMS) == set(tasks)
+    # That of a checkpoint without a task
+    assert label_form(None) is LABEL_FORMS["single_label"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(["好", "好\u200b"], ["1", "\uff11"], ["1", "01"], ["caf\u00e9", "cafe\u0301"]),
+        *(["好 评", "好\u3000评"], ["❤", "❤\ufe0f"]),
+    ],
+    ids=["zero width", "full width", "leading zero", "accent", "space", "variation"],
+)
+def test_labels_that_look_alike(names):
+    assert look_alikes(["甲", *names, "乙"]) == [names]
+    assert look_alikes(["好", "坏", "1", "10", "-1", "a", "A", "1.0", "0"]) == []
+
+
+def test_names_of_missing_values():
+    missing = ["nan", "None", "NA", "N/A", "null", "<NA>"]
+    assert missing_values([*missing, "好", "nano", ""]) == missing
+
+
+def test_the_data_report_warns_in_one_line_of_each(write, tmp_path, tiny_tokenizer):
+    labels = ["好", "好\u200b", "1", "01", "nan"]
+    lines = "".join(f"文本{number}{label}\t{label}\n" for number in range(4) for label in labels)
+    dataset = opened(write("a.tsv", lines))
+    stores = {"train": open_store(dataset.tables[0], tiny_tokenizer, 8, str(tmp_path / "cache"))}
+    assert [line for line in render(dataset, stores).splitlines() if "warning" in line] == [
+        "  warning: labels that look alike are different classes: '01' (U+0030 U+0031) and '1' (U+0031); "
+        "'好' (U+597D) and '好\\u200b' (U+597D U+200B)",
+        "  warning: the class 'nan' looks like a missing label",
+        "  warning: 5 classes have fewer than 20 rows in train, the smallest 01 4: a model learns little of "
+        "them, and figures on dev and test vary by chance",
+    ]
+
+
+# Several labels a row
+
+TEXTS = ["甲一", "乙二", "丙三", "丁四", "戊五", "己六"]
+SETS = [["b", "a"], [], ["c"], ["a", "a"], ["b", "c"], ["a", "b", "c"]]
+MATRIX = [[1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 1, 1], [1, 1, 1]]
+COLUMNS = {"label_columns": ["a", "b", "c"]}
+
+
+def table_of(cells: list[str], separator: str = "\t") -> str:
+    return "".join(f"{text}{separator}{cell}\n" for text, cell in zip(TEXTS, cells, strict=True))
+
+
+def json_rows(values: list[dict]) -> str:
+    rows = zip(TEXTS, values, strict=True)
+    return "".join(json.dumps({"text": text} | value, ensure_ascii=False) + "\n" for text, value in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings"),
+    [
+        ("lists.jsonl", json_rows([{"labels": labels} for labels in SETS]), {}),
+        ("cells.tsv", table_of(map(json.dumps, SETS)), {}),
+        ("bars.tsv", table_of(map("|".join, SETS)), {"label_separator": "|"}),
+        ("marks.tsv", table_of(map("、".join, SETS)), {"label_separator": "、"}),
+        (
+            "commas.csv",
+            table_of([f'"{", ".join(labels)}"' for labels in SETS], ","),
+            {"label_separator": ","},
+        ),
+        ("columns.csv", "text,a,b,c\n" + table_of([",".join(map(str, row)) for row in MATRIX], ","), COLUMNS),
+        ("objects.jsonl", json_rows([{n: n in labels for n in "abc"} for labels in SETS]), COLUMNS),
+    ],
+)
+def test_lists_separators_and_columns_say_the_same(write, name, content, settings):
+    dataset = opened(write(name, content), task="multi_label", **settings)
+    assert dataset.label_names == ["a", "b", "c"]
+    assert np.asarray(dataset.splits["train"].labels).tolist() == MATRIX
+    statistics = dataset.statistics["train"]
+    assert statistics["classes"] == {"a": 3, "b": 3, "c": 3}
+    assert statistics["unlabelled"] == 1
+
+
+def test_parquet_lists_and_columns(tmp_path):
+    path = tmp_path / "rows.parquet"
+    numbers = {name: [float(name in row) for row in SETS] for name in "abc"}
+    parquet.write_table(pa.table({"text": TEXTS, "labels": SETS, **numbers}), path)
+    assert opened(path, task="multi_label").splits["train"].labels.tolist() == MATRIX
+    columns = opened(path, task="multi_label", label_columns=["c", "b", "a"])
+    assert columns.label_names == ["c", "b", "a"]
+    assert columns.splits["train"].labels.tolist() == [row[::-1] for row in MATRIX]
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "names", "matrix"),
+    [
+        ([None, "", ["x", 3]], {}, ["3", "x"], [[0, 0], [0, 0], [1, 1]]),
+        # Ids are those of the names in the settings
+        ([[1, 0], ["好"]], {"labels": ["坏", "好"]}, ["坏", "好"], [[1, 1], [0, 1]]),
+    ],
+)
+def test_empty_cells_and_ids(write, labels, settings, names, matrix):
+    lines = "".join(json.dumps({"text": t, "labels": v}) + "\n" for t, v in zip(TEXTS, labels, strict=False))
+    dataset = opened(write("rows.jsonl", lines), task="multi_label", **settings)
+    assert (dataset.label_names, dataset.splits["train"].labels.tolist()) == (names, matrix)
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        (
+            "甲\ta|b\n乙\ta\n丙\tb\n",
+            {},
+            "line 1: cannot tell whether this is one label or several: found 'a|b'; set "
+            "--data.label_separator '|'",
+        ),
+        ("甲\ta，b\n乙\ta\n丙\tb\n", {}, "set --data.label_separator '，'"),
+        ("甲\t['a', 'b']\n乙\ta\n丙\tb\n", {}, "line 1: a list of labels must be JSON"),
+        ('甲\t["a", ""]\n乙\ta\n丙\tb\n', {}, "line 1: the label is empty"),
+        ('甲\t["a", ["b"]]\n乙\ta\n丙\tb\n', {}, "line 1: the label must be a string or an integer"),
+        (
+            "text\ta\tb\n甲\t0\t1\n乙\t1\t2\n",
+            {"label_columns": ["a", "b"]},
+            "line 3: the column 'b' of data.label_columns must be 0 or 1, found '2'",
+        ),
+        (
+            "text\ta\tb\n甲\t0\t1\n乙\t1\t0\n",
+            {"label_columns": ["a", "c"]},
+            "there is no label column 'c'",
+        ),
+    ],
+)
+def test_cells_that_are_not_clear_are_errors(write, content, settings, message):
+    with pytest.raises(InputError) as raised:
+        opened(write("rows.tsv", content), task="multi_label", **settings)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("dev", "message"),
+    [
+        (
+            "text,a,b,c\n庚,0,1,0\n辛,0,1,1\n",
+            "label 'c' is absent from train (the first of its 1 dev rows is ",
+        ),
+        ('{"text": "庚", "labels": ["a", "d"]}\n', "dev.jsonl, line 1: unknown label 'd'"),
+    ],
+)
+def test_a_label_of_dev_that_train_has_not_is_an_error(write, dev, message):
+    rows, kind, settings = "text,a,b,c\n甲,0,1,0\n乙,1,1,0\n", "csv", COLUMNS
+    if dev.startswith("{"):
+        rows, kind, settings = json_rows([{"labels": labels} for labels in SETS]), "jsonl", {}
+    files = {"path": write(f"train.{kind}", rows), "dev": str(write(f"dev.{kind}", dev))}
+    with pytest.raises(InputError) as raised:
+        opened(**files, task="multi_label", **settings)
+    assert message in str(raised.value)
+    assert f"dev.{kind}, line " in str(raised.value)
+
+
+SEVERAL_COLUMNS = ["--data.task", "multi_label", "--data.train", "x.csv", "--data.label_columns", "[a, b]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data.label_separator", "|"], "label_separator must be left out unless data.task is multi_label"),
+        (["--data.task", "multi_label"], "data.train must be a file with data.task multi_label"),
+        (
+            [*SEVERAL_COLUMNS, "--data.label_column", "a"],
+            "label_column must be left out with data.label_colu",
+        ),
+        (["--data.label_hierarchy", "-"], "left out unless data.task is single_path or multi_path, found -"),
+    ],
+)
+def test_settings_that_do_not_go_together(words, message):
+    with pytest.raises(InputError, match=message):
+        load_config(words)
+
+
+# Labels that are paths
+
+ONE = ["体育-球类-足球", "体育 - 田径", "体育", "财经-股票"]
+SEVERAL = ["体育|体育-球类|体育-球类-足球", "财经-股票|体育-田径", "", "财经-股票"]
+LEVELS = {"label_columns": ["一级", "二级", "三级"], "label_hierarchy": "/"}
+
+
+def write_rows(path: Path, labels: list, again: int = 12) -> Path:
+    """Write JSON Lines with each label several times."""
+    lines = [{"text": f"第{n}行{i}", "label": label} for n in range(again) for i, label in enumerate(labels)]
+    path.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
+    return path
+
+
+def open_paths(path: Path, task: str = "single_path", **settings) -> Dataset:
+    return opened(path, **{"task": task, "label_hierarchy": "-"} | settings)
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "names", "counts"),
+    [
+        # Levels are read without the white space around them
+        ("single_path", ONE, ["体育", "体育-球类-足球", "体育-田径", "财经-股票"], None),
+        # A path that names each of its levels is one path
+        ("multi_path", SEVERAL, ["体育-球类-足球", "体育-田径", "财经-股票"], {0, 1, 2}),
+    ],
+)
+def test_paths(tmp_path, task, labels, names, counts):
+    separator = "|" if task == "multi_path" else None
+    dataset = open_paths(write_rows(tmp_path / "a.jsonl", labels), task, label_separator=separator)
+    assert dataset.label_names == names
+    if counts:
+        assert {int(row.sum()) for row in dataset.splits["train"].labels} == counts
+
+
+def test_each_level_may_have_its_own_column(write):
+    rows = ["体育,球类,足球", "体育,田径,", "财经,股票,", "体育,,"]
+    lines = [f"第{n}行{i},{row}" for n in range(12) for i, row in enumerate(rows)]
+    dataset = open_paths(write("a.csv", "\n".join(["text,一级,二级,三级", *lines])), **LEVELS)
+    assert dataset.label_names == ["体育", "体育/球类/足球", "体育/田径", "财经/股票"]
+    assert "label '一级' and 2 more, one level in each: '三级'" in dataset.tables[0].columns
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("体育,,足球", "line 3: the level '二级' is empty, and '三级' below it is not; fill it in"),
+        (",,", "line 3: the level '一级' is empty; fill it in"),
+        ("体育,球/类,", "line 3: the level '二级' must not have '/', which is between levels, found '球/类'"),
+    ],
+)
+def test_a_level_that_is_missing_or_has_the_separator_is_refused_with_its_line(write, row, message):
+    path = write("a.csv", f"text,一级,二级,三级\n甲,体育,球类,足球\n乙,{row}\n")
+    with pytest.raises(InputError) as caught:
+        open_paths(path, **LEVELS)
+    assert f"{path}, {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize("label", ["体育-", "-足球", "体育--足球", "体育- -足球"])
+@pytest.mark.parametrize("task", ["single_path", "multi_path"])
+def test_an_empty_level_is_refused_with_its_line(tmp_path, task, label):
+    path = write_rows(tmp_path / "a.jsonl", [*ONE[:2], label], again=1)
+    with pytest.raises(InputError, match=r"a\.jsonl, line 3: level [12] of the label is empty, found"):
+        open_paths(path, task)
+    assert open_paths(write_rows(tmp_path / "b.jsonl", [*ONE, label]), task, on_bad_row="skip").label_names
+
+
+@pytest.mark.parametrize(
+    ("label", "nearest"),
+    [
+        ("财经-股标", "财经-股票"),
+        ("体盲-球类-足球", "体育-球类-足球"),
+        ("体育-球类-足球-青年", "体育-球类-足球"),
+        ("体育-球类", "体育-球类-足球"),
+    ],
+)
+@pytest.mark.parametrize("task", ["single_path", "multi_path"])
+def test_an_unknown_label_is_refused_with_its_line_and_the_nearest_name(tmp_path, label, nearest, task):
+    dev = write_rows(tmp_path / "dev.jsonl", ["财经-股票", label], again=1)
+    with pytest.raises(InputError) as caught:
+        open_paths(write_rows(tmp_path / "a.jsonl", ONE), task, dev=str(dev))
+    wanted = f"dev.jsonl, line 2: unknown label '{label}'; did you mean '{nearest}'? (known: "
+    assert wanted in str(caught.value)
+    with in_language("zh"), pytest.raises(InputError, match="第 2 行：未知的标签"):
+        open_paths(tmp_path / "a.jsonl", task, dev=str(dev))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"label_hierarchy": None}, "data.label_hierarchy must be what is between the levels"),
+        ({"label_hierarchy": "/"}, "labels must have two or more levels .* and none has '/'"),
+        (
+            {"labels": ["体育-球类-足球", "体育-田径", "体育", "财经-股票", "体育-"]},
+            "data.labels: level 2 of the label is empty, found '体育-'",
+        ),
+        (
+            {"task": "multi_path", "label_separator": "-"},
+            "data.label_hierarchy and data.label_separator must",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(tmp_path, settings, message):
+    with pytest.raises(InputError, match=message):
+        open_paths(write_rows(tmp_path / "a.jsonl", ONE), **settings)
+
+
+def test_several_paths_in_one_label_are_told_with_the_task_for_them(tmp_path):
+    labels = ["体育-球类|财经-股票", "体育-球类", "财经-股票"]
+    with pytest.raises(InputError, match=r"set --data\.task multi_path --data\.label_separator '\|'"):
+        open_paths(write_rows(tmp_path / "a.jsonl", labels))
+
+
+def test_fixes_are_written_as_labels_are(write):
+    options = ReadOptions(label_hierarchy="-", label_separator="|", task="multi_path")
+
+    def labels_of(label: str, task: str) -> list[str]:
+        return read_fixes(write("fixes.csv", f"text,label\n甲,{label}\n"), replace(options, task=task)).labels
+
+    assert labels_of(" 体育 - 球类 ", "single_path") == ["体育-球类"]
+    assert labels_of("体育|体育-球类", "multi_path") == ['["体育-球类"]']
+    with pytest.raises(InputError, match=r"fixes\.csv, line 2: level 2 of the label is empty"):
+        labels_of("体育-", "single_path")
