@@ -58,7 +58,6 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
 
 
 def labels_in_columns(values: list, names: list[str]) -> list[str]:
-    """Return the `names` of the columns whose value is 1; raises ValueError for one that is not 0 or 1."""
     labels = []
     for value, name in zip(values, names, strict=True):
         is_one = ZERO_OR_ONE.get(str(value).strip())
@@ -107,7 +106,7 @@ class LabelLists(LabelForm):
         return matrix
 
     def groups(self, labels: np.ndarray) -> np.ndarray:
-        """Return one group for all: most lists of labels are in few rows."""
+        # Most lists of labels are in few rows
         return np.zeros(len(labels), np.int64)
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
@@ -173,7 +172,6 @@ class Paths(LabelForm):
     """What one path a row and several have in common; comes first among the base classes."""
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
-        """Return the names; raises InputError unless they are paths, and one has two levels or more."""
         names, separator = super().names(config, train), separator_of(config)
         where = "data.labels" if config.labels else train.source
         try:

@@ -29,7 +29,6 @@ LARGEST = 1e100  # the squares of larger numbers do not add up
 
 
 def is_integer(label: str) -> bool:
-    """Return whether a label is an integer in ASCII digits."""
     return re.fullmatch("-?[0-9]{1,18}", label) is not None
 
 
@@ -48,7 +47,6 @@ def sort_labels(values: list[str]) -> list[str]:
 
 
 def missing_values(names: list[str]) -> list[str]:
-    """Return the labels that are probably missing values which another program wrote as text."""
     return [name for name in names if name.strip().lower() in MISSING_VALUES]
 
 
@@ -187,7 +185,6 @@ class OneLabel(LabelForm):
         return label_text(value)
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
-        """Return the names; raises InputError where labels are several in one, with a separator between."""
         if config.labels is not None:
             return config.labels
         separator = separator_in(train.label_values)
@@ -230,7 +227,6 @@ class OrderedLabels(OneLabel):
     """Class ids (num_rows,) int64, in the order of the labels from the lowest to the highest."""
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
-        """Return the labels as in data.labels, else by number; raises InputError for other labels."""
         labels = super().names(config, train)
         if config.labels is not None:
             return labels
@@ -271,13 +267,12 @@ class NumberLabels(LabelForm):
         return np.array([float(text) for text in texts], dtype=np.float64)
 
     def groups(self, labels: np.ndarray) -> np.ndarray:
-        """Return the range of each number; ranges have about equally many rows."""
+        # Ranges have about equally many rows
         number = min(MAX_RANGES, max(1, len(labels) // ROWS_OF_RANGE))
         edges = np.unique(np.quantile(labels, np.arange(1, number) / number))
         return np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]
 
     def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
-        """Raise InputError where all numbers of train are the same."""
         train = labels["train"]
         if len(train) and float(np.ptp(train)) == 0:
             first = tables["train"].where(int(rows["train"][0]))
@@ -292,7 +287,6 @@ class NumberLabels(LabelForm):
 
 
 def is_finite(value: Any) -> bool:
-    """Return whether a cell is a finite number, or text that is one."""
     try:
         number_of(value)
     except ValueError:

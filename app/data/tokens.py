@@ -108,16 +108,6 @@ class EncodingJob(NamedTuple):
     long: LongTexts = CUT
 
 
-class EncodedChunk(NamedTuple):
-    """The tokens of some rows, end to end; `lengths` are of windows, `counts` are the windows of each row."""
-
-    tokens: np.ndarray
-    lengths: np.ndarray
-    counts: np.ndarray
-    cut: np.ndarray
-    second_starts: np.ndarray
-
-
 def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> None:
     """Tokenise a table into `folder`, in `workers` processes (None: one on all cores), with the same bits.
     Needs memory for a few chunks in each, 13 bytes per row and 8 per window."""
@@ -131,12 +121,12 @@ def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> N
     rows = job.table.num_rows
     bar = tqdm(total=rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2)
     with bar as progress, (folder / "tokens.bin").open("wb") as file:
-        for chunk in _encoded_chunks(job, dtype, workers or 1):
-            chunk.tokens.tofile(file)
-            unknown += 0 if job.unknown_id is None else int((chunk.tokens == job.unknown_id).sum())
-            parts.append(chunk[1:])
-            progress.update(len(chunk.cut))
-    lengths, counts, cut, second_starts = map(np.concatenate, zip(*parts, strict=True))
+        for tokens, *of_rows in _encoded_chunks(job, dtype, workers or 1):
+            tokens.tofile(file)
+            unknown += 0 if job.unknown_id is None else int((tokens == job.unknown_id).sum())
+            parts.append(of_rows)
+            progress.update(len(of_rows[-1]))
+    lengths, counts, second_starts, cut = map(np.concatenate, zip(*parts, strict=True))
     offsets, first_windows = (
         np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) for sizes in (lengths, counts)
     )
@@ -147,17 +137,12 @@ def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> N
         arrays |= {"window_ends": offsets[1:], "first_windows": first_windows}
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
-    meta = {
-        "dtype": dtype.name,
-        "max_length": job.max_length,
-        "unknown_tokens": unknown,
-        "long": asdict(job.long),
-    }
-    (folder / "store.json").write_text(json.dumps(meta))
+    meta = {"dtype": dtype.name, "max_length": job.max_length, "unknown_tokens": unknown}
+    (folder / "store.json").write_text(json.dumps(meta | {"long": asdict(job.long)}))
 
 
-def _encoded_chunks(job: EncodingJob, dtype: np.dtype, workers: int) -> Iterator[EncodedChunk]:
-    """Yield the tokens of the rows of a table in order, a chunk of `CHUNK` rows or fewer at a time."""
+def _encoded_chunks(job: EncodingJob, dtype: np.dtype, workers: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield what `_encode_chunk` returns of the rows of a table in order, `CHUNK` rows or fewer at a time."""
     ends, starts = np.cumsum(job.table.sizes), [0]
     while (start := starts[-1]) < len(ends):
         before = ends[start - 1] if start else 0
@@ -172,24 +157,26 @@ def _encoded_chunks(job: EncodingJob, dtype: np.dtype, workers: int) -> Iterator
         yield from pool.map(lambda arguments: _encode_chunk(*arguments), jobs)
 
 
-@lru_cache(1)
-def _encoder(definition: str, max_length: int, side: str, long: LongTexts) -> RowEncoder:
-    from tokenizers import Tokenizer
-
-    return RowEncoder(Tokenizer.from_str(definition), max_length, side, long)
-
-
-def _encode_chunk(job: EncodingJob, dtype: np.dtype, rows: range, parallel: bool) -> EncodedChunk:
+def _encode_chunk(job: EncodingJob, dtype: np.dtype, rows: range, parallel: bool) -> tuple[np.ndarray, ...]:
+    """Return the tokens of rows, end to end, the lengths of their windows, and of each row its windows, the
+    start of a second text and whether it was cut."""
     if not parallel:
         # The other cores have processes of their own
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     table, encoder = job.table, _encoder(job.definition, job.max_length, job.side, job.long)
     encoded = encoder.encode(table.texts(np.asarray(rows)), lambda index: table.where(rows[index]))
     windows = [window for row in encoded for window in row.windows]
-    return EncodedChunk(
+    return (
         np.fromiter(chain.from_iterable(windows), dtype),
         np.array([len(window) for window in windows], np.int32),
         np.array([len(row.windows) for row in encoded], np.int32),
-        np.array([row.is_cut for row in encoded], np.uint8),
         np.array([row.second_start or 0 for row in encoded], np.int32),
+        np.array([row.is_cut for row in encoded], np.uint8),
     )
+
+
+@lru_cache(1)
+def _encoder(definition: str, max_length: int, side: str, long: LongTexts) -> RowEncoder:
+    from tokenizers import Tokenizer
+
+    return RowEncoder(Tokenizer.from_str(definition), max_length, side, long)
