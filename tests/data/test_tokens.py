@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -67,11 +66,8 @@ def rows_of(store) -> list[list[int]]:
 @pytest.mark.parametrize("max_length", [4, 8, 9, 128])
 def test_a_store_holds_what_the_tokenizer_makes_of_each_text(tmp_path, table, tiny_tokenizer, max_length):
     store = make_store(tmp_path / "store", table, tiny_tokenizer, max_length)
-    whole = [tiny_tokenizer(table.text(row))["input_ids"] for row in range(table.num_rows)]
-    wanted = [
-        tiny_tokenizer(text, truncation=True, max_length=max_length)["input_ids"]
-        for text in map(table.text, range(10))
-    ]
+    whole = tiny_tokenizer(table.texts(range(10)))["input_ids"]
+    wanted = tiny_tokenizer(table.texts(range(10)), truncation=True, max_length=max_length)["input_ids"]
     assert rows_of(store) == wanted
     assert store.lengths.tolist() == [len(row) for row in wanted]
     assert store.cut.tolist() == [len(row) > max_length for row in whole]
@@ -168,33 +164,21 @@ def test_the_smallest_type_that_holds_the_vocabulary(tmp_path, size, dtype):
     assert rows_of(store) == [[2, size - 1, 3], [2, 5, size - 1, 3]]
 
 
-def test_truncation_and_padding_of_the_caller_do_not_reach_the_store(tmp_path, table, tiny_tokenizer):
-    """Calling a tokenizer leaves its last truncation and padding in the tokenizer itself."""
-    wanted = rows_of(open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache")))
-    tiny_tokenizer(["好", "今天真开心"], padding="max_length", truncation=True, max_length=4)
-    assert rows_of(open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))) == wanted
-    assert len([path for path in (tmp_path / "cache").glob("tokens-*") if path.is_dir()]) == 1
-
-
-def times(folder: Path) -> dict:
-    return {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
-
-
-def test_a_store_is_built_once(tmp_path, table, tiny_tokenizer):
-    store = open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))
-    before = times(store.folder)
-    assert open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache")).folder == store.folder
-    assert times(store.folder) == before
-
-
-def test_length_and_tokenizer_and_rows_make_another_store(tmp_path, table, tiny_tokenizer):
+def test_a_store_is_built_once_for_rows_tokenizer_and_length(tmp_path, table, tiny_tokenizer):
+    """Calling a tokenizer leaves its last truncation and padding in it; they do not reach the store."""
     cache = str(tmp_path / "cache")
+
+    def times() -> dict:
+        return {path: path.stat().st_mtime_ns for path in [store.folder, *store.folder.rglob("*")]}
+
+    store = open_store(table, tiny_tokenizer, 16, cache)
+    wanted, before = rows_of(store), times()
+    tiny_tokenizer(["好", "今天真开心"], padding="max_length", truncation=True, max_length=4)
+    again = open_store(table, tiny_tokenizer, 16, cache)
+    assert (again.folder, rows_of(again), times()) == (store.folder, wanted, before)
     other = BertTokenizer({**tiny_tokenizer.get_vocab(), "😀": len(tiny_tokenizer)})
-    folders = {
-        open_store(table, tokenizer, n, cache).folder
-        for tokenizer, n in ((tiny_tokenizer, 16), (tiny_tokenizer, 17), (other, 16))
-    }
-    assert len(folders) == 3
+    others = {open_store(table, tiny_tokenizer, 17, cache).folder, open_store(table, other, 16, cache).folder}
+    assert len({store.folder, *others}) == 3
 
 
 DAMAGE = {
@@ -209,21 +193,9 @@ DAMAGE = {
 }
 
 
-@pytest.fixture(scope="module")
-def whole_store(tmp_path_factory, tiny_tokenizer) -> tuple[Table, Path]:
-    """A table and the cache with its token store, to be copied."""
-    folder = tmp_path_factory.mktemp("whole")
-    table = make_table(folder, [[text, index % 3] for index, text in enumerate(TEXTS)])
-    open_store(table, tiny_tokenizer, 16, str(folder / "cache"))
-    return table, folder / "cache"
-
-
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_store_is_built_again(tmp_path, whole_store, tiny_tokenizer, damage, caplog):
-    table, cache = whole_store
-    shutil.copytree(cache, tmp_path / "cache")
+def test_a_damaged_store_is_built_again(tmp_path, table, tiny_tokenizer, damage, caplog):
     store = open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))
-    assert "built again" not in caplog.text
     wanted = rows_of(store)
     damage(store.folder)
     assert not is_complete(store.folder)
@@ -231,22 +203,11 @@ def test_a_damaged_store_is_built_again(tmp_path, whole_store, tiny_tokenizer, d
     assert "is damaged and is built again" in caplog.text
 
 
-def test_the_key_of_a_folder_depends_on_every_part(tmp_path):
-    a, b = tmp_path / "a", tmp_path / "b"
-    a.write_text("same")
-    b.write_text("same")
-    keys = [
-        content_key("x", file_digest(a)),
-        content_key("xa"),
-        content_key("x", "a"),
-        content_key("x", "same"),
-        content_key("x", None),
-    ]
-    assert len(set(keys)) == len(keys)
-    assert file_digest(a) == file_digest(b)
-    b.write_text("Same")
-    assert file_digest(a) != file_digest(b)
-    assert content_key("x", file_digest(a)) != content_key("x", file_digest(b))
+def test_the_key_of_a_folder_depends_on_every_part(write):
+    digests = [file_digest(write(name, text)) for name, text in (("a", "same"), ("b", "same"), ("c", "Same"))]
+    assert (digests[0] == digests[1], digests[0] == digests[2]) == (True, False)
+    parts = [("x", digests[0]), ("x", digests[2]), ("xa",), ("x", "a"), ("x", "same"), ("x", None)]
+    assert len({content_key(*part) for part in parts}) == len(parts)
     assert content_key({"甲": 1, "乙": 2}) == content_key({"乙": 2, "甲": 1})
 
 
