@@ -30,21 +30,22 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
     their places and those of the training texts. `dataset` is the folder of the dataset in the cache.
     """
     sizes = {name: _num_bytes(*rows) for name, rows in splits.items()}
-    looked = {name: rows for name, rows in splits.items() if sizes["train"] + sizes[name] <= MAX_BYTES}
-    if len(looked) < 2:
+    others = [name for name in splits if name != "train" and sizes["train"] + sizes[name] <= MAX_BYTES]
+    if not others:
         return {}
+    looked = {name: splits[name] for name in ("train", *others)}
     folder = dataset.with_name(f"copies-{content_key(VERSION, dataset.name, list(looked))}")
     # Another process would load scikit-learn again where it is loaded, and here it would stay
     num_bytes = sum(sizes[name] for name in looked) if "sklearn" in sys.modules else None
     build_once(folder, build_copies, looked, num_bytes=num_bytes)
     train, copies = splits["train"][0], {}
-    for name, (table, rows) in looked.items():
-        if name != "train":
-            originals = copies[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
-            is_other = table.hashes[rows] != train.hashes[originals]
-            changed = np.flatnonzero((originals >= 0) & is_other)
-            examples = [[table.where(rows[at]), train.where(originals[at])] for at in changed[:MAX_EXAMPLES]]
-            statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
+    for name in others:
+        table, rows = looked[name]
+        originals = copies[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
+        is_other = table.hashes[rows] != train.hashes[originals]
+        changed = np.flatnonzero((originals >= 0) & is_other)
+        examples = [[table.where(rows[at]), train.where(originals[at])] for at in changed[:MAX_EXAMPLES]]
+        statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
     return copies
 
 

@@ -74,6 +74,17 @@ def test_the_data_report_names_them(opened, tiny_tokenizer):
     assert said in render(opened, stores)
 
 
+@pytest.mark.parametrize(("most", "looked"), [(700, []), (900, ["test"]), (9999, ["dev", "test"])])
+def test_a_split_with_too_many_texts_is_left_out(write, tmp_path, monkeypatch, most, looked):
+    """Of one that fits, also where train is more than half of the limit."""
+    monkeypatch.setattr(module, "MAX_BYTES", most)
+    lines = [f"{text}第{number}条\t{number % 2}\n" for number, text in enumerate(TEXTS * 6)]
+    files = {"train": "".join(lines[:12]), "dev": "".join(lines[12:]), "test": f"{NEAR}\t0\n{OTHER}\t1\n"}
+    paths = {name: str(write(f"{name}.tsv", text)) for name, text in files.items()}
+    splits = open_dataset(DataConfig(**paths, cache_dir=str(tmp_path / "cache"))).splits
+    assert [name for name, split in splits.items() if split.copies is not None] == looked
+
+
 def test_pairs_are_compared_as_one_text(write, tmp_path):
     rows = [
         f"{one}\t{other}\t{number % 2}"
