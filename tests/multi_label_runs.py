@@ -7,15 +7,15 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
-from app.outcomes import open_outcome, prepare_outcome
-from app.outcomes.outcome import Outcome
-from app.outcomes.thresholds import LabelRule
 from app.run.entry import work
+from app.tasks import open_task, prepare_task
+from app.tasks.task import Task
 from tests.tiny import SIZES, WORDS, tiny_tokenizer
 from tests.verbs import predict
 
@@ -67,15 +67,21 @@ def predict_again(run: Path, rows: list[dict], output: Path, *words: str) -> lis
     return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 
 
-def write_rule(folder: Path, rule: LabelRule, label_names: list[str], step: int = 1) -> None:
+def write_thresholds(folder: Path, thresholds: np.ndarray, label_names: list[str], **chosen) -> None:
     """Write the thresholds of a model into its folder, as a run does."""
-    outcome = open_outcome("multi_label", label_names)
-    outcome.rule = rule
-    outcome.write_fitted(folder, step, {})
+    task_with(thresholds, label_names, **chosen).write(folder, 1, {})
 
 
-def outcome_of(posts: Path, task: str = "multi_label", **settings) -> Outcome:
+def task_with(thresholds: np.ndarray, label_names: list[str], **chosen) -> Task:
+    """Return the task of a model that decides by thresholds; `chosen` are `chosen_on` and `rows`."""
+    task = open_task("multi_label", label_names)
+    by_name = dict(zip(label_names, np.asarray(thresholds).tolist(), strict=True))
+    task.load({"thresholds": by_name} | chosen)
+    return task
+
+
+def task_of(posts: Path, task: str = "multi_label", **settings) -> Task:
     """Return what a run with settings of `train` predicts."""
     data = DataConfig(task=task, train=str(posts), cache_dir=str(posts.parent / "cache"))
     config = Config(data, train=TrainConfig(**settings))
-    return prepare_outcome(config, open_dataset(data), tiny_tokenizer(), torch.device("cpu"))
+    return prepare_task(config, open_dataset(data), tiny_tokenizer(), torch.device("cpu"))

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ..evaluation.logits_file import LOGITS
-from ..outcomes import fitted_files
+from ..report.logits_file import LOGITS
+from ..tasks.task import DECISION
 from .run_history import CARD, last_time
 
 # The weights of the best checkpoint so far
@@ -12,7 +12,7 @@ MODEL = "model.safetensors"
 REPORT = "report.json"
 TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
 # In the order in which they are written and put aside; the card says what the report says
-REPORT_FILES = (LOGITS, *fitted_files(), TEXT, PREDICTIONS, PAGE, REPORT, CARD)
+REPORT_FILES = (LOGITS, DECISION, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 STATES = "state"
 # A run with LoRA keeps what it trained here, in the best checkpoint so far; peft reads this file.
 ADAPTER = "adapter/adapter_model.safetensors"

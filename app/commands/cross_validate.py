@@ -69,7 +69,7 @@ def train(options: argparse.Namespace, settings: list[str], config: Config, plan
 
 def run_folds(series: Series, options: argparse.Namespace, config: Config) -> str:
     """Train all folds and list the label issues; return that as text."""
-    from ..outcomes.label_issues import check_cleanlab
+    from ..report.label_issues import check_cleanlab
     from ..run.many_runs.cross_validation import (
         NAME,
         cross_validate,

@@ -24,7 +24,7 @@ from .parser import DEVICES, Parser, at_least, number
 
 if TYPE_CHECKING:
     from ..explanation.sentences import KnownLabel
-    from ..outcomes.labelled_outcome import LabelledOutcome
+    from ..tasks.task import Task
 
 
 def build_parser(program: str) -> Parser:
@@ -85,7 +85,7 @@ def run(argv: list[str], program: str) -> None:
         say(f"Saved in {args.html}")
 
 
-def label_in_data(folder: Path, outcome: LabelledOutcome, texts: tuple[str, ...]) -> KnownLabel | None:
+def label_in_data(folder: Path, outcome: Task, texts: tuple[str, ...]) -> KnownLabel | None:
     """Return the labels that the run's data has for a cleaned text, or a pair; None where it has none."""
     import numpy as np
 

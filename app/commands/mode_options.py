@@ -55,9 +55,9 @@ def run_series(work: Callable[[], str], continues: str = "the same command conti
 
 def check_has_labels(verb: str, task: str) -> None:
     """Raise InputError for a task without labels."""
-    from ..outcomes import outcome_class
+    from ..tasks import task_class
 
-    if not outcome_class(task).has_labels:
+    if not task_class(task).has_labels:
         raise InputError(f"{verb} needs labels, found data.task {task}; choose another data.task")
 
 

@@ -150,7 +150,7 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     folder = check_report_folder(args.report)
     opened = open_chosen(args, model_folder)
     check_label_settings(args, opened)
-    recorded = opened.recorded | {"task": opened.predictor.outcome.task}
+    recorded = opened.recorded | {"task": opened.predictor.outcome.name}
     source = open_file(args.input, recorded, asked_settings(args), need_label=True)
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
     total = count_rows(source, args)

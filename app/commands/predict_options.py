@@ -129,7 +129,7 @@ def _add_output_options(add: Callable) -> None:
 def add_decision_options(add: Callable) -> None:
     """Add the options that decide what probabilities are, and which of them are enough."""
     calibrate = (
-        "auto: divide logits by the temperature that the run fitted on dev (calibration.json), which "
+        "auto: divide logits by the temperature that the run fitted on dev (decision.json), which "
         "changes probabilities and no label; none: probabilities as the model gives them (default: auto)"
     )
     add("--calibrate", choices=["auto", "none"], default="auto", help=calibrate)

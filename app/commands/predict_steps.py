@@ -18,8 +18,8 @@ from .exit_status import say
 if TYPE_CHECKING:
     # They import NumPy, which --help does without
     from ..data.rows import Row
-    from ..evaluation.measures.selective import Threshold
-    from ..outcomes.labelled_outcome import LabelledOutcome
+    from ..report.confidence import Threshold
+    from ..tasks.task import Task
 
 PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
 # Options that say how a file is read; where one is not given, the file is read as in the run's training
@@ -64,11 +64,11 @@ def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
     return opened
 
 
-def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: float) -> Threshold:
+def choose_run_threshold(folder: Path, outcome: Task, precision: float) -> Threshold:
     """Return the threshold for a precision, chosen on a run's dev rows; raises InputError without these."""
-    from ..evaluation.logits_file import LOGITS, read_logits
-    from ..evaluation.measures.selective import choose_threshold
-    from ..outcomes.outcome import FITTED_ON
+    from ..report.confidence import choose_threshold
+    from ..report.logits_file import LOGITS, read_logits
+    from ..tasks.task import FITTED_ON
 
     path = folder / LOGITS
     remedy = "set --threshold yourself"
@@ -80,12 +80,13 @@ def choose_run_threshold(folder: Path, outcome: LabelledOutcome, precision: floa
     if FITTED_ON not in splits:
         raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")
     dev = splits[FITTED_ON]
-    return choose_threshold(outcome.held_out_decisions(dev), dev.hashes, precision)
+    return choose_threshold(*outcome.held_out(dev.labels, dev.logits, dev.hashes), dev.hashes, precision)
 
 
 def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
     """Return the threshold for decisions, or None; say how well a chosen one does on other rows."""
-    opened.predictor.outcome.check_threshold(args.threshold, args.abstain)
+    if not opened.predictor.outcome.has_confidence and (args.threshold, args.abstain) != (None, None):
+        raise InputError("this model gives no probability; leave out --threshold and --abstain")
     if args.abstain is None:
         return args.threshold
     threshold = choose_run_threshold(opened.folder, opened.predictor.outcome, args.abstain)

@@ -75,9 +75,9 @@ def search(
     except ImportError as error:
         raise InputError(NEEDS_OPTUNA) from error
     from ..data.dataset import open_dataset
-    from ..outcomes import open_outcome
     from ..run.many_runs.search_report import finish_once
     from ..run.many_runs.series import Series, default_folder, open_series
+    from ..tasks import open_task
 
     dataset = open_dataset(config.data)
     for split, use in (("dev", "judges the trials"), ("test", "measures the final run, and chooses nothing")):
@@ -85,7 +85,7 @@ def search(
             raise InputError(
                 f"tune needs {split} rows: {split} {use}; give data.{split} or data.{split}_size"
             )
-    outcome = open_outcome(config.data.task, dataset.label_names)
+    outcome = open_task(config.data.task, dataset.label_names)
     metric = outcome.choose_best_metric(config.train.best_metric)
     kind = f"a search by {options.sampler}, pruner {options.pruner}, seed {options.seed}"
     folder = default_folder(config, "tune")

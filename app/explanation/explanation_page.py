@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from ..evaluation.page.charts import Axes, around
-from ..evaluation.page.report_page import page_environment, visible
+from ..report.html import Axes, around, page_environment, visible
 from ..runtime.disk import write_text
 from .explanation import Explanation
 from .sentences import (

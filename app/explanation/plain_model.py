@@ -13,12 +13,12 @@ import torch
 
 from ..data.long_texts import LongTexts, RowEncoder
 from ..errors import InputError, TrainingError
-from ..outcomes.labelled_outcome import LabelledOutcome
 from ..prediction.exported_model import is_exported, read_record
 from ..prediction.recorded_settings import run_long_texts, run_settings
 from ..prediction.saved_model import load_checkpoint, longest_row
 from ..prediction.torch_runtime import outcome_of_checkpoint
 from ..runtime.devices import choose_device
+from ..tasks.task import Task
 
 # Of a pass: its rows times its longest row
 BATCH_TOKENS = 4096
@@ -34,7 +34,7 @@ class PlainModel:
         tokenizer,
         max_length: int | None,
         long: LongTexts,
-        outcome: LabelledOutcome,
+        outcome: Task,
         device: str,
     ) -> None:
         self.device = choose_device(device)
@@ -67,7 +67,7 @@ class PlainModel:
 
     def logits(self, embeddings: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
         """Return the logits, (num_rows, num_labels), of embeddings (num_rows, length, width), as
-        `LabelledOutcome.scale_logits` returns them."""
+        `Task.scale_logits` returns them."""
         return self.outcome.scale_logits(self._forward(token_types, inputs_embeds=embeddings))
 
     def _forward(self, token_types: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..evaluation.page.report_page import visible
-from ..evaluation.text_table import text_table
+from ..report.html import visible
+from ..text_table import text_table
 from ..words import _, pgettext
 from .explanation import Explanation
 from .faithfulness import LEVEL, MIN_UNITS

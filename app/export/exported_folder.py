@@ -17,8 +17,6 @@ import numpy as np
 
 from ..batching.plan import token_batches
 from ..errors import InputError
-from ..evaluation.logits_file import LOGITS
-from ..outcomes import fitted_files
 from ..prediction.exported_model import (
     GRAPH,
     TOKENIZER,
@@ -31,7 +29,9 @@ from ..prediction.onnx_runtime import cuts_off_sums, load_exported, padded
 from ..prediction.recorded_settings import run_long_texts, run_settings, settings_of_reading
 from ..prediction.saved_model import check_folder, load_checkpoint
 from ..prediction.torch_runtime import load_predictor
+from ..report.logits_file import LOGITS
 from ..runtime.disk import sync
+from ..tasks.task import DECISION
 from .onnx_graph import OPSET, move_weights, write_graph
 from .proof import Proof, prove
 from .proof_rows import rows_of_file, rows_of_run
@@ -173,13 +173,13 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
     # What a prediction reads, and --abstain
-    beside = [name for name in (*fitted_files(), LOGITS) if (folder / name).is_file()]
+    beside = [name for name in (DECISION, LOGITS) if (folder / name).is_file()]
     for name in beside:
         shutil.copyfile(folder / name, aside / name)
-    if original.outcome.fitted_file not in beside and original.outcome.fitted_values():
+    if DECISION not in beside and original.outcome.state():
         # Of a run that is not finished
-        original.outcome.write_fitted(aside, 0, {})
-        beside.append(original.outcome.fitted_file)
+        original.outcome.write(aside, 0, {})
+        beside.append(DECISION)
     record = ExportRecord(
         labels=original.label_names,
         max_length=original.max_length,

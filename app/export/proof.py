@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.rows import Row
-from ..evaluation.measures.intervals import Interval
-from ..outcomes.labelled_outcome import LabelledOutcome
-from ..outcomes.metrics import BY_KEY
-from ..outcomes.resampling import compare
 from ..prediction.predictor import Predictor
+from ..report.bootstrap import Interval, differences
+from ..report.metrics import BY_KEY, measure
+from ..tasks.task import Task
 
 # Rows that are also computed one by one, and as one batch of mixed lengths
 OTHER_BATCHES = 64
@@ -121,10 +120,8 @@ def prove(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.n
     )
 
 
-def _metric_change(
-    outcome: LabelledOutcome, labels: np.ndarray, before: np.ndarray, after: np.ndarray
-) -> MetricChange:
+def _metric_change(outcome: Task, labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> MetricChange:
     scores = [outcome.score(labels, np.nan_to_num(logits)) for logits in (before, after)]
     metric = outcome.main_metric
-    values = [outcome.measure(of_model)[metric] for of_model in scores]
-    return MetricChange(*values, compare(outcome, *scores).differences[metric][1])
+    values = [measure(outcome, of_model)[metric] for of_model in scores]
+    return MetricChange(*values, differences(outcome, *scores)[metric][1])

@@ -10,8 +10,8 @@ from typing import Any
 from ..checkpoints.run_files import REPORT, finished_at
 from ..checkpoints.run_folder import CHECKPOINTS
 from ..errors import InputError
-from ..outcomes import OUTCOMES, outcome_class
-from ..outcomes.metrics import BY_KEY, Metric
+from ..report.metrics import BY_KEY, Metric
+from ..tasks import TASKS, task_class
 from ..words import _
 from .exported_model import is_exported, read_record
 from .recorded_settings import MODEL, all_settings
@@ -32,7 +32,7 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
     for run in finished:
         settings = all_settings(run)
         task = settings["data"].get("task")
-        if task in OUTCOMES and not outcome_class(task).has_labels:
+        if task in TASKS and not task_class(task).has_labels:
             # A pretraining
             continue
         why = _why_trial(settings, _report(run))
@@ -70,7 +70,7 @@ def _why_trial(settings: dict[str, dict], report: dict) -> str | None:
 
 def _shown_metric(settings: dict[str, dict]) -> Metric:
     """Return the metric by which a run is known; raises KeyError for one whose rows have no labels."""
-    return BY_KEY[outcome_class(settings["data"]["task"]).beside_baselines[0]]
+    return BY_KEY[task_class(settings["data"]["task"]).beside_baselines[0]]
 
 
 def _report(folder: Path) -> dict[str, Any]:

@@ -13,12 +13,9 @@ from tokenizers import Tokenizer
 
 from ..data.rows import Row
 from ..errors import InputError
-from ..evaluation.long_rows import cost_of_length, readings_of, render_cost_of_length
-from ..evaluation.page.evaluated_rows import EvaluatedRows
-from ..evaluation.page.report_page import PageContent
-from ..outcomes.labelled_page import render_page
-from ..outcomes.metrics import BY_KEY
-from ..outcomes.resampling import all_metrics
+from ..report.bootstrap import all_metrics
+from ..report.page import PageContent, render_page
+from ..report.text import calibration_effect, cost_of_length, readings_of, report_text
 from ..runtime.disk import whole_files, write_json, write_text
 from .input_columns import NumberedTexts
 from .nearest_rows import marked_rows, render_marked
@@ -123,19 +120,16 @@ class LabelledRows:
             self.known_labels[text] = form.of_texts([text], names)[0]
         return self.known_labels[text]
 
-    def evaluated(self, scores: Any) -> EvaluatedRows:
-        """Return the rows for the page, with their scores."""
-        unknown = None if self.unknown_id is None else np.array(self.unknown)
-        return EvaluatedRows(
-            scores,
-            self.predictor.label_names,
-            self.texts.__getitem__,
-            self.where,
-            np.array(self.lengths),
-            unknown,
-            readings=np.concatenate(self.readings),
-            evidence=self.evidence.__getitem__,
-        )
+    def of_page(self) -> dict[str, Any]:
+        """Return what the page shows of the rows, by the names of `PageContent`."""
+        return {
+            "text": self.texts.__getitem__,
+            "where": self.where,
+            "lengths": np.array(self.lengths),
+            "unknown": None if self.unknown_id is None else np.array(self.unknown),
+            "readings": np.concatenate(self.readings),
+            "evidence": self.evidence.__getitem__,
+        }
 
     def where(self, at: int) -> str:
         """Return the file and the line of a row."""
@@ -175,19 +169,18 @@ def report_on(
     title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
     scores = outcome.score(labels, logits)
     metrics = all_metrics(outcome, scores)
-    if effect := outcome.effect_of_fit(labels, logits, "these rows"):
-        metrics["calibration"] = outcome.fitted_values() | effect
-    text = outcome.report_text(metrics, {}, title)
-    evaluated = labelled.evaluated(scores)
-    if long := cost_of_length(evaluated.readings, scores.correct, predictor.long.way, predictor.max_length):
+    if effect := calibration_effect(outcome, labels, logits, "these rows"):
+        metrics["calibration"] = outcome.state() | effect
+    of_page, limits = labelled.of_page(), (predictor.long.way, predictor.max_length)
+    if long := cost_of_length(of_page["readings"], scores.correct, *limits):
         metrics["long_texts"] = long
-        name = BY_KEY[outcome.right_share].title
-        text += f"\n\n{render_cost_of_length(long, name)}"
+    text = report_text(outcome, metrics, {}, title)
     if marked := labelled.marked():
         metrics |= marked
         text += f"\n\n{render_marked(marked['evidence'])}"
-    page = PageContent(title, evaluated, metrics, outcome.calibrated(labels, logits))
-    write_text(folder / "report.html", render_page(outcome, page))
+    calibrated = outcome.score(labels, logits, calibrated=True) if outcome.fitted else None
+    page = PageContent(title, outcome, scores, metrics, calibrated=calibrated, **of_page)
+    write_text(folder / "report.html", render_page(page))
     write_text(folder / "report.txt", text + "\n")
     write_json(folder / "report.json", {"input": source.name, "model": str(opened.folder)} | metrics)
     return text

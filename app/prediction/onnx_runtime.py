@@ -8,9 +8,9 @@ import numpy as np
 
 from ..data.long_texts import saved_long_texts
 from ..errors import InputError, excerpt, shorten
-from ..outcomes import outcome_of_model
 from ..runtime.cores import num_cores
 from ..runtime.telemetry import turn_off_telemetry
+from ..tasks import task_of_model
 from .exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 from .predictor import Predictor, Tokens
 
@@ -114,11 +114,11 @@ def load_exported(
         ) from error
     runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
     long = saved_long_texts(record.data, folder / RECORD)
-    outcome = outcome_of_model(record.problem_type, record.labels)
+    outcome = task_of_model(record.problem_type, record.labels)
     if outcome is None:
         raise InputError(
             f"{folder / RECORD}: problem_type must be one of transformers, found "
             f"{excerpt(record.problem_type)}; export again"
         )
-    outcome.read_fitted(folder, calibrate)
+    outcome.read(folder, calibrate)
     return Predictor(runtime, tokenizer, outcome, record.max_length, record.truncation_side, long), record

@@ -11,8 +11,8 @@ from typing import TextIO
 import numpy as np
 
 from ..data.files import Span
-from ..evaluation.text_table import short_label
-from ..outcomes.labelled_outcome import LabelledOutcome
+from ..tasks.task import Task
+from ..text_table import short_label
 from .excel_output import write_sheet
 from .input_columns import KeptColumns, NumberedTexts, as_json, as_text, free_names, writable
 from .nearest_rows import NearestRows
@@ -30,14 +30,14 @@ MAX_LABELS = 10
 class PredictionWriter:
     """Writes predictions of an outcome in one of `FORMATS`.
 
-    A row has the `columns` of its input, the answer, those of `LabelledOutcome.columns`, with a `threshold`
+    A row has the `columns` of its input, the answer, those of `Task.columns`, with a `threshold`
     also its decision, and with `evidence`, as the predictor has it, that. With `place`, what a row's number
     counts, the last one says why an invalid row has no answer. A column of the input is never replaced: where
     it has the name of one of these, that is called predicted_NAME. Texts are written as they were read, even
     those that a spreadsheet would run as formulas: see docs/data.md.
     """
 
-    outcome: LabelledOutcome
+    outcome: Task
     columns: KeptColumns | NumberedTexts
     threshold: float | None = None
     place: str | None = None

@@ -12,7 +12,7 @@ from ..data.long_texts import CUT, LongTexts, RowEncoder
 from ..data.read import BadRow
 from ..data.rows import Row
 from ..errors import TrainingError, excerpt, listed
-from ..outcomes.labelled_outcome import LabelledOutcome
+from ..tasks.task import Task
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -92,7 +92,7 @@ class Predictor:
         self,
         runtime: Runtime,
         tokenizer: Tokenizer,
-        outcome: LabelledOutcome,
+        outcome: Task,
         max_length: int | None,
         truncation_side: str = "right",
         long: LongTexts = CUT,

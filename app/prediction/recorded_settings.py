@@ -16,7 +16,7 @@ MODEL = "model.safetensors"
 # What predictions depend on in the folder of a model
 MODEL_FILES = (
     *("model*.safetensors", f"{MODEL}.index.json", "model.onnx*", "config.json", CONFIG, "export.json"),
-    *("calibration.json", "thresholds.json", "scale.json", "*token*", "*vocab*", "merges.txt", "*.model"),
+    *("decision.json", "*token*", "*vocab*", "merges.txt", "*.model"),
 )
 # The groups of settings that are asked for
 GROUPS = ("data", "model", "train")

@@ -12,11 +12,11 @@ from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..data.long_texts import CUT, LongTexts
 from ..errors import InputError, listed
 from ..model.classifier import Classifier, check_passes
-from ..outcomes import outcome_of_model
-from ..outcomes.labelled_outcome import LabelledOutcome
 from ..runtime.devices import choose_device
 from ..runtime.host_memory import keep_freed_memory
 from ..runtime.precision import Precision
+from ..tasks import task_of_model
+from ..tasks.task import Task
 from .predictor import Predictor, Tokens
 from .saved_model import load_checkpoint, longest_row
 
@@ -74,9 +74,9 @@ def label_names(config) -> list[str]:
     return names
 
 
-def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> LabelledOutcome:
+def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
     """Return the fitted outcome of a checkpoint; raises InputError for another kind, or too few labels."""
-    outcome = outcome_of_model(config.problem_type, label_names(config))
+    outcome = task_of_model(config.problem_type, label_names(config))
     if outcome is None:
         raise InputError(
             f"{folder}: problem_type must be one that this program trains, found {config.problem_type}"
@@ -85,7 +85,7 @@ def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Label
         outcome.check_model(config.num_labels)
     except InputError as error:
         raise InputError(f"{folder}: {error}") from error
-    outcome.read_fitted(folder, calibrate)
+    outcome.read(folder, calibrate)
     return outcome
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..config.schema import TrainConfig
 from ..errors import TrainingError
-from ..outcomes.metrics import is_better
+from ..report.metrics import is_better, metrics_in_training
 from ..runtime.devices import peak_memory
 from ..runtime.signals import StopSignals
 from ..strategies.strategy import Strategy
@@ -157,7 +157,7 @@ class AfterStep:
             with memory_for("dev was evaluated", Remedy.EVALUATION):
                 logits = evaluate_split(self.strategy, self.components, "dev", self.log, progress.step)
             split = self.components.loaders["dev"].split
-            metrics = self.components.outcome.metrics_in_training(split, logits)
+            metrics = metrics_in_training(self.components.outcome, split, logits)
             is_best = self.update_best(metrics)
             metrics |= self.take_train_loss()
             self.best_dev_logits = logits if is_best else self.best_dev_logits

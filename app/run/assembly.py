@@ -22,9 +22,9 @@ from ..model.lora import add_lora
 from ..model.packed_model import PackedModel
 from ..model.recipe import with_epochs, with_recipe
 from ..model.source import checkpoint_place
-from ..outcomes import prepare_outcome
-from ..outcomes.outcome import Outcome
 from ..strategies.strategy import Strategy
+from ..tasks import prepare_task
+from ..tasks.task import Objective
 from ..training.optimizer import build_optimizer
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Components:
     layout: Layout
     loaders: dict[str, Loader]
     plan: BatchPlan
-    outcome: Outcome
+    outcome: Objective
 
 
 def assemble(config: Config, strategy: Strategy) -> Components:
@@ -52,7 +52,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     data, settings = config.data, config.train
     model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
     tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
-    outcome = prepare_outcome(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
+    outcome = prepare_task(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
     stores = open_stores(dataset, tokenizer, data)
     torch.manual_seed(settings.seed)
     model = outcome.build_model(stores)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..config.schema import Config
 from ..config.shipped import E5_SMALL
 from ..data.dataset import Split
-from ..outcomes.model_card import CardContent, SplitFacts, split_content
+from ..report.card import CardContent, SplitFacts, split_content
 from .assembly import Components
 
 E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
@@ -31,7 +31,7 @@ def card_content(
         training["rows with corrected labels"] = dataset.relabelled["changed"]
     return CardContent(
         name=name,
-        outcome=components.outcome,
+        task=components.outcome,
         split=split,
         metrics=metrics,
         data=dataset.statistics,

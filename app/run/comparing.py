@@ -1,16 +1,43 @@
 """Two finished runs -> which one is better on the rows of their reports."""
 
 import csv
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from ..checkpoints.run_files import PREDICTIONS
 from ..errors import InputError
-from ..evaluation.comparison import Comparison, check_same_rows
-from ..evaluation.logits_file import SplitLogits
-from ..outcomes.finished_run import read_run, split_of_report
-from ..outcomes.labelled_outcome import LabelledOutcome
-from ..outcomes.metrics import BY_KEY
-from ..outcomes.resampling import compare
+from ..report.bootstrap import Interval, differences
+from ..report.confidence import mcnemar
+from ..report.logits_file import SplitLogits, check_same_rows, read_run, split_of_report
+from ..report.metrics import BY_KEY
+from ..tasks.task import Scores, Task
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The scores of runs B, `other`, and A, `one`, on the same rows. `won` and `lost` are positions of rows,
+    increasing: B is right and A wrong, and the reverse. `differences` are those of the figures, B - A, with
+    their 95 % paired bootstrap intervals; `right_rows` is what a row is that is right."""
+
+    one: Scores
+    other: Scores
+    won: np.ndarray
+    lost: np.ndarray
+    differences: dict[str, tuple[float, Interval]]
+    right_rows: str
+
+    @property
+    def p_value(self) -> float:
+        """How probable such a difference of won and lost is where both are equally good; two-sided."""
+        return mcnemar(len(self.won), len(self.lost))
+
+
+def compare(task: Task, one: Scores, other: Scores) -> Comparison:
+    """Return how the scores `other` do against `one`; both are of the same rows, in the same order."""
+    won, lost = np.flatnonzero(other.correct & ~one.correct), np.flatnonzero(one.correct & ~other.correct)
+    return Comparison(one, other, won, lost, differences(task, one, other), task.right_rows)
 
 
 def compare_runs(one: Path, other: Path) -> Comparison:
@@ -18,9 +45,10 @@ def compare_runs(one: Path, other: Path) -> Comparison:
     (first, first_rows), (second, second_rows) = _report_rows(one), _report_rows(other)
     # Ordered labels may be compared with the same ones without order
     common = first if isinstance(first, type(second)) else second
-    if not (isinstance(common, type(first)) and isinstance(common, type(second))):
+    are_alike = first.label_column == second.label_column
+    if not (are_alike and isinstance(common, type(first)) and isinstance(common, type(second))):
         raise InputError(
-            f"the runs must have the same data.task, found {first.task} in {one} and {second.task} in {other}"
+            f"the runs must have the same data.task, found {first.name} in {one} and {second.name} in {other}"
         )
     if first.label_names != second.label_names:
         raise InputError(
@@ -35,9 +63,9 @@ def compare_runs(one: Path, other: Path) -> Comparison:
     return compare(common, *scores)
 
 
-def _report_rows(run: Path) -> tuple[LabelledOutcome, SplitLogits]:
-    outcome, splits = read_run(run)
-    return outcome, splits[split_of_report(splits)]
+def _report_rows(run: Path) -> tuple[Task, SplitLogits]:
+    task, splits = read_run(run)
+    return task, splits[split_of_report(splits)]
 
 
 def render_comparison(one: Path, other: Path, comparison: Comparison) -> str:
@@ -50,7 +78,7 @@ def render_comparison(one: Path, other: Path, comparison: Comparison) -> str:
             f"  {names[key]:{width}} B - A {difference:+.4f}   95 % interval {low:+.4f} to {high:+.4f}"
         )
     lines.append(
-        f"  {comparison.one.right_rows} won by B {len(comparison.won):,}, lost {len(comparison.lost):,}; "
+        f"  {comparison.right_rows} won by B {len(comparison.won):,}, lost {len(comparison.lost):,}; "
         f"McNemar's exact test: p = {comparison.p_value:.4g}"
     )
     return "\n".join(lines)
@@ -59,7 +87,7 @@ def render_comparison(one: Path, other: Path, comparison: Comparison) -> str:
 def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
     """Write a CSV of the rows that B has won and lost: the columns of predictions.csv that name a row, and
     both predictions. Raises InputError for a file that exists or cannot be written, and without rows."""
-    outcome, _ = read_run(one)
+    task, _ = read_run(one)
     changed = dict.fromkeys(comparison.won.tolist(), "won")
     changed |= dict.fromkeys(comparison.lost.tolist(), "lost")
     try:
@@ -75,7 +103,7 @@ def write_changed_rows(path: Path, one: Path, comparison: Comparison) -> None:
             for position, row in enumerate(reader):
                 if position in changed:
                     both = comparison.one, comparison.other
-                    answers = [outcome.cell(scores.predicted[position]) for scores in both]
+                    answers = [task.cell(scores.predicted[position]) for scores in both]
                     writer.writerow([changed[position], *row[:kept], *answers])
     except FileExistsError as error:
         raise InputError(f"--output {path}: there is such a file; choose another name") from error

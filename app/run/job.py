@@ -13,6 +13,8 @@ from ..checkpoints.run_folder import cannot_write, check_run_folder, holds_run, 
 from ..checkpoints.run_history import describe_start, write_first_start
 from ..checkpoints.training_state import TrainingState, drop_states
 from ..data.report import render
+from ..report.logits_file import split_of_report
+from ..report.metrics import metrics_in_training
 from ..runtime.disk import is_full
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from ..strategies.strategy import Strategy
@@ -21,7 +23,7 @@ from .after_step import AfterStep
 from .assembly import assemble, set_up
 from .description import describe
 from .evaluation import evaluate_split
-from .final_report import print_and_write, report_split
+from .final_report import print_and_write
 from .job_signature import job_signature
 from .log.run_log import RunLog
 from .log.trackers import check_trackers
@@ -198,10 +200,11 @@ class Job:
         """Evaluate before the first step, where the outcome needs it; every rank calls it."""
         if not self.components.outcome.measures_start or self.progress.step:
             return
-        split, started = report_split(self.components), time.perf_counter()
+        split, started = split_of_report(self.components.loaders), time.perf_counter()
         results = self.evaluate(split, step=0)
-        metrics = self.components.outcome.metrics_in_training(self.components.loaders[split].split, results)
-        self.progress.start_metrics = {name: metrics[name] for name in self.components.outcome.log_metrics}
+        outcome = self.components.outcome
+        metrics = metrics_in_training(outcome, self.components.loaders[split].split, results)
+        self.progress.start_metrics = {name: metrics[name] for name in outcome.log_metrics}
         self.on_rank_0(partial(self.log.evaluation, 0, split, metrics, False, time.perf_counter() - started))
 
     def evaluate(self, split: str, step: int) -> np.ndarray:
@@ -221,7 +224,7 @@ class Job:
         if not self.with_report:
             return
         with StopAtOnce():
-            results = self.evaluate_best(split := report_split(self.components))
+            results = self.evaluate_best(split := split_of_report(self.components.loaders))
             # A report that is being written is finished first
             with StopSignals(self.strategy.group) as signals:
                 with memory_for("the report was written", Remedy.LOADING):

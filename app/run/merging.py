@@ -14,8 +14,8 @@ from ..model.classifier import Classifier
 from ..model.encoder_config import checkpoint_config
 from ..model.pretrained import load_weights, save_model
 from ..model.transformers_calls import quiet_transformers
+from ..report.logits_file import split_of_report
 from .assembly import Components
-from .final_report import report_split
 
 logger = logging.getLogger(__name__)
 # Of the report, which are compared
@@ -33,7 +33,7 @@ def merge_adapter(folder: Path, components: Components) -> None:
     """
     from peft import PeftModel
 
-    config, loader = components.config, components.loaders[report_split(components)]
+    config, loader = components.config, components.loaders[split_of_report(components.loaders)]
     batch = loader.load(np.arange(min(ROWS, len(loader))), torch.device("cpu"))
 
     def logits(model: nn.Module) -> torch.Tensor:

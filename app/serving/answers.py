@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..data.rows import Row
-from ..outcomes.labelled_outcome import LabelledOutcome
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
+from ..tasks.task import Task
 
 
 def row_texts(row: Row) -> tuple[str, ...]:
@@ -28,14 +28,14 @@ def how_read(model: OpenedModel, row: Row) -> dict:
     }
 
 
-def ranked(prediction: Prediction, outcome: LabelledOutcome, top_k: int | None) -> list[dict]:
-    """Return the labels of one row by `LabelledOutcome.scored_label`, in the order of `ranked_labels`."""
+def ranked(prediction: Prediction, outcome: Task, top_k: int | None) -> list[dict]:
+    """Return the labels of one row by `Task.scored_label`, in the order of `ranked_labels`."""
     probabilities = prediction.probabilities
     order = outcome.ranked_labels(probabilities)[:top_k]
     return [outcome.scored_label(label, probabilities[label], prediction.answer) for label in order]
 
 
-def how_sure(prediction: Prediction, outcome: LabelledOutcome, threshold: float) -> dict:
+def how_sure(prediction: Prediction, outcome: Task, threshold: float) -> dict:
     """Return the `decision` on one row (accept, abstain or partial) as `predict` writes it, and of labels in
     a hierarchy the part that is sure."""
     columns = outcome.columns(prediction.probabilities, threshold)

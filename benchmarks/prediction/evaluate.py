@@ -10,11 +10,11 @@ import numpy as np
 
 from app.batching.loader import Loader
 from app.config.command_line import load_config
-from app.outcomes.class_scores import softmax as probabilities
 from app.run.assembly import assemble, set_up
 from app.run.evaluation import BATCH_ROWS
 from app.runtime.machine import set_up_machine
 from app.strategies import load_strategy
+from app.tasks.task import softmax as probabilities
 from app.training.evaluate import evaluate
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.prediction.job import PredictionJob, fastest

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from app.data.cache import content_key
-from app.evaluation.measures.intervals import Interval, mean_interval, percentiles, resampled_counts
-from app.outcomes.label_counts import LabelCounts, distinct_classes
+from app.report.bootstrap import Interval, drawn_together, percentiles, resampled_means
 from app.runtime.disk import write_text
+from app.tasks import open_task
+from app.tasks.task import Scores
 
 
 def cell_folder(out: Path, job: str, system: str, key: str) -> Path:
@@ -50,7 +51,7 @@ def summarise(cells: list[dict], labels: np.ndarray) -> dict:
     The interval is over test rows: it says how far the mean of these seeds would move with other rows.
     """
     right = np.mean([np.asarray(cell["predicted"]) == labels for cell in cells], axis=0)
-    low, high = mean_interval(right, np.random.default_rng(0))
+    low, high = percentiles(resampled_means(right, np.random.default_rng(0)))
     summary = {"seeds": len(cells), "interval": [low, high]}
     for name in ("accuracy", "macro_f1", "minutes"):
         values = [cell[name] for cell in cells]
@@ -67,20 +68,13 @@ def differences(
 
     `labels` (num_rows,) are the class ids of the test rows. A resample has the same rows for all.
     """
+    task = open_task("single_label", [str(label) for label in range(num_labels)])
     predicted = [np.asarray(cell["predicted"]) for cell in (*cells, *others)]
-    (truth, *answers), counts = distinct_classes(num_labels, labels, *predicted)
-    rows = [LabelCounts.of_classes(truth, answer, num_labels) for answer in answers]
-
-    def change(drawn: np.ndarray) -> np.ndarray:
-        """Return the differences of drawn rows, (2, num_resamples)."""
-        of_rows = [row.draw(drawn) for row in rows]
-        figures = np.array([(of_row.accuracy, of_row.label_f1.mean(axis=1)) for of_row in of_rows])
-        return figures[: len(cells)].mean(axis=0) - figures[len(cells) :].mean(axis=0)
-
-    generator = np.random.default_rng(0)
-    resampled = np.concatenate([change(drawn) for drawn in resampled_counts(counts, generator)], axis=1)
-    measured = change(counts[None])[:, 0]
+    no_loss = np.zeros(len(labels))
+    scores = [Scores(labels, answers, answers == labels, no_loss) for answers in predicted]
+    weights = np.repeat([1 / len(cells), -1 / len(others)], [len(cells), len(others)])
     return {
-        name: (float(value), percentiles(values))
-        for name, value, values in zip(("accuracy", "macro_f1"), measured, resampled, strict=True)
+        name: (float(weights @ values), percentiles(drawn))
+        for name, values, drawn in drawn_together(task, scores, weights)
+        if name in ("accuracy", "macro_f1")
     }

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from app.evaluation.logits_file import SplitLogits, write_logits
-from app.outcomes.thresholds import LabelRule
+from app.report.logits_file import SplitLogits, write_logits
 from tests.commands.predicted_rows import predict
-from tests.multi_label_runs import write_rule
+from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.verbs import predict as main
 
@@ -20,9 +19,9 @@ TEMPERATURE = 2.5
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A checkpoint with calibration.json and dev logits, whose predictions are right as often as they say."""
+    """A checkpoint with decision.json and dev logits, whose predictions are right as often as they say."""
     folder = save_checkpoint(tmp_path_factory.mktemp("run"))
-    (folder / "calibration.json").write_text(json.dumps({"temperature": TEMPERATURE}))
+    (folder / "decision.json").write_text(json.dumps({"temperature": TEMPERATURE}))
     generator = np.random.default_rng(0)
     logits = generator.normal(0, 2, (600, 3)).astype(np.float32)
     chances = softmax(logits / TEMPERATURE, axis=1).cumsum(axis=1)
@@ -76,7 +75,7 @@ def test_jsonl_and_lines_have_decisions_too(problem_type, tmp_path, capsys):
     folder = save_checkpoint(tmp_path / "model", problem_type=problem_type)
     is_multi = problem_type == PROBLEM_TYPES[1]
     if is_multi:
-        write_rule(folder, LabelRule(np.full(3, 0.5)), LABELS)
+        write_thresholds(folder, np.full(3, 0.5), LABELS)
     arguments = ["--checkpoint", str(folder), "--device", "cpu", "--threshold", "0.5", "今天真开心"]
     assert main([*arguments, "--output_format", "jsonl"]) == 0
     record = json.loads(capsys.readouterr().out)

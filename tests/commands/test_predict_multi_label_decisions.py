@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.evaluation.logits_file import SplitLogits, write_logits
-from app.outcomes.thresholds import LabelRule, choose_thresholds, held_out_decisions, sigmoid
+from app.report.logits_file import SplitLogits, write_logits
+from app.tasks.multi_label import choose_thresholds, sigmoid
 from tests.commands.predicted_rows import predict
-from tests.multi_label_runs import write_rule
+from tests.multi_label_runs import task_with, write_thresholds
 from tests.saved_classifier import LABELS, save_checkpoint
 
 
@@ -28,8 +28,8 @@ def run(tmp_path_factory) -> Path:
     folder = save_checkpoint(tmp_path_factory.mktemp("run"), problem_type="multi_label_classification")
     dev = dev_rows()
     write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "multi_label")
-    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)), "dev", len(dev))
-    write_rule(folder, rule, LABELS)
+    thresholds = choose_thresholds(dev.labels, sigmoid(dev.logits))
+    write_thresholds(folder, thresholds, LABELS, chosen_on="dev", rows=len(dev))
     return folder
 
 
@@ -40,7 +40,7 @@ def test_a_row_is_as_sure_as_its_least_certain_label(run, tmp_path):
     assert list(rows[0]) == [*fixed, *(f"p_{name}" for name in LABELS)]
     assert [row["labels"] for row in rows] == [row["labels"] for row in plain]
     assert {row["decision"] for row in rows} == {"accept", "abstain"}
-    thresholds = json.loads((run / "thresholds.json").read_text(encoding="utf-8"))["thresholds"]
+    thresholds = json.loads((run / "decision.json").read_text(encoding="utf-8"))["thresholds"]
     for row in rows:
         sure = []
         for name in LABELS:
@@ -51,23 +51,25 @@ def test_a_row_is_as_sure_as_its_least_certain_label(run, tmp_path):
         assert (row["decision"] == "accept") == (float(row["confidence"]) >= 0.55)
 
 
+def held_out(dev: SplitLogits, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how sure and how right decisions by thresholds are."""
+    return task_with(thresholds, LABELS).held_out(dev.labels, dev.logits, dev.hashes)
+
+
 def test_dev_rows_are_decided_by_thresholds_of_other_rows():
     dev = dev_rows()
-    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)))
-    found = held_out_decisions(dev, rule)
+    confidence, correct = held_out(dev, choose_thresholds(dev.labels, sigmoid(dev.logits)))
     first = dev.hashes % 2 == 0
     parts = [first & (dev.hashes // 2 % 2 == bit) for bit in (0, 1)]
     for rows, choosing in ((parts[0], parts[1]), (parts[1], parts[0]), (~first, first)):
         thresholds = choose_thresholds(dev.labels[choosing], sigmoid(dev.logits[choosing]))
         decided = sigmoid(dev.logits[rows]) >= thresholds
-        assert found.correct[rows].tolist() == (decided == dev.labels[rows]).all(axis=1).tolist()
-        assert (
-            found.confidence[rows].tolist()
-            == LabelRule(thresholds).confidence(sigmoid(dev.logits[rows])).tolist()
-        )
-    by_hand = LabelRule(np.array([0.3, 0.5, 0.8]))
-    sets = by_hand.decide(sigmoid(dev.logits))
-    assert held_out_decisions(dev, by_hand).correct.tolist() == (sets == dev.labels).all(axis=1).tolist()
+        assert correct[rows].tolist() == (decided == dev.labels[rows]).all(axis=1).tolist()
+        expected = task_with(thresholds, LABELS).confidence(sigmoid(dev.logits[rows]))
+        assert confidence[rows].tolist() == expected.tolist()
+    by_hand = np.array([0.3, 0.5, 0.8])
+    sets = task_with(by_hand, LABELS).decide(dev.logits)
+    assert held_out(dev, by_hand)[1].tolist() == (sets == dev.labels).all(axis=1).tolist()
 
 
 def test_a_precision_is_the_share_of_rows_with_all_labels_right(run, tmp_path, capsys):
@@ -75,13 +77,12 @@ def test_a_precision_is_the_share_of_rows_with_all_labels_right(run, tmp_path, c
     said = capsys.readouterr().err
     threshold = float(said.split("threshold ")[1].split()[0])
     dev = dev_rows()
-    rule = LabelRule(choose_thresholds(dev.labels, sigmoid(dev.logits)))
+    confidence, correct = held_out(dev, choose_thresholds(dev.labels, sigmoid(dev.logits)))
     other = dev.hashes % 2 == 1
-    decisions = held_out_decisions(dev, rule)
-    decided = other & (decisions.confidence >= threshold - 5e-5)
+    decided = other & (confidence >= threshold - 5e-5)
     assert f"on the {other.sum():,} rows of the other half it decides {decided.sum():,} (" in said
-    assert f"precision {decisions.correct[decided].mean():.4f}, at least" in said
-    assert decisions.correct[decided].mean() == pytest.approx(0.8, abs=0.1)
-    assert decisions.correct[other].mean() < 0.6
+    assert f"precision {correct[decided].mean():.4f}, at least" in said
+    assert correct[decided].mean() == pytest.approx(0.8, abs=0.1)
+    assert correct[other].mean() < 0.6
     sure = [float(row["confidence"]) >= threshold for row in rows]
     assert [row["decision"] == "accept" for row in rows] == sure

@@ -16,7 +16,7 @@ from tests.verbs import predict as main
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     folder = save_checkpoint(tmp_path_factory.mktemp("run"))
-    (folder / "calibration.json").write_text(json.dumps({"temperature": 2.5, "rows": 60}))
+    (folder / "decision.json").write_text(json.dumps({"temperature": 2.5, "rows": 60}))
     return folder
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.commands.suggest import STRATEGIES
-from app.outcomes.finished_run import read_run
 from app.prediction.run_data import dataset_of_run
+from app.report.logits_file import read_run
 from app.run.many_runs.next_round import new_rows
 from app.vectors import STRATEGIES as IMPLEMENTED
 from tests.tiny import tiny_lines, train_tiny

@@ -23,11 +23,11 @@ from app.data.table import Table, build_table
 from app.data.tokenizer import load_tokenizer
 from app.data.tokens import open_store
 from app.errors import InputError
-from app.outcomes import open_outcome
 from app.prediction.input_columns import NumberedTexts
 from app.prediction.output import check_output
 from app.prediction.prediction_writer import PredictionWriter
 from app.prediction.predictor import Prediction
+from app.tasks import open_task
 from tests.verbs import predict
 
 
@@ -321,7 +321,7 @@ def predictions_of(texts: list[str]):
 def test_formulas_are_written_as_they_were_read():
     """A quote put before them would make other texts of them; docs/data.md says so."""
     file = io.StringIO(newline="")
-    writer = PredictionWriter(open_outcome("single_label", ["=正面", "负面"]), NumberedTexts(False))
+    writer = PredictionWriter(open_task("single_label", ["=正面", "负面"]), NumberedTexts(False))
     writer.write("csv", file, predictions_of(FORMULAS))
     found = list(csv.DictReader(io.StringIO(file.getvalue(), newline="")))
     assert [row["text"] for row in found] == FORMULAS
@@ -330,7 +330,7 @@ def test_formulas_are_written_as_they_were_read():
 def test_what_people_see_holds_no_control_characters():
     """Escape sequences in a text would steer the terminal."""
     file = io.StringIO()
-    outcome = open_outcome("single_label", ["=正面", "\x07" + "长" * 99])
+    outcome = open_task("single_label", ["=正面", "\x07" + "长" * 99])
     predictions = predictions_of(["\x1b[2J\x00好\x9b31m\u202e"])
     PredictionWriter(outcome, NumberedTexts(False)).write("lines", file, predictions)
     assert "\\x1b[2J\\x00好\\x9b31m\\u202e" in file.getvalue()

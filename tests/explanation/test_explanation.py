@@ -20,7 +20,7 @@ from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import KnownLabel, cut_notes, render_text, strongest, verdict
 from app.explanation.text_units import tokenise, words_of_units
 from app.prediction.torch_runtime import load_predictor
-from tests.outcomes.test_report_page import HOSTILE, Checker
+from tests.report.test_page import HOSTILE, Checker
 from tests.saved_classifier import LABELS, of_pipeline, save_checkpoint
 from tests.spoken import spoken_in
 
@@ -153,7 +153,7 @@ def test_the_same_seed_gives_the_same_explanation(model, found):
 def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
     names = {"num_labels": 1, "id2label": {0: "score"}, "label2id": {"score": 0}}
     folder = save_checkpoint(tmp_path / "number", problem_type="regression", **names)
-    (folder / "scale.json").write_text('{"mean": 50.0, "scale": 20.0}', encoding="utf-8")
+    (folder / "decision.json").write_text('{"mean": 50.0, "scale": 20.0}', encoding="utf-8")
     model = load_plain_model(folder, "cpu")
     found = explain_one(model, (TEXT,))
     neutral = found.text.input_ids.copy()
@@ -352,7 +352,7 @@ def test_other_encoders_are_explained(tmp_path, architecture):
 
 def test_the_calibration_of_the_run_is_used(folder, tmp_path, found):
     save_checkpoint(tmp_path)
-    (tmp_path / "calibration.json").write_text('{"temperature": 2.0}')
+    (tmp_path / "decision.json").write_text('{"temperature": 2.0}')
     cooler = explain_one(load_plain_model(tmp_path, "cpu"), (TEXT,))
     assert cooler.probabilities.max() < found.probabilities.max()
     np.testing.assert_allclose(

@@ -10,10 +10,9 @@ pytest.importorskip("captum")
 from app.explanation.explanation import Explanation, explain
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import heading
-from app.outcomes.thresholds import LabelRule
 from app.prediction.open_model import ComputeOptions, open_model
-from tests.multi_label_runs import write_rule
-from tests.outcomes.test_report_page import Checker
+from tests.multi_label_runs import write_thresholds
+from tests.report.test_page import Checker
 from tests.saved_classifier import LABELS, as_rows, of_pipeline, save_checkpoint
 from tests.spoken import spoken_in
 from tests.verbs import explain as main
@@ -25,7 +24,7 @@ TEXT = "今天真开心，手机质量abc不好鼎"
 def folder(tmp_path_factory) -> Path:
     """A model that gives TEXT two of its three labels."""
     folder = save_checkpoint(tmp_path_factory.mktemp("sets"), problem_type="multi_label_classification")
-    write_rule(folder, LabelRule(np.array([0.01, 0.01, 1.0])), LABELS)
+    write_thresholds(folder, [0.01, 0.01, 1.0], LABELS)
     return folder
 
 
@@ -68,7 +67,7 @@ def test_a_label_that_is_not_predicted_can_be_explained(model, found):
 
 def test_without_a_predicted_label_the_most_probable_one_is_explained(folder, model, tmp_path):
     model = load_plain_model(folder, "cpu")
-    model.outcome.rule = LabelRule(np.full(3, 2.0))
+    model.outcome.thresholds = np.full(3, 2.0)
     [one] = explain(model, (TEXT,))
     assert one.label == one.probabilities.argmax()
     assert "the model predicts no label" in heading(one)

@@ -11,9 +11,9 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 from app.errors import InputError
-from app.outcomes import open_outcome
 from app.prediction.exported_model import read_record
 from app.prediction.open_model import ComputeOptions, open_model
+from app.tasks import open_task
 from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
 from tests.verbs import export, predict
 
@@ -32,8 +32,8 @@ def test_the_record_has_the_thresholds_and_the_proof(exported):
     run, folder = exported
     record = read_record(folder)
     assert record.problem_type == "multi_label_classification"
-    assert (folder / "thresholds.json").read_bytes() == (run / "thresholds.json").read_bytes()
-    assert "thresholds.json" in record.files
+    assert (folder / "decision.json").read_bytes() == (run / "decision.json").read_bytes()
+    assert "decision.json" in record.files
     assert record.proof["rows"] == 30
     assert record.proof["flipped"] == 0
     assert record.proof["micro_f1_before"] == record.proof["micro_f1_after"] > 0
@@ -66,19 +66,19 @@ def test_int8_says_how_much_changed(exported, tmp_path, capsys):
     low, high = proof["micro_f1_change"]
     assert low <= proof["micro_f1_after"] - proof["micro_f1_before"] <= high
     opened = open_model(output, ComputeOptions())
-    original = open_outcome("multi_label", NAMES)
-    original.read_fitted(run)
-    assert np.array_equal(opened.predictor.outcome.rule.thresholds, original.rule.thresholds)
+    original = open_task("multi_label", NAMES)
+    original.read(run)
+    assert np.array_equal(opened.predictor.outcome.thresholds, original.thresholds)
 
 
 def test_an_export_without_its_thresholds_is_refused(exported, tmp_path):
     folder = shutil.copytree(exported[1], tmp_path / "model")
-    path = folder / "thresholds.json"
+    path = folder / "decision.json"
     values = json.loads(path.read_text(encoding="utf-8"))
     del values["thresholds"][NAMES[0]]
     path.write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(InputError, match="a threshold for each label is needed"):
+    with pytest.raises(InputError, match="what was fitted for the decision is needed"):
         open_model(folder, ComputeOptions())
     path.unlink()
-    with pytest.raises(InputError, match=r"an exported folder must have thresholds\.json, found none"):
+    with pytest.raises(InputError, match=r"an exported folder must have decision\.json, found none"):
         open_model(folder, ComputeOptions())

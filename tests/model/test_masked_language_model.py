@@ -114,7 +114,7 @@ def test_an_encoder_of_other_shapes_is_refused(tmp_path):
 
 
 def test_counts_of_tokens_are_those_of_numpy():
-    from app.outcomes.masked_language_modelling import token_counts
+    from app.tasks.pretraining import token_counts
 
     tokens = np.random.default_rng(0).integers(0, 25, 1000).astype(np.uint16)
     assert token_counts(tokens, 21).tolist() == np.bincount(tokens, minlength=21)[:21].tolist()

@@ -11,12 +11,12 @@ import pytest
 from app.data.read import ReadOptions
 from app.data.rows import Row, read_rows
 from app.errors import InputError
-from app.outcomes import open_outcome
 from app.prediction import excel_output
 from app.prediction.input_columns import NumberedTexts
 from app.prediction.output import open_output
 from app.prediction.prediction_writer import PredictionWriter
 from app.prediction.predictor import Prediction
+from app.tasks import open_task
 
 openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/excel.txt")
 TEXTS = ["今天真开心", "=1+1", "\x1b[2J\x00", "_x0041_ _x_", "第一行\r\n第二行", "@SUM(A1)", "😀"]
@@ -28,7 +28,7 @@ def write(path, texts, pair=None):
         for n, text in enumerate(texts, 1)
     ]
     with open_output(str(path)) as file:
-        outcome = open_outcome("single_label", ["=负面", "正面"])
+        outcome = open_task("single_label", ["=负面", "正面"])
         PredictionWriter(outcome, NumberedTexts(pair is not None)).write("xlsx", file, predictions)
 
 

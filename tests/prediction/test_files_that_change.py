@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.errors import InputError
-from app.evaluation.logits_file import LOGITS, SplitLogits, read_logits, write_logits
+from app.report.logits_file import LOGITS, SplitLogits, read_logits, write_logits
 from chinese_text_classifier import load
 from tests import saved_classifier
 from tests.saved_classifier import LABELS, SIZES, save_checkpoint

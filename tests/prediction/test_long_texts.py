@@ -10,9 +10,9 @@ import torch
 import yaml
 
 from app.data.long_texts import LongTexts
-from app.outcomes.class_scores import softmax as probabilities
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.predictor import Predictor
+from app.tasks.task import softmax as probabilities
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.verbs import predict
 

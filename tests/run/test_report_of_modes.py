@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
-from app.evaluation.logits_file import SplitLogits, read_logits
+from app.report.logits_file import SplitLogits, read_logits
 from app.run.modes.launching import child_environment
 from app.strategies import load_strategy, strategy_names
 from app.strategies.launchers import Launcher, Torchrun
-from tests.outcomes.test_report_page import Checker
 from tests.processes import finish
 from tests.ranks import run as run_ranks
 from tests.ranks import settings
+from tests.report.test_page import Checker
 from tests.tiny import write_tiny
 from tests.verbs import predict
 

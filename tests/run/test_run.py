@@ -18,8 +18,8 @@ from transformers import (
     pipeline,
 )
 
-from app.outcomes.class_scores import softmax as probabilities
 from app.run.entry import main
+from app.tasks.task import softmax as probabilities
 from tests import multi_label_runs
 from tests.processes import finish as finished_process
 from tests.tiny import LABELS, SIZES, write_tiny

@@ -12,12 +12,11 @@ pytest.importorskip("captum")
 import numpy as np
 
 from app.data.long_texts import LongTexts
-from app.outcomes.thresholds import LabelRule
 from app.prediction.examples import example_inputs
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.serving.service import ServeOptions
-from tests.multi_label_runs import write_rule
+from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.serving.running_server import ask
 
@@ -38,12 +37,12 @@ def test_a_label_is_explained_with_the_words_and_the_test(model):
 
 def test_several_labels_and_a_number_are_explained(tmp_path):
     several = save_checkpoint(tmp_path / "several", problem_type="multi_label_classification")
-    write_rule(several, LabelRule(np.zeros(len(LABELS)), "dev", 10), LABELS)
+    write_thresholds(several, np.zeros(len(LABELS)), LABELS, chosen_on="dev", rows=10)
     found = ask(open_model(several, ComputeOptions("cpu")), "explain", {"inputs": TEXT}).json()
     assert len(found) == len(LABELS)
     names = {"num_labels": 1, "id2label": {0: "score"}, "label2id": {"score": 0}}
     number = save_checkpoint(tmp_path / "number", problem_type="regression", **names)
-    (number / "scale.json").write_text(json.dumps({"mean": 50.0, "scale": 20.0}), encoding="utf-8")
+    (number / "decision.json").write_text(json.dumps({"mean": 50.0, "scale": 20.0}), encoding="utf-8")
     opened = open_model(number, ComputeOptions("cpu"))
     [score] = ask(opened, "predict", {"inputs": TEXT}).json()
     [found] = ask(opened, "explain", {"inputs": TEXT}).json()

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
-from app.outcomes.thresholds import LabelRule
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.serving.service import Service
-from tests.multi_label_runs import write_rule
+from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import CHROMIUM, OPTIONS, ask, classified, downloaded
 
@@ -25,7 +24,7 @@ def checkpoint(tmp_path_factory) -> Path:
     folder = save_checkpoint(
         tmp_path_factory.mktemp("sets") / "model", problem_type="multi_label_classification"
     )
-    write_rule(folder, LabelRule(np.array(THRESHOLDS), "dev", 10), LABELS)
+    write_thresholds(folder, THRESHOLDS, LABELS, chosen_on="dev", rows=10)
     return folder
 
 

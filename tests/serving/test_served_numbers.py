@@ -17,7 +17,7 @@ TEXTS = [text.strip() for text in random_texts(6)]
 def model(tmp_path_factory) -> OpenedModel:
     names = {"num_labels": 1, "id2label": {0: "score"}, "label2id": {"score": 0}}
     folder = save_checkpoint(tmp_path_factory.mktemp("numbers") / "model", problem_type="regression", **names)
-    (folder / "scale.json").write_text(json.dumps({"mean": 50.0, "scale": 20.0}), encoding="utf-8")
+    (folder / "decision.json").write_text(json.dumps({"mean": 50.0, "scale": 20.0}), encoding="utf-8")
     return open_model(folder, ComputeOptions("cpu"))
 
 

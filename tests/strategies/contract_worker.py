@@ -48,8 +48,8 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.data.tokens import open_store
     from app.model.freezing import freeze
     from app.model.lora import add_lora
-    from app.outcomes import prepare_outcome
     from app.run.assembly import choose_packed
+    from app.tasks import prepare_task
     from app.training.evaluate import evaluate
     from app.training.loop import RunProgress, train
     from app.training.optimizer import build_optimizer
@@ -79,7 +79,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     tokenizer = load_tokenizer(model_config, dataset, data_config.max_length, cache)
     split = dataset.splits["train"]
     store = open_store(split.table, tokenizer, data_config.max_length, cache, long_texts(data_config))
-    outcome = prepare_outcome(Config(data_config, model_config, config), dataset, tokenizer, strategy.device)
+    outcome = prepare_task(Config(data_config, model_config, config), dataset, tokenizer, strategy.device)
     torch.manual_seed(0)
     model = outcome.build_model({"train": store})
     freeze(model, case.freeze, 2)

@@ -7,8 +7,8 @@ import torch
 
 from app.errors import InputError
 from app.model.freezing import freeze
-from app.outcomes.cumulative_logits import CumulativeLoss, class_logits
-from app.outcomes.losses import BinaryCrossEntropy, CrossEntropy, NumberLoss
+from app.tasks import open_task
+from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
 from tests.tiny import open_tiny, tiny_model
 from tests.training.tiny_training import SETTINGS, Training
 
@@ -53,7 +53,7 @@ def test_more_frozen_layers_than_the_model_has_are_refused():
 
 def test_divergence_of_several_labels_is_that_of_each():
     one, other = torch.randn(2, 3, 4, dtype=torch.float64)
-    divergence = BinaryCrossEntropy(None).divergence
+    divergence = ListLoss("cross_entropy").divergence
     p, q = one.sigmoid(), other.sigmoid()
     kl = sum((a * (a / b).log() + (1 - a) * ((1 - a) / (1 - b)).log()).sum() for a, b in ((p, q), (q, p)))
     assert float(divergence(one, other)) == pytest.approx(float(kl / 2))
@@ -62,9 +62,10 @@ def test_divergence_of_several_labels_is_that_of_each():
 
 def test_divergence_of_ordered_labels_is_that_of_their_probabilities_and_of_numbers_the_squared_difference():
     one, other = torch.randn(2, 3, 4, dtype=torch.float64)
-    p, q = (torch.from_numpy(class_logits(outputs.numpy())).exp() for outputs in (one, other))
+    task = open_task("ordinal", list("abcd"))
+    p, q = (torch.from_numpy(task.class_logits(outputs.numpy())).exp() for outputs in (one, other))
     kl = sum((a * (a / b).log()).sum() for a, b in ((p, q), (q, p)))
-    divergence = CumulativeLoss(CrossEntropy(None)).divergence
+    divergence = ClassLoss("cross_entropy", logits_of=task.torch_logits).divergence
     assert float(divergence(one, other)) == pytest.approx(float(kl / 2))
     apart = NumberLoss("huber").divergence(one[:, :1], other[:, :1])
     assert float(apart) == pytest.approx(float(((one - other)[:, 0] ** 2).sum()))

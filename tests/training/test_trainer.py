@@ -90,7 +90,7 @@ def run(
     """Train as a job does; returns the weights, what each step logged, and the strategy."""
     training = Training(rows, config, strategy_class, packed=packed, dropout=dropout)
     strategy = training.strategy
-    training.loss = SmoothedCrossEntropy(None if weights is None else torch.tensor(weights))
+    training.loss = SmoothedCrossEntropy("cross_entropy", None if weights is None else torch.tensor(weights))
     if config.r_drop:
         strategy.module.model.classifier.register_forward_pre_hook(two_masks)
     prepare(strategy)

@@ -9,8 +9,8 @@ import torch
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
 from app.model.freezing import freeze
-from app.outcomes.losses import CrossEntropy
 from app.strategies.single import Single
+from app.tasks.losses import ClassLoss
 from app.training.evaluate import evaluate
 from app.training.loop import RunProgress, train
 from app.training.optimizer import build_optimizer
@@ -31,12 +31,12 @@ SMOOTHING = 0.1
 TOLERANCE = 1e-5
 
 
-class SmoothedCrossEntropy(CrossEntropy):
+class SmoothedCrossEntropy(ClassLoss):
     """With label smoothing no gradient is near 0, where AdamW turns rounding into whole steps."""
 
     def __call__(self, logits, labels):
         options = {"reduction": "sum", "label_smoothing": SMOOTHING}
-        return torch.nn.functional.cross_entropy(logits, labels, self.class_weights, **options)
+        return torch.nn.functional.cross_entropy(logits, labels, self.weights, **options)
 
 
 def step_result(
@@ -85,7 +85,7 @@ class Training:
         self.loader = loaders_of(dataset, stores, model, self.packed)["train"]
         self.loader.layout = replace(self.loader.layout, varlen=self.varlen)
         self.strategy.setup(model, lambda module: build_optimizer(module, self.config, num_layers=2))
-        self.loss = SmoothedCrossEntropy(WEIGHTS.to(self.strategy.device))
+        self.loss = SmoothedCrossEntropy("cross_entropy", WEIGHTS.to(self.strategy.device))
         self.plan = BatchPlan(len(self.loader), self.config.batch_size, self.config.seed)
         self.steps: list[StepResult] = []
 

@@ -7,10 +7,11 @@ import numpy as np
 from ...config.data_settings import VerbArguments
 from ...config.schema import Config
 from ...data.dataset import Dataset, open_dataset
-from ...evaluation.text_table import text_table
-from ...outcomes.labelled_outcome import LabelledOutcome
-from ...outcomes.metrics import BY_KEY
-from ...outcomes.resampling import all_metrics, values
+from ...report.bootstrap import all_metrics
+from ...report.label_issues import pattern_lines
+from ...report.metrics import BY_KEY, measure, metrics_of
+from ...tasks.task import Task
+from ...text_table import text_table
 from ...words import _, pgettext
 from .out_of_fold import OOF, OutOfFold, gather_folds, write_oof
 from .series import Series
@@ -37,11 +38,12 @@ def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, 
 def fold_figures(oof_rows: OutOfFold) -> dict:
     """Return the figures of each fold, their mean and spread, and those of all rows with intervals."""
     outcome = oof_rows.outcome
-    shown = [metric.key for metric in outcome.metrics if metric.compared]
+    table = metrics_of(outcome)
+    shown = [metric.key for metric in table if metric.compared]
     by_fold = []
     for fold in np.unique(oof_rows.folds):
         rows = np.flatnonzero(oof_rows.folds == fold)
-        metrics = values(outcome, oof_rows.scores(rows))
+        metrics = measure(outcome, oof_rows.scores(rows))
         by_fold.append({"fold": int(fold), "rows": len(rows), **{key: metrics[key] for key in shown}})
     scores = oof_rows.scores()
     pooled = all_metrics(outcome, scores)
@@ -52,7 +54,7 @@ def fold_figures(oof_rows: OutOfFold) -> dict:
         "all_rows": {
             "rows": len(scores),
             **{key: pooled[key] for key in shown},
-            **{metric.key: pooled[metric.key] for metric in outcome.metrics if metric.has_interval},
+            **{metric.key: pooled[metric.key] for metric in table if metric.has_interval},
             "intervals": pooled["intervals"],
             **{key: pooled[key] for key in ("classes",) if key in pooled},
         },
@@ -60,9 +62,9 @@ def fold_figures(oof_rows: OutOfFold) -> dict:
     return figures | note_of(outcome, _("Dev rows are never rows of the fold."))
 
 
-def note_of(outcome: LabelledOutcome, then: str = "") -> dict[str, str]:
+def note_of(outcome: Task, then: str = "") -> dict[str, str]:
     """Return {"note": how rows of several runs were decided, and the sentence `then`}, {} without a note."""
-    note = outcome.note_on_runs()
+    note = outcome.word("runs")
     return {"note": f"{note} {then}".rstrip()} if note else {}
 
 
@@ -99,14 +101,14 @@ def _cells(figures: dict, shown: list[str]) -> list[str]:
     return [f"{figures[name]:.4f}" for name in shown]
 
 
-def render_label_issues(figures: dict, outcome: LabelledOutcome) -> str:
+def render_label_issues(figures: dict, outcome: Task) -> str:
     """Return what was found about labels as text."""
     if not figures["can_judge"]:
         none = _(
             " Models that are not better than that cannot judge labels: no rows are listed. How to get a "
             "better model: {guide}"
         )
-        return outcome.cannot_judge().format(**figures) + none.format(guide="docs/guide.md")
-    patterns = outcome.pattern_lines(figures)
-    heading = [outcome.patterns_heading()] if patterns else []
-    return "\n".join([outcome.issues_found().format(**figures), *heading, *patterns])
+        return outcome.word("cannot_judge").format(**figures) + none.format(guide="docs/guide.md")
+    patterns = pattern_lines(figures)
+    heading = [outcome.word("patterns")] if patterns else []
+    return "\n".join([outcome.word("issues").format(**figures), *heading, *patterns])

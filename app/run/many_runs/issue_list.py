@@ -6,7 +6,7 @@ from pathlib import Path
 from ...data.read import ReadOptions, named_rows, recognised
 from ...data.relabel import written_hash
 from ...errors import InputError, excerpt, listed
-from ...outcomes.label_issues import LabelIssues, find_issues, judge
+from ...report.label_issues import LabelIssues, find_issues, judge
 from ...runtime.disk import whole_file
 from .out_of_fold import OutOfFold
 

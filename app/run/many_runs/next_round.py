@@ -15,11 +15,11 @@ from ...data.file_formats import FORMATS
 from ...data.read import ReadOptions, recognised
 from ...data.rows import Row
 from ...errors import InputError, TrainingError
-from ...outcomes.finished_run import read_run
-from ...outcomes.labelled_outcome import LabelledOutcome
 from ...prediction.recorded_settings import recorded_settings
 from ...prediction.run_data import dataset_of_run
 from ...prediction.sources import open_file
+from ...report.logits_file import read_run
+from ...tasks.task import Task
 from ..comparing import compare_runs, render_comparison
 from ..entry import work
 from .series import say
@@ -64,7 +64,7 @@ def add_round(folder: Path, labelled: str, target: Path) -> str:
     return render_comparison(folder, run, compare_runs(folder, run))
 
 
-def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOutcome) -> list[list[str]]:
+def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: Task) -> list[list[str]]:
     """Return text, second text and label of the labelled rows that the run does not know, each text once;
     raises InputError for an unknown label, and where there is no such row."""
     known = {row[:2] for name in dataset.splits for row in _split_rows(dataset, name, outcome)}
@@ -97,7 +97,7 @@ def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: LabelledOut
     return [[*texts, label] for texts, label in rows.items()]
 
 
-def _split_rows(dataset: Dataset, name: str, outcome: LabelledOutcome) -> Iterator[tuple[str, str, str]]:
+def _split_rows(dataset: Dataset, name: str, outcome: Task) -> Iterator[tuple[str, str, str]]:
     split = dataset.splits[name]
     for row, label in zip(split.rows.tolist(), split.labels, strict=True):
         yield split.table.text(row), split.table.pair(row) or "", outcome.cell(label)

@@ -11,10 +11,9 @@ from ...data.dataset import Dataset
 from ...data.relabel import written_hash
 from ...data.table import Table
 from ...errors import InputError
-from ...evaluation.logits_file import LOGITS, SplitLogits
-from ...outcomes.finished_run import read_run
-from ...outcomes.labelled_outcome import LabelledOutcome
+from ...report.logits_file import LOGITS, SplitLogits, read_run
 from ...runtime.disk import whole_file
+from ...tasks.task import Task
 
 OOF = "oof.parquet"
 
@@ -28,7 +27,7 @@ class OutOfFold:
     """
 
     table: Table
-    outcome: LabelledOutcome
+    outcome: Task
     folds: np.ndarray
     split: SplitLogits
     predicted: np.ndarray

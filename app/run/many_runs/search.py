@@ -12,7 +12,7 @@ from ...checkpoints.run_files import MODEL
 from ...checkpoints.run_folder import LOCK
 from ...checkpoints.training_state import drop_states
 from ...errors import TrainingError
-from ...outcomes.metrics import is_better
+from ...report.metrics import is_better
 from ..log.metrics_file import METRICS, parse_line
 from .search_space import Range, word
 from .series import Series, say

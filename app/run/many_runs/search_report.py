@@ -13,13 +13,12 @@ from optuna.trial import FrozenTrial, TrialState
 from ...checkpoints.run_files import REPORT
 from ...config.command_line import load_config
 from ...errors import TrainingError
-from ...evaluation.page.charts import Axes, around
-from ...evaluation.page.report_page import page_environment
-from ...evaluation.text_table import text_table
-from ...outcomes.finished_run import read_run
-from ...outcomes.metrics import BY_KEY
-from ...outcomes.resampling import seed_variance, values
+from ...report.bootstrap import seed_variance
+from ...report.html import Axes, around, page_environment
+from ...report.logits_file import read_run
+from ...report.metrics import BY_KEY, measure
 from ...runtime.disk import write_text
+from ...text_table import text_table
 from .search import SHOWN, Search, settings_text, shown, words_of
 from .search_space import without_defaults
 from .series import write_figures
@@ -96,7 +95,7 @@ def search_figures(search: Search, trial: FrozenTrial, name: str) -> dict:
     run, metric = search.series.path(name), search.metric
     outcome, splits = read_run(run)
     scores = {split: outcome.score(splits[split].labels, splits[split].logits) for split in ("dev", "test")}
-    measured = {split: values(outcome, of_split) for split, of_split in scores.items()}
+    measured = {split: measure(outcome, of_split) for split, of_split in scores.items()}
     variances = {split: seed_variance(outcome, [of_split]).get(metric) for split, of_split in scores.items()}
     report = json.loads((run / REPORT).read_text(encoding="utf-8"))
     test = measured["test"].get(metric, report.get(metric))

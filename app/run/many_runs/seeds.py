@@ -2,9 +2,9 @@
 
 from ...config.schema import Config
 from ...data.dataset import open_dataset
-from ...evaluation.text_table import text_table
-from ...outcomes.metrics import BY_KEY
-from ...outcomes.resampling import seed_variance
+from ...report.bootstrap import seed_variance
+from ...report.metrics import BY_KEY
+from ...text_table import text_table
 from ...words import _, pgettext
 from .cross_validation import note_of
 from .series import Series, scores_of_runs

@@ -16,11 +16,10 @@ from ...config.shipped import MODULE
 from ...data.cache import content_key, file_digest
 from ...data.dataset import with_sample
 from ...errors import InputError, TrainingError
-from ...evaluation.comparison import check_same_rows
-from ...outcomes.finished_run import read_run, split_of_report
-from ...outcomes.labelled_outcome import LabelledOutcome
+from ...report.logits_file import check_same_rows, read_run, split_of_report
 from ...runtime.disk import write_json, write_text
 from ...strategies import load_strategy
+from ...tasks.task import Task
 from ..job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
 from ..modes.launching import child_environment, last_error
 
@@ -77,7 +76,7 @@ class Series:
         return True
 
 
-def scores_of_runs(folder: Path, names: list[str]) -> tuple[LabelledOutcome, str, int, list]:
+def scores_of_runs(folder: Path, names: list[str]) -> tuple[Task, str, int, list]:
     """Return the outcome of finished runs, the split of their reports, its rows, and the scores of each run;
     raises InputError where they were tested on other rows."""
     first, scores = None, []

@@ -5,9 +5,9 @@ from dataclasses import replace
 from ...config.data_settings import VerbArguments
 from ...config.schema import Config
 from ...data.dataset import open_dataset
-from ...evaluation.text_table import text_table
-from ...outcomes.metrics import BY_KEY
-from ...outcomes.resampling import all_metrics, compare
+from ...report.bootstrap import all_metrics, differences
+from ...report.metrics import BY_KEY
+from ...text_table import text_table
 from ...words import _
 from .series import Series, scores_of_runs
 
@@ -34,7 +34,7 @@ def train_parts(series: Series, config: Config) -> dict:
                 "interval": list(measured["intervals"][key]),
             }
         )
-    change, interval = compare(outcome, *scores[-2:]).differences[key]
+    change, interval = differences(outcome, *scores[-2:])[key]
     return {
         "metric": key,
         "split": split,

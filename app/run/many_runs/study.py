@@ -9,7 +9,7 @@ import optuna
 from filelock import FileLock, Timeout
 from optuna.trial import FrozenTrial
 
-from ...outcomes.metrics import BY_KEY
+from ...report.metrics import BY_KEY
 
 STUDY = "study.db"
 # The first evaluation says little about the last one

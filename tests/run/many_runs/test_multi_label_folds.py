@@ -15,14 +15,13 @@ from app.commands import main
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
-from app.evaluation.logits_file import logits_of, write_logits
-from app.outcomes.thresholds import LabelRule
+from app.report.logits_file import logits_of, write_logits
 from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds, render_label_issues
 from app.run.many_runs.issue_list import list_issues
 from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
 from app.run.many_runs.seeds import render_seeds, train_seeds
 from app.run.many_runs.series import Series
-from tests.multi_label_runs import NAMES, write_posts, write_rule
+from tests.multi_label_runs import NAMES, write_posts, write_thresholds
 from tests.spoken import spoken_in
 
 FOLDS = 3
@@ -43,7 +42,7 @@ def finished_run(
         logits = generator.normal(0, 1.5, split.labels.shape) + 2.0 * split.labels - 1
         found[name] = logits_of(split, logits.astype(np.float32))
     write_logits(run / "logits.safetensors", found, NAMES, 5, "multi_label")
-    write_rule(run, LabelRule(np.array(thresholds), chosen_on="dev", rows=30), NAMES, 5)
+    write_thresholds(run, thresholds, NAMES, chosen_on="dev", rows=30)
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,0 @@
-"""Labels and logits -> metrics, the printed report and the file of predictions."""

@@ -1,0 +1,1 @@
+"""Labels and logits -> figures, and what people read of them: text, page, card, advice."""

@@ -1,0 +1,134 @@
+"""What next? The figures of a finished run -> at most five sentences, each with its figure and the setting to
+add or the verb to run. They are said only where the evidence is clear; a run with nothing wrong gets none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..config.shipped import PROGRAM
+from ..data.report import FEW_ROWS
+from ..tasks.task import Objective
+from ..text_table import short_label
+from ..words import N_, _
+from .confidence import lower_bound
+from .metrics import BY_KEY, Metric, best_baseline, is_better
+
+ENOUGH_ROWS = 100  # of dev or of the report; fewer say little
+STILL_FALLS = 0.02  # the share by which the loss on dev fell in the last evaluation
+FAR_BELOW = 0.5  # of the loss on dev: with that of training below this, there is little more to learn
+SUREST, ENOUGH_SUREST = 0.25, 200  # of the rows, and how many there must be
+SURE = 0.75  # the mean confidence of these rows
+WRONG_LABELS = 0.05  # the share of them that surely differ from their labels
+WEAK = 0.33  # errors of a model that may not judge labels
+# The share of errors of the surest rows, of that of the next as many: where only the model is wrong, it has
+# far fewer errors where it is surer
+FLAT = 0.7
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One sentence: what it is about, its English with fields, and the values of these."""
+
+    what: str
+    text: str
+    values: Mapping[str, Any]
+
+    def sentence(self) -> str:
+        """Return the sentence in the current language."""
+        values = {
+            key: value.name if isinstance(value, Metric) else value for key, value in self.values.items()
+        }
+        return _(self.text).format(program=PROGRAM, **values)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a finished run.
+
+    `metrics` are those of report.json, `history` the evaluations on dev, in which `train_loss` is the mean
+    loss of training since the one before (absent where it is another loss than that of dev). `confidence` and
+    `correct` are of rows that were not trained on (None: there are none), `class_rows` the training rows of
+    each label. As on a command line, `longer` trains for twice as long, and `instead` is what to try where a
+    linear model is as good.
+    """
+
+    metrics: Mapping
+    history: Sequence[Mapping]
+    confidence: np.ndarray | None
+    correct: np.ndarray | None
+    class_rows: Mapping[str, int]
+    dev_rows: int
+    longer: str
+    instead: str
+
+
+def what_next(task: Objective, evidence: Evidence) -> list[Advice]:
+    """Return what to do next, the most important first; nothing where the figures show nothing wrong."""
+    advice, metrics, history = [], evidence.metrics, evidence.history
+    key = task.main_metric
+    name, best = best_baseline(metrics, key) or ("", None)
+    if best and metrics["rows"] >= ENOUGH_ROWS and not is_better(metrics[key], best[key], key):
+        text = N_(
+            "The model is no better than a linear model of characters: {metric} {ours:.4f}, {baseline} "
+            "{theirs:.4f}. Train it in another way: {setting}"
+        )
+        values = {"metric": BY_KEY[key], "ours": metrics[key], "baseline": name, "theirs": best[key]}
+        advice.append(Advice("no_better", text, values | {"setting": evidence.instead}))
+    # At the end of a run the loss nearly always falls, as the learning rate does
+    if len(history) > 1 and evidence.dev_rows >= ENOUGH_ROWS and history[-1]["step"] == metrics.get("step"):
+        before, last, train = history[-2]["loss"], history[-1]["loss"], history[-1].get("train_loss")
+        if train is not None and train > last * FAR_BELOW and last < before * (1 - STILL_FALLS):
+            text = N_(
+                "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} "
+                "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train "
+                "longer: {setting}"
+            )
+            values = {"before": before, "last": last, "fall": 1 - last / before, "train": train}
+            advice.append(Advice("still_falls", text, values | {"setting": evidence.longer}))
+    # A model that is not good yet says little about labels
+    may_judge = not advice
+    if task.has_labels and metrics["rows"] < ENOUGH_ROWS:
+        text = N_(
+            "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
+            "{high:.2f}. A cross-validation tests every row: {program} cross-validate --folds 5, "
+            "with the same settings."
+        )
+        low, high = metrics["intervals"][key]
+        values = {"rows": metrics["rows"], "metric": BY_KEY[key], "low": low, "high": high}
+        advice.append(Advice("few_test_rows", text, values))
+    if may_judge and evidence.correct is not None:
+        order, wrong = (-evidence.confidence).argsort(kind="stable"), ~evidence.correct
+        num_surest = int(len(order) * SUREST)
+        surest, others = order[:num_surest], order[num_surest : 2 * num_surest]
+        is_good = wrong.mean() <= WEAK and evidence.confidence[surest].mean() >= SURE
+        differ = int(wrong[surest].sum())
+        at_least = lower_bound(differ, num_surest)
+        if (
+            num_surest >= ENOUGH_SUREST
+            and is_good
+            and at_least > max(WRONG_LABELS, FLAT * wrong[others].mean())
+        ):
+            text = N_(
+                "Of the {rows} rows of which the model is surest, {differ} have another label than it says, "
+                "hardly fewer than of the next {rows}: the labels may be wrong. List and look at them: "
+                "{program} cross-validate --folds 5, with the same settings."
+            )
+            advice.append(Advice("wrong_labels", text, {"rows": num_surest, "differ": differ}))
+    if few := sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS):
+        text = N_(
+            "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
+            "more texts: {program} suggest new.csv next.csv chooses the rows of a file without "
+            "labels that are worth it."
+        )
+        shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
+        advice.append(Advice("few_rows", text, {"classes": len(few), "limit": FEW_ROWS, "shown": shown}))
+    return advice
+
+
+def render_advice(advice: Sequence[Advice]) -> str:
+    """Return the sentences for a terminal."""
+    return "\n".join([_("What next?"), *(f"  - {one.sentence()}" for one in advice)])

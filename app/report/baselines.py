@@ -1,0 +1,173 @@
+"""Baselines: the most frequent answer or the mean, and a linear model on TF-IDF of characters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..data.dataset import Split
+from ..tasks.task import Task
+from .bootstrap import answer_intervals
+from .metrics import answer_values, distinct_rows
+
+MAX_CHARACTERS = 256  # of a text
+MAX_ROWS = 20_000  # trained on, and measured
+MAX_FEATURES, MIN_FEATURES = 50_000, 2_000
+MAX_WEIGHTS = 5_000_000  # features x classes; naive Bayes has several tables of that size
+MAX_CLASSES = 50  # of logistic regression; beyond them its time grows with their number
+MAX_PRODUCTS, ITERATIONS = 600_000_000, (15, 100)  # of all its iterations, and how many these are
+MAX_LABELS = 500  # of one logistic regression a label, for several labels a row; more have naive Bayes
+# Labels x values that are not 0 in the features; with more, every second, third ... row is trained on.
+# 60 million take 9 seconds on one core.
+MAX_LABELS_X_VALUES = 100_000_000
+STRENGTH = 3.0  # of ridge regression
+SIZES = (1, 2, 3)  # characters in the pieces that two texts may share
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts with `labels`, (num_rows, ...) as their task has them; `read` returns those at positions, each
+    one or two texts."""
+
+    labels: np.ndarray
+    read: Callable[[np.ndarray], list[tuple[str, ...]]]
+
+    def sample(self) -> tuple[list[tuple[str, ...]], np.ndarray]:
+        """Return the texts and labels of at most `MAX_ROWS` rows, drawn at random, in their order."""
+        positions = np.arange(len(self.labels))
+        if len(positions) > MAX_ROWS:
+            positions = np.sort(np.random.default_rng(0).choice(positions, MAX_ROWS, replace=False))
+        return self.read(positions), self.labels[positions]
+
+
+def split_texts(split: Split) -> Texts:
+    """Return the texts of a split."""
+    rows, table = np.asarray(split.rows), split.table
+    if table.has_pairs:
+        return Texts(np.asarray(split.labels), lambda positions: table.texts(rows[positions]))
+    return Texts(np.asarray(split.labels), lambda at: [(text,) for text in table.joined_texts(rows[at])])
+
+
+def baselines(task: Task, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
+    """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name. The time is
+    bounded, about 15 seconds at most, and the same data give the same models."""
+    if train.labels.dtype.kind == "f":
+        constant, answer = "mean", train.labels.mean()
+        name, labels, predicted = ridge(train, report)
+    else:
+        constant = "majority class" if train.labels.ndim == 1 else "most frequent set"
+        (answers,), counts = distinct_rows(_typed(train.labels))
+        answer = answers[counts.argmax()]
+        name, labels, predicted = linear(task, train, dev, report)
+    same = np.broadcast_to(answer, report.labels.shape)
+    return {constant: _measured(task, report.labels, same), name: _measured(task, labels, predicted)}
+
+
+def _measured(task: Task, labels: np.ndarray, predicted: np.ndarray) -> dict:
+    """Return the metrics of predictions without probabilities, their `intervals`, and `rows`."""
+    labels = _typed(labels)
+    ends = {key: list(interval) for key, interval in answer_intervals(task, labels, predicted).items()}
+    return answer_values(task, labels, predicted) | {"intervals": ends, "rows": len(labels)}
+
+
+def _typed(labels: np.ndarray) -> np.ndarray:
+    return labels.astype(bool) if labels.ndim == 2 else labels
+
+
+def character_tfidf(max_features: int, dtype: type) -> Any:
+    """Return what makes features of texts: TF-IDF of characters and pairs of characters."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(
+        analyzer="char", ngram_range=(1, 2), max_features=max_features, sublinear_tf=True, dtype=dtype
+    )
+
+
+def _joined(texts: list[tuple[str, ...]]) -> list[str]:
+    return ["\n".join(of_row)[:MAX_CHARACTERS] for of_row in texts]
+
+
+def linear(task: Task, train: Texts, dev: Texts | None, report: Texts) -> tuple[str, np.ndarray, np.ndarray]:
+    """Return the name of a linear classifier, and labels and predictions of the rows of the report: logistic
+    regression or, of many labels, naive Bayes. With several labels a row it has thresholds, chosen on dev
+    (0.5 without)."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.naive_bayes import ComplementNB
+
+    (texts, labels), num_labels = train.sample(), len(task.label_names)
+    max_features = int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES))
+    vectorizer = character_tfidf(max_features, np.float32)
+    features = vectorizer.fit_transform(_joined(texts))
+    has_several = labels.ndim == 2
+    name, model = "TF-IDF + logistic regression", None
+    if has_several and num_labels <= MAX_LABELS:
+        step = -(-features.nnz * num_labels // MAX_LABELS_X_VALUES)
+        features, labels = features[::step], labels[::step]
+        model = LogisticRegression(C=30, solver="liblinear", max_iter=30, tol=1e-2, random_state=0)
+    elif num_labels <= MAX_CLASSES and len(np.unique(labels)) > 1:
+        iterations = int(np.clip(MAX_PRODUCTS // (features.nnz * num_labels), *ITERATIONS))
+        model = LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
+    if model is None:
+        name, model = "TF-IDF + naive Bayes", ComplementNB()
+    with warnings.catch_warnings():
+        # The model need not be the best, and a label may have no row in the sample
+        warnings.simplefilter("ignore")
+        model = (OneVsRestClassifier(model) if has_several else model).fit(features, labels)
+
+    def told(rows: Texts) -> tuple[np.ndarray, np.ndarray]:
+        texts, labels = rows.sample()
+        features = vectorizer.transform(_joined(texts))
+        if not has_several:
+            return labels, model.predict(features)
+        return labels, model.predict_proba(features).astype(np.float64)
+
+    labels, predicted = told(report)
+    if has_several:
+        own = task.without_fit()
+        if dev is not None:
+            own.choose(*told(dev))
+        predicted = own.reached(predicted)
+    return name, labels, predicted
+
+
+def ridge(train: Texts, report: Texts) -> tuple[str, np.ndarray, np.ndarray]:
+    """Return the name of ridge regression, and numbers and predictions, both (num_rows,). For pairs the
+    features are what both texts have in common."""
+    from sklearn.linear_model import Ridge
+
+    tfidf = character_tfidf(MAX_FEATURES, np.float64)
+    texts, numbers = train.sample()
+    tfidf.fit(_joined(texts))
+    center = numbers.mean()
+    model = Ridge(STRENGTH, fit_intercept=False, solver="lsqr")
+    model.fit(_features(texts, tfidf), numbers - center)
+    texts, numbers = report.sample()
+    has_pairs = len(texts[0]) == 2
+    name = "shared TF-IDF + ridge" if has_pairs else "TF-IDF + ridge"
+    return name, numbers, center + model.predict(_features(texts, tfidf))
+
+
+def _features(texts: list[tuple[str, ...]], tfidf: Any) -> Any:
+    """Return sparse features, (num_rows, num_features); one is a constant. Of pairs they are the smaller and
+    the difference of both TF-IDF, their cosine, and the share of pieces that both have."""
+    from scipy.sparse import csr_array, hstack
+
+    parts = [[text[:MAX_CHARACTERS] for text in part] for part in zip(*texts, strict=True)]
+    one, *others = map(tfidf.transform, parts)
+    dense = [np.ones((len(texts), 1))]
+    if not others:
+        return hstack([one, csr_array(dense[0])]).tocsr()
+    dense.append(np.asarray(one.multiply(others[0]).sum(axis=1)).reshape(-1, 1))
+    dense += [np.array([[_shared(*pair, size)] for pair in zip(*parts, strict=True)]) for size in SIZES]
+    return hstack([one.minimum(others[0]), abs(one - others[0]), csr_array(np.hstack(dense))]).tocsr()
+
+
+def _shared(one: str, other: str, size: int) -> float:
+    """Return which share of the pieces of `size` characters both texts have."""
+    pieces = [{text[at : at + size] for at in range(len(text) - size + 1)} for text in (one, other)]
+    return len(pieces[0] & pieces[1]) / max(1, len(pieces[0] | pieces[1]))

@@ -1,0 +1,182 @@
+"""Figures of a run -> its model card: Markdown with the metadata that model hubs read."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..tasks.task import Task
+from ..words import _, current_language, in_language, pgettext
+from .html import page_environment, visible
+from .metrics import BY_KEY, is_better, metrics_of, worst_labels
+from .text import calibration_line
+
+MAX_CLASSES, MAX_WORST, MAX_CONFUSIONS, MAX_WEAK = 50, 20, 5, 5
+FEW_ROWS = 30  # of a class; its figures say little
+MAX_NAME = 60  # characters
+MARKDOWN = re.compile(r"([\\`*_\[\]{}|#~$])")
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """One split: the name of its file, its number of rows, the content of the file, and that of the split."""
+
+    file: str
+    rows: int
+    file_content: str
+    split_content: str
+
+
+@dataclass(frozen=True)
+class CardContent:
+    """What the card is about: `metrics` of report.json on the rows of `split`, `data` the statistics of the
+    splits.
+
+    `base_model` is None for random weights; `hub_name` is its name on a hub, where it has one. `settings` are
+    named values of the training. `has_pairs` is whether the model takes pairs of texts, `long` is what it
+    reads of long ones, as in `data.long`.
+    """
+
+    name: str
+    task: Task
+    split: str
+    metrics: Mapping
+    data: Mapping
+    splits: dict[str, SplitFacts]
+    model_type: str
+    base_model: str | None
+    hub_name: str | None
+    max_length: int
+    settings: dict[str, object]
+    has_pairs: bool
+    long: str = "cut"
+    max_windows: int = 8
+
+
+def split_content(hashes: np.ndarray, labels: np.ndarray) -> str:
+    """Return 32 hexadecimal digits (SHA-256) of a split, in any order of its rows: `hashes` (num_rows,) of
+    texts, and `labels` (num_rows, ...)."""
+    labels = np.asarray(labels)
+    order = np.lexsort((*labels.reshape(len(labels), -1).T, hashes))
+    digest = hashlib.sha256(np.asarray(hashes)[order].astype("<u8").tobytes())
+    digest.update(labels[order].astype({"i": "<i8", "u": "u1", "f": "<f8"}[labels.dtype.kind]).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def render_card(content: CardContent) -> str:
+    """Return the card after its first line `---`: metadata as YAML, then the card in both languages, that of
+    the run first."""
+    # The filter `name` escapes for HTML and Markdown
+    environment = page_environment(autoescape=False)
+    environment.filters["name"] = plain
+    template, cards = environment.get_template("card.md.jinja"), []
+    for language in ("en", "zh") if current_language() == "en" else ("zh", "en"):
+        with in_language(language):
+            cards.append(template.render(_context(content)).strip())
+    return f"{_metadata(content)}---\n\n" + "\n\n".join(cards) + "\n"
+
+
+def plain(text: object) -> str:
+    """Return an untrusted name for Markdown: it is shown as it is, and is neither Markdown nor HTML."""
+    shown = html.escape(visible(str(text), MAX_NAME), quote=False)
+    return MARKDOWN.sub(r"\\\1", shown)
+
+
+def _context(content: CardContent) -> dict:
+    """Return what the template shows, in the current language: the classes to list, the weak ones, those of
+    few rows, the most frequent confusions, and what the figures and the data say against the model."""
+    task, metrics = content.task, content.metrics
+    classes, baselines, key = metrics.get("classes", {}), metrics.get("baselines", {}), task.main_metric
+    worst = worst_labels(classes, len(classes))
+    below = [name for name, scores in worst.items() if scores["f1"] < metrics["macro_f1"]][:MAX_WEAK]
+    weak = pgettext("card", "{label} (F1 {f1:.4f})")
+    confused = _("{label} taken for {predicted} ({rows:,})")
+    worse = [name for name, values in baselines.items() if not is_better(metrics[key], values[key], key)]
+    return {
+        "content": content,
+        "metrics": metrics,
+        "task": task,
+        "main": BY_KEY[key],
+        "shown": [metric for metric in metrics_of(task) if metric.has_interval],
+        "settings": [f"{name} {plain(value)}" for name, value in content.settings.items()],
+        "decision": decision_paragraphs(task, metrics),
+        "classes": classes if len(classes) <= MAX_CLASSES else worst_labels(classes, MAX_WORST),
+        "has_thresholds": any("threshold" in scores for scores in classes.values()),
+        "num_classes": len(classes),
+        "weak": [weak.format(label=plain(name), f1=worst[name]["f1"]) for name in below],
+        "num_few": sum(scores["support"] < FEW_ROWS for scores in classes.values()),
+        "few_rows": FEW_ROWS,
+        "confusions": [
+            confused.format(label=plain(label), predicted=plain(predicted), rows=rows)
+            for label, predicted, rows in _confusions(metrics)
+        ],
+        "better_baselines": [_(name) for name in worse],
+        "in_train": content.data.get(content.split, {}).get("also_in", {}).get("train", 0),
+        "conflicting": content.data.get("train", {}).get("conflicting", 0),
+    }
+
+
+def decision_paragraphs(task: Task, metrics: Mapping) -> str:
+    """Return how a prediction follows from logits, in Markdown."""
+    paragraphs = [
+        task.word(key).format(**task.state()) for key in ("hierarchy", "decision") if task.word(key)
+    ]
+    if "calibration" in metrics:
+        paragraphs.append(
+            _(
+                "**Calibration.** Divide the logits by {temperature:.3f}, fitted on {rows:,} rows of dev: "
+                "the calibration error on {measured_on} goes from {before[ece]:.4f} to {after[ece]:.4f}, "
+                "the loss from {before[loss]:.4f} to {after[loss]:.4f}. The pipeline above does not do "
+                "this; the number is in `decision.json`."
+            ).format(**metrics["calibration"])
+        )
+    elif task.has_temperature:
+        paragraphs.append(_("**Calibration.** {why}").format(why=calibration_line(metrics)))
+    return "\n\n".join(paragraphs)
+
+
+def _metadata(content: CardContent) -> str:
+    import yaml
+
+    values: dict = {"language": ["zh"], "library_name": "transformers", "pipeline_tag": "text-classification"}
+    if content.hub_name:
+        values["base_model"] = content.hub_name
+    values["tags"] = ["text-classification", content.model_type, "chinese"]
+    results = [_result(content, key) for key in content.task.beside_baselines]
+    values["metrics"] = list(dict.fromkeys(result["type"] for result in results))
+    facts = content.splits[content.split]
+    dataset = {"type": Path(facts.file).stem, "name": facts.file, "split": content.split}
+    dataset["revision"] = facts.split_content
+    evaluation = {
+        "task": {"type": "text-classification", "name": "Text classification"},
+        "dataset": {key: visible(value) for key, value in dataset.items()},
+        "metrics": results,
+    }
+    values["model-index"] = [{"name": visible(content.name), "results": [evaluation]}]
+    return yaml.safe_dump(values, allow_unicode=True, sort_keys=False)
+
+
+def _result(content: CardContent, key: str) -> dict:
+    """Return a metric as model hubs read it."""
+    low, high = content.metrics["intervals"][key]
+    average, _underscore, kind = key.rpartition("_")
+    entry = {"type": kind, "value": round(content.metrics[key], 4)}
+    entry["name"] = f"{BY_KEY[key].english}, 95 % interval {low:.4f} to {high:.4f}"
+    return entry | ({"args": {"average": average}} if average else {})
+
+
+def _confusions(metrics: Mapping) -> list[tuple[str, str, int]]:
+    """Return the most frequent confusions; of several labels a row none is taken for another."""
+    if "confusion_matrix" not in metrics:
+        return [tuple(pair) for pair in metrics.get("confusions", ())[:MAX_CONFUSIONS]]
+    names, matrix = list(metrics["classes"]), np.array(metrics["confusion_matrix"])
+    np.fill_diagonal(matrix, 0)
+    order = np.argsort(-matrix, axis=None, kind="stable")[:MAX_CONFUSIONS]
+    cells = (divmod(int(at), len(names)) for at in order if matrix.flat[at])
+    return [(names[label], names[predicted], int(matrix[label, predicted])) for label, predicted in cells]

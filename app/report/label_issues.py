@@ -1,0 +1,161 @@
+"""Logits of models without these rows -> rows whose label may be wrong, the least plausible first. cleanlab
+measures how plausible a label is, and its confident learning says which labels it takes for wrong."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InputError
+from ..tasks.task import Scores, Task
+from ..text_table import short_label
+from .confidence import mcnemar
+from .metrics import distinct_rows
+
+logger = logging.getLogger(__name__)
+CHUNK_NUMBERS = 1 << 22  # probabilities in double precision at once
+MAX_NUMBERS = 300_000_000  # logits, of which cleanlab takes all probabilities at once
+LEVEL = 0.05  # of the test whether models are better than the most frequent answer
+MAX_PATTERNS, MAX_PRINTED = 1000, 10  # frequent mistakes in JSON, and printed
+FAR_OFF = 3.0  # standard deviations of all errors: rows that are further off may have a wrong number
+NORMAL = 1.4826  # standard deviations in the median distance from the median, of normal errors
+REMEDY = "cleanlab is needed: pip install -r requirements/labels.txt -c constraints.txt"
+
+
+@dataclass(frozen=True)
+class LabelIssues:
+    """What logits say about labels.
+
+    `order` are positions of the rows that are predicted otherwise than they are labelled, the least plausible
+    label first; `score` (num_rows,) is cleanlab's label quality; `flagged` (num_rows,) bool is what confident
+    learning takes for wrong, and `patterns` which mistakes are frequent, as JSON has them.
+    """
+
+    order: np.ndarray
+    score: np.ndarray
+    flagged: np.ndarray
+    patterns: dict
+
+
+def check_cleanlab() -> None:
+    """Raise InputError unless cleanlab is installed."""
+    try:
+        import cleanlab  # noqa: F401
+    except ImportError as error:
+        raise InputError(REMEDY) from error
+
+
+def judge(task: Task, scores: Scores) -> dict:
+    """Return the accuracy of models without these rows, that of always giving one answer (the most frequent
+    one, or the mean), and whether the models may judge labels, `can_judge`: they must be better than that
+    (McNemar, p < 0.05)."""
+    if scores.error is None:
+        (answers,), counts = distinct_rows(scores.labels)
+        same = answers[counts.argmax()]
+        is_constant = (scores.labels == same).reshape(len(scores), -1).all(axis=1)
+    else:
+        near = scores.figures["near_distance"]
+        is_constant = np.abs(scores.labels - scores.labels.mean()) <= near
+    won, lost = int((scores.correct & ~is_constant).sum()), int((is_constant & ~scores.correct).sum())
+    shares = {"accuracy": float(scores.correct.mean()), "majority": float(is_constant.mean())}
+    return {"can_judge": won > lost and mcnemar(won, lost) < LEVEL, **shares}
+
+
+def find_issues(task: Task, scores: Scores, logits: np.ndarray) -> LabelIssues:
+    """Return the issues of rows, given their scores and logits by models without these rows. Of very many
+    rows and labels only the ranking is computed: nothing is flagged, and there are no patterns."""
+    check_cleanlab()
+    flagged, patterns = np.zeros(len(scores), bool), {}
+    if scores.error is not None:
+        scale = scores.figures["near_distance"] * 2
+        quality, flagged = np.exp(-scores.error / scale), flag_numbers(scores)
+    else:
+        step = max(1, CHUNK_NUMBERS // logits.shape[1])
+        chunks = [slice(at, at + step) for at in range(0, len(scores), step)]
+        quality = np.concatenate(
+            [label_quality(scores.labels[rows], task.probabilities(logits[rows], False)) for rows in chunks]
+        )
+        if logits.size <= MAX_NUMBERS:
+            flag = flag_classes if scores.labels.ndim == 1 else flag_lists
+            flagged, patterns = flag(scores.labels, task.probabilities(logits, False), task.label_names)
+        else:
+            logger.warning(
+                "%s logits are too many for confident learning: rows are ranked, not flagged.",
+                f"{logits.size:,}",
+            )
+    wrong = np.flatnonzero(~scores.correct)
+    return LabelIssues(wrong[np.argsort(quality[wrong], kind="stable")], quality, flagged, patterns)
+
+
+def label_quality(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the label quality, (num_rows,) float64: the probability of the label or, of several labels a
+    row, near that of the least plausible decision."""
+    if labels.ndim == 1:
+        from cleanlab.rank import get_label_quality_scores
+
+        return get_label_quality_scores(labels, probabilities)
+    from cleanlab.multilabel_classification import get_label_quality_scores
+
+    # cleanlab takes no list without any label; the score of this row is dropped
+    labels = np.concatenate([labels, np.ones_like(labels[:1])])
+    return get_label_quality_scores(_lists(labels), np.r_[probabilities, probabilities[:1]])[:-1]
+
+
+def flag_numbers(scores: Scores) -> np.ndarray:
+    """Return the rows whose error is far from the usual ones, (num_rows,) bool."""
+    errors = scores.predicted - scores.labels
+    distance = np.abs(errors - np.median(errors))
+    return distance > FAR_OFF * NORMAL * np.median(distance)
+
+
+def flag_classes(labels: np.ndarray, probabilities: np.ndarray, names: list[str]) -> tuple[np.ndarray, dict]:
+    """Return which class ids confident learning takes for wrong, (num_rows,) bool, and which classes overlap:
+    two of them and the estimated rows with the label of one that are of the other, the most first."""
+    from cleanlab.count import compute_confident_joint
+    from cleanlab.dataset import find_overlapping_classes
+    from cleanlab.filter import find_label_issues
+
+    joint = compute_confident_joint(labels, probabilities)
+    flagged = find_label_issues(labels, probabilities, confident_joint=joint, n_jobs=1)
+    table = find_overlapping_classes(labels, probabilities, confident_joint=joint, num_examples=len(labels))
+    columns = (table[name] for name in ("Class Index A", "Class Index B", "Num Overlapping Examples"))
+    pairs = [(int(a), int(b), int(rows)) for a, b, rows in zip(*columns, strict=True) if rows]
+    found = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in pairs[:MAX_PATTERNS]]
+    return flagged, {"overlapping_classes": found}
+
+
+def flag_lists(labels: np.ndarray, probabilities: np.ndarray, names: list[str]) -> tuple[np.ndarray, dict]:
+    """Return the rows with a label that confident learning takes for wrong, (num_rows,) bool, and in how many
+    rows each label is missing or extra, the most first."""
+    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
+
+    flagged = np.zeros(labels.shape, bool)
+    # A label that all rows have, or none, has nothing to learn from
+    varied = labels.any(axis=0) & ~labels.all(axis=0)
+    if varied.any():
+        flagged[:, varied] = find_multilabel_issues_per_class(
+            _lists(labels[:, varied]), probabilities[:, varied], n_jobs=1
+        )
+    wrong = [
+        {"label": name, "kind": kind, "rows": int(rows)}
+        for kind, given in (("missing", False), ("extra", True))
+        for name, rows in zip(names, (flagged & (labels == given)).sum(axis=0), strict=True)
+        if rows
+    ]
+    wrong.sort(key=lambda entry: -entry["rows"])
+    return flagged.any(axis=1), {"wrong_labels": wrong[:MAX_PATTERNS]}
+
+
+def _lists(labels: np.ndarray) -> list[list[int]]:
+    return [np.flatnonzero(row).tolist() for row in labels]
+
+
+def pattern_lines(patterns: dict) -> list[str]:
+    """Return the most frequent mistakes, a line each."""
+    pairs = [
+        (" / ".join(map(short_label, one["classes"])), one) for one in patterns.get("overlapping_classes", ())
+    ]
+    wrong = [(f"{short_label(one['label'])}  {one['kind']}", one) for one in patterns.get("wrong_labels", ())]
+    return [f"  {name}  {one['rows']:,}" for name, one in (pairs + wrong)[:MAX_PRINTED]]

@@ -1,0 +1,169 @@
+"""Losses to train with: each returns a sum over rows, which the loop divides. A new one is a function, its
+entry in a table, and its name in `TASKS`."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    log_softmax,
+    mse_loss,
+)
+
+from ..errors import InputError, listed
+from ..runtime.precision import at_least_float32
+
+LEAST = 1e-6  # of 1 - probability, whose power below 1 has no finite gradient at 0
+FOCAL_GAMMA = 2.0
+
+
+def entropy(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    return cross_entropy(logits, labels, weights, reduction="sum")
+
+
+def focal(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """Cross entropy times (1 - probability of the label) ** FOCAL_GAMMA: rows that are right count less.
+    Lin et al. 2017, https://arxiv.org/abs/1708.02002"""
+    log_of_label = log_softmax(at_least_float32(logits), dim=1).gather(1, labels[:, None])[:, 0]
+    losses = -log_of_label * (-torch.expm1(log_of_label)).clamp_min(LEAST) ** FOCAL_GAMMA
+    return (losses if weights is None else losses * weights[labels]).sum()
+
+
+def binary(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """Binary cross entropy of each row and label; `weights` (num_labels,) of rows that have the label."""
+    logits = at_least_float32(logits)
+    targets = labels.to(logits.dtype)
+    return binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="sum")
+
+
+def binary_focal(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """`binary` times (1 - probability of what is true) ** FOCAL_GAMMA."""
+    logits = at_least_float32(logits)
+    targets = labels.to(logits.dtype)
+    losses = binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="none")
+    wrong = torch.sigmoid(torch.where(labels.bool(), -logits, logits))
+    return (losses * wrong.clamp_min(LEAST) ** FOCAL_GAMMA).sum()
+
+
+def zlpr(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """Softmax cross entropy for several labels a row: the logits of its labels shall be above 0, the others
+    below. log(1 + sum of exp(logit) over the labels that a row has not) + log(1 + sum of exp(-logit) over
+    those that it has). Su et al. 2022, https://arxiv.org/abs/2208.02955"""
+    logits = at_least_float32(logits)
+    has_label, zero = labels.bool(), torch.zeros_like(logits[:, :1])
+    absent = torch.cat([zero, logits.masked_fill(has_label, -torch.inf)], dim=1)
+    present = torch.cat([zero, (-logits).masked_fill(~has_label, -torch.inf)], dim=1)
+    return (absent.logsumexp(dim=1) + present.logsumexp(dim=1)).sum()
+
+
+# By train.loss; a loss of classes gets logits (num_rows, num_labels) and labels (num_rows,), one of several
+# labels a row 0/1 labels (num_rows, num_labels), and both the weights of the labels, (num_labels,) or None.
+CLASS_LOSSES = {
+    "cross_entropy": entropy,
+    "focal": focal,
+    # Of logits + log(share of the class in train), so that the logits themselves do not favour large classes:
+    # Menon et al. 2021, https://arxiv.org/abs/2007.07314
+    "logit_adjusted": entropy,
+}
+LIST_LOSSES = {"cross_entropy": binary, "focal": binary_focal, "zlpr": zlpr}
+# The squared error of a number, or its Huber loss, which is linear from an error of 1 on
+NUMBER_LOSSES = {"cross_entropy": mse_loss, "huber": huber_loss}
+
+
+class ClassLoss:
+    """The loss `name` of class ids. `shares` (num_labels,) are those of the classes in train, above 0.
+    `logits_of` makes logits of the outputs of the model."""
+
+    def __init__(
+        self,
+        name: str,
+        weights: torch.Tensor | None = None,
+        shares: torch.Tensor | None = None,
+        logits_of: Callable[[torch.Tensor], torch.Tensor] = lambda outputs: outputs,
+    ) -> None:
+        self.function, self.weights, self.logits_of = CLASS_LOSSES[name], weights, logits_of
+        self.log_shares = shares.log() if name == "logit_adjusted" else None
+
+    def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows, (), of outputs (num_rows, num_labels) and labels (num_rows,)."""
+        logits = self.logits_of(outputs)
+        if self.log_shares is not None:
+            logits = at_least_float32(logits) + self.log_shares
+        return self.function(logits, labels, self.weights)
+
+    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return the mean of both KL divergences between two outputs of the same rows, summed over rows."""
+        one, other = (self.logits_of(outputs).log_softmax(dim=1) for outputs in (one, other))
+        return ((one.exp() - other.exp()) * (one - other)).sum() / 2
+
+
+class ListLoss:
+    """The loss `name` of several labels a row. zlpr is one loss a row, not one for each label, and a row has
+    the labels with a logit from 0 on."""
+
+    def __init__(self, name: str, weights: torch.Tensor | None = None) -> None:
+        self.function, self.weights = LIST_LOSSES[name], weights
+        self.decides_at_zero = name == "zlpr"
+
+    def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows and labels, (), of outputs and 0/1 labels, (num_rows, num_labels)."""
+        return self.function(outputs, labels, self.weights)
+
+    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return it as `ClassLoss` does, summed over rows and labels: of having a label, or not."""
+        return ((one.sigmoid() - other.sigmoid()) * (one - other)).sum() / 2
+
+
+class NumberLoss:
+    """The loss `name` of one number a row."""
+
+    def __init__(self, name: str) -> None:
+        self.function = NUMBER_LOSSES[name]
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the sum over rows, (), of outputs (num_rows, 1) and targets (num_rows,)."""
+        outputs = at_least_float32(outputs)[:, 0]
+        return self.function(outputs, targets.to(outputs.dtype), reduction="sum")
+
+    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return the squared difference of two predictions, as R-Drop's authors do, summed over rows."""
+        return mse_loss(at_least_float32(one), at_least_float32(other), reduction="sum")
+
+
+def check_loss(name: str, losses: dict) -> None:
+    """Raise InputError where a task has no loss of this name."""
+    if name not in losses:
+        raise InputError(f"train.loss must be {' or '.join(losses)} with this data.task, found '{name}'")
+
+
+def label_weights(
+    setting: str | list[float], counts: np.ndarray, label_names: list[str], num_rows: int | None = None
+) -> torch.Tensor | None:
+    """Return the factors of `train.class_weights` on the losses of labels, (num_labels,), or None for 1.
+
+    `counts` are the train rows with each label. With one label a row it is the factor on the loss of a row;
+    with several, of `num_rows` rows, that on the loss of having the label. Raises InputError unless they are
+    finite numbers, one for each label; from 0 and not all 0, or above 0 for several labels a row.
+    """
+    if setting == "none":
+        return None
+    dtype = torch.get_default_dtype()
+    if setting == "balanced":
+        if num_rows is None:
+            return torch.tensor(counts.sum() / (len(counts) * counts), dtype=dtype)
+        return torch.tensor(np.maximum(num_rows - counts, 1) / counts, dtype=dtype)
+    weights = torch.tensor(setting, dtype=dtype)
+    if num_rows is None:
+        rule, after = "numbers from 0, in single precision not all 0", "; 0 ignores a class"
+        are_weights = (weights >= 0).all() and weights.any()
+    else:
+        rule, after, are_weights = "finite numbers above 0", "", (weights > 0).all()
+    if len(weights) != len(label_names) or not weights.isfinite().all() or not are_weights:
+        raise InputError(
+            f"train.class_weights must be {len(label_names)} {rule}, one for each of {listed(label_names)}; "
+            f"found {setting}{after}"
+        )
+    return weights

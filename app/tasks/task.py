@@ -1,0 +1,519 @@
+"""What a run trains for, and one label a row, of which the other tasks override what differs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..config.data_settings import TASKS
+from ..data.label_sets import label_form
+from ..errors import InputError
+from ..runtime.disk import read_json, write_json
+from ..text_table import short_label
+from ..words import N_, _
+from .tree import HIERARCHY, Tree
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..batching.collate import Layout
+    from ..batching.loader import Batch, Loader
+    from ..config.schema import Config
+    from ..data.dataset import Dataset, Split
+    from ..data.labels import LabelForm
+    from ..data.tokens import TokenStore
+    from ..model.packed_model import PackedModel
+
+# What a run folder has of a decision that was fitted, and on which split: never on test, which measures
+DECISION, FITTED_ON = "decision.json", "dev"
+MAX_COLUMNS = 50  # labels that have a column each in files
+MOST_PROBABLE = 10  # labels that files have of more
+CHUNK_NUMBERS = 1 << 22  # probabilities in double precision at once: 32 MiB
+SMALLEST, LARGEST = 0.05, 20.0  # temperatures
+MAX_FITTED = 1 << 20  # logits to fit a temperature on; with more it moves by less than a hundredth
+MIN_FITTED = 1000  # rows
+ENOUGH_ROWS = 100  # of dev; with fewer a temperature is mostly chance
+PARTS = 5  # of dev, each measured with the temperature of the others
+
+
+class Objective:
+    """What a run trains for. A *target* is what one output of the model is compared with.
+
+    `name` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
+    shown after each evaluation, `beside_baselines` with the baselines. `has_labels`: it is a `Task`.
+    `measures_start`: the rows of the report are also evaluated before the training. Only NumPy is imported
+    with this module: an exported model predicts without torch and scikit-learn.
+    """
+
+    name: str
+    problem_type: str | None = None
+    log_metrics: tuple[str, ...]
+    beside_baselines: tuple[str, ...] = ("accuracy",)
+    has_labels = False
+    measures_start = False
+
+    def __init__(self, label_names: list[str]) -> None:
+        self.label_names = label_names
+
+    @property
+    def main_metric(self) -> str:
+        """The metric by which models are compared in short."""
+        return TASKS[self.name].metrics[0]
+
+    def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
+        """Get ready to train: choose loss and best metric; every rank calls it. Raises InputError for
+        settings that do not fit the data."""
+        self.config, self.dataset, self.tokenizer, self.device = config, dataset, tokenizer, device
+        self.best_metric = self.choose_best_metric(config.train.best_metric)
+
+    def choose_best_metric(self, chosen: str) -> str:
+        """Return the metric of `train.best_metric`; raises InputError for one that may not choose."""
+        names = TASKS[self.name].metrics
+        if chosen not in ("auto", *names):
+            raise InputError(
+                f"train.best_metric must be {', '.join(names[:-1])} or {names[-1]} with data.task "
+                f"{self.name}, found {chosen}"
+            )
+        return names[0] if chosen == "auto" else chosen
+
+    def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
+        """Return the model with its head, on the CPU in fp32."""
+        raise NotImplementedError
+
+    def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
+        """Return the loader of a split: inputs, targets, and by how many a loss is divided."""
+        from ..batching.loader import Loader
+
+        return Loader(split, store, layout)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the losses, without dimensions, of outputs (num_targets, ...) and their targets
+        (num_targets, ...). The loop divides it by `Loader.divisor` of the global batch. No target gives 0."""
+        raise NotImplementedError
+
+    def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return what an evaluation keeps of outputs (num_targets, ...): (num_rows, any) float32."""
+        return outputs
+
+    def next_command(self, folder: Path) -> str:
+        """Return what a user may do with the model in a run folder, with its command."""
+        return f"classify text with: python predict.py --checkpoint {folder} 今天真开心"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What models say of labelled rows; all arrays are (num_rows, ...), None where there is no such thing.
+
+    `labels` and `predicted` are as the task has them, `confidence` is how sure the prediction is, `brier` the
+    sum over classes of (probability - truth) squared, `num_wrong` how many labels are missing or too many,
+    `error` how far a number is off. `thresholds` (num_labels,) have decided; `figures` are for report.json.
+    """
+
+    labels: np.ndarray
+    predicted: np.ndarray
+    correct: np.ndarray
+    loss: np.ndarray
+    confidence: np.ndarray | None = None
+    brier: np.ndarray | None = None
+    num_wrong: np.ndarray | None = None
+    error: np.ndarray | None = None
+    thresholds: np.ndarray | None = None
+    figures: dict = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class Task(Objective):
+    """One label a row, (num_rows,) int64 ids; probabilities are softmax(logits / `temperature`).
+
+    `labels` are the true answers of rows and `predicted` those of a model, of the same shape and meaning;
+    `logits` are what the model gives, (num_rows, any) float32. `tree` is the hierarchy of labels that are
+    paths. `label_column` is the column of answers in files, `right_share` the metric of right rows,
+    `right_rows` what these are; `headline` stands above the figures of a printed report,
+    `pipeline_arguments` on the card; `words` are what people read about the task.
+    """
+
+    name = "single_label"
+    problem_type = "single_label_classification"
+    log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
+    beside_baselines = ("accuracy", "macro_f1")
+    has_labels = True
+    # A decision is more or less sure, and one that is not sure enough may be left out
+    has_confidence = True
+    has_temperature = True
+    label_column, right_share, right_rows = "label", "accuracy", "rows"
+    headline = ("accuracy", "rows", "loss")
+    averages = ("macro", "weighted")
+    pipeline_arguments = ""
+    # What config.json and the file of the decision have for the decision of a model before its report
+    in_config: tuple[str, ...] = ()
+    words = {
+        "what": N_("A classifier of Chinese {texts} with {labels:,} labels"),
+        "label": N_("class"),
+        "labels": N_("Classes"),
+        "conflicting": N_("more than one label"),
+        "right": N_("Where it is right"),
+        "summary": N_(
+            "The model is right about {right:,} of the {rows:,} texts of this report; {metric} is "
+            "{value:.3f}, with other texts likely between {low:.3f} and {high:.3f}."
+        ),
+        "limit": N_(
+            "Every text gets a label, also one that fits none. `predict.py --abstain` leaves out what is "
+            "not sure enough."
+        ),
+        "issues": N_(
+            "{ranked:,} rows are predicted with other labels than they have, {flagged:,} of them are flagged "
+            "by confident learning: label_issues.csv"
+        ),
+        "patterns": N_("Classes that overlap, and in about how many rows:"),
+        "cannot_judge": N_(
+            "The models are right in {accuracy:.1%} of the rows, and so is the most frequent answer in "
+            "{majority:.1%}."
+        ),
+    }
+
+    def __init__(self, label_names: list[str]) -> None:
+        super().__init__(label_names)
+        self.use_hierarchy(None)
+        self.temperature = 1.0
+        # What was fitted, and why nothing was, as JSON has it
+        self.fitted: dict = {}
+        self.unfitted: dict = {}
+
+    def without_fit(self) -> Task:
+        """Return a task of the same kind and labels, with no fitted decision."""
+        task = type(self)(self.label_names)
+        task.use_hierarchy(self.separator)
+        return task
+
+    def use_hierarchy(self, separator: str | None) -> None:
+        """Set what is between two levels of a label; None for labels that are no paths."""
+        self.separator = separator
+        self.tree = Tree(self.label_names, separator) if separator else None
+
+    @property
+    def form(self) -> LabelForm:
+        """How files and datasets have the labels."""
+        return label_form(self.name)
+
+    def word(self, key: str) -> str:
+        """Return what people read about the task, in the current language; empty where there is nothing."""
+        return _(self.words[key]) if self.words.get(key) else ""
+
+    # Training
+
+    def prepare(self, config, dataset, tokenizer, device) -> None:
+        super().prepare(config, dataset, tokenizer, device)
+        self.use_hierarchy(config.data.label_hierarchy)
+        self.loss = self.build_loss(np.asarray(dataset.splits["train"].labels))
+
+    def build_loss(self, labels: np.ndarray) -> Any:
+        """Return the loss of `train.loss`; `labels` are those of train."""
+        import torch
+
+        from .losses import CLASS_LOSSES, ClassLoss, check_loss, label_weights
+
+        train, counts = self.config.train, np.bincount(labels, minlength=len(self.label_names))
+        check_loss(train.loss, CLASS_LOSSES)
+        weights = label_weights(train.class_weights, counts, self.label_names)
+        shares = torch.tensor(counts / counts.sum(), dtype=torch.get_default_dtype(), device=self.device)
+        weights = None if weights is None else weights.to(self.device)
+        return ClassLoss(train.loss, weights, shares, self.torch_logits)
+
+    def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
+        from ..model.linear_start import start_linear
+        from ..model.pretrained import build_model
+
+        settings, max_length = self.config.model, self.config.data.max_length
+        names, head_bias = self.label_names, self.head_bias()
+        model = build_model(settings, self.tokenizer, names, max_length, self.problem_type, head_bias)
+        if settings.head == "linear":
+            loader = self.loader(self.dataset.splits["train"], stores["train"], model.layout(model.can_pack))
+            start_linear(model, loader, self.form.has_several)
+        model.model.config.update(self.of_model())
+        return model
+
+    def head_bias(self) -> np.ndarray | None:
+        """Return the bias with which a new head starts, (num_labels,) float32; None for the usual one."""
+        return None
+
+    def of_model(self) -> dict:
+        """Return what the decision needs that is known before the training: config.json has it too."""
+        return {HIERARCHY: self.separator} if self.separator else {}
+
+    def check_model(self, num_labels: int) -> None:
+        """Raise InputError for a model that has not as many outputs as the task needs."""
+        if num_labels < 2:
+            raise InputError(
+                f"the model must choose from two or more labels, found {num_labels} label(s) and "
+                f"problem_type {self.problem_type}"
+            )
+
+    # The decision
+
+    def class_logits(self, logits: np.ndarray) -> np.ndarray:
+        """Return logits whose softmax are the probabilities of the labels, of the model's outputs."""
+        return logits
+
+    def torch_logits(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return what `class_logits` does, of a tensor."""
+        return outputs
+
+    def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
+        """Return probabilities, (num_rows, num_labels) float64, fitted or as the model gives them."""
+        return softmax(self.class_logits(logits), self.temperature if calibrated else 1.0)
+
+    def chosen(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the answers, `predicted`, that follow from probabilities."""
+        return probabilities.argmax(axis=1)
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        """Return what the model predicts, `predicted` (num_rows, ...)."""
+        return self.chosen(self.probabilities(logits, calibrated=False))
+
+    def confidence(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return how sure a decision is, (num_rows,) from 0 to 1, to abstain below a threshold."""
+        return probabilities[np.arange(len(probabilities)), self.chosen(probabilities)]
+
+    def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return where two models, with these logits of the same rows, differ in answer, (num_rows,) bool."""
+        first, second = (self.decide(logits).reshape(len(logits), -1) for logits in (one, other))
+        return (first != second).any(axis=1)
+
+    def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> None:
+        """Fit the decision on the rows of dev; `hashes` (num_rows,) of their texts divide them."""
+        temperature = choose_temperature(labels, self.class_logits(logits), hashes)
+        if isinstance(temperature, str):
+            self.unfitted = {"why": temperature, "rows": len(labels)}
+        else:
+            self.load({"temperature": temperature, "rows": len(labels)})
+
+    def state(self) -> dict:
+        """Return the decision as values for JSON; empty where nothing was fitted."""
+        return self.of_model() | self.fitted
+
+    def load(self, values: dict) -> None:
+        """Decide by an earlier `state`; raises ValueError, LookupError or TypeError for a damaged one."""
+        self.use_hierarchy(values.get(HIERARCHY, self.separator))
+        if "temperature" in values or not set(self.in_config) & set(values):
+            temperature = values["temperature"]
+            if not (type(temperature) in (int, float) and SMALLEST <= temperature <= LARGEST):
+                raise ValueError(f"temperature must be from {SMALLEST} to {LARGEST:g}, found {temperature!r}")
+            self.temperature, rows = float(temperature), int(values.get("rows", 0))
+            self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
+
+    def write(self, folder: Path, step: int, effect: dict) -> None:
+        """Write the decision for the model of `step` into its run folder, with its effect on some rows."""
+        if values := self.state():
+            write_json(folder / DECISION, values | effect | {"step": step})
+
+    def read(self, folder: Path, calibrate: bool = True) -> None:
+        """Decide as the run in `folder` does; without its file by the defaults and by config.json. Without
+        `calibrate`, probabilities are as the model gives them. Raises InputError for a damaged file."""
+        path, of_model = folder / DECISION, folder / "config.json"
+        if self.in_config and of_model.exists():
+            config = json.loads(of_model.read_text(encoding="utf-8"))
+            known = {key: config[key] for key in self.in_config if config.get(key) is not None}
+            if known:
+                self.load(known)
+        if path.exists() and (calibrate or not self.has_temperature):
+            try:
+                self.load(read_json(path))
+            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                without = "classify without it: --calibrate none"
+                raise InputError(
+                    f"{path}: what was fitted for the decision is needed, and this file cannot be read: "
+                    f"{error!r}; restore it, or {without if self.has_temperature else 'remove it'}"
+                ) from error
+        if HIERARCHY in self.in_config and self.tree is None:
+            raise InputError(
+                f"{folder}: {HIERARCHY} in config.json must be what is between two levels of a label, found "
+                f"{self.separator!r}; restore it"
+            )
+
+    def held_out(
+        self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return how sure and how right decisions on dev rows are, (num_rows,) each, as if the rows had not
+        been fitted on: a single temperature for all rows does not overfit."""
+        scores = self.score(labels, logits, calibrated=True)
+        return scores.confidence, scores.correct
+
+    def label_rule(self) -> dict | None:
+        """Return the thresholds by which labels are chosen, for JSON; None for other decisions."""
+        return None
+
+    def score(
+        self,
+        labels: np.ndarray,
+        logits: np.ndarray,
+        predicted: np.ndarray | None = None,
+        calibrated: bool = False,
+    ) -> Scores:
+        """Return the scores of rows; `predicted` where other models decided than this one. Logits may be
+        memory-mapped; probabilities of a few rows are in memory at once."""
+        labels = np.asarray(labels, dtype=np.int64)
+        step = max(1, CHUNK_NUMBERS // logits.shape[1])
+        parts = []
+        for start in range(0, len(labels), step):
+            chunk, truth = self.class_logits(np.asarray(logits[start : start + step])), labels[start:]
+            decided = self.decide(np.asarray(logits[start : start + step]))
+            temperature = self.temperature if calibrated else 1.0
+            parts.append(_class_scores(truth[: len(chunk)], chunk, decided, temperature))
+        decided, loss, confidence, brier = map(np.concatenate, zip(*parts, strict=True))
+        return Scores(labels, decided, decided == labels, loss, confidence, brier)
+
+    # Files and explanations
+
+    def answer(self, label: np.ndarray) -> Any:
+        """Return one element of `labels` or `predicted` as people see it: a string, a list, a number."""
+        return self.label_names[int(label)]
+
+    def answers(self, predicted: np.ndarray) -> np.ndarray:
+        """Return predictions as people see them, (num_rows,)."""
+        return np.array(self.label_names)[predicted]
+
+    def cell(self, label: np.ndarray) -> str:
+        """Return one element of `labels` or `predicted` as a cell of a CSV file: a list as JSON."""
+        answer = self.answer(label)
+        return json.dumps(answer, ensure_ascii=False) if isinstance(answer, list) else str(answer)
+
+    def arrow_array(self, labels: np.ndarray) -> Any:
+        """Return labels or predictions as a column of a Parquet file."""
+        import pyarrow as pa
+
+        names = pa.array(self.label_names, pa.string())
+        return pa.DictionaryArray.from_arrays(np.asarray(labels, np.int32), names)
+
+    def arrow_type(self) -> Any:
+        """Return the type of labels and predictions in a Parquet file."""
+        return self.arrow_array(self.decide(np.zeros((0, len(self.label_names))))).type
+
+    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
+        """Return what a file of predictions has of one row beside its answer, by column; `probabilities`
+        (num_labels,). With a threshold of confidence there are `decision`, accept or abstain, and `margin`,
+        to the next largest probability."""
+        label = self.chosen(probabilities[None])[0]
+        first = float(probabilities[label])
+        record: dict[str, Any] = {"probability": round(first, 6)}
+        if threshold is not None:
+            record |= {"decision": "accept" if first >= threshold else "abstain"}
+            record |= {"margin": round(first - float(np.delete(probabilities, label).max()), 6)}
+        return record | self.probability_columns(probabilities)
+
+    def probability_columns(self, probabilities: np.ndarray) -> dict[str, Any]:
+        """Return the probability of each label of one row, (num_labels,), and of each parent of a hierarchy,
+        that of all below it, by the name of its column; of many labels, the most probable ones in one."""
+        if len(self.label_names) > MAX_COLUMNS:
+            first = self.ranked_labels(probabilities)[:MOST_PROBABLE].tolist()
+            pairs = [(self.label_names[label], round(float(probabilities[label]), 6)) for label in first]
+            return {"most_probable": [{"label": name, "probability": share} for name, share in pairs]}
+        by_name = list(zip(self.label_names, probabilities, strict=True))
+        if tree := self.tree:
+            of_nodes = self.node_probabilities(probabilities[None])[0]
+            by_name += [(f"{tree.name(node)}{tree.separator}*", of_nodes[node]) for node in tree.parents]
+        return {f"p_{name}": round(float(probability), 6) for name, probability in by_name}
+
+    def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the probability of each node of the tree, (num_rows, num_nodes)."""
+        return self.tree.sums(probabilities)
+
+    def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the ids of all labels, the most probable first; `probabilities` (num_labels,)."""
+        return np.argsort(-probabilities, kind="stable")
+
+    def scored_label(self, label: int, probability: float, answer: Any) -> dict[str, Any]:
+        """Return what a server says of one label of a row whose answer is `answer`."""
+        return {"score": round(float(probability), 6), "label": self.label_names[label]}
+
+    def line(self, answer: str, probabilities: np.ndarray) -> str:
+        """Return the answer on one row for a terminal, with its probability where it has one."""
+        return f"{short_label(answer)} {self.confidence(probabilities[None])[0]:.4f}"
+
+    def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the ids of the labels that follow `line` on a terminal, the most probable first."""
+        return self.ranked_labels(probabilities)[1:]
+
+    def explained_labels(self, probabilities: np.ndarray) -> list[int]:
+        """Return the ids of the labels to explain, the most probable first; `probabilities` (num_labels,)."""
+        return self.chosen(probabilities[None]).tolist()
+
+    def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits whose probabilities are those of the fitted decision."""
+        return self.torch_logits(logits) / self.temperature
+
+    def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
+        """Return log(p / (1 - p)) of a label, or a number's value, (num_rows,), of `scale_logits`."""
+        import torch
+
+        others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
+        return logits[:, label] - others.logsumexp(dim=1)
+
+
+def softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Return softmax over the last axis, float64, of logits (num_rows, num_labels) / temperature."""
+    scaled = np.asarray(logits, np.float64) / temperature
+    shifted = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def _class_scores(
+    labels: np.ndarray, logits: np.ndarray, decided: np.ndarray, temperature: float
+) -> tuple[np.ndarray, ...]:
+    """Return the decided classes, and loss, confidence and Brier score, (num_rows,) each."""
+    scaled, rows = np.asarray(logits, np.float64) / temperature, np.arange(len(labels))
+    shifted = scaled - scaled.max(axis=1, keepdims=True)
+    log_sums = np.log(np.exp(shifted).sum(axis=1))
+    log_of_label = shifted[rows, labels] - log_sums
+    probabilities = np.exp(shifted - log_sums[:, None])
+    brier = (probabilities**2).sum(axis=1) - 2 * np.exp(log_of_label) + 1
+    return decided, -log_of_label, probabilities[rows, decided], brier
+
+
+def fit_temperature(labels: np.ndarray, logits: np.ndarray) -> float:
+    """Return the temperature with the smallest loss on `labels`, (num_rows,), and `logits`, (num_rows,
+    num_labels). It is 1 where every prediction is right: the best one would be 0."""
+    from scipy.optimize import minimize_scalar
+
+    step = -(-len(labels) // max(MIN_FITTED, MAX_FITTED // logits.shape[1]))
+    labels, logits = labels[::step], logits[::step]
+    if (logits.argmax(axis=1) == labels).all():
+        return 1.0
+    optimum = minimize_scalar(
+        lambda log_temperature: float(class_loss(labels, logits, math.exp(log_temperature)).mean()),
+        bounds=(math.log(SMALLEST), math.log(LARGEST)),
+        method="bounded",
+        options={"xatol": 1e-4},
+    )
+    return math.exp(float(optimum.x))
+
+
+def class_loss(labels: np.ndarray, logits: np.ndarray, temperature: float) -> np.ndarray:
+    """Return -log(probability of the label), (num_rows,)."""
+    return _class_scores(labels, logits, labels, temperature)[1]
+
+
+def choose_temperature(labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> float | str:
+    """Return the temperature of `fit_temperature`, or why there should be none: few_rows or no_better.
+
+    It must lower the loss of rows that took no part in its fit: each of `PARTS` parts, divided by the
+    `hashes` (num_rows,) of the texts, is measured with the temperature of the others.
+    """
+    if len(labels) < ENOUGH_ROWS:
+        return "few_rows"
+    labels, logits, parts = np.asarray(labels), np.asarray(logits), np.asarray(hashes) % PARTS
+    change = 0.0
+    for part in np.unique(parts):
+        held_out = parts == part
+        temperature = fit_temperature(labels[~held_out], logits[~held_out])
+        after, before = (
+            class_loss(labels[held_out], logits[held_out], value) for value in (temperature, 1.0)
+        )
+        change += float((after - before).sum())
+    return fit_temperature(labels, logits) if change < 0 else "no_better"

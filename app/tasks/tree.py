@@ -1,0 +1,79 @@
+"""A hierarchy of labels: what is above which label, and how probable it is."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+HIERARCHY = "label_hierarchy"  # in config.json and in the file of the decision: what is between two levels
+
+
+class Tree:
+    """The nodes of labels that are paths: each label, and what is above it.
+
+    `paths` are the levels of each label, `nodes` those of each node, parents before their children; `levels`
+    (num_nodes,) is the level of each, 0 the highest. A label that has others below it is a node and, where a
+    path ends there, also an answer.
+    """
+
+    def __init__(self, label_names: list[str], separator: str) -> None:
+        self.separator = separator
+        self.paths = [tuple(name.split(separator)) for name in label_names]
+        self.nodes = sorted({path[:end] for path in self.paths for end in range(1, len(path) + 1)})
+        self.ids = {node: number for number, node in enumerate(self.nodes)}
+        self.levels = np.array([len(node) - 1 for node in self.nodes])
+        self.depth = int(self.levels.max()) + 1
+        self.parents = sorted({self.ids[node[:-1]] for node in self.nodes if len(node) > 1})
+
+    def name(self, node: int) -> str:
+        """Return the name of a node, written as labels are."""
+        return self.separator.join(self.nodes[node])
+
+    @cached_property
+    def members(self) -> Any:
+        """Which labels are a node or below it, sparse (num_labels, num_nodes) of 0 and 1."""
+        from scipy.sparse import csr_array
+
+        places = [[self.ids[path[:end]] for end in range(1, len(path) + 1)] for path in self.paths]
+        ends = np.cumsum([0, *map(len, places)])
+        columns = np.concatenate(places)
+        return csr_array((np.ones(len(columns)), columns, ends), (len(self.paths), len(self.nodes)))
+
+    @cached_property
+    def labels_above(self) -> Any:
+        """Which labels (columns) are above which (rows), sparse (num_labels, num_labels)."""
+        from scipy.sparse import csr_array
+
+        at = {path: label for label, path in enumerate(self.paths)}
+        ends = [(label, path[:end]) for label, path in enumerate(self.paths) for end in range(1, len(path))]
+        pairs = np.array([(label, at[path]) for label, path in ends if path in at], int).reshape(-1, 2)
+        return csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), (len(self.paths),) * 2)
+
+    def above(self, label: int) -> list[int]:
+        """Return the nodes above a label, the highest first."""
+        path = self.paths[label]
+        return [self.ids[path[:end]] for end in range(1, len(path))]
+
+    def sums(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the sums of the labels' probabilities by node, (num_rows, num_nodes)."""
+        return np.asarray(probabilities @ self.members)
+
+    def any_of(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the probability that a node holds, (num_rows, num_nodes), were labels independent."""
+        with np.errstate(divide="ignore"):
+            none = np.log1p(-np.asarray(probabilities, np.float64))
+        # A label that is certain makes its nodes certain
+        return -np.expm1(np.maximum(none, -1e3) @ self.members)
+
+    def nodes_of(self, labels: np.ndarray) -> Any:
+        """Return the nodes of the labels of rows, sparse (num_rows, num_nodes) of 0 and 1; `labels` are class
+        ids (num_rows,), or 0 and 1, (num_rows, num_labels)."""
+        from scipy.sparse import csr_array
+
+        if labels.ndim == 1:
+            return self.members[labels]
+        nodes = csr_array(labels.astype(np.float64)) @ self.members
+        nodes.data[:] = 1
+        return nodes

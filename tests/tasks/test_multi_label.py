@@ -1,0 +1,207 @@
+"""Multi-label rows, from a file to predictions: python -m pytest tests/tasks/test_multi_label.py"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from app.errors import InputError
+from app.report.logits_file import read_logits
+from app.tasks.multi_label import choose_thresholds, sigmoid
+from tests.multi_label_runs import NAMES, predict_again, read_predictions, task_of, train, write_posts
+from tests.verbs import predict
+
+
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory) -> Path:
+    return write_posts(tmp_path_factory.mktemp("posts") / "posts.jsonl")
+
+
+@pytest.fixture(scope="module")
+def trained(posts, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "labels"
+    train(posts, out, train__epochs=12, data__test_size=0.2, data__dev_size=0.2)
+    return out
+
+
+def test_the_report_has_the_figures_of_the_thresholds_of_dev(trained):
+    report = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    splits, names, task = read_logits(trained / "logits.safetensors")
+    assert (names, task) == (NAMES, "multi_label")
+    thresholds = choose_thresholds(splits["dev"].labels, sigmoid(splits["dev"].logits))
+    assert [report["classes"][name]["threshold"] for name in NAMES] == pytest.approx(thresholds.tolist())
+    test = splits["test"]
+    predicted = sigmoid(test.logits) >= thresholds
+    assert report["micro_f1"] == pytest.approx(f1_score(test.labels, predicted, average="micro"))
+    assert report["micro_f1"] > 0.6
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in NAMES)
+    assert f"{report['micro_f1']:.4f}" in page
+    assert "<polyline" in page
+    low, high = report["intervals"]["micro_f1"]
+    assert low < report["micro_f1"] < high
+    assert f"[{low:.4f}, {high:.4f}]" in page
+    assert set(report["baselines"]) == {"most frequent set", "TF-IDF + logistic regression"}
+    card = (trained / "README.md").read_text(encoding="utf-8")
+    assert f"| micro F1 | {report['micro_f1']:.4f} | {low:.4f} to {high:.4f} |" in card
+    text = (trained / "report.txt").read_text(encoding="utf-8")
+    assert "the best F1 on" in text
+    assert "subset accuracy" in text
+    assert "most frequent set: micro F1" in text
+    rows = read_predictions(trained / "predictions.csv")
+    shown = [[name in json.loads(row["predicted"]) for name in NAMES] for row in rows]
+    assert np.array_equal(shown, predicted)
+    assert [json.loads(row["labels"]) for row in rows] == [
+        [name for name, has in zip(NAMES, labels, strict=True) if has] for labels in test.labels
+    ]
+
+
+def check_predicted_again(run: Path, output: Path) -> None:
+    rows = read_predictions(run / "predictions.csv")
+    found = predict_again(run, rows, output)
+    assert [row["labels"] for row in found] == [json.loads(row["predicted"]) for row in rows]
+    for name in NAMES:
+        expected = [float(row[f"p_{name}"]) for row in rows]
+        assert [row[f"p_{name}"] for row in found] == pytest.approx(expected, abs=2e-6)
+
+
+def test_predictions_of_a_saved_model_are_those_of_its_run(trained, tmp_path):
+    check_predicted_again(trained, tmp_path / "found.jsonl")
+    rows = read_predictions(trained / "predictions.csv")
+    found = predict_again(trained, rows, tmp_path / "found.csv")
+    assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
+
+
+def test_the_pipeline_of_transformers_agrees(trained):
+    from transformers import pipeline
+
+    rows = read_predictions(trained / "predictions.csv")[:5]
+    classify = pipeline(
+        "text-classification", str(trained), top_k=None, function_to_apply="sigmoid", device="cpu"
+    )
+    assert classify.model.config.problem_type == "multi_label_classification"
+    for row, scores in zip(rows, classify([row["text"] for row in rows]), strict=True):
+        found = {score["label"]: score["score"] for score in scores}
+        assert found == pytest.approx({name: float(row[f"p_{name}"]) for name in NAMES}, abs=2e-6)
+
+
+def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_path, capsys):
+    rows = read_predictions(trained / "predictions.csv")
+    lists = [{"text": row["text"], "labels": json.loads(row["labels"])} for row in rows]
+    of_columns = [
+        {"text": row["text"]} | {name: int(name in row["labels"]) for name in NAMES} for row in lists
+    ]
+    joined = [{"text": row["text"], "tags": "|".join(row["labels"])} for row in lists]
+    wanted = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    ways = {
+        "lists": (lists, []),
+        "columns": (of_columns, ["--label_columns", f"[{', '.join(NAMES)}]"]),
+        "joined": (joined, ["--label_column", "tags", "--label_separator", "|"]),
+    }
+    for name, (records, options) in ways.items():
+        source, out = tmp_path / f"{name}.jsonl", tmp_path / name
+        source.write_text(
+            "\n".join(json.dumps(record, ensure_ascii=False) for record in records), encoding="utf-8"
+        )
+        assert (
+            predict(["--checkpoint", str(trained), "--input", str(source), "--report", str(out), *options])
+            == 0
+        )
+        report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+        for figure in ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy"):
+            assert report[figure] == wanted[figure]
+            assert report["intervals"][figure] == wanted["intervals"][figure]
+        assert report["classes"] == wanted["classes"]
+        assert "The rows with the most wrong labels" in (out / "report.html").read_text(encoding="utf-8")
+        assert [row["labels"] for row in read_predictions(out / "predictions.csv")] == [
+            row["predicted"] for row in rows
+        ]
+    assert "95 % intervals" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("record", "options", "message"),
+    [
+        ({"text": "好", "labels": ["别的"]}, [], "line 1: the model has no label '别的'"),
+        ({"text": "好", "labels": "正面|负面"}, [], "set --data.label_separator '|', or write a JSON list"),
+        ({"text": "好", "a": 2}, ["--label_columns", "[a]"], "must be 0 or 1, found 2"),
+        ({"text": "好", "labels": []}, ["--label_columns", "a"], "a list of columns is needed"),
+        ({"text": "好"}, ["--label_columns", "[a]", "--label_column", "b"], "--label_columns is instead of"),
+    ],
+)
+def test_labelled_rows_that_cannot_be_reported_are_errors(
+    record, options, message, trained, tmp_path, capsys
+):
+    source = tmp_path / "rows.jsonl"
+    source.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+    command = [
+        "--checkpoint",
+        str(trained),
+        "--input",
+        str(source),
+        "--report",
+        str(tmp_path / "out"),
+        *options,
+    ]
+    assert predict(command) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_zlpr_learns_and_a_row_has_the_labels_with_a_logit_above_0(posts, tmp_path):
+    report = train(posts, tmp_path / "run", train__epochs=12, train__loss="zlpr", data__test_size=0.2)
+    assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
+    splits, _, _ = read_logits(tmp_path / "run" / "logits.safetensors")
+    test = splits["test"]
+    assert report["micro_f1"] == pytest.approx(f1_score(test.labels, test.logits > 0, average="micro"))
+    assert report["micro_f1"] > 0.6
+
+
+def test_a_run_without_dev_rows_uses_a_half(posts, tmp_path):
+    report = train(posts, tmp_path / "run", train__max_steps=1, data__dev_size=0)
+    assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
+    assert "none was chosen on dev rows" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
+
+
+def test_balanced_weights_are_rows_without_to_rows_with(posts):
+    outcome = task_of(posts, class_weights="balanced")
+    labels = np.asarray(outcome.dataset.splits["train"].labels)
+    expected = (len(labels) - labels.sum(axis=0)) / labels.sum(axis=0)
+    assert outcome.loss.weights.tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+
+
+def test_a_head_starts_at_the_log_odds_of_each_label(posts):
+    task = task_of(posts)
+    shares = np.asarray(task.dataset.splits["train"].labels).mean(axis=0)
+    assert 1 / (1 + np.exp(-task.head_bias())) == pytest.approx(shares, abs=0.01)
+    assert task_of(posts, class_weights="balanced").head_bias() == pytest.approx(np.zeros(3), abs=0.05)
+
+
+def test_the_python_interface_gives_the_same_label_lists(trained):
+    from chinese_text_classifier import load
+
+    rows = read_predictions(trained / "predictions.csv")
+    model = load(trained, device="cpu")
+    found = model.predict([row["text"] for row in rows])
+    assert found.tolist() == [json.loads(row["predicted"]) for row in rows]
+    assert model.predict([rows[0]["text"]]).tolist() == [json.loads(rows[0]["predicted"])]
+
+
+@pytest.mark.parametrize("long", ["head_tail", "windows"])
+def test_long_texts_are_read_in_training_as_in_prediction(long, posts, tmp_path):
+    settings = {"data__long": long, "data__max_length": 8, "output__language": "zh"}
+    train(posts, tmp_path / "run", train__max_steps=3, **settings)
+    assert "微平均 F1" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    check_predicted_again(tmp_path / "run", tmp_path / "found.jsonl")
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0, 1.0]])
+def test_weights_that_make_no_sense_are_refused(weights, posts):
+    with pytest.raises(InputError, match="train.class_weights must be 3 finite numbers above 0"):
+        task_of(posts, class_weights=weights)
+
+
+def test_metrics_that_the_task_does_not_have_are_refused(posts):
+    with pytest.raises(InputError, match="train.best_metric must be micro_f1, .* with data.task multi_label"):
+        task_of(posts, best_metric="accuracy")

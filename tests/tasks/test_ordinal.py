@@ -1,0 +1,159 @@
+"""One of ordered labels a row: python -m pytest tests/tasks/test_ordinal.py"""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import cohen_kappa_score
+
+from app.api import load
+from app.config.command_line import load_config
+from app.data.dataset import open_dataset
+from app.errors import InputError
+from app.report.metrics import answer_values
+from app.run.comparing import compare_runs
+from app.tasks import open_task
+from app.tasks.ordinal import bias_of_shares
+from app.tasks.task import softmax
+from tests.exported_run import check_decided_alike
+from tests.multi_label_runs import arguments, predict_again, read_predictions, train
+
+TASK = {"data__task": "ordinal"}
+STARS = open_task("ordinal", list("12345"))
+class_logits, torch_logits = STARS.class_logits, STARS.torch_logits
+
+
+def write_stars(path: Path, names: list[str], rows: int = 160) -> Path:
+    """Write JSON Lines whose label is the higher the more often a character is in the text."""
+    generator = random.Random(0)
+    lines = []
+    for number in range(rows):
+        often = generator.randrange(2 * len(names))
+        characters = list("好" * often + "天" * (2 * len(names) - often))
+        generator.shuffle(characters)
+        line = {"text": f"{''.join(characters)}{number % 10}", "label": names[often // 2]}
+        lines.append(json.dumps(line, ensure_ascii=False))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("stars")
+    train(write_stars(folder / "stars.jsonl", ["1", "2", "10"]), folder / "run", train__epochs=8, **TASK)
+    return folder / "run"
+
+
+def test_probabilities_add_up_and_thresholds_are_in_order():
+    outputs = np.random.default_rng(0).normal(0, 5, (200, 5)).astype(np.float32)
+    probabilities = np.exp(class_logits(outputs))
+    assert probabilities.sum(axis=1) == pytest.approx(np.ones(200))
+    assert (probabilities > 0).all()
+    assert 1 - probabilities[:, 0] == pytest.approx(1 / (1 + np.exp(-outputs[:, 0].astype(np.float64))))
+    again = torch_logits(torch.from_numpy(outputs).double()).numpy()
+    assert again == pytest.approx(class_logits(outputs))
+    shares = np.array([0.5, 0.1, 0.3, 0.05, 0.05])
+    assert np.exp(class_logits(bias_of_shares(shares)[None]))[0] == pytest.approx(shares, rel=1e-3)
+
+
+def test_gradients_are_finite_where_outputs_are_large():
+    outputs = torch.tensor([[90.0, -200.0, 50.0, 0.0], [-90.0, 50.0, -200.0, 0.0]], requires_grad=True)
+    for label in range(4):
+        loss = -torch_logits(outputs)[:, label].sum()
+        (gradient,) = torch.autograd.grad(loss, outputs)
+        assert loss.isfinite()
+        assert gradient.isfinite().all()
+
+
+def test_metrics_are_those_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 5, 300)
+    predicted = (labels + generator.integers(-2, 3, 300)).clip(0, 4)
+    found = answer_values(STARS, labels, predicted)
+    off = np.abs(labels - predicted)
+    assert found["kappa"] == pytest.approx(cohen_kappa_score(labels, predicted, weights="quadratic"))
+    assert found["within_one"] == pytest.approx((off <= 1).mean())
+    assert found["macro_mae"] == pytest.approx(np.mean([off[labels == label].mean() for label in range(5)]))
+    of_one = answer_values(STARS, labels, np.full(300, 2))
+    assert f"{of_one['kappa']:.4f}" == "0.0000"
+
+
+def test_the_decision_is_the_median_and_says_how_sure_it_is():
+    outcome = open_task("ordinal", list("abc"))
+    probabilities = np.array([[0.4, 0.25, 0.35], [0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
+    assert outcome.chosen(probabilities).tolist() == [1, 0, 2]
+    assert outcome.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
+    assert outcome.columns(probabilities[0], 0.3)["decision"] == "abstain"
+    assert outcome.listed_labels(probabilities[0]).tolist() == [0, 2]
+    assert [outcome.scored_label(at, 0.4, "b")["chosen"] for at in range(3)] == [False, True, False]
+    assert [outcome.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+
+
+def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
+    def names(labels: list[str], **settings) -> list[str]:
+        path = write_stars(tmp_path / "a.jsonl", labels)
+        return open_dataset(
+            load_config(arguments(path, tmp_path / "run", **TASK, **settings)).data
+        ).label_names
+
+    assert names(["10", "2", "-1.5"]) == ["-1.5", "2", "10"]
+    assert names(["重", "中", "轻"], data__labels="[轻, 中, 重]") == ["轻", "中", "重"]
+    with pytest.raises(
+        InputError, match=r"the order of the labels must be known .* list all labels from the"
+    ):
+        names(["轻", "中", "重"])
+    with pytest.raises(InputError, match="must be different numbers, found '1' and '1.0'; write them alike"):
+        names(["1", "1.0", "2"])
+
+
+def test_a_run_reports_on_ordered_labels(run):
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    assert list(report["classes"]) == ["1", "2", "10"]
+    assert report["intervals"]["kappa"][0] > 0.3
+    assert {"kappa", "macro_mae", "within_one", "accuracy"} <= set(report["intervals"])
+    assert report["baselines"]["majority class"]["kappa"] == 0
+    assert "Cumulative logits" in (run / "README.md").read_text(encoding="utf-8")
+    assert "Quadratic weighted kappa" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_predictions_are_those_of_the_run(run, tmp_path):
+    wanted = read_predictions(run / "predictions.csv")
+    found = predict_again(run, wanted, tmp_path / "found.csv")
+    assert [row["label"] for row in found] == [row["predicted"] for row in wanted]
+    assert [row["probability"] for row in found] == [row[f"p_{row['label']}"] for row in found]
+    texts = [row["text"] for row in wanted]
+    assert load(run).predict(texts).tolist() == [row["predicted"] for row in wanted]
+    assert load(run).predict_proba(texts).sum(axis=1) == pytest.approx(np.ones(len(texts)))
+
+
+def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
+    texts = ["好天好好好好", "天天天天天天"]
+    found = check_decided_alike(run, tmp_path / "onnx", texts)
+    assert found.probabilities == pytest.approx(load(run).predict_proba(texts)[0], abs=1e-4)
+
+
+def test_scores_have_the_probability_of_the_median():
+    outcome = open_task("ordinal", list("abcd"))
+    outputs = np.random.default_rng(1).normal(0, 2, (50, 4)).astype(np.float32)
+    scores = outcome.score(np.arange(50) % 4, outputs)
+    probabilities = softmax(class_logits(outputs))
+    assert (scores.predicted == outcome.decide(outputs)).all()
+    assert scores.confidence == pytest.approx(probabilities[np.arange(50), scores.predicted])
+
+
+def test_it_is_compared_with_the_same_labels_without_order(run, tmp_path):
+    other = tmp_path / "other"
+    train(run.parent / "stars.jsonl", other, data__task="single_label", train__epochs=1)
+    differences = compare_runs(other, run).differences
+    assert {"kappa", "macro_mae", "within_one", "accuracy"} <= set(differences)
+    back = compare_runs(run, other).differences
+    assert back["kappa"][0] == pytest.approx(-differences["kappa"][0])
+
+
+def test_a_linear_head_is_refused(tmp_path):
+    words = arguments(tmp_path / "a.jsonl", tmp_path / "run", **TASK, model__head="linear")
+    with pytest.raises(InputError, match=r"model\.head"):
+        load_config(words)

@@ -1,0 +1,124 @@
+"""Masked words from a file of texts to a checkpoint: python -m pytest tests/tasks/test_pretraining.py"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from app.batching.loader import Batch
+from app.config.command_line import load_config
+from app.config.schema import DataConfig
+from app.data.dataset import open_dataset
+from app.errors import InputError
+from app.run.entry import work
+from app.tasks import open_task
+from tests.multi_label_runs import arguments, task_of, train
+from tests.tiny import WORDS, tiny_lines
+
+MASKED = {"data__task": "masked_language_modelling", "train__log_every": 5}
+
+
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory) -> Path:
+    return write_texts(tmp_path_factory.mktemp("posts") / "posts.txt")
+
+
+def write_texts(path: Path) -> Path:
+    """Write texts in which words of two characters come in pairs, so that a hidden character can be
+    guessed."""
+    generator = np.random.default_rng(0)
+    words = [a + b for a, b in zip("".join(WORDS.values()), reversed("".join(WORDS.values())), strict=True)]
+    texts = {"".join(generator.choice(words, 6)) for _ in range(150)}
+    path.write_text("\n".join(sorted(texts)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(posts, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "pretrained"
+    train(posts, out, **MASKED, train__epochs=15)
+    return out
+
+
+def test_perplexity_falls_and_is_reported_before_and_after(trained):
+    report = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    assert report["perplexity"] < report["before_training"]["perplexity"] / 50
+    assert report["loss"] == pytest.approx(np.log(report["perplexity"]))
+    text = (trained / "report.txt").read_text(encoding="utf-8")
+    assert "before" in text
+    assert (
+        f"{report['targets']:,} masked tokens of {report['rows']:,} rows, the same before and after" in text
+    )
+    first = json.loads((trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert first["step"] == 0
+    assert first["perplexity"] == report["before_training"]["perplexity"]
+    assert not (trained / "predictions.csv").exists()
+
+
+def test_training_goes_on_from_the_checkpoint_at_the_same_perplexity(trained, posts, tmp_path):
+    before = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    split = {"data__dev_size": 0.1, "data__test_size": 0.1}
+    settings = MASKED | split | {"model__name": trained, "train__max_steps": 1, "train__seed": 9}
+    argv = ["--config", "configs/pretrain.yaml", *arguments(posts, tmp_path / "again", sizes={}, **settings)]
+    assert work(load_config(argv), "single") == 0
+    after = json.loads((tmp_path / "again" / "report.json").read_text(encoding="utf-8"))
+    assert after["before_training"]["perplexity"] == pytest.approx(before["perplexity"], rel=1e-5)
+
+
+def test_a_labelled_file_is_read_without_its_labels(tmp_path):
+    path = tmp_path / "rows.tsv"
+    path.write_text("\n".join(tiny_lines(4)) + "\n", encoding="utf-8")
+    dataset = open_dataset(
+        DataConfig(task="masked_language_modelling", train=str(path), cache_dir=str(tmp_path / "cache"))
+    )
+    assert dataset.label_names == []
+    assert sum(map(len, dataset.splits.values())) == 12
+    assert dataset.splits["train"].table.text(0)
+
+
+def test_results_of_rows_add_up_to_the_metrics(posts):
+    outcome = task_of(posts, "masked_language_modelling")
+    outputs = torch.tensor([[5.0, 0.0], [0.0, 5.0], [0.0, 5.0]])
+    batch = Batch({}, torch.tensor([0, 1, 0]), torch.tensor([4, 9, 2]), 3, torch.tensor([0, 0, 2]))
+    results = outcome.row_results(outputs, batch)
+    assert results[:, 1:].tolist() == [[2, 2], [0, 0], [1, 0]]
+    assert float(results[:, 0].sum()) == pytest.approx(float(outcome.loss(outputs, batch.labels)), rel=1e-6)
+    metrics = open_task("masked_language_modelling", []).measure(results.numpy())
+    assert metrics["targets"] == 3
+    assert metrics["accuracy"] == pytest.approx(2 / 3)
+    assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss"]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["--data.labels", "[a, b]"],
+            "data.labels must be left out with data.task masked_language_modelling",
+        ),
+        (
+            ["--train.class_weights", "balanced"],
+            "train.class_weights must be left out with data.task masked_language_modelling",
+        ),
+        (["--data.text_pair_column", "1"], "data.text_pair_column must be left out"),
+    ],
+)
+def test_settings_that_need_labels_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        load_config(["--data.task", "masked_language_modelling", *settings])
+
+
+@pytest.mark.parametrize("settings", [["--data.whole_words", "true"], ["--data.format", "text"]])
+def test_settings_of_masked_language_modelling_are_refused_for_labels(settings):
+    with pytest.raises(InputError, match="unless data.task is masked_language_modelling"):
+        load_config(settings)
+
+
+def test_a_metric_that_the_task_does_not_have_is_refused(posts):
+    with pytest.raises(
+        InputError,
+        match="train.best_metric must be loss or accuracy with data.task masked_language_modelling",
+    ):
+        task_of(posts, "masked_language_modelling", best_metric="macro_f1")

@@ -1,0 +1,240 @@
+"""One number a row: python -m pytest tests/tasks/test_regression.py"""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import pearsonr, spearmanr
+
+from app.api import load
+from app.config.command_line import load_config
+from app.data.dataset import open_dataset
+from app.errors import InputError
+from app.report.baselines import Texts, ridge
+from app.report.label_issues import find_issues, judge
+from app.report.metrics import Answers, Drawn, answer_values, metrics_of
+from app.run.comparing import compare_runs
+from app.run.many_runs.cross_validation import render_label_issues
+from app.tasks import open_task
+from tests.multi_label_runs import arguments, predict_again, read_predictions, train
+from tests.verbs import predict
+
+TASK = {"data__task": "regression"}
+SCORE = open_task("regression", ["score"])
+
+
+def write_scores(path: Path, rows: int = 160, seed: int = 0) -> Path:
+    """Write JSON Lines whose score is how often a character is in the text, in a unit of its own."""
+    generator = random.Random(seed)
+    lines = []
+    for number in range(rows):
+        often = generator.randrange(8)
+        characters = list("好" * often + "天" * (8 - often))
+        generator.shuffle(characters)
+        line = {"text": f"{''.join(characters)}{number % 10}", "score": 1000 + 2.5 * often}
+        lines.append(json.dumps(line, ensure_ascii=False))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("scores")
+    train(write_scores(folder / "scores.jsonl"), folder / "run", train__epochs=8, **TASK)
+    return folder / "run"
+
+
+def test_metrics_are_those_of_scipy_also_of_rows_that_are_drawn_again():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 6, 200) + 1e6
+    predicted = labels + generator.normal(0, 2, 200).round(1)
+    counts = generator.multinomial(200, np.full(200, 1 / 200), 3)
+    drawn = Drawn(Answers(SCORE, labels, predicted, np.ones(200, int)), counts)
+    found = {metric.key: metric.of_answers(drawn) for metric in metrics_of(SCORE) if metric.of_answers}
+    for at, count in enumerate(counts):
+        one, other = np.repeat(labels, count), np.repeat(predicted, count)
+        assert found["mae"][at] == pytest.approx(np.abs(one - other).mean())
+        assert found["rmse"][at] == pytest.approx(np.sqrt(((one - other) ** 2).mean()))
+        assert found["pearson"][at] == pytest.approx(pearsonr(one, other).statistic)
+        assert found["spearman"][at] == pytest.approx(spearmanr(one, other).statistic)
+
+
+def test_a_constant_has_no_correlation():
+    found = answer_values(SCORE, np.arange(5.0), np.full(5, 0.1))
+    assert (found["pearson"], found["spearman"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("很好", "line 3: the label must be a number, found '很好'; fix the row, or set --data.label_column"),
+        ("nan", "line 3: the label must be a finite number, found 'nan'"),
+        ("-inf", "line 3: the label must be a finite number, found '-inf'"),
+        ("1e200", r"line 3: the label must be from -1e\+100 to 1e\+100, found '1e200'"),
+        ("1_000", "line 3: the label must be a number, found '1_000'"),
+        ("", "line 3: the label is empty"),
+    ],
+)
+def test_what_is_no_number_is_refused_with_its_line(write, tmp_path, value, message):
+    path = write("a.tsv", f"天气\t1\n今天\t2.5\n明天\t{value}\n" + "昨天\t3\n" * 20)
+    config = load_config(arguments(path, tmp_path / "run", **TASK))
+    with pytest.raises(InputError, match=rf"a\.tsv, {message}"):
+        open_dataset(config.data)
+
+
+def test_numbers_that_are_all_the_same_are_refused(write, tmp_path):
+    path = write("a.tsv", "".join(f"第{number}天\t3\n" for number in range(40)))
+    config = load_config(arguments(path, tmp_path / "run", **TASK))
+    with pytest.raises(
+        InputError, match=r"a\.tsv, line \d+: the numbers of train must differ, found 3 in all"
+    ):
+        open_dataset(config.data)
+
+
+def test_a_column_of_different_numbers_is_the_label_of_pairs_and_splits_are_alike(write, tmp_path):
+    generator = random.Random(1)
+    rows = [f"今天天气很好{n}\t今天天气不错{n}\t{generator.random():.9f}\n" for n in range(400)]
+    path = write("a.tsv", "".join(rows))
+    dataset = open_dataset(load_config(arguments(path, tmp_path / "run", **TASK)).data)
+    assert dataset.assumed == {"text_column": 0, "text_pair_column": 1, "label_column": 2}
+    for statistics in dataset.statistics.values():
+        assert statistics["mean"] == pytest.approx(0.5, abs=0.06)
+        assert statistics["deviation"] == pytest.approx(0.29, abs=0.05)
+    assert {name: split.labels.dtype for name, split in dataset.splits.items()} == dict.fromkeys(
+        ("train", "dev", "test"), np.float64
+    )
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["data.labels=[a,b]", "train.class_weights=balanced", "model.head=linear"],
+)
+def test_settings_of_classes_are_refused(tmp_path, setting):
+    key, value = setting.split("=")
+    words = [*arguments(tmp_path / "a.jsonl", tmp_path / "run", **TASK), f"--{key}", value]
+    with pytest.raises(InputError, match=key.replace(".", r"\.")):
+        load_config(words)
+
+
+def test_a_run_learns_and_speaks_in_the_unit_of_the_data(run):
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    low, _ = report["intervals"]["spearman"]
+    assert low > 0.5
+    assert report["baselines"]["mean"]["spearman"] == 0
+    assert report["baselines"]["TF-IDF + ridge"]["spearman"] > 0.9
+    rows = read_predictions(run / "predictions.csv")
+    assert list(rows[0]) == [
+        "row_id",
+        "element" if "element" in rows[0] else "line",
+        "text",
+        "score",
+        "predicted",
+    ]
+    errors = [abs(float(row["score"]) - float(row["predicted"])) for row in rows]
+    assert np.mean(errors) == pytest.approx(report["mae"], abs=1e-3)
+    assert all(990 < float(row["predicted"]) < 1030 for row in rows)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert page.count("<circle") >= len(rows)
+    assert "The rows that are furthest off" in page
+    text = (run / "report.txt").read_text(encoding="utf-8")
+    assert "training texts; share of rows at most half a standard deviation off without them" in text
+    assert "accuracy" not in text
+    card = (run / "README.md").read_text(encoding="utf-8")
+    assert "A model that gives Chinese texts a score" in card
+    assert "decision.json" in card
+
+
+def test_predictions_are_those_of_the_run_also_before_its_report(run, tmp_path, capsys):
+    wanted = read_predictions(run / "predictions.csv")
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(run, unfinished)
+    (unfinished / "decision.json").unlink()
+    for model in (run, unfinished):
+        rows = predict_again(model, wanted, tmp_path / f"{model.name}.csv")
+        found = [float(row["score"]) for row in rows]
+        assert found == pytest.approx([float(row["predicted"]) for row in wanted], rel=1e-5)
+    texts = [row["text"] for row in wanted]
+    assert load(run).predict(texts) == pytest.approx(found, rel=1e-5)
+    assert repr(load(run)) == f"Model({str(run)!r}, score)"
+    with pytest.raises(InputError, match="the model gives numbers, not probabilities"):
+        load(run).predict_proba(texts)
+    assert predict(["--checkpoint", str(run), texts[0]]) == 0
+    capsys.readouterr()
+    assert predict(["--checkpoint", str(run), "--threshold", "0.9", texts[0]]) == 2
+    assert "gives no probability" in capsys.readouterr().err
+
+
+def test_rows_with_numbers_are_reported_on(run, tmp_path):
+    source, folder = write_scores(tmp_path / "new.jsonl", 60, seed=3), tmp_path / "report"
+    assert predict(["--checkpoint", str(run), "--input", str(source), "--report", str(folder)]) == 0
+    assert json.loads((folder / "report.json").read_text(encoding="utf-8"))["spearman"] > 0.5
+
+
+def test_two_runs_are_compared_row_by_row(run, tmp_path):
+    other = tmp_path / "other"
+    train(run.parent / "scores.jsonl", other, train__epochs=1, **TASK)
+    differences = compare_runs(other, run).differences
+    assert set(differences) == {"mae", "rmse", "pearson", "spearman", "loss"}
+    difference, (low, high) = differences["rmse"]
+    assert low <= difference <= high < 0
+
+
+def test_an_exported_model_gives_the_same_numbers(run, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from tests.verbs import export
+
+    assert export([str(run), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
+    proof = json.loads((tmp_path / "onnx" / "export.json").read_text(encoding="utf-8"))["proof"]
+    assert proof["flipped"] == 0
+    assert proof["spearman_change"] == pytest.approx([0, 0], abs=1e-4)
+    texts = ["好天好", "天天天天"]
+    assert load(tmp_path / "onnx").predict(texts) == pytest.approx(load(run).predict(texts), rel=1e-5)
+
+
+def test_huber_counts_large_errors_less(run, tmp_path):
+    report = train(
+        run.parent / "scores.jsonl", tmp_path / "run", train__loss="huber", train__epochs=1, **TASK
+    )
+    assert report["mae"] > 0
+
+
+def test_the_baseline_of_pairs_reads_what_both_texts_share():
+    generator = random.Random(0)
+    words = "今天气很好我们去公园散步看见一只小猫心情不错吃了火锅"
+    firsts = ["".join(generator.choices(words, k=10)) for _ in range(300)]
+    shared = [generator.randrange(11) for _ in firsts]
+    pairs = [
+        (text, text[:same] + "".join(generator.choices("甲乙丙丁", k=10 - same)))
+        for text, same in zip(firsts, shared, strict=True)
+    ]
+    numbers = np.array(shared, np.float64)
+
+    def part(start: int, end: int) -> Texts:
+        chosen = pairs[start:end]
+        return Texts(numbers[start:end], lambda at: [chosen[row] for row in at])
+
+    name, labels, predicted = ridge(part(0, 200), part(200, 300))
+    assert name == "shared TF-IDF + ridge"
+    assert spearmanr(labels, predicted).statistic > 0.9
+
+
+def test_labels_that_are_far_off_are_found():
+    generator = np.random.default_rng(0)
+    labels = generator.normal(5, 1, 300)
+    predicted = labels + generator.normal(0, 0.2, 300)
+    at = generator.permutation(300)[:15]
+    labels[at] += 2 * np.where(labels[at] < 5, 1, -1)
+    scores = SCORE.score(labels, predicted[:, None], predicted)
+    issues = find_issues(SCORE, scores, predicted[:, None])
+    assert issues.flagged[at].all()
+    assert set(issues.order[: len(at)]) == set(at)
+    figures = {"can_judge": True, "ranked": len(issues.order), "flagged": int(issues.flagged.sum())}
+    assert "rows are more than half a standard deviation off" in render_label_issues(figures, SCORE)
+    figures = judge(SCORE, scores) | {"can_judge": False}
+    text = render_label_issues(figures, SCORE)
+    assert f"at most half a standard deviation off in {figures['accuracy']:.1%} of the rows" in text
+    assert "most frequent" not in text
