@@ -110,7 +110,7 @@ def test_random_weights_have_a_recipe_too_and_say_why_where_the_package_is_missi
 
 
 def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(InputError, match="model.name must be a hub name or a folder"):
+    with pytest.raises(InputError, match="a checkpoint must have config.json, found nothing"):
         with_recipe(Config(model=ModelConfig(name=str(tmp_path))), steps_per_epoch=60, has_pairs=False)
 
 
