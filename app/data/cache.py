@@ -91,10 +91,9 @@ def content_key(*values: Any) -> str:
     """Return 24 hexadecimal digits that depend on all values: bytes as they are, others as JSON."""
     digest = hashlib.blake2b(digest_size=12)
     for value in values:
-        is_bytes = isinstance(value, bytes)
-        digest.update(
-            value if is_bytes else json.dumps(value, sort_keys=True, ensure_ascii=True, default=str).encode()
-        )
+        if not isinstance(value, bytes):
+            value = json.dumps(value, sort_keys=True, default=str).encode()
+        digest.update(value)
         digest.update(b"\0")
     return digest.hexdigest()
 
@@ -126,56 +125,54 @@ def build_once(
     `folder` cannot be written, and TrainingError for a full disk, and for files that cannot be read now,
     which are not damaged and stay.
     """
+    temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
     try:
-        is_small = num_bytes is not None and num_bytes <= SMALL_BYTES
-        return folder if is_complete(folder) else _build_locked(folder, build, arguments, is_small)
+        if is_complete(folder):
+            return folder
+        _check_writable(folder.parent)
+        with FileLock(f"{folder}.lock"):
+            if is_complete(folder):
+                return folder
+            if folder.exists():
+                logger.warning("%s is damaged and is built again", folder)
+                shutil.rmtree(folder)
+            # Of a process that was killed
+            for leftover in folder.parent.glob(f"{folder.name}.aside-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            temporary.mkdir()
+            try:
+                if num_bytes is not None and num_bytes <= SMALL_BYTES:
+                    _build(build, temporary, arguments)
+                else:
+                    list(computed_apart(_build, [(build, temporary, arguments)]))
+                temporary.rename(folder)
+                sync(folder.parent)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+        return folder
+    except ProcessKilled as error:
+        raise TrainingError(
+            f"the process that prepared {folder} was killed; did memory run out? Start again with more free "
+            "memory"
+        ) from error
     except OSError as error:
-        remedy = (
-            "free space on the disk, or set data.cache_dir to a folder on another one"
-            if is_full(error)
-            else "nothing of the cache was removed; start again, or set data.cache_dir to another folder"
-        )
+        remedy = "nothing of the cache was removed; start again, or set data.cache_dir to another folder"
+        if is_full(error):
+            remedy = "free space on the disk, or set data.cache_dir to a folder on another one"
         raise TrainingError(
             f"{folder}: this part of the cache cannot be prepared: {error}; {remedy}"
         ) from error
 
 
-def _build_locked(folder: Path, build: Callable[..., None], arguments: tuple, is_small: bool) -> Path:
+def _check_writable(folder: Path) -> None:
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InputError(
-            f"data.cache_dir must be a folder that can be created and written to; {folder.parent}: "
-            f"{error.strerror}"
+            f"data.cache_dir must be a folder that can be created and written to; {folder}: {error.strerror}"
         ) from error
-    with FileLock(f"{folder}.lock"):
-        if is_complete(folder):
-            return folder
-        if folder.exists():
-            logger.warning("%s is damaged and is built again", folder)
-            shutil.rmtree(folder)
-        # Of a process that was killed
-        for leftover in folder.parent.glob(f"{folder.name}.aside-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
-        temporary.mkdir()
-        try:
-            if is_small:
-                _build(build, temporary, arguments)
-            else:
-                list(computed_apart(_build, [(build, temporary, arguments)]))
-            temporary.rename(folder)
-            sync(folder.parent)
-        except ProcessKilled as error:
-            raise TrainingError(
-                f"the process that prepared {folder} was killed; did memory run out? Start again with more "
-                "free memory"
-            ) from error
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return folder
 
 
 def _build(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:
