@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow
@@ -17,18 +17,8 @@ from pyarrow import parquet
 from app.data.read import ReadOptions
 
 FORMATS = ("csv", "tsv", "json", "jsonl", "parquet", "text")
-ENCODINGS = (
-    "utf-8",
-    "utf-8",
-    "utf-8",
-    "gb18030",
-    "utf-16",
-    "utf-16-le",
-    "utf-16-be",
-    "utf-32",
-    "utf-32-le",
-    "cp037",
-)
+ENCODINGS = ("utf-8", "utf-8", "utf-8", "gb18030", "cp037")
+ENCODINGS += ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le")
 VISIBLE = ["好", "今天真开心", "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", '=HYPERLINK("http://a","b")', "a", "😀", "𠮷",
            "ﷺ", "e\u0301", '"', "''", "\\", "{}[]", "null", "\ufffd", "#", "1.5", "<b>", "\ue000", "label", "文本"]  # fmt: skip
 INVISIBLE = ["\u200b", "\u200d", "\u202e", "\u2066", "\u2069", "\ufeff", "\x00", "\u00ad", " ", "\u3000", "\x0b", "\x0c",
@@ -75,10 +65,10 @@ def _text(draw: random.Random, format: str, quoted: bool) -> str | None:
 def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
     """Return a case whose file is not written yet."""
     format = draw.choice(FORMATS)
-    need_label = format != "text" and draw.random() < 0.7
+    is_table, need_label = format in ("csv", "tsv"), format != "text" and draw.random() < 0.7
     encoding = "utf-8" if format == "parquet" else draw.choice(ENCODINGS)
-    quoting = draw.choice(["auto", "auto", "none", "double"]) if format in ("csv", "tsv") else "auto"
-    is_quoted = format in ("csv", "tsv") and (quoting == "double" or quoting == "auto" and format == "csv")
+    quoting = draw.choice(["auto", "auto", "none", "double"]) if is_table else "auto"
+    is_quoted = is_table and (quoting == "double" or quoting == "auto" and format == "csv")
     texts = [_text(draw, format, is_quoted) for _ in range(draw.choice([1, 2, 3, 10, 40]))]
     if format == "csv" and not is_quoted:
         texts = [text and text.replace(",", "，") for text in texts]
@@ -87,115 +77,86 @@ def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
     if encoding == "cp037":
         texts = [text and "a" + text.encode("cp037", "ignore").decode("cp037") for text in texts]
         labels = [str(len(label)) for label in labels]
-    writer = {"parquet": parquet_file, "json": _json, "jsonl": _json_lines, "text": _plain}.get(
-        format, _delimited
-    )
-    header = draw.random() < 0.5 and format in ("csv", "tsv")
-    content, places = writer(draw, texts, labels if need_label else None, format, is_quoted, header, encoding)
-    if format != "parquet":
+    has_header = draw.random() < 0.5 and is_table
+    columns = {"text": texts, "label": labels} if need_label else {"text": texts}
+    if format == "parquet":
+        content, places = parquet_file(draw, columns)
+    else:
+        text, places = _text_file(draw, columns, format, is_quoted, has_header, encoding)
         mark = draw.choice(["", "\ufeff"]) if encoding in ("utf-8", "utf-16-le", "utf-16-be") else ""
-        content = (mark + content).encode(encoding)
-    header_option = draw.choice([None, header]) if format in ("csv", "tsv") else None
+        content = (mark + text).encode(encoding)
+    header = draw.choice([None, has_header]) if is_table else None
     # A text may be a usual name of a column, such as 文本
-    if header_option is None and not need_label and not header:
-        header_option = False if format in ("csv", "tsv") else None
-    columns = (
-        {"text_column": 0, "label_column": 1}
-        if need_label and header_option is not None and not header
-        else {}
-    )
-    options = ReadOptions(format, encoding=encoding, quoting=quoting, header=header_option, **columns)
-    if need_label and header_option is None and not header and (texts[0] or "").strip() in ("文本", "label"):
-        options = ReadOptions(format, encoding=encoding, quoting=quoting, header=False)
+    if is_table and not has_header and (not need_label or (texts[0] or "").strip() in ("文本", "label")):
+        header = False
+    options = ReadOptions(format, encoding=encoding, quoting=quoting, header=header)
+    if need_label and header is False:
+        options = replace(options, text_column=0, label_column=1)
     rows = [
         (place, None if text is None else text.strip(), label if need_label else None)
         for place, text, label in zip(places, texts, labels, strict=True)
     ]
-    suffix = "txt" if format == "text" else format
-    description = f"{format} in {encoding}"
-    return Case(number, description, folder / f"case{number}.{suffix}", options, need_label, content, rows)
+    path = folder / f"case{number}.{'txt' if format == 'text' else format}"
+    return Case(number, f"{format} in {encoding}", path, options, need_label, content, rows)
 
 
-def _lines(draw: random.Random, records: list[str], header: str | None) -> tuple[str, list[int]]:
-    """Put records into lines, blank ones between them; return the text and the line of each record."""
+def _text_file(
+    draw, columns: dict, format: str, quoted: bool, header: bool, encoding: str
+) -> tuple[str, list[int]]:
+    """Return the content of a file, and the number of each row in it."""
+    separator, is_ebcdic = "\t" if format == "tsv" else ",", encoding == "cp037"
+    shape = draw.choice(["array", "object"] if "label" in columns else ["string", "array", "object"])
+    ascii_only = is_ebcdic or draw.random() < 0.5
+    # Texts that must be refused
+    empty = "\x00" if is_ebcdic or format == "text" else "\u200b\u202e"
+
+    def cell(value: str) -> str:
+        special = any(character in value for character in f'"{separator}\r\n') or not value
+        doubled = '"' + value.replace('"', '""') + '"'
+        return doubled if quoted and (special or draw.random() < 0.3) else value
+
+    def value_of(row: list[str]) -> str | list | dict:
+        return {"string": row[0], "array": row, "object": dict(zip(columns, row, strict=True))}[shape]
+
+    rows = [
+        [empty if value is None else value for value in row] for row in zip(*columns.values(), strict=True)
+    ]
+    if format == "json":
+        text = json.dumps(list(map(value_of, rows)), indent=draw.choice([None, 1]), ensure_ascii=ascii_only)
+        return text, list(range(1, len(rows) + 1))
+    if format == "jsonl":
+        records = [json.dumps(value_of(row), ensure_ascii=ascii_only) for row in rows]
+    else:
+        records = [row[0] if format == "text" else separator.join(map(cell, row)) for row in rows]
+    if header:
+        records.insert(0, separator.join(columns))
+    # Blank lines between them
     end = draw.choice(["\n", "\n", "\r\n"])
     parts, places, line = [], [], 1
-    for record in ([header] if header is not None else []) + records:
+    for record in records:
         blank = draw.choice([0, 0, 0, 1, 2])
         parts += [end] * blank + [record, end]
         places.append(line + blank)
         line += blank + record.count("\n") + 1
     if draw.random() < 0.3:
         parts.pop()
-    return "".join(parts), places[header is not None :]
+    return "".join(parts), places[header:]
 
 
-def _delimited(draw, texts, labels, format, quoted, header, encoding) -> tuple[str, list[int]]:
-    separator = "," if format == "csv" else "\t"
-
-    def cell(value: str) -> str:
-        if not quoted:
-            return value
-        special = any(character in value for character in f'"{separator}\r\n') or not value
-        return '"' + value.replace('"', '""') + '"' if special or draw.random() < 0.3 else value
-
-    def record(number: int) -> str:
-        text = (
-            texts[number] if texts[number] is not None else "\x00" if encoding == "cp037" else "\u200b\u202e"
-        )
-        return separator.join(map(cell, [text, labels[number]] if labels else [text]))
-
-    names = separator.join(["text", "label"] if labels else ["text"])
-    return _lines(draw, [record(number) for number in range(len(texts))], names if header else None)
-
-
-def _plain(draw, texts, labels, format, quoted, header, encoding) -> tuple[str, list[int]]:
-    return _lines(draw, ["\x00" if text is None else text for text in texts], None)
-
-
-def _records(draw, texts, labels) -> list:
-    shape = draw.choice(["array", "object"] if labels else ["string", "array", "object"])
-    texts = ["\u200b" if text is None else text for text in texts]
-    if shape == "string":
-        return texts
-    if shape == "array":
-        return [[text, labels[i]] if labels else [text] for i, text in enumerate(texts)]
-    return [{"text": text} | ({"label": labels[i]} if labels else {}) for i, text in enumerate(texts)]
-
-
-def _json(draw, texts, labels, format, quoted, header, encoding) -> tuple[str, list[int]]:
-    indent = draw.choice([None, 1])
-    ascii_only = encoding == "cp037" or draw.random() < 0.5
-    return json.dumps(_records(draw, texts, labels), indent=indent, ensure_ascii=ascii_only), list(
-        range(1, len(texts) + 1)
-    )
-
-
-def _json_lines(draw, texts, labels, format, quoted, header, encoding) -> tuple[str, list[int]]:
-    ascii_only = encoding == "cp037" or draw.random() < 0.5
-    return _lines(
-        draw, [json.dumps(record, ensure_ascii=ascii_only) for record in _records(draw, texts, labels)], None
-    )
-
-
-def parquet_file(draw, texts, labels, format, quoted, header, encoding) -> tuple[bytes, list[int]]:
-    columns = {"text": pyarrow.array(texts, pyarrow.string())}
-    if labels:
-        columns["label"] = pyarrow.array(labels, pyarrow.string())
+def parquet_file(draw: random.Random, columns: dict[str, list]) -> tuple[bytes, list[int]]:
+    arrays = {name: pyarrow.array(values, pyarrow.string()) for name, values in columns.items()}
     if draw.random() < 0.5:
-        columns["text"] = columns["text"].dictionary_encode()
-    size = len(texts)
+        arrays["text"] = arrays["text"].dictionary_encode()
+    size = len(columns["text"])
     others = {
         # No date that Python has
         "when": pyarrow.array([1 << 60] * size, pyarrow.timestamp("ms", "Nowhere/Else")),
         "bytes": pyarrow.array([b"\xff"] * size),
         "nested": pyarrow.array([[{"a": [1]}]] * size),
     }
-    if labels:
-        columns |= {name: others[name] for name in draw.sample(list(others), draw.choice([0, 1, 3]))}
-    sink = pyarrow.BufferOutputStream()
-    compression = draw.choice(["none", "snappy", "gzip", "zstd"])
-    parquet.write_table(
-        pyarrow.table(columns), sink, compression=compression, row_group_size=draw.choice([3, 100])
-    )
+    if "label" in columns:
+        arrays |= {name: others[name] for name in draw.sample(list(others), draw.choice([0, 1, 3]))}
+    sink, compression = pyarrow.BufferOutputStream(), draw.choice(["none", "snappy", "gzip", "zstd"])
+    table, size_of_groups = pyarrow.table(arrays), draw.choice([3, 100])
+    parquet.write_table(table, sink, compression=compression, row_group_size=size_of_groups)
     return sink.getvalue().to_pybytes(), list(range(1, size + 1))

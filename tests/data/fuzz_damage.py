@@ -127,7 +127,7 @@ def _packed(case: Case, draw: random.Random) -> None:
 
 
 def _parquet_of_another_name(case: Case, draw: random.Random) -> None:
-    content, _ = parquet_file(draw, ["好", "坏"], ["1", "0"], "parquet", False, False, "utf-8")
+    content, _ = parquet_file(draw, {"text": ["好", "坏"], "label": ["1", "0"]})
     case.refused = case.options.format != "parquet"
     _replace(case, content, ReadOptions(case.options.format))
 
