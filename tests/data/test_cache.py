@@ -54,20 +54,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     before = file_digest(path)
     with path.open("a", encoding="utf-8") as file:
         file.write("好极了\t正面\n")
+    arguments = (str(path), ReadOptions(), False, None, True, True, before)
     with pytest.raises(InputError, match=r"rows\.tsv: a data file must not change while it is read"):
-        build_once(
-            *(
-                tmp_path / "cache" / "x",
-                build_table,
-                str(path),
-                ReadOptions(),
-                False,
-                None,
-                True,
-                True,
-                before,
-            )
-        )
+        build_once(tmp_path / "cache" / "x", build_table, *arguments)
     assert not folders(tmp_path / "cache")
 
 
@@ -112,13 +101,14 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path):
 
 def test_what_is_open_outlives_the_cache(tmp_path, tiny_tokenizer):
     """The cache may be removed while a run trains: the rows of its report are still there."""
-    dataset, store = open_all(
-        write_tiny(tmp_path / "rows.tsv", pairs=True), tmp_path / "cache", tiny_tokenizer
-    )
-    table = dataset.splits["train"].table
-    wanted = [(table.text(row), table.where(row), store.row(row).tolist()) for row in range(9)]
-    dataset, store = open_all(tmp_path / "rows.tsv", tmp_path / "cache", tiny_tokenizer)
-    table = dataset.splits["train"].table
+
+    def rows(dataset, store):
+        table = dataset.splits["train"].table
+        return [(table.text(row), table.where(row), store.row(row).tolist()) for row in range(9)]
+
+    path = write_tiny(tmp_path / "rows.tsv", pairs=True)
+    wanted = rows(*open_all(path, tmp_path / "cache", tiny_tokenizer))
+    dataset, store = open_all(path, tmp_path / "cache", tiny_tokenizer)
     shutil.rmtree(tmp_path / "cache")
-    assert [(table.text(row), table.where(row), store.row(row).tolist()) for row in range(9)] == wanted
+    assert rows(dataset, store) == wanted
     assert all(len(split.rows) == len(split.labels) for split in dataset.splits.values())

@@ -86,49 +86,45 @@ def test_tokenizers_that_cannot_work_are_one_error(checkpoint, fault, capfd):
 
 def test_settings_of_a_strangers_tokenizer_that_do_not_matter(checkpoint):
     """Padding and truncation are ours."""
-    before = load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天真开心"]))
+
+    def probabilities():
+        predictions = load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天真开心"]))
+        return [row.probabilities.tolist() for row in predictions]
+
+    before = probabilities()
     truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-    padding = {
-        "strategy": {"Fixed": 50_000},
-        "direction": "Right",
-        "pad_id": 0,
-        "pad_type_id": 0,
-        "pad_token": "[PAD]",
-    }
-    change(checkpoint, lambda d: d.update(truncation=truncation, padding=padding | {"pad_to_multiple_of": 0}))
-    after = load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天真开心"]))
-    assert [row.probabilities.tolist() for row in after] == [row.probabilities.tolist() for row in before]
+    padding = {"strategy": {"Fixed": 50_000}, "direction": "Right", "pad_to_multiple_of": 0}
+    padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+    change(checkpoint, lambda d: d.update(truncation=truncation, padding=padding))
+    assert probabilities() == before
+
+
+def table_of(folder: Path, rows: str) -> Table:
+    (folder / "rows.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+    (folder / "table").mkdir()
+    build_table(folder / "table", str(folder / "rows.tsv"), ReadOptions(), False, None)
+    return Table(folder / "table")
 
 
 def test_a_text_without_a_token_is_named(checkpoint, tmp_path):
-    change(
-        checkpoint,
-        lambda d: d.update(pre_tokenizer=SPLIT | {"pattern": {"Regex": "[气 ]"}}, post_processor=None),
-    )
-    with pytest.raises(
-        InputError, match="row 2: each text must have a token, and the tokenizer makes none of '气气'"
-    ):
+    splits = SPLIT | {"pattern": {"Regex": "[气 ]"}}
+    change(checkpoint, lambda d: d.update(pre_tokenizer=splits, post_processor=None))
+    message = "each text must have a token, and the tokenizer makes none of '气气'"
+    with pytest.raises(InputError, match=f"row 2: {message}"):
         list(load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天", "气气", "好"])))
     tokenizer = load_tokenizer(ModelConfig(name=str(checkpoint)), None, 32, "")
-    (tmp_path / "rows.tsv").write_text("text\tlabel\n今天\t1\n气气\t0\n", encoding="utf-8")
-    (tmp_path / "table").mkdir()
-    build_table(tmp_path / "table", str(tmp_path / "rows.tsv"), ReadOptions(), False, None)
-    with pytest.raises(
-        InputError, match=r"rows\.tsv, line 3: each text must have a token, .* '气气'; remove the row"
-    ):
-        open_store(Table(tmp_path / "table"), tokenizer, 32, str(tmp_path / "cache"))
+    with pytest.raises(InputError, match=rf"rows\.tsv, line 3: {message}; remove the row"):
+        open_store(table_of(tmp_path, "今天\t1\n气气\t0\n"), tokenizer, 32, str(tmp_path / "cache"))
 
 
 def test_ids_with_gaps_are_stored_whole(checkpoint, tmp_path):
     """A vocabulary of few tokens may have ids that 16 bits do not hold."""
     change(checkpoint, lambda d: d["model"]["vocab"].update(今=70_000))
     tokenizer = load_tokenizer(ModelConfig(name=str(checkpoint)), None, 32, "").backend_tokenizer
-    (tmp_path / "rows.tsv").write_text("text\tlabel\n今天\t1\n好\t0\n", encoding="utf-8")
-    for name in ("table", "store"):
-        (tmp_path / name).mkdir()
-    build_table(tmp_path / "table", str(tmp_path / "rows.tsv"), ReadOptions(), False, None)
-    build_store(tmp_path / "store", EncodingJob(Table(tmp_path / "table"), tokenizer.to_str(), 32, 1))
-    assert json.loads((tmp_path / "store" / "store.json").read_text())["dtype"] == "int32"
+    table, folder = table_of(tmp_path, "今天\t1\n好\t0\n"), tmp_path / "store"
+    folder.mkdir()
+    build_store(folder, EncodingJob(table, tokenizer.to_str(), 32, 1))
+    assert json.loads((folder / "store.json").read_text())["dtype"] == "int32"
     assert tokenizer.encode("今天").ids[1] == 70_000
 
 

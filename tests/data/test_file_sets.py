@@ -66,22 +66,19 @@ def test_files_are_one_set_in_the_order_of_their_names(tmp_path, opened, write, 
 
 
 def test_the_cache_follows_the_contents(tmp_path, opened):
+    def tables():
+        paths = (tmp_path / "cache").glob("table-*/rows.arrow")
+        return {path.parent.name: path.stat().st_ctime_ns for path in paths}
+
     folder = write_parts(tmp_path / "posts")
-    before = opened(str(folder))
-    built = {
-        path.parent.name: path.stat().st_ctime_ns for path in (tmp_path / "cache").glob("table-*/rows.arrow")
-    }
+    before, built = opened(str(folder)), tables()
     os.rename(folder / "b.csv", folder / "b2.csv")
     assert opened(str(folder)).folder == before.folder
     (folder / "d.csv").write_text("text,label\n新的评论,好\n", encoding="utf-8")
-    more = opened(str(folder))
-    assert more.files["train"].num_rows == 61
-    assert more.files["train"].content != before.files["train"].content
-    after = {
-        path.parent.name: path.stat().st_ctime_ns for path in (tmp_path / "cache").glob("table-*/rows.arrow")
-    }
-    assert after.items() >= built.items()
-    assert more.files["train"].where(60) == f"{folder}/d.csv, line 2"
+    table = opened(str(folder)).files["train"]
+    assert (table.num_rows, table.where(60)) == (61, f"{folder}/d.csv, line 2")
+    assert table.content != before.files["train"].content
+    assert tables().items() >= built.items()
 
 
 def test_a_limit_counts_the_rows_of_all_files(tmp_path, opened):
