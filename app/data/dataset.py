@@ -189,7 +189,7 @@ def build_dataset(
         rows["train"] = part_of_rows(rows["train"], groups, config.verb.train_share, config.split_seed)
     relabelled = None
     if fixes:
-        ids, relabelled = _relabel(ids, text_hashes, fixes, label_names)
+        ids, relabelled = apply_fixes(ids, text_hashes, fixes, label_names)
     labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}
     hashes = {name: text_hashes.get(name, text_hashes["train"])[rows[name]] for name in SPLITS}
     form.check(labels, rows, tables, label_names)
@@ -199,24 +199,3 @@ def build_dataset(
     statistics = dataset_statistics(form, labels, hashes, label_names)
     known = {"statistics": statistics, "relabelled": relabelled}
     (folder / "dataset.json").write_text(json.dumps(known, ensure_ascii=False, indent=1), encoding="utf-8")
-
-
-def _relabel(
-    ids: dict[str, np.ndarray], hashes: dict[str, np.ndarray], fixes: Fixes, label_names: list[str]
-) -> tuple[dict[str, np.ndarray], dict]:
-    """Return the labels of the rows of each file after the fixes, and what the fixes did."""
-    new_ids, rows_of_fix = fixes.new_labels(label_names), np.zeros(len(fixes.hashes), np.int64)
-    changed, relabelled = 0, {}
-    for name, before in ids.items():
-        relabelled[name], matched = apply_fixes(before, hashes[name], fixes, new_ids)
-        changed += int((relabelled[name] != before).reshape(len(before), -1).any(axis=1).sum())
-        rows_of_fix += matched
-    unused = np.flatnonzero(rows_of_fix == 0)
-    effect = {
-        "fixes": len(new_ids),
-        "rows": int(rows_of_fix.sum()),
-        "changed": changed,
-        "unused": len(unused),
-        "first_unused": f"{fixes.unit} {fixes.lines[unused[0]]}" if len(unused) else None,
-    }
-    return relabelled, effect

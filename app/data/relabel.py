@@ -142,14 +142,25 @@ def _key(values: dict, remove_spaces: bool) -> int:
 
 
 def apply_fixes(
-    ids: np.ndarray, hashes: np.ndarray, fixes: Fixes, new_ids: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels of rows after the fixes, and how many rows each fix is about, (num_fixes,). `ids` are
-    labels of a form, (num_rows, ...); `hashes` (num_rows,); `new_ids` of `Fixes.new_labels`."""
-    if not len(fixes.hashes):
-        return ids, np.empty(0, np.int64)
-    at = np.minimum(np.searchsorted(fixes.hashes, hashes), len(fixes.hashes) - 1)
-    matches = fixes.hashes[at] == hashes
-    fixed = np.array(ids)
-    fixed[matches] = new_ids[at[matches]]
-    return fixed, np.bincount(at[matches], minlength=len(fixes.hashes))
+    labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], fixes: Fixes, names: list[str]
+) -> tuple[dict[str, np.ndarray], dict]:
+    """Return the labels of the rows of each file after the fixes, and what these did; `labels` are of their
+    form, (num_rows, ...), `hashes` (num_rows,). Raises InputError as `Fixes.new_labels`."""
+    new, uses = fixes.new_labels(names), np.zeros(len(fixes.hashes), np.int64)
+    after, changed = {}, 0
+    for name, before in labels.items():
+        matches = np.flatnonzero(np.isin(hashes[name], fixes.hashes))
+        at = np.searchsorted(fixes.hashes, hashes[name][matches])
+        uses += np.bincount(at, minlength=len(uses))
+        after[name] = np.array(before)
+        after[name][matches] = new[at]
+        is_other = new[at] != before[matches]
+        changed += int((is_other.any(axis=1) if is_other.ndim > 1 else is_other).sum())
+    unused = np.flatnonzero(uses == 0)
+    return after, {
+        "fixes": len(uses),
+        "rows": int(uses.sum()),
+        "changed": changed,
+        "unused": len(unused),
+        "first_unused": f"{fixes.unit} {fixes.lines[unused[0]]}" if len(unused) else None,
+    }
