@@ -8,10 +8,11 @@ import numpy as np
 
 from ..errors import InputError
 from .cache import build_once, content_key
+from .long_texts import RowEncoder
 from .table import Table
 from .tokens import CHUNK, TokenStore
 
-VERSION = 1
+VERSION = 2
 FILE = "continues.bin"
 
 
@@ -36,12 +37,13 @@ def build_words(folder: Path, table: Table, definition: str, max_length: int, si
     import rjieba
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_str(definition)
-    tokenizer.enable_truncation(max_length, direction=side)
+    encoder = RowEncoder(Tokenizer.from_str(definition), None)
+    encoder.tokenizer.enable_truncation(max_length, direction=side)
     with (folder / FILE).open("wb") as file:
         for start in range(0, table.num_rows, CHUNK):
             texts = table.texts(np.arange(start, min(start + CHUNK, table.num_rows)))
-            for text, encoding in zip(texts, tokenizer.encode_batch(texts), strict=True):
+            texts = [encoder.separated(text) for text in texts]
+            for text, encoding in zip(texts, encoder.tokenizer.encode_batch(texts), strict=True):
                 file.write(continued(rjieba.cut(text), encoding).tobytes())
 
 

@@ -114,7 +114,7 @@ class RowEncoder:
                 f"{place(0)}: data.long {self.long.way} reads single texts, found a pair of texts; leave one "
                 "out"
             )
-        separated = [self._separated(text) for text in texts]
+        separated = [self.separated(text) for text in texts]
         if are_pairs:
             encodings = encode_batch(self._pairs, separated, place)
             rows = [EncodedRow([e.ids], bool(e.overflowing), _second_start(e)) for e in encodings]
@@ -131,7 +131,7 @@ class RowEncoder:
     def parts_read(self, texts: tuple[str, ...]) -> tuple[list[list[Token]], bool]:
         """Return the tokens that are read of one text, or of a pair: of each window; of the head and of the
         tail, which make one row; else of one part. And whether tokens of the text are in none of them."""
-        whole = (self._pairs if len(texts) == 2 else self.tokenizer).encode(*self._separated(texts))
+        whole = (self._pairs if len(texts) == 2 else self.tokenizer).encode(*self.separated(texts))
         positions = list(range(len(whole.ids)))
         if len(texts) == 2:
             parts, is_cut = [positions], bool(whole.overflowing)
@@ -176,9 +176,10 @@ class RowEncoder:
             tokenizer.enable_truncation(self.max_length, direction=self.side)
         return tokenizer
 
-    def _separated(self, texts: Any) -> Any:
+    def separated(self, texts: Any) -> Any:
+        """Return a text, or a pair, with the separator between the texts of several columns."""
         if isinstance(texts, tuple):
-            return tuple(map(self._separated, texts))
+            return tuple(map(self.separated, texts))
         return texts.replace(BETWEEN_TEXTS, self.separator) if BETWEEN_TEXTS in texts else texts
 
     def _ids(self, texts: list[str], place: Place) -> list[list[int]]:

@@ -115,17 +115,17 @@ def _checkpoint_tokenizer(config: ModelConfig):
 
 
 def _read_vocabulary(path: Path) -> list[str]:
-    if not path.is_file():
-        raise InputError(
-            f"model.vocab_file: there is no file {path}; a text file with one token a line is needed"
-        )
     try:
         # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
-        text = path.read_bytes().decode("utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig") if path.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}"
         ) from error
+    if text is None:
+        raise InputError(
+            f"model.vocab_file: there is no file {path}; a text file with one token a line is needed"
+        )
     tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     [(repeated, count)] = Counter(tokens).most_common(1)
     if count > 1:
