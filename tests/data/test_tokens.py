@@ -20,6 +20,7 @@ from app.data.read import ReadOptions
 from app.data.table import Table, build_table
 from app.data.tokens import EncodingJob, TokenStore, build_store, open_store
 from app.errors import InputError
+from tests.tiny import tiny_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
@@ -225,150 +226,82 @@ from pathlib import Path
 
 # The process that prepares the data imports this file, and does not need the rest
 if __name__ == "__main__":
-    from transformers import BertTokenizer
     from app.config.schema import DataConfig
     from app.data.dataset import open_dataset
     from app.data.table import Table
     from app.data.tokens import open_store
+    from tests.tiny import tiny_tokenizer
 
-    vocabulary, cache, source = map(Path, sys.argv[1:])
-    tokens = vocabulary.read_text(encoding="utf-8").split("\\n")
-    tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)})
-    data = DataConfig(train=str(source), cache_dir=str(cache))
+    source, cache = Path(sys.argv[1]), sys.argv[2]
+    data = DataConfig(train=str(source), cache_dir=cache)
     table = open_dataset(data).tables[0] if source.is_file() else Table(source)
-    store = open_store(table, tokenizer, 16, str(cache))
+    store = open_store(table, tiny_tokenizer(characters="今天真开心好0123"), 16, cache)
     print(hashlib.sha256(store.tokens.tobytes() + store.offsets.tobytes()).hexdigest())
 """
 
 
-class Runner:
-    """Starts processes that open the token store of one data file, or of one table, in one cache."""
-
-    def __init__(self, folder: Path, tokenizer, source: Path) -> None:
-        self.cache = folder / "cache"
-        self.started: list[subprocess.Popen] = []
-        (folder / "script.py").write_text(SCRIPT)
-        (folder / "vocab.txt").write_text(
-            "\n".join(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))), "utf-8"
-        )
-        self.command = [
-            sys.executable,
-            *map(str, (folder / "script.py", folder / "vocab.txt", self.cache, source)),
-        ]
-
-    def start(self) -> subprocess.Popen:
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(
-            self.command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        self.started.append(process)
-        return process
-
-    def wait_for_tokens(self, process: subprocess.Popen) -> Path:
-        """Return the folder in which a started process is writing tokens."""
-        while process.poll() is None:
-            for path in self.cache.glob("tokens-*.aside-*/tokens.bin"):
-                return path.parent
-            time.sleep(0.002)
-        raise AssertionError(f"the process ended before it was killed: {process.communicate()}")
-
-    def store(self) -> TokenStore:
-        """Return the only store in the cache, which is whole."""
-        [folder] = [path for path in self.cache.glob("tokens-*") if path.is_dir()]
-        assert is_complete(folder)
-        return TokenStore(folder)
-
-
 @pytest.fixture
-def runner(tmp_path, tiny_tokenizer):
-    made = []
+def start(tmp_path):
+    """Starts a process that opens the token store of a data file, or of a table: start(source)."""
+    started = []
+    (tmp_path / "script.py").write_text(SCRIPT)
 
-    def make(source: Path) -> Runner:
-        made.append(Runner(tmp_path, tiny_tokenizer, source))
-        return made[0]
+    def start_one(source: Path) -> subprocess.Popen:
+        command = [sys.executable, *map(str, (tmp_path / "script.py", source, tmp_path / "cache"))]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(subprocess.Popen(command, env=environment, text=True, **pipes))
+        return started[-1]
 
-    yield make
-    for process in made[0].started:
+    yield start_one
+    for process in started:
         process.kill()
         process.communicate()
+
+
+def folders(cache: Path, kind: str) -> list[Path]:
+    return [path for path in cache.glob(f"{kind}-*") if path.is_dir()]
+
+
+def tokens_of(texts: list[str]) -> list[list[int]]:
+    """Return what the tokenizer of the script makes of texts."""
+    tokenizer = tiny_tokenizer(characters="今天真开心好0123")
+    return tokenizer(texts, truncation=True, max_length=16)["input_ids"]
 
 
 def numbered(num_rows: int) -> list[str]:
     return [f"今天真开心{'好' * (number % 7)} {number}" for number in range(num_rows)]
 
 
-@pytest.fixture(scope="module")
-def large_table(tmp_path_factory) -> Table:
-    """A table whose tokens take more than a moment."""
-    return make_table(tmp_path_factory.mktemp("large"), [[text, 0] for text in numbered(60_000)])
-
-
-def test_processes_that_start_at_once_get_one_whole_store(runner, write, tiny_tokenizer):
+def test_processes_that_start_at_once_get_one_whole_store(start, tmp_path, write):
     texts = numbered(2000)
-    runner = runner(write("a.tsv", "".join(f"{text}\t{number % 2}\n" for number, text in enumerate(texts))))
-    found = [process.communicate() for process in [runner.start() for _ in range(2)]]
+    source = write("a.tsv", "".join(f"{text}\t{number % 2}\n" for number, text in enumerate(texts)))
+    found = [process.communicate() for process in [start(source), start(source)]]
     assert len({output for output, _ in found}) == 1, found
     assert found[0][0], found
-    assert rows_of(runner.store()) == tiny_tokenizer(texts, truncation=True, max_length=16)["input_ids"]
     for kind in ("table", "dataset", "tokens"):
-        assert len([path for path in runner.cache.glob(f"{kind}-*") if path.is_dir()]) == 1
-
-
-def children(process: subprocess.Popen) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except OSError:
-        return False
+        [folder] = folders(tmp_path / "cache", kind)
+        assert is_complete(folder)
+    assert rows_of(TokenStore(folder)) == tokens_of(texts)
 
 
 @pytest.mark.chaos
-@pytest.mark.skipif(
-    not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has"
-)
-def test_a_run_killed_while_it_tokenises_leaves_no_half_store(runner, large_table, tiny_tokenizer):
-    runner = runner(large_table.folders[0])
-    process = runner.start()
-    aside = runner.wait_for_tokens(process)
-    helpers = children(process)
+def test_a_run_killed_while_it_tokenises_leaves_no_half_store(start, tmp_path):
+    """That the process which prepares ends with the run: tests/data/test_preparation.py."""
+    table, cache = make_table(tmp_path, [[text, 0] for text in numbered(60_000)]), tmp_path / "cache"
+    process = start(table.folders[0])
+    while not (written := list(cache.glob("tokens-*.aside-*/tokens.bin"))):
+        assert process.poll() is None, f"it ended before it was killed: {process.communicate()}"
+        time.sleep(0.002)
+    aside = written[0].parent
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert not is_complete(aside)
-    assert not aside.with_name(aside.name.partition(".")[0]).exists()
-    deadline = time.monotonic() + 60
-    # They end by themselves when their parent is gone
-    while any(map(is_running, helpers)):
-        assert time.monotonic() < deadline, "a helper process outlived the run"
-        time.sleep(0.01)
-    second = runner.start()
+    assert folders(cache, "tokens") in ([], [aside])
+    second = start(table.folders[0])
     errors = second.communicate()[1]
     assert second.returncode == 0, errors
-    assert not aside.exists()
-    store = runner.store()
-    assert len(store.lengths) == 60_000
-    chosen = [*range(1000), *range(59_000, 60_000)]
-    texts = [large_table.text(row) for row in chosen]
-    wanted = tiny_tokenizer(texts, truncation=True, max_length=16)["input_ids"]
-    assert [store.row(row).tolist() for row in chosen] == wanted
-
-
-@pytest.mark.chaos
-@pytest.mark.skipif(
-    not Path("/proc/self/task").exists(), reason="looks for child processes in /proc, which Linux has"
-)
-def test_a_run_whose_helper_is_killed_says_so_and_leaves_nothing(runner, large_table):
-    """What the system does to a process that takes too much memory."""
-    runner = runner(large_table.folders[0])
-    process = runner.start()
-    aside = runner.wait_for_tokens(process)
-    for pid in children(process):
-        if "popen_loky" in Path(f"/proc/{pid}/cmdline").read_text():
-            os.kill(pid, signal.SIGKILL)
-    errors = process.communicate()[1]
-    assert process.returncode == 1
-    folder = aside.with_name(aside.name.partition(".")[0])
-    assert f"the process that prepared {folder} was killed; did memory run out?" in errors
-    assert [path.name for path in runner.cache.glob("tokens-*")] == [f"{folder.name}.lock"]
+    [folder] = folders(cache, "tokens")
+    store, chosen = TokenStore(folder), [*range(1000), *range(59_000, 60_000)]
+    assert (folder != aside, len(store.lengths)) == (True, 60_000)
+    assert [store.row(row).tolist() for row in chosen] == tokens_of([table.text(row) for row in chosen])
