@@ -51,6 +51,9 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
 
 def _num_bytes(table: Table, rows: np.ndarray) -> int:
     """Return the bytes of the texts of rows, of each at most those of `MAX_TEXT` characters."""
+    if 3 * len(rows) > MAX_BYTES:
+        # Too many, without a look at the texts of millions of rows in each start
+        return 3 * len(rows)
     return int(np.minimum(table.sizes[rows], 3 * MAX_TEXT).sum())
 
 

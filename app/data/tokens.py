@@ -51,11 +51,6 @@ class TokenStore:
         self.first_windows, self.window_ends = arrays.get("first_windows"), arrays.get("window_ends")
         self._read = 0
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each row, (num_rows,) int64."""
-        return np.diff(self.offsets)
-
     def row(self, row: int) -> np.ndarray:
         """Return the token ids of one row, (length,)."""
         start, end = self.offsets[row], self.offsets[row + 1]
