@@ -95,12 +95,13 @@ def deal_groups(
     are_few = texts[is_rare].sum() <= max(len(shares), RARE_SHARE * texts.sum())
     if not (are_few and texts[~is_rare].any()):
         rare = np.flatnonzero(is_rare)
+        # Texts without labels, and ranges of numbers, have no names
+        name = names[rare[0]] if len(names) == len(texts) else f"group {rare[0] + 1}"
         question = "; or is data.label_column the wrong column?" if len(names) > texts.sum() / 2 else ""
         raise InputError(
             f"a stratified split needs {len(shares) + 1} different texts of each class, one for each split; "
-            f"{len(rare):,} of {len(names):,} classes have fewer, the first is "
-            f"'{shorten(names[rare[0]])}' with {texts[rare[0]]}; add rows, set --data.split random, or give "
-            f"separate files{question}"
+            f"{len(rare):,} of {len(texts):,} classes have fewer, the first is '{shorten(name)}' with "
+            f"{texts[rare[0]]}; add rows, set --data.split random, or give separate files{question}"
         )
     of_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(texts)[:-1])
     parts, generator = np.zeros(len(first), np.int8), np.random.default_rng(seed)

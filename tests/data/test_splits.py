@@ -175,6 +175,17 @@ def test_many_texts_of_classes_with_few_are_no_classes():
         split_of(labels, np.arange(130, dtype=np.uint64), 13, 13, 0, names)
 
 
+@pytest.mark.parametrize(
+    ("task", "labels", "texts"),
+    [("regression", np.arange(60) / 60, 3), ("masked_language_modelling", np.zeros(60, np.int64), 1)],
+)
+def test_groups_without_names_with_few_texts_are_named_by_number(task, labels, texts):
+    form = label_form(task)
+    with pytest.raises(InputError, match=r"of \d classes have fewer, the first is 'group 1' with 1"):
+        split_rows(form, labels, np.arange(60) * texts // 60, DataConfig(), [6, 6], form.names(None, None))
+    assert split_rows(form, labels, np.arange(60), DataConfig(), [6, 6], form.names(None, None))
+
+
 def multi_label_rows(num_rows: int = 900, texts: int = 600) -> tuple[np.ndarray, np.ndarray]:
     """Return labels, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
     generator = np.random.default_rng(6)
