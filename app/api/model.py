@@ -64,15 +64,15 @@ class Model:
         `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for
         texts that `rows_of` in texts.py refuses, and TrainingError for logits that are not finite.
         """
-        outcome = self._opened.predictor.outcome
-        return outcome.answers(outcome.decide(self._logits(texts)))
+        task = self._opened.predictor.task
+        return task.answers(task.decide(self._logits(texts)))
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""
-        outcome = self._opened.predictor.outcome
-        if not outcome.has_confidence:
+        task = self._opened.predictor.task
+        if not task.has_confidence:
             raise InputError(f"{self.folder}: the model gives numbers, not probabilities; call predict")
-        return outcome.probabilities(self._logits(texts))
+        return task.probabilities(self._logits(texts))
 
     def predict_table(self, texts: Iterable) -> pa.Table:
         """Return what the verb predict writes of each text, as an Arrow table of (num_texts,) rows: label,
@@ -88,7 +88,7 @@ class Model:
         rows = list(text_rows(texts, ReadOptions("text", remove_spaces=opened.remove_spaces)))
         for row in [row for row in rows if isinstance(row, Row)][:1]:
             check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
-        writer = PredictionWriter(opened.predictor.outcome, NumberedTexts(False), place="text")
+        writer = PredictionWriter(opened.predictor.task, NumberedTexts(False), place="text")
         values = [*zip(*map(writer.values, opened.predictor.predict(rows)), strict=True)]
         arrays = map(pa.array, values or [[]] * len(writer.added), writer.arrow_types())
         return pa.Table.from_arrays(list(arrays), writer.added)

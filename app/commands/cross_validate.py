@@ -96,7 +96,7 @@ def run_folds(series: Series, options: argparse.Namespace, config: Config) -> st
     if without_labels:
         return f"{texts[0]}\n\n{without_labels}"
     figures["labels"] = list_issues(series.folder, oof_rows)
-    texts.append(render_label_issues(figures["labels"], oof_rows.outcome))
+    texts.append(render_label_issues(figures["labels"], oof_rows.task))
     write_figures(series.folder, NAME, figures, "\n\n".join(texts))
     where = _("Written into {folder}").format(folder=series.folder)
     if figures["labels"]["can_judge"]:

@@ -78,14 +78,14 @@ def run(argv: list[str], program: str) -> None:
     explanations = explain(
         model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed
     )
-    known = label_in_data(args.model, model.outcome, explanations[0].text.texts)
+    known = label_in_data(args.model, model.task, explanations[0].text.texts)
     print("\n\n".join(render_text(one, known) for one in explanations))
     if args.html != Path("none"):
         write_page(args.html, explanations, known)
         say(f"Saved in {args.html}")
 
 
-def label_in_data(folder: Path, outcome: Task, texts: tuple[str, ...]) -> KnownLabel | None:
+def label_in_data(folder: Path, task: Task, texts: tuple[str, ...]) -> KnownLabel | None:
     """Return the labels that the run's data has for a cleaned text, or a pair; None where it has none."""
     import numpy as np
 
@@ -102,7 +102,7 @@ def label_in_data(folder: Path, outcome: Task, texts: tuple[str, ...]) -> KnownL
         rows = np.asarray(split.rows)
         places = np.flatnonzero(split.table.hashes[rows] == wanted)
         if len(places):
-            answer = outcome.answer(np.asarray(split.labels[places[0]]))
+            answer = task.answer(np.asarray(split.labels[places[0]]))
             names = answer if isinstance(answer, list) else [str(answer)]
             return KnownLabel(names, split.table.where(int(rows[places[0]])))
     return None

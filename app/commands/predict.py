@@ -130,7 +130,7 @@ def write_predictions(
 
 def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
     """Raise InputError for options of several labels a row that do not fit together, or not the model."""
-    if not opened.predictor.outcome.form.has_several:
+    if not opened.predictor.task.form.has_several:
         for name in ("label_separator", "label_columns"):
             if getattr(args, name) is not None:
                 raise InputError(
@@ -150,7 +150,7 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     folder = check_report_folder(args.report)
     opened = open_chosen(args, model_folder)
     check_label_settings(args, opened)
-    recorded = opened.recorded | {"task": opened.predictor.outcome.name}
+    recorded = opened.recorded | {"task": opened.predictor.task.name}
     source = open_file(args.input, recorded, asked_settings(args), need_label=True)
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
     total = count_rows(source, args)

@@ -64,7 +64,7 @@ def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
     return opened
 
 
-def choose_run_threshold(folder: Path, outcome: Task, precision: float) -> Threshold:
+def choose_run_threshold(folder: Path, task: Task, precision: float) -> Threshold:
     """Return the threshold for a precision, chosen on a run's dev rows; raises InputError without these."""
     from ..report.confidence import choose_threshold
     from ..report.logits_file import LOGITS, read_logits
@@ -80,16 +80,16 @@ def choose_run_threshold(folder: Path, outcome: Task, precision: float) -> Thres
     if FITTED_ON not in splits:
         raise InputError(f"--abstain needs a run with dev rows, and {path} has none; {remedy}")
     dev = splits[FITTED_ON]
-    return choose_threshold(*outcome.held_out(dev.labels, dev.logits, dev.hashes), dev.hashes, precision)
+    return choose_threshold(*task.held_out(dev.labels, dev.logits, dev.hashes), dev.hashes, precision)
 
 
 def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | None:
     """Return the threshold for decisions, or None; say how well a chosen one does on other rows."""
-    if not opened.predictor.outcome.has_confidence and (args.threshold, args.abstain) != (None, None):
+    if not opened.predictor.task.has_confidence and (args.threshold, args.abstain) != (None, None):
         raise InputError("this model gives no probability; leave out --threshold and --abstain")
     if args.abstain is None:
         return args.threshold
-    threshold = choose_run_threshold(opened.folder, opened.predictor.outcome, args.abstain)
+    threshold = choose_run_threshold(opened.folder, opened.predictor.task, args.abstain)
     say(threshold.describe(args.abstain))
     if threshold.bound < args.abstain:
         say(f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, help")
@@ -124,7 +124,7 @@ def write_rows(
     if args.bom:
         file.write("\ufeff")
     predictor = opened.predictor
-    writer = PredictionWriter(predictor.outcome, columns, threshold, place, predictor.evidence)
+    writer = PredictionWriter(predictor.task, columns, threshold, place, predictor.evidence)
     if args.output_format == "parquet":
         writer.write_parquet(file, Path(source.name), counted(), span)
     else:

@@ -98,7 +98,7 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
     from ..vectors.strategies import choose_rows
 
     predictor = opened.predictor
-    if not predictor.outcome.has_confidence:
+    if not predictor.task.has_confidence:
         raise InputError(f"{opened.folder}: suggest needs a model that says how sure it is, not a number")
     if args.num >= len(rows):
         say(f"{args.num:,} rows were asked for, and the pool has {len(rows):,}: all of them are chosen")
@@ -108,7 +108,7 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
     if args.strategy in ("embedding_kmeans", "greedy_coreset"):
         of_run = RunVectors(opened, "--strategy")
         vectors, labelled = of_run.of(rows), of_run.of_split(of_run.dataset.splits["train"])
-    confidence = predictor.outcome.confidence(probabilities)
+    confidence = predictor.task.confidence(probabilities)
     chosen = choose_rows(
         args.strategy, min(args.num, len(rows)), probabilities, confidence, vectors, labelled, args.seed
     )
@@ -138,5 +138,5 @@ def run(argv: list[str], program: str) -> None:
     chosen = choose(args, opened, rows)
     with open_output(args.target) as file:
         format = OUTPUT_SUFFIXES[Path(args.target).suffix.lower()]
-        PredictionWriter(opened.predictor.outcome, source.columns).write(format, file, chosen)
+        PredictionWriter(opened.predictor.task, source.columns).write(format, file, chosen)
     say(f"{len(chosen):,} rows in {args.target}")

@@ -85,8 +85,8 @@ def search(
             raise InputError(
                 f"tune needs {split} rows: {split} {use}; give data.{split} or data.{split}_size"
             )
-    outcome = open_task(config.data.task, dataset.label_names)
-    metric = outcome.choose_best_metric(config.train.best_metric)
+    task = open_task(config.data.task, dataset.label_names)
+    metric = task.choose_best_metric(config.train.best_metric)
     kind = f"a search by {options.sampler}, pruner {options.pruner}, seed {options.seed}"
     folder = default_folder(config, "tune")
     series = Series(folder, kind, planned.name, planned.processes, settings)

@@ -63,20 +63,20 @@ def explain(
     Where no label is predicted, it is the most probable one that is explained. The same arguments give the
     same explanation. Raises InputError for an empty text and an unknown label.
     """
-    chosen = None if label is None else [find_label(label, model.outcome.label_names)]
+    chosen = None if label is None else [find_label(label, model.task.label_names)]
     [row] = text_rows([texts if len(texts) > 1 else texts[0]], ReadOptions(remove_spaces=remove_spaces))
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)
     probabilities = model.probabilities(text.input_ids, text.token_types)
-    predicted = model.outcome.explained_labels(probabilities)
+    predicted = model.task.explained_labels(probabilities)
     positions = [position for unit in text.units for position in unit.tokens]
     explanations = []
     for label_id in chosen or predicted or [int(probabilities.argmax())]:
         attributions = attribute(model, text.input_ids, text.token_types, positions, label_id)
         values = unit_values(text, attributions.values)
         test = measure_faithfulness(model, text, values, label_id, draws, seed)
-        names, is_number = model.outcome.label_names, not model.outcome.has_confidence
+        names, is_number = model.task.label_names, not model.task.has_confidence
         explanations.append(
             Explanation(text, names, probabilities, predicted, label_id, attributions, test, is_number)
         )

@@ -61,7 +61,7 @@ def attribute(
     types = torch.as_tensor(token_types, device=model.device)[None]
 
     def forward(embeddings: torch.Tensor) -> torch.Tensor:
-        return model.outcome.log_odds(model.logits(embeddings, types.expand(len(embeddings), -1)), label)
+        return model.task.log_odds(model.logits(embeddings, types.expand(len(embeddings), -1)), label)
 
     @torch.no_grad()
     def log_odds(embeddings: torch.Tensor) -> float:

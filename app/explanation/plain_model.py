@@ -16,7 +16,7 @@ from ..errors import InputError, TrainingError
 from ..prediction.exported_model import is_exported, read_record
 from ..prediction.recorded_settings import run_long_texts, run_settings
 from ..prediction.saved_model import load_checkpoint, longest_row
-from ..prediction.torch_runtime import outcome_of_checkpoint
+from ..prediction.torch_runtime import task_of_checkpoint
 from ..runtime.devices import choose_device
 from ..tasks.task import Task
 
@@ -25,7 +25,7 @@ BATCH_TOKENS = 4096
 
 
 class PlainModel:
-    """The classifier of a run as transformers computes it, on `device`, in fp32, with its `outcome`.
+    """The classifier of a run as transformers computes it, on `device`, in fp32, with its `task`.
     Log-odds, log(p / (1 - p)), unlike p do not flatten where the model is sure."""
 
     def __init__(
@@ -34,7 +34,7 @@ class PlainModel:
         tokenizer,
         max_length: int | None,
         long: LongTexts,
-        outcome: Task,
+        task: Task,
         device: str,
     ) -> None:
         self.device = choose_device(device)
@@ -44,7 +44,7 @@ class PlainModel:
         self.max_length = max_length
         backend, side = tokenizer.backend_tokenizer, tokenizer.truncation_side
         self.encoder = RowEncoder(backend, max_length, side, long)
-        self.outcome = outcome
+        self.task = task
         # Of time.monotonic(), for an explanation that may not take longer
         self.deadline = math.inf
         names = signature(model.forward).parameters
@@ -68,7 +68,7 @@ class PlainModel:
     def logits(self, embeddings: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
         """Return the logits, (num_rows, num_labels), of embeddings (num_rows, length, width), as
         `Task.scale_logits` returns them."""
-        return self.outcome.scale_logits(self._forward(token_types, inputs_embeds=embeddings))
+        return self.task.scale_logits(self._forward(token_types, inputs_embeds=embeddings))
 
     def _forward(self, token_types: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         if time.monotonic() > self.deadline:
@@ -89,7 +89,7 @@ class PlainModel:
             for batch in np.array_split(same, -(-len(same) * int(length) // BATCH_TOKENS)):
                 ids, token_types = (np.stack([values[at] for at in batch]) for values in (rows, types))
                 logits = self.logits(self.embed(ids), torch.as_tensor(token_types, device=self.device))
-                log_odds[batch] = self.outcome.log_odds(logits, label).double().cpu().numpy()
+                log_odds[batch] = self.task.log_odds(logits, label).double().cpu().numpy()
         return log_odds
 
     def probabilities(self, input_ids: np.ndarray, token_types: np.ndarray) -> np.ndarray:
@@ -111,7 +111,7 @@ class PlainModel:
                 f"this {self.model.config.model_type} model's logits do not follow from its token "
                 "embeddings; use a BERT-like encoder"
             )
-        return self.outcome.probabilities(logits.double().cpu().numpy())[0]
+        return self.task.probabilities(logits.double().cpu().numpy())[0]
 
 
 def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
@@ -122,6 +122,6 @@ def load_plain_model(folder: Path, device: str = "auto") -> PlainModel:
             f"was made from, {read_record(folder).made.get('from', 'see export.json')}"
         )
     model, tokenizer = load_checkpoint(folder)
-    outcome = outcome_of_checkpoint(folder, model.config)
+    task = task_of_checkpoint(folder, model.config)
     length = longest_row(model.config, tokenizer, run_settings(folder).get("max_length"))
-    return PlainModel(model, tokenizer, length, run_long_texts(folder), outcome, device)
+    return PlainModel(model, tokenizer, length, run_long_texts(folder), task, device)

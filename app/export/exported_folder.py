@@ -176,9 +176,9 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
     beside = [name for name in (DECISION, LOGITS) if (folder / name).is_file()]
     for name in beside:
         shutil.copyfile(folder / name, aside / name)
-    if DECISION not in beside and original.outcome.state():
+    if DECISION not in beside and original.task.state():
         # Of a run that is not finished
-        original.outcome.write(aside, 0, {})
+        original.task.write(aside, 0, {})
         beside.append(DECISION)
     record = ExportRecord(
         labels=original.label_names,
@@ -188,7 +188,7 @@ def _write_model(folder: Path, aside: Path, original: Predictor, precision: str)
         inputs=inputs,
         precision=precision,
         data=settings_of_reading(run_settings(folder)),
-        problem_type=original.outcome.problem_type,
+        problem_type=original.task.problem_type,
         files=dict.fromkeys((TOKENIZER, *beside)),
         proof={},
         made={

@@ -96,7 +96,7 @@ def prove(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.n
     All rows are computed in batches of similar length, as files are; some of them also alone and in one batch
     of mixed lengths.
     """
-    outcome = exported.outcome
+    task = exported.task
     after = exported.logits(exported.tokenize(rows))
     few = rows[:OTHER_BATCHES]
     alone = np.concatenate([exported.logits(exported.tokenize([row])) for row in few])
@@ -104,24 +104,24 @@ def prove(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.n
     pairs = [(before, after), (before[: len(few)], alone), (before[: len(few)], mixed)]
     changed = np.zeros(len(rows), dtype=bool)
     for one, other in pairs:
-        changed[: len(one)] |= outcome.differ(one, other)
+        changed[: len(one)] |= task.differ(one, other)
     # Not a number counts as an endless difference.
     largest = max(float(np.nan_to_num(np.abs(one - other), nan=np.inf).max()) for one, other in pairs)
-    change = None if labels is None else _metric_change(outcome, labels, before, after)
-    sure = outcome.confidence(outcome.probabilities(before)) >= SURE
+    change = None if labels is None else _metric_change(task, labels, before, after)
+    sure = task.confidence(task.probabilities(before)) >= SURE
     return Proof(
         len(rows),
         largest,
         int(changed.sum()),
         int(sure.sum()),
         int((sure & changed).sum()),
-        outcome.main_metric,
+        task.main_metric,
         change,
     )
 
 
-def _metric_change(outcome: Task, labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> MetricChange:
-    scores = [outcome.score(labels, np.nan_to_num(logits)) for logits in (before, after)]
-    metric = outcome.main_metric
-    values = [measure(outcome, of_model)[metric] for of_model in scores]
-    return MetricChange(*values, differences(outcome, *scores)[metric][1])
+def _metric_change(task: Task, labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> MetricChange:
+    scores = [task.score(labels, np.nan_to_num(logits)) for logits in (before, after)]
+    metric = task.main_metric
+    values = [measure(task, of_model)[metric] for of_model in scores]
+    return MetricChange(*values, differences(task, *scores)[metric][1])

@@ -110,7 +110,7 @@ class LabelledRows:
 
     def _label(self, text: str, line: int) -> np.ndarray | int:
         if text not in self.known_labels:
-            names, form = self.predictor.label_names, self.predictor.outcome.form
+            names, form = self.predictor.label_names, self.predictor.task.form
             unknown = form.unknown(text, names)
             if unknown is not None:
                 raise InputError(
@@ -141,7 +141,7 @@ class LabelledRows:
             return {}
         places, given = (
             map(self.where, range(len(self.lines))),
-            map(self.predictor.outcome.answer, self.labels),
+            map(self.predictor.task.answer, self.labels),
         )
         return {
             "evidence": marked_rows(zip(places, self.texts, given, self.answers, self.evidence, strict=True))
@@ -159,27 +159,27 @@ def report_on(
     """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json, and return
     the text. The page shows probabilities before and after the temperature, if there is one."""
     predictor = opened.predictor
-    outcome = predictor.outcome
+    task = predictor.task
     labelled = LabelledRows(predictor, source)
     with (folder / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
         columns = NumberedTexts(source.has_pairs)
-        writer = PredictionWriter(outcome, columns, threshold, evidence=predictor.evidence)
+        writer = PredictionWriter(task, columns, threshold, evidence=predictor.evidence)
         writer.write("csv", file, labelled.predict(rows, on_batch))
     labels, logits = np.array(labelled.labels), np.concatenate(labelled.logits)
     title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
-    scores = outcome.score(labels, logits)
-    metrics = all_metrics(outcome, scores)
-    if effect := calibration_effect(outcome, labels, logits, "these rows"):
-        metrics["calibration"] = outcome.state() | effect
+    scores = task.score(labels, logits)
+    metrics = all_metrics(task, scores)
+    if effect := calibration_effect(task, labels, logits, "these rows"):
+        metrics["calibration"] = task.state() | effect
     of_page, limits = labelled.of_page(), (predictor.long.way, predictor.max_length)
     if long := cost_of_length(of_page["readings"], scores.correct, *limits):
         metrics["long_texts"] = long
-    text = report_text(outcome, metrics, {}, title)
+    text = report_text(task, metrics, {}, title)
     if marked := labelled.marked():
         metrics |= marked
         text += f"\n\n{render_marked(marked['evidence'])}"
-    calibrated = outcome.score(labels, logits, calibrated=True) if outcome.fitted else None
-    page = PageContent(title, outcome, scores, metrics, calibrated=calibrated, **of_page)
+    calibrated = task.score(labels, logits, calibrated=True) if task.fitted else None
+    page = PageContent(title, task, scores, metrics, calibrated=calibrated, **of_page)
     write_text(folder / "report.html", render_page(page))
     write_text(folder / "report.txt", text + "\n")
     write_json(folder / "report.json", {"input": source.name, "model": str(opened.folder)} | metrics)

@@ -27,7 +27,7 @@ class NearestRows:
 
     def __init__(self, opened: OpenedModel, count: int = 1) -> None:
         self.vectors = RunVectors(opened, "--evidence")
-        self.outcome, self.count = opened.predictor.outcome, count
+        self.task, self.count = opened.predictor.task, count
         self.split = self.vectors.dataset.splits["train"]
         self.known = self.vectors.of_split(self.split)
         self.sample: dict[str, Any] = {"support": 0, "evidence": self.described([[1.0]], [[0]])[0]}
@@ -48,7 +48,7 @@ class NearestRows:
 
         def one(similarity: float, at: int) -> dict[str, Any]:
             pair = {"text_pair": table.pair(rows[at])} if table.has_pairs else {}
-            place = {"label": self.outcome.answer(labels[at]), "similarity": round(float(similarity), 4)}
+            place = {"label": self.task.answer(labels[at]), "similarity": round(float(similarity), 4)}
             return place | {"text": table.text(rows[at])} | pair | {"where": table.where(rows[at])}
 
         return [list(map(one, *of_row)) for of_row in zip(similarities, positions, strict=True)]

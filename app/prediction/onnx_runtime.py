@@ -114,11 +114,11 @@ def load_exported(
         ) from error
     runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
     long = saved_long_texts(record.data, folder / RECORD)
-    outcome = task_of_model(record.problem_type, record.labels)
-    if outcome is None:
+    task = task_of_model(record.problem_type, record.labels)
+    if task is None:
         raise InputError(
             f"{folder / RECORD}: problem_type must be one of transformers, found "
             f"{excerpt(record.problem_type)}; export again"
         )
-    outcome.read(folder, calibrate)
-    return Predictor(runtime, tokenizer, outcome, record.max_length, record.truncation_side, long), record
+    task.read(folder, calibrate)
+    return Predictor(runtime, tokenizer, task, record.max_length, record.truncation_side, long), record

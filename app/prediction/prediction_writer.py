@@ -28,7 +28,7 @@ MAX_LABELS = 10
 
 @dataclass
 class PredictionWriter:
-    """Writes predictions of an outcome in one of `FORMATS`.
+    """Writes predictions of a task in one of `FORMATS`.
 
     A row has the `columns` of its input, the answer, those of `Task.columns`, with a `threshold`
     also its decision, and with `evidence`, as the predictor has it, that. With `place`, what a row's number
@@ -37,17 +37,17 @@ class PredictionWriter:
     those that a spreadsheet would run as formulas: see docs/data.md.
     """
 
-    outcome: Task
+    task: Task
     columns: KeptColumns | NumberedTexts
     threshold: float | None = None
     place: str | None = None
     evidence: NearestRows | None = None
 
     def __post_init__(self) -> None:
-        self.sample = self.outcome.columns(np.full(len(self.outcome.label_names), 0.5), self.threshold)
+        self.sample = self.task.columns(np.full(len(self.task.label_names), 0.5), self.threshold)
         if self.evidence:
             self.sample |= self.evidence.sample
-        names = [self.outcome.label_column, *self.sample, *([REASON] if self.place else [])]
+        names = [self.task.label_column, *self.sample, *([REASON] if self.place else [])]
         self.added = free_names(names, TAKEN, self.columns.names)
 
     def write(self, format: str, file: TextIO, predictions: Iterable[Prediction]) -> None:
@@ -67,7 +67,7 @@ class PredictionWriter:
         """Return the Arrow types of the columns that predictions add."""
         from .parquet_output import column_types
 
-        label = self.outcome.arrow_type()
+        label = self.task.arrow_type()
         # A dictionary's values: readers then get plain text
         label = getattr(label, "value_type", label) if hasattr(label, "index_type") else label
         return [label, *column_types([*self.sample.values(), *([REASON] if self.place else [])])]
@@ -82,7 +82,7 @@ class PredictionWriter:
         row, answer, probabilities, beside = prediction
         if probabilities is None:
             return [None] * (len(self.added) - 1) + [f"{self.place} {row.line}: {row.problem}"]
-        columns = self.outcome.columns(probabilities, self.threshold)
+        columns = self.task.columns(probabilities, self.threshold)
         values = [answer, *columns.values(), *(beside or {}).values()]
         return [*values, None] if self.place else values
 
@@ -118,15 +118,15 @@ class PredictionWriter:
             if probabilities is None:
                 file.write(f"{without_controls(f'no label: {self.place} {row.line}: {row.problem}')}\n")
                 continue
-            columns = self.outcome.columns(probabilities, self.threshold)
+            columns = self.task.columns(probabilities, self.threshold)
             decided = f" {columns['decision']}" if "decision" in columns else ""
-            line = f"{self.outcome.line(answer, probabilities)}{decided}  {' '.join(row.text.split())}"
+            line = f"{self.task.line(answer, probabilities)}{decided}  {' '.join(row.text.split())}"
             listed = self._listed_labels(probabilities)
             lines = [line, *([f"    {listed}"] if listed else []), *_lines_beside(beside or {})]
             file.writelines(f"{without_controls(text)}\n" for text in lines)
 
     def _listed_labels(self, probabilities: np.ndarray) -> str:
-        names, listed = self.outcome.label_names, self.outcome.listed_labels(probabilities)
+        names, listed = self.task.label_names, self.task.listed_labels(probabilities)
         shown = [f"{short_label(names[label])} {probabilities[label]:.4f}" for label in listed[:MAX_LABELS]]
         more = len(listed) - MAX_LABELS
         return "  ".join([*shown, *([f"and {more:,} more labels"] if more > 0 else [])])

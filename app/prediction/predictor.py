@@ -83,7 +83,7 @@ class Predictor:
     """Classifies rows in their order, holding one chunk of them in memory.
 
     `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their
-    end or, with `truncation_side` left, at their start, unless `long` says otherwise. `outcome` makes answers
+    end or, with `truncation_side` left, at their start, unless `long` says otherwise. `task` makes answers
     and probabilities of the logits; with `evidence`, of app/prediction/nearest_rows.py, predictions also have
     what that finds.
     """
@@ -92,13 +92,13 @@ class Predictor:
         self,
         runtime: Runtime,
         tokenizer: Tokenizer,
-        outcome: Task,
+        task: Task,
         max_length: int | None,
         truncation_side: str = "right",
         long: LongTexts = CUT,
     ) -> None:
         self.runtime = runtime
-        self.outcome = outcome
+        self.task = task
         self.evidence: Any = None
         self.max_length = max_length
         self.tokenizer = tokenizer
@@ -108,7 +108,7 @@ class Predictor:
     @property
     def label_names(self) -> list[str]:
         """The names of the labels, in the order of their ids."""
-        return self.outcome.label_names
+        return self.task.label_names
 
     def predict(
         self,
@@ -137,8 +137,8 @@ class Predictor:
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
         """Return the predictions of logits, (num_rows, num_labels); raises TrainingError unless finite."""
         self._check_finite(rows, logits)
-        probabilities, decided = self.outcome.probabilities(logits), self.outcome.decide(logits)
-        answers = list(map(self.outcome.answer, decided))
+        probabilities, decided = self.task.probabilities(logits), self.task.decide(logits)
+        answers = list(map(self.task.answer, decided))
         beside = self.evidence.find(rows, answers) if self.evidence else [{} for _ in rows]
         return list(map(Prediction, rows, answers, probabilities, beside))
 

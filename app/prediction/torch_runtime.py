@@ -74,19 +74,19 @@ def label_names(config) -> list[str]:
     return names
 
 
-def outcome_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
-    """Return the fitted outcome of a checkpoint; raises InputError for another kind, or too few labels."""
-    outcome = task_of_model(config.problem_type, label_names(config))
-    if outcome is None:
+def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
+    """Return the fitted task of a checkpoint; raises InputError for another kind, or too few labels."""
+    task = task_of_model(config.problem_type, label_names(config))
+    if task is None:
         raise InputError(
             f"{folder}: problem_type must be one that this program trains, found {config.problem_type}"
         )
     try:
-        outcome.check_model(config.num_labels)
+        task.check_model(config.num_labels)
     except InputError as error:
         raise InputError(f"{folder}: {error}") from error
-    outcome.read(folder, calibrate)
-    return outcome
+    task.read(folder, calibrate)
+    return task
 
 
 def load_predictor(
@@ -100,15 +100,15 @@ def load_predictor(
 
     `trained_length` is the `max_length`, in tokens, that a run was trained with, `long` how it read longer
     texts; `calibrate` is whether probabilities are those of the temperature of the run. Raises InputError as
-    `load_checkpoint`, `outcome_of_checkpoint` and `TorchRuntime` do, and for a model that cannot classify a
+    `load_checkpoint`, `task_of_checkpoint` and `TorchRuntime` do, and for a model that cannot classify a
     text, or whose logits change with padding.
     """
     keep_freed_memory()
     model, tokenizer = load_checkpoint(folder)
-    outcome = outcome_of_checkpoint(folder, model.config, calibrate)
+    task = task_of_checkpoint(folder, model.config, calibrate)
     length = longest_row(model.config, tokenizer, trained_length)
     classifier = Classifier(model)
     backend = tokenizer.backend_tokenizer
     check_passes(classifier, *(backend.encode(text).ids[:length] for text in ("好", "好" * 20)))
     runtime = TorchRuntime(classifier, **settings)
-    return Predictor(runtime, backend, outcome, length, tokenizer.truncation_side, long)
+    return Predictor(runtime, backend, task, length, tokenizer.truncation_side, long)

@@ -157,13 +157,13 @@ class AfterStep:
             with memory_for("dev was evaluated", Remedy.EVALUATION):
                 logits = evaluate_split(self.strategy, self.components, "dev", self.log, progress.step)
             split = self.components.loaders["dev"].split
-            metrics = metrics_in_training(self.components.outcome, split, logits)
+            metrics = metrics_in_training(self.components.task, split, logits)
             is_best = self.update_best(metrics)
             metrics |= self.take_train_loss()
             self.best_dev_logits = logits if is_best else self.best_dev_logits
             with self.failure_of_rank_0():
                 self.log.evaluation(progress.step, "dev", metrics, is_best, time.perf_counter() - started)
-        metric, evaluations = self.components.outcome.best_metric, progress.evaluations_without_improvement
+        metric, evaluations = self.components.task.best_metric, progress.evaluations_without_improvement
         if self.config.early_stopping and evaluations >= self.config.early_stopping:
             progress.stopped_early = True
             self.log.bar.say(
@@ -174,7 +174,7 @@ class AfterStep:
 
     def update_best(self, metrics: dict) -> bool:
         """Return whether the evaluation at the current step is the best so far; the progress keeps it."""
-        progress, metric = self.progress, self.components.outcome.best_metric
+        progress, metric = self.progress, self.components.task.best_metric
         if not is_better(metrics[metric], progress.best_value, metric):
             progress.evaluations_without_improvement += 1
             return False

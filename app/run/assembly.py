@@ -1,4 +1,4 @@
-"""Configuration -> the components of a run: data, tokenizer, outcome, model, loaders, batch plan."""
+"""Configuration -> the components of a run: data, tokenizer, task, model, loaders, batch plan."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ class Components:
     layout: Layout
     loaders: dict[str, Loader]
     plan: BatchPlan
-    outcome: Objective
+    task: Objective
 
 
 def assemble(config: Config, strategy: Strategy) -> Components:
@@ -52,10 +52,10 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     data, settings = config.data, config.train
     model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
     tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
-    outcome = prepare_task(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
+    task = prepare_task(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
     stores = open_stores(dataset, tokenizer, data)
     torch.manual_seed(settings.seed)
-    model = outcome.build_model(stores)
+    model = task.build_model(stores)
     freeze(model, config.model.freeze, num_layers(model))
     add_lora(model, config.model.lora_rank)
     if settings.gradient_checkpointing:
@@ -68,7 +68,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
             "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "
             "parts of it, which also saves memory; set it to adamw, or use run_ddp.py"
         )
-    loaders = {name: outcome.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
+    loaders = {name: task.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
     has_pairs = dataset.splits["train"].table.has_pairs
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
@@ -76,7 +76,7 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     config = replace(config, data=replace(data, **dataset.assumed))
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
     config = with_recipe(config, plan.steps_per_epoch, has_pairs)
-    return Components(config, dataset, tokenizer, stores, model, layout, loaders, plan, outcome)
+    return Components(config, dataset, tokenizer, stores, model, layout, loaders, plan, task)
 
 
 def open_data(config: Config) -> tuple[Config, Dataset]:

@@ -25,13 +25,13 @@ def card_content(
         "steps": metrics["step"],
         "batch size": settings.batch_size,
         "optimizer": settings.optimizer,
-        "best checkpoint by": components.outcome.best_metric if "dev" in dataset.splits else "none",
+        "best checkpoint by": components.task.best_metric if "dev" in dataset.splits else "none",
     }
     if dataset.relabelled:
         training["rows with corrected labels"] = dataset.relabelled["changed"]
     return CardContent(
         name=name,
-        task=components.outcome,
+        task=components.task,
         split=split,
         metrics=metrics,
         data=dataset.statistics,

@@ -16,11 +16,11 @@ BATCH_ROWS = 64  # rows of a batch, in each process
 def evaluate_split(
     strategy: Strategy, components: Components, name: str, log: RunLog, step: int
 ) -> np.ndarray:
-    """Return what the outcome keeps of the rows of a split, (num_rows, any), the same on all ranks. Raises
+    """Return what the task keeps of the rows of a split, (num_rows, any), the same on all ranks. Raises
     TrainingError, on every rank alike, where results of the model of `step` are not finite."""
-    loader, outcome = components.loaders[name], components.outcome
+    loader, task = components.loaders[name], components.task
     with log.bar.evaluation(name, len(loader)) as bar:
-        results = evaluate(strategy, loader, BATCH_ROWS, bar.update, outcome.row_results)
+        results = evaluate(strategy, loader, BATCH_ROWS, bar.update, task.row_results)
     check_finite(results, loader.split, step)
     return results
 

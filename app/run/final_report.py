@@ -65,7 +65,7 @@ def print_and_write(
 
     `results` (num_rows, any) are of the split of the report, and of dev where there is one, by name.
     """
-    task, of = components.outcome, components.loaders[split].split
+    task, of = components.task, components.loaders[split].split
     title = report_title(split, state, task.best_metric)
     if task.has_labels:
         scores = fit_and_score(folder, components, split, results, state.best_step)
@@ -153,7 +153,7 @@ def held_out_rows(
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return how sure and how right decisions on the rows are that were not trained on, (num_rows,) each;
     None where there are none."""
-    task = components.outcome
+    task = components.task
     if split == "train" or not (task.has_labels and task.has_confidence):
         return None, None
     parts = [logits_of(components.loaders[name].split, results[name]) for name in results]
@@ -186,7 +186,7 @@ def fit_and_score(
 ) -> Scores:
     """Fit the decision on dev, write it and the logits of the model of `step`; return the scores of the rows
     of the report, which are those of `split`."""
-    task = components.outcome
+    task = components.task
     of_splits = {name: logits_of(components.loaders[name].split, logits[name]) for name in logits}
     write_logits(folder / LOGITS, of_splits, task.label_names, step, task.name)
     if FITTED_ON in of_splits:
@@ -199,7 +199,7 @@ def fit_and_score(
 
 def report_metrics(components: Components, split: str, scores: Scores, logits: np.ndarray) -> dict:
     """Return all that report.json says of the rows of a split, given their scores and logits."""
-    task, of, train = components.outcome, components.loaders[split].split, components.dataset.splits["train"]
+    task, of, train = components.task, components.loaders[split].split, components.dataset.splits["train"]
     loaded = {name: loader.split for name, loader in components.loaders.items()}
     texts = {name: split_texts(rows) for name, rows in {**components.dataset.splits, **loaded}.items()}
     metrics = all_metrics(task, scores)

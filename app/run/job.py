@@ -160,11 +160,11 @@ class Job:
 
     def open_log(self) -> None:
         """Open the log of the run; on ranks other than 0 it says nothing."""
-        outcome = self.components.outcome
+        task = self.components.task
         self.log = RunLog(
             self.folder,
             self.config.output,
-            tuple(dict.fromkeys((*outcome.log_metrics, outcome.best_metric))),
+            tuple(dict.fromkeys((*task.log_metrics, task.best_metric))),
             self.total_steps,
             self.config.train.log_every,
             self.progress.step,
@@ -186,7 +186,7 @@ class Job:
                 strategy,
                 components.loaders["train"],
                 components.plan,
-                components.outcome.loss,
+                components.task.loss,
                 settings,
                 self.progress,
                 after_step,
@@ -197,14 +197,14 @@ class Job:
         return after_step.stopped_by
 
     def measure_start(self) -> None:
-        """Evaluate before the first step, where the outcome needs it; every rank calls it."""
-        if not self.components.outcome.measures_start or self.progress.step:
+        """Evaluate before the first step, where the task needs it; every rank calls it."""
+        if not self.components.task.measures_start or self.progress.step:
             return
         split, started = split_of_report(self.components.loaders), time.perf_counter()
         results = self.evaluate(split, step=0)
-        outcome = self.components.outcome
-        metrics = metrics_in_training(outcome, self.components.loaders[split].split, results)
-        self.progress.start_metrics = {name: metrics[name] for name in outcome.log_metrics}
+        task = self.components.task
+        metrics = metrics_in_training(task, self.components.loaders[split].split, results)
+        self.progress.start_metrics = {name: metrics[name] for name in task.log_metrics}
         self.on_rank_0(partial(self.log.evaluation, 0, split, metrics, False, time.perf_counter() - started))
 
     def evaluate(self, split: str, step: int) -> np.ndarray:
@@ -248,4 +248,4 @@ class Job:
         metrics = print_and_write(*of_run, split, self.progress, results, self.prints_report)
         self.log.track_report(split, metrics, self.progress.step)
         drop_states(self.folder, keep=1, keep_damaged=0)
-        logger.info("Saved in %s; %s", self.folder, self.components.outcome.next_command(self.folder))
+        logger.info("Saved in %s; %s", self.folder, self.components.task.next_command(self.folder))

@@ -45,7 +45,7 @@ def job_signature(config: Config, components: Components) -> dict[str, Any]:
     """Return all settings by dotted name, derived ones too, and path and content of each file. It can be
     written as JSON. The mode and the number of processes are not part of it."""
     signature: dict[str, Any] = flat_settings(config)
-    signature["train.best_metric"] = components.outcome.best_metric
+    signature["train.best_metric"] = components.task.best_metric
     signature["data.labels"] = components.dataset.label_names
     files = components.dataset.files
     for name in FILES:

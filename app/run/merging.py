@@ -43,7 +43,7 @@ def merge_adapter(folder: Path, components: Components) -> None:
     with torch.random.fork_rng(devices=()), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         torch.manual_seed(config.train.seed)
-        classifier = components.outcome.build_model(components.stores)
+        classifier = components.task.build_model(components.stores)
         adapted = PeftModel.from_pretrained(classifier.model, (folder / ADAPTER).parent)
     before = logits(classifier)
     merged = adapted.merge_and_unload()

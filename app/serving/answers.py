@@ -28,16 +28,16 @@ def how_read(model: OpenedModel, row: Row) -> dict:
     }
 
 
-def ranked(prediction: Prediction, outcome: Task, top_k: int | None) -> list[dict]:
+def ranked(prediction: Prediction, task: Task, top_k: int | None) -> list[dict]:
     """Return the labels of one row by `Task.scored_label`, in the order of `ranked_labels`."""
     probabilities = prediction.probabilities
-    order = outcome.ranked_labels(probabilities)[:top_k]
-    return [outcome.scored_label(label, probabilities[label], prediction.answer) for label in order]
+    order = task.ranked_labels(probabilities)[:top_k]
+    return [task.scored_label(label, probabilities[label], prediction.answer) for label in order]
 
 
-def how_sure(prediction: Prediction, outcome: Task, threshold: float) -> dict:
+def how_sure(prediction: Prediction, task: Task, threshold: float) -> dict:
     """Return the `decision` on one row (accept, abstain or partial) as `predict` writes it, and of labels in
     a hierarchy the part that is sure."""
-    columns = outcome.columns(prediction.probabilities, threshold)
+    columns = task.columns(prediction.probabilities, threshold)
     wanted = ("decision", "sure_label", "sure_probability", "sure_labels")
     return {name: columns[name] for name in wanted if name in columns}

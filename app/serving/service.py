@@ -112,7 +112,7 @@ class Service:
             raise Refusal(422, "validation", "evidence needs a server that was started with --evidence")
         work = unless_gone(request, self._classify(model, wanted.rows))
         predictions = await self._in_time(work, options.timeout, 504, "there was no answer")
-        labels = [ranked(prediction, model.predictor.outcome, wanted.top_k) for prediction in predictions]
+        labels = [ranked(prediction, model.predictor.task, wanted.top_k) for prediction in predictions]
         if wanted.evidence:
             answers = [prediction.answer for prediction in predictions]
             # In the thread of the model, as all that computes
@@ -126,8 +126,8 @@ class Service:
             objects = labels if wanted.evidence else [{"labels": of_row} for of_row in labels]
             labels = [shown | {"read": one} for shown, one in zip(objects, read, strict=True)]
         if model.threshold is not None and (wanted.evidence or wanted.read):
-            outcome = model.predictor.outcome
-            decided = [how_sure(prediction, outcome, model.threshold) for prediction in predictions]
+            task = model.predictor.task
+            decided = [how_sure(prediction, task, model.threshold) for prediction in predictions]
             labels = [shown | decision for shown, decision in zip(labels, decided, strict=True)]
         return labels if wanted.is_list else labels[0]
 
@@ -194,8 +194,8 @@ class Service:
             "long": model.predictor.long.way,
             "reading": {name: settings_of_reading(model.recorded).get(name) for name in READING},
             "threshold": model.threshold,
-            "label_rule": model.predictor.outcome.label_rule(),
-            "label_hierarchy": model.predictor.outcome.separator,
+            "label_rule": model.predictor.task.label_rule(),
+            "label_hierarchy": model.predictor.task.separator,
             "examples": model.examples,
             "explain_seconds": self.options.explain_seconds,
             "evidence": model.nearest is not None,

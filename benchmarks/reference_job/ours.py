@@ -62,7 +62,7 @@ def main(job: Job, meter: Meter) -> None:
         try:
             meter.start(lambda steps: sizes_of(run, plan, steps), precision=settings.precision)
             run.log.speed.start()
-            train(strategy, loader, plan, components.outcome.loss, settings, run.progress, after_step)
+            train(strategy, loader, plan, components.task.loss, settings, run.progress, after_step)
         finally:
             run.log.close()
 

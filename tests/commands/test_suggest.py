@@ -75,9 +75,9 @@ def test_the_surest_rows_of_each_label_go_back_with_the_guess(run, pool, capsys)
     surest = {max(row for row in every if row[0] == label) for label in labels}
     assert len(sure) == 6
     assert {*sure[: len(labels)]} == surest
-    outcome, _ = read_run(run)
+    task, _ = read_run(run)
     dataset = dataset_of_run(run, "", "")
-    assert len(new_rows(run, str(pool.parent / "sure.csv"), dataset, outcome)) == 6
+    assert len(new_rows(run, str(pool.parent / "sure.csv"), dataset, task)) == 6
 
 
 def test_more_rows_than_the_pool_has_are_all_of_them(run, pool, capsys):

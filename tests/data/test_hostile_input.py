@@ -330,9 +330,9 @@ def test_formulas_are_written_as_they_were_read():
 def test_what_people_see_holds_no_control_characters():
     """Escape sequences in a text would steer the terminal."""
     file = io.StringIO()
-    outcome = open_task("single_label", ["=正面", "\x07" + "长" * 99])
+    task = open_task("single_label", ["=正面", "\x07" + "长" * 99])
     predictions = predictions_of(["\x1b[2J\x00好\x9b31m\u202e"])
-    PredictionWriter(outcome, NumberedTexts(False)).write("lines", file, predictions)
+    PredictionWriter(task, NumberedTexts(False)).write("lines", file, predictions)
     assert "\\x1b[2J\\x00好\\x9b31m\\u202e" in file.getvalue()
     assert "\\x07长" in file.getvalue()
     assert "长" * 20 not in file.getvalue()

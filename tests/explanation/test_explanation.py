@@ -116,7 +116,7 @@ def test_attributions_are_the_integral_of_the_gradients(model, found):
     points = (start + steps[:, None, None] * (end - start)).requires_grad_()
     types = torch.as_tensor(text.token_types)[None].expand(400, -1)
     [gradients] = torch.autograd.grad(
-        model.outcome.log_odds(model.logits(points, types), found.label).sum(), points
+        model.task.log_odds(model.logits(points, types), found.label).sum(), points
     )
     expected = (gradients.mean(0) * (end - start)[0]).sum(-1).numpy()
     np.testing.assert_allclose(found.attributions.values, expected, atol=5e-3)

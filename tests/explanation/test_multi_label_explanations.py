@@ -67,7 +67,7 @@ def test_a_label_that_is_not_predicted_can_be_explained(model, found):
 
 def test_without_a_predicted_label_the_most_probable_one_is_explained(folder, model, tmp_path):
     model = load_plain_model(folder, "cpu")
-    model.outcome.thresholds = np.full(3, 2.0)
+    model.task.thresholds = np.full(3, 2.0)
     [one] = explain(model, (TEXT,))
     assert one.label == one.probabilities.argmax()
     assert "the model predicts no label" in heading(one)

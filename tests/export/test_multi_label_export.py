@@ -68,7 +68,7 @@ def test_int8_says_how_much_changed(exported, tmp_path, capsys):
     opened = open_model(output, ComputeOptions())
     original = open_task("multi_label", NAMES)
     original.read(run)
-    assert np.array_equal(opened.predictor.outcome.thresholds, original.thresholds)
+    assert np.array_equal(opened.predictor.task.thresholds, original.thresholds)
 
 
 def test_an_export_without_its_thresholds_is_refused(exported, tmp_path):

@@ -28,8 +28,8 @@ def write(path, texts, pair=None):
         for n, text in enumerate(texts, 1)
     ]
     with open_output(str(path)) as file:
-        outcome = open_task("single_label", ["=负面", "正面"])
-        PredictionWriter(outcome, NumberedTexts(pair is not None)).write("xlsx", file, predictions)
+        task = open_task("single_label", ["=负面", "正面"])
+        PredictionWriter(task, NumberedTexts(pair is not None)).write("xlsx", file, predictions)
 
 
 def test_texts_are_text_cells_and_the_same_when_read_again(tmp_path):

@@ -113,7 +113,7 @@ def write_run(out: Path, config: Config, components: Components) -> None:
     (out / MODEL).touch()
     metrics = [
         {"step": step, "split": "dev", "train_loss": 1 / step}
-        | dict.fromkeys(components.outcome.log_metrics, 1 - 1 / step)
+        | dict.fromkeys(components.task.log_metrics, 1 - 1 / step)
         for step in (10, 20, 30)
     ]
     lines = [json.dumps(line) for line in metrics]

@@ -144,7 +144,7 @@ def test_every_setting_that_is_named_can_be_added(tmp_path, own, longer, instead
     splits = {"train": range(9), "dev": range(5)}
     components = SimpleNamespace(
         dataset=SimpleNamespace(statistics={"train": {}}, splits=splits),
-        outcome=SimpleNamespace(has_labels=False),
+        task=SimpleNamespace(has_labels=False),
         plan=SimpleNamespace(steps_per_epoch=4),
     )
     models = {

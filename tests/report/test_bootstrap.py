@@ -26,9 +26,9 @@ from tests.report.rows_case import TASKS, random_rows
 LABELS = list("甲乙丙丁")
 
 
-def case(task: str, num_rows: int = 150, seed: int = 0) -> tuple[Task, np.ndarray, np.ndarray]:
-    """Return an outcome, labels and logits."""
-    return open_task(task, LABELS), *random_rows(task, num_rows, len(LABELS), seed)
+def case(name: str, num_rows: int = 150, seed: int = 0) -> tuple[Task, np.ndarray, np.ndarray]:
+    """Return a task, labels and logits."""
+    return open_task(name, LABELS), *random_rows(name, num_rows, len(LABELS), seed)
 
 
 MACRO = partial(f1_score, labels=range(len(LABELS)), average="macro", zero_division=0)
@@ -43,34 +43,34 @@ SKLEARN = {
 }
 
 
-def sklearn_values(task: str, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    return {key: metric(labels, predicted) for key, metric in SKLEARN[task].items()}
+def sklearn_values(name: str, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    return {key: metric(labels, predicted) for key, metric in SKLEARN[name].items()}
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_values_of_drawn_rows_are_those_of_scikit_learn(task):
-    outcome, labels, logits = case(task)
-    scores = outcome.score(labels, logits)
+@pytest.mark.parametrize("name", TASKS)
+def test_values_of_drawn_rows_are_those_of_scikit_learn(name):
+    task, labels, logits = case(name)
+    scores = task.score(labels, logits)
     (truth, predicted), counts = distinct_rows(scores.labels, scores.predicted)
     assert counts.sum() == len(labels)
     assert len(counts) < len(labels)
     generator = np.random.default_rng(1)
     for drawn in (counts, generator.multinomial(len(labels), counts / counts.sum())):
         rows = [np.repeat(distinct, drawn, axis=0) for distinct in (truth, predicted)]
-        of_drawn = Drawn(Answers(outcome, truth, predicted, counts), drawn[None])
-        counted = [metric for metric in metrics_of(outcome) if metric.of_answers and metric.has_interval]
+        of_drawn = Drawn(Answers(task, truth, predicted, counts), drawn[None])
+        counted = [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
         found = {metric.key: float(metric.of_answers(of_drawn)[0]) for metric in counted}
-        assert found == pytest.approx(sklearn_values(task, *rows))
+        assert found == pytest.approx(sklearn_values(name, *rows))
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(task):
-    outcome, labels, logits = case(task, 400)
-    scores = outcome.score(labels, logits)
-    found = intervals(outcome, scores)
-    assert list(found) == [metric.key for metric in metrics_of(outcome) if metric.has_interval]
+@pytest.mark.parametrize("name", TASKS)
+def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(name):
+    task, labels, logits = case(name, 400)
+    scores = task.score(labels, logits)
+    found = intervals(task, scores)
+    assert list(found) == [metric.key for metric in metrics_of(task) if metric.has_interval]
     options = {"method": "percentile", "paired": True, "vectorized": False, "rng": 1, "n_resamples": 400}
-    for key, metric in SKLEARN[task].items():
+    for key, metric in SKLEARN[name].items():
 
         def value(*rows, metric=metric):
             return metric(labels[rows[0]], scores.predicted[rows[0]])
@@ -81,12 +81,12 @@ def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(
     assert found["loss"] == pytest.approx(expected.confidence_interval, abs=0.01)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_all_metrics_are_those_of_the_outcome_and_of_the_table(task):
-    outcome, labels, logits = case(task)
-    scores = outcome.score(labels, logits)
-    metrics = all_metrics(outcome, scores)
-    for metric in metrics_of(outcome):
+@pytest.mark.parametrize("name", TASKS)
+def test_all_metrics_are_those_of_the_task_and_of_the_table(name):
+    task, labels, logits = case(name)
+    scores = task.score(labels, logits)
+    metrics = all_metrics(task, scores)
+    for metric in metrics_of(task):
         assert metric.key in metrics
     for key, (low, high) in metrics["intervals"].items():
         assert low <= metrics[key] <= high or key == "ece"
@@ -95,21 +95,21 @@ def test_all_metrics_are_those_of_the_outcome_and_of_the_table(task):
 def test_intervals_hold_the_true_accuracy_19_times_in_20():
     # Of two logits with a difference of 1.5 and a standard deviation of 2 * sqrt(2)
     true_accuracy, held = 0.7021, 0
-    outcome = open_task("single_label", LABELS[:2])
+    task = open_task("single_label", LABELS[:2])
     for seed in range(200):
         generator = np.random.default_rng(seed)
         labels = generator.integers(0, 2, 300)
         logits = generator.normal(0, 2, (300, 2))
         logits[np.arange(300), labels] += 1.5
-        low, high = answer_intervals(outcome, labels, logits.argmax(axis=1), seed)["accuracy"]
+        low, high = answer_intervals(task, labels, logits.argmax(axis=1), seed)["accuracy"]
         held += low <= true_accuracy <= high
     assert 180 <= held <= 199
 
 
 @pytest.mark.parametrize("num_rows", [1, 20])
 def test_rows_that_are_all_right_have_intervals(num_rows):
-    outcome, logits = open_task("single_label", LABELS[:2]), np.tile(np.float32([[5, 0]]), (num_rows, 1))
-    found = intervals(outcome, outcome.score(np.zeros(num_rows, int), logits))
+    task, logits = open_task("single_label", LABELS[:2]), np.tile(np.float32([[5, 0]]), (num_rows, 1))
+    found = intervals(task, task.score(np.zeros(num_rows, int), logits))
     assert found["accuracy"] == (1.0, 1.0)
     assert found["loss"][0] == pytest.approx(0.0067153, rel=1e-4)
 
@@ -121,24 +121,24 @@ def test_macro_f1_of_very_many_classes_of_few_rows_is_in_its_interval(rows_per_c
     labels = np.repeat(np.arange(1500), rows_per_class)
     is_right = generator.random(len(labels)) < right
     predicted = np.where(is_right, labels, generator.integers(0, 1500, len(labels)))
-    outcome = open_task("single_label", [str(label) for label in range(1600)])
-    low, high = answer_intervals(outcome, labels, predicted)["macro_f1"]
+    task = open_task("single_label", [str(label) for label in range(1600)])
+    low, high = answer_intervals(task, labels, predicted)["macro_f1"]
     value = f1_score(labels, predicted, average="macro", labels=range(1600), zero_division=0)
     assert low < value < high
     assert high - low < 0.1
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_differences_are_paired(task):
-    outcome, labels, logits = case(task, 400)
+@pytest.mark.parametrize("name", TASKS)
+def test_differences_are_paired(name):
+    task, labels, logits = case(name, 400)
     other = logits.copy()
-    other[:60] = random_rows(task, 60, len(LABELS))[1] if task == "single_label" else labels[:60] * 8.0 - 4
-    if task == "single_label":
+    other[:60] = random_rows(name, 60, len(LABELS))[1] if name == "single_label" else labels[:60] * 8.0 - 4
+    if name == "single_label":
         other[:60] = np.eye(4)[labels[:60]] * 8
-    one, better = (outcome.score(labels, of_model) for of_model in (logits, other))
-    found = differences(outcome, one, better)
-    assert list(found) == [metric.key for metric in metrics_of(outcome) if metric.compared]
-    first, second = (sklearn_values(task, labels, scores.predicted) for scores in (one, better))
+    one, better = (task.score(labels, of_model) for of_model in (logits, other))
+    found = differences(task, one, better)
+    assert list(found) == [metric.key for metric in metrics_of(task) if metric.compared]
+    first, second = (sklearn_values(name, labels, scores.predicted) for scores in (one, better))
     for key, value in second.items():
         difference, (low, high) = found[key]
         assert difference == pytest.approx(value - first[key])
@@ -146,23 +146,23 @@ def test_differences_are_paired(task):
     difference, (low, high) = found["loss"]
     assert difference == pytest.approx(better.loss.mean() - one.loss.mean())
     assert low < difference < high < 0
-    assert set(differences(outcome, one, one).values()) == {(0.0, (0.0, 0.0))}
+    assert set(differences(task, one, one).values()) == {(0.0, (0.0, 0.0))}
 
 
-def seeds_of(task: str, num_rows: int, num_seeds: int = 5) -> tuple[Task, list]:
+def seeds_of(name: str, num_rows: int, num_seeds: int = 5) -> tuple[Task, list]:
     """Return scores of the same rows by models of several seeds; some rows are hard for all."""
-    outcome, labels, logits = case(task, num_rows)
+    task, labels, logits = case(name, num_rows)
     generator = np.random.default_rng(4)
     others = [logits + generator.normal(0, 0.5, logits.shape).astype(np.float32) for _ in range(num_seeds)]
-    return outcome, [outcome.score(labels, of_seed) for of_seed in others]
+    return task, [task.score(labels, of_seed) for of_seed in others]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_seed_variance_is_that_of_each_seed(task):
-    outcome, scores = seeds_of(task, 500)
-    found = seed_variance(outcome, scores)
-    assert list(found) == [metric.key for metric in metrics_of(outcome) if metric.compared]
-    by_seed = [sklearn_values(task, of_seed.labels, of_seed.predicted) for of_seed in scores]
+@pytest.mark.parametrize("name", TASKS)
+def test_seed_variance_is_that_of_each_seed(name):
+    task, scores = seeds_of(name, 500)
+    found = seed_variance(task, scores)
+    assert list(found) == [metric.key for metric in metrics_of(task) if metric.compared]
+    by_seed = [sklearn_values(name, of_seed.labels, of_seed.predicted) for of_seed in scores]
     for key in by_seed[0]:
         expected = [of_seed[key] for of_seed in by_seed]
         assert found[key]["values"] == pytest.approx(expected)
@@ -171,10 +171,10 @@ def test_seed_variance_is_that_of_each_seed(task):
     assert found["loss"]["values"] == pytest.approx([of_seed.loss.mean() for of_seed in scores])
 
 
-@pytest.mark.parametrize(("task", "key"), [("single_label", "accuracy"), ("multi_label", "subset_accuracy")])
-def test_sampling_is_that_of_the_rows_and_not_of_the_seeds(task, key):
-    outcome, scores = seeds_of(task, 2000)
-    found = seed_variance(outcome, scores)[key]
+@pytest.mark.parametrize(("name", "key"), [("single_label", "accuracy"), ("multi_label", "subset_accuracy")])
+def test_sampling_is_that_of_the_rows_and_not_of_the_seeds(name, key):
+    task, scores = seeds_of(name, 2000)
+    found = seed_variance(task, scores)[key]
     of_row = np.mean([of_seed.correct for of_seed in scores], axis=0)
     assert found["sampling_standard_deviation"] == pytest.approx(of_row.std() / np.sqrt(2000), rel=0.1)
     ends = (
@@ -185,8 +185,8 @@ def test_sampling_is_that_of_the_rows_and_not_of_the_seeds(task, key):
 
 
 def test_equal_seeds_have_no_variance_but_rows_still_do():
-    outcome, scores = seeds_of("single_label", 300, num_seeds=1)
-    found = seed_variance(outcome, scores * 3)["macro_f1"]
+    task, scores = seeds_of("single_label", 300, num_seeds=1)
+    found = seed_variance(task, scores * 3)["macro_f1"]
     assert found["seed_standard_deviation"] == pytest.approx(0, abs=1e-12)
     assert found["sampling_standard_deviation"] > 0.005
 

@@ -40,8 +40,8 @@ def two_models(num_rows: int = 400, better: float = 0.4) -> tuple[SplitLogits, S
 
 
 def compare_logits(one: SplitLogits, other: SplitLogits) -> Comparison:
-    outcome = open_task("single_label", LABELS)
-    return compare(outcome, *(outcome.score(rows.labels, rows.logits) for rows in (one, other)))
+    task = open_task("single_label", LABELS)
+    return compare(task, *(task.score(rows.labels, rows.logits) for rows in (one, other)))
 
 
 @pytest.mark.parametrize(("won", "lost"), [(0, 0), (1, 0), (5, 5), (30, 12), (3, 400), (2000, 1900)])
@@ -82,13 +82,13 @@ def test_other_rows_are_refused():
             check_same_rows(one, changed)
 
 
-def write_run(folder: Path, split: Split, logits: np.ndarray, outcome: Task) -> Path:
+def write_run(folder: Path, split: Split, logits: np.ndarray, task: Task) -> Path:
     """Write what a run leaves behind for a comparison."""
     folder.mkdir()
     path, of_test = folder / "logits.safetensors", {"test": logits_of(split, logits)}
-    write_logits(path, of_test, outcome.label_names, 3, outcome.name)
-    outcome.write(folder, 3, {})
-    write_predictions(folder / "predictions.csv", split, logits, outcome)
+    write_logits(path, of_test, task.label_names, 3, task.name)
+    task.write(folder, 3, {})
+    write_predictions(folder / "predictions.csv", split, logits, task)
     return folder
 
 
@@ -154,8 +154,8 @@ def set_runs(tmp_path) -> list[Path]:
     for name, noise, threshold in (("one", 2.0, 0.5), ("other", 0.8, 0.4)):
         labels = np.asarray(split.labels)
         logits = (labels * 2.0 - 1 + generator.normal(0, noise, labels.shape)).astype(np.float32)
-        outcome = task_with(np.full(3, threshold), NAMES)
-        folders.append(write_run(tmp_path / name, split, logits, outcome))
+        task = task_with(np.full(3, threshold), NAMES)
+        folders.append(write_run(tmp_path / name, split, logits, task))
     return folders
 
 

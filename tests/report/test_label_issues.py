@@ -9,14 +9,14 @@ from app.tasks import open_task
 from app.tasks.task import Task
 
 pytest.importorskip("cleanlab", reason="cleanlab is not installed: see requirements/labels.txt")
-CLASSES, LISTS = (open_task(task, list("甲乙丙丁")) for task in ("single_label", "multi_label"))
+CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
 
 
-def noisy_rows(outcome: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def noisy_rows(task: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return labels of which one in twenty is wrong, the logits of a model that has not seen them, and the
     true labels."""
     generator = np.random.default_rng(2)
-    if outcome is LISTS:
+    if task is LISTS:
         chances = np.random.default_rng(1).random((num_rows, 4))
         true = (chances < [0.5, 0.3, 0.2, 0.05]).astype(np.uint8)
         logits = generator.normal(0, 1, true.shape) + 6.0 * (true - 0.5)
@@ -31,30 +31,30 @@ def noisy_rows(outcome: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndar
     return labels, logits.astype(np.float32), true
 
 
-@pytest.mark.parametrize("outcome", [CLASSES, LISTS])
-def test_the_first_places_are_wrong_labels_where_the_model_is_good(outcome):
-    labels, logits, true = noisy_rows(outcome)
+@pytest.mark.parametrize("task", [CLASSES, LISTS])
+def test_the_first_places_are_wrong_labels_where_the_model_is_good(task):
+    labels, logits, true = noisy_rows(task)
     is_wrong = (labels != true).reshape(len(labels), -1).any(axis=1)
     noise = np.random.default_rng(5).normal(0, 1, logits.shape)
-    good, random = (find_issues(outcome, outcome.score(labels, one), one).order for one in (logits, noise))
+    good, random = (find_issues(task, task.score(labels, one), one).order for one in (logits, noise))
     assert is_wrong[good[: is_wrong.sum()]].mean() > 0.6
     assert is_wrong[random[: is_wrong.sum()]].mean() < 0.2
 
 
-@pytest.mark.parametrize("outcome", [CLASSES, LISTS])
-def test_rows_that_are_predicted_otherwise_are_ranked_by_cleanlab_s_score(outcome):
+@pytest.mark.parametrize("task", [CLASSES, LISTS])
+def test_rows_that_are_predicted_otherwise_are_ranked_by_cleanlab_s_score(task):
     from cleanlab.multilabel_classification import get_label_quality_scores
 
-    labels, logits, true = noisy_rows(outcome)
-    if outcome is LISTS:
+    labels, logits, true = noisy_rows(task)
+    if task is LISTS:
         # Rows without labels
         labels[:50] = 0
         lists = [np.flatnonzero(row).tolist() for row in labels]
         expected = get_label_quality_scores(lists, expit(logits.astype(float)))
     else:
         expected = softmax(logits.astype(float), axis=1)[np.arange(len(labels)), labels]
-    scores = outcome.score(labels, logits)
-    issues = find_issues(outcome, scores, logits)
+    scores = task.score(labels, logits)
+    issues = find_issues(task, scores, logits)
     assert issues.score == pytest.approx(expected)
     assert (np.diff(issues.score[issues.order]) >= 0).all()
     assert set(issues.order.tolist()) == set(np.flatnonzero(~scores.correct).tolist())
@@ -63,13 +63,13 @@ def test_rows_that_are_predicted_otherwise_are_ranked_by_cleanlab_s_score(outcom
     assert is_wrong[issues.flagged].sum() > 0.7 * is_wrong.sum()
 
 
-@pytest.mark.parametrize("outcome", [CLASSES, LISTS])
-def test_only_models_better_than_the_most_frequent_answer_judge_labels(outcome):
-    labels, logits, _ = noisy_rows(outcome)
-    assert judge(outcome, outcome.score(labels, logits))["can_judge"]
+@pytest.mark.parametrize("task", [CLASSES, LISTS])
+def test_only_models_better_than_the_most_frequent_answer_judge_labels(task):
+    labels, logits, _ = noisy_rows(task)
+    assert judge(task, task.score(labels, logits))["can_judge"]
     collapsed = np.full_like(logits, -1)
     collapsed[:, 0] = 1
-    judged = judge(outcome, outcome.score(labels, collapsed))
+    judged = judge(task, task.score(labels, collapsed))
     assert not judged["can_judge"]
     assert judged["accuracy"] <= judged["majority"]
 

@@ -121,36 +121,36 @@ def test_is_better(value, best, metric, better):
     assert is_better(value, best, metric) is better
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_metric_is_one_entry_of_the_table(task, monkeypatch):
+@pytest.mark.parametrize("name", TASKS)
+def test_a_metric_is_one_entry_of_the_table(name, monkeypatch):
     """Report, page, card, comparison, seeds and folds show it with its interval."""
     error_rate = Metric(
         "error_rate",
         "error rate",
-        (task,),
+        (name,),
         lambda drawn: 1 - drawn.mean(drawn.answers.is_right),
         higher_is_better=False,
     )
     monkeypatch.setattr(table, "METRICS", (*table.METRICS, error_rate))
     monkeypatch.setitem(table.BY_KEY, "error_rate", error_rate)
-    content = page_content(task, 200, ["甲", "乙", "丙"])
-    outcome, metrics, scores = content.task, content.metrics, content.scores
+    content = page_content(name, 200, ["甲", "乙", "丙"])
+    task, metrics, scores = content.task, content.metrics, content.scores
     low, high = metrics["intervals"]["error_rate"]
     assert low < metrics["error_rate"] < high
     assert metrics["error_rate"] == pytest.approx(1 - scores.correct.mean())
     shown = f"{metrics['error_rate']:.4f}"
-    text = report_text(outcome, metrics, {}, "title")
+    text = report_text(task, metrics, {}, "title")
     assert f"  {'error rate':17} {shown}   {low:.4f} to {high:.4f}" in text
     assert f"Error rate<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in render_page(content)
     facts = SplitFacts("rows.csv", 200, "abcd", "ef01")
     settings = ("bert", None, None, 128, {"seed": 42}, False)
-    card = render_card(CardContent("run", outcome, "test", metrics, {}, {"test": facts}, *settings))
+    card = render_card(CardContent("run", task, "test", metrics, {}, {"test": facts}, *settings))
     assert f"| error rate | {shown} | {low:.4f} to {high:.4f} |" in card
     # Its name has no Chinese here
     assert f"| error rate | {shown} | {low:.4f} 至 {high:.4f} |" in card
-    assert "error_rate" in differences(outcome, scores, scores)
-    assert seed_variance(outcome, [scores, scores])["error_rate"]["values"] == [metrics["error_rate"]] * 2
-    assert "error_rate" in measure(outcome, scores)
+    assert "error_rate" in differences(task, scores, scores)
+    assert seed_variance(task, [scores, scores])["error_rate"]["values"] == [metrics["error_rate"]] * 2
+    assert "error_rate" in measure(task, scores)
     assert is_better(0.1, 0.2, "error_rate")
 
 

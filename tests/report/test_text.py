@@ -25,30 +25,30 @@ from tests.spoken import spoken_in
 
 def rendered(metrics: dict, title: str) -> str:
     """Return the report without the lines of intervals."""
-    task = open_task("single_label", list(metrics["classes"]))
-    text = report_text(task, metrics | {"intervals": {}}, {}, title)
+    name = open_task("single_label", list(metrics["classes"]))
+    text = report_text(name, metrics | {"intervals": {}}, {}, title)
     return text.partition("\n\n95 % intervals")[0]
 
 
 def test_every_metric_is_shown_with_its_interval_and_beside_the_baselines():
-    for task, frequent in (("single_label", "majority class"), ("multi_label", "most frequent set")):
-        labels, logits = random_rows(task, 300, 3)
-        outcome = fitted_task(task, ["甲", "乙", "丙"], labels, logits)
-        metrics = report_metrics(outcome, labels, logits)
-        text = report_text(outcome, metrics, {}, "title")
-        for metric in metrics_of(outcome):
+    for name, frequent in (("single_label", "majority class"), ("multi_label", "most frequent set")):
+        labels, logits = random_rows(name, 300, 3)
+        task = fitted_task(name, ["甲", "乙", "丙"], labels, logits)
+        metrics = report_metrics(task, labels, logits)
+        text = report_text(task, metrics, {}, "title")
+        for metric in metrics_of(task):
             if metric.has_interval:
                 low, high = metrics["intervals"][metric.key]
                 assert f"{metric.english:17} {metrics[metric.key]:.4f}   {low:.4f} to {high:.4f}" in text
-        first = "accuracy" if task == "single_label" else "micro F1"
+        first = "accuracy" if name == "single_label" else "micro F1"
         assert f"  {frequent}: {first} 0.2500, macro F1 0.2500" in text
-        assert ("Calibration: temperature" in text) == (task == "single_label")
+        assert ("Calibration: temperature" in text) == (name == "single_label")
 
 
 def test_several_labels_have_thresholds_and_of_many_the_worst_are_shown():
     labels, logits = random_rows("multi_label", 50, 60)
-    outcome = open_task("multi_label", [f"label {at}" for at in range(60)])
-    text = report_text(outcome, all_metrics(outcome, outcome.score(labels, logits)), {}, "title")
+    task = open_task("multi_label", [f"label {at}" for at in range(60)])
+    text = report_text(task, all_metrics(task, task.score(labels, logits)), {}, "title")
     assert "The 20 worst of 60 labels" in text
     assert "threshold" in text.splitlines()[2]
     assert "none was chosen on dev rows" in text
@@ -146,9 +146,9 @@ def test_labels_are_harmless_on_a_terminal(num_others):
     assert set(metrics["classes"]) == set(names)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_chinese_report_has_no_english_words_but_names(task):
-    content = page_content(task, 300, ["甲", "乙", "丙"])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_chinese_report_has_no_english_words_but_names(name):
+    content = page_content(name, 300, ["甲", "乙", "丙"])
     shown = content.task, content.metrics, {}, ""
     english, chinese = report_text(*shown), spoken_in("zh", report_text, *shown)
     # Names of methods and metrics

@@ -26,7 +26,7 @@ HOUR, MINUTE = 3600, 60
 @pytest.fixture
 def counted(model) -> Predictor:
     plain = model.predictor
-    return Predictor(HeldRuntime(plain.runtime), plain.tokenizer, plain.outcome, plain.max_length)
+    return Predictor(HeldRuntime(plain.runtime), plain.tokenizer, plain.task, plain.max_length)
 
 
 async def in_queue(predictor: Predictor, ask, wait: float = HOUR) -> None:

@@ -69,7 +69,7 @@ def test_the_page_shows_label_lists(checkpoint):
 def test_the_page_marks_label_lists_that_are_not_sure_enough(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
     probabilities = np.stack([row.probabilities for row in model.predictor.predict(as_rows(TEXTS))])
-    confidence = model.predictor.outcome.confidence(probabilities)
+    confidence = model.predictor.task.confidence(probabilities)
     # Between two rows: six of twelve are sure enough
     threshold = float(np.sort(confidence)[5:7].mean())
     wanted = ["accept" if value >= threshold else "abstain" for value in confidence]

@@ -79,9 +79,9 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     tokenizer = load_tokenizer(model_config, dataset, data_config.max_length, cache)
     split = dataset.splits["train"]
     store = open_store(split.table, tokenizer, data_config.max_length, cache, long_texts(data_config))
-    outcome = prepare_task(Config(data_config, model_config, config), dataset, tokenizer, strategy.device)
+    task = prepare_task(Config(data_config, model_config, config), dataset, tokenizer, strategy.device)
     torch.manual_seed(0)
-    model = outcome.build_model({"train": store})
+    model = task.build_model({"train": store})
     freeze(model, case.freeze, 2)
     add_lora(model, case.lora_rank)
     if config.gradient_checkpointing:
@@ -90,7 +90,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         model.model.classifier.register_forward_pre_hook(two_masks)
     packed = case.layout != "padded" and choose_packed(model, strategy)
     layout = model.layout(packed, varlen=packed and case.layout == "varlen")
-    loader = outcome.loader(split, store, layout)
+    loader = task.loader(split, store, layout)
     plan = BatchPlan(len(split), config.batch_size, 1)
     strategy.setup(model, lambda module: build_optimizer(module, config, 2))
     if case_name == "fp16_overflow" and strategy.scaler:
@@ -112,17 +112,15 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         result["skipped"].append(step.skipped)
         result["updates"] = state.updates
 
-    train(strategy, loader, plan, outcome.loss, config, state, after_step, before_update)
+    train(strategy, loader, plan, task.loss, config, state, after_step, before_update)
     # Splits of every small size, also of fewer rows than processes, must come back whole.
     sizes = {}
     for size in (1, 2, 3, 5, len(split)):
-        small = outcome.loader(
-            replace(split, rows=split.rows[:size], labels=split.labels[:size]), store, layout
-        )
-        sizes[size] = evaluate(strategy, small, 4, row_results=outcome.row_results).shape[0]
+        small = task.loader(replace(split, rows=split.rows[:size], labels=split.labels[:size]), store, layout)
+        sizes[size] = evaluate(strategy, small, 4, row_results=task.row_results).shape[0]
     result |= {
         "weights": strategy.full_state.weights(),
-        "logits": torch.from_numpy(evaluate(strategy, loader, 4, row_results=outcome.row_results).copy()),
+        "logits": torch.from_numpy(evaluate(strategy, loader, 4, row_results=task.row_results).copy()),
         "sizes": sizes,
     }
     restored = check_optimizer_round_trip(strategy)

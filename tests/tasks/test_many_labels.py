@@ -51,24 +51,24 @@ def test_predictions_have_the_ten_most_probable_labels(tmp_path, checkpoint, out
 
 
 @pytest.mark.parametrize(
-    ("task", "names"),
+    ("name", "names"),
     [("single_label", NAMES), ("multi_label", NAMES), ("single_path", PATHS), ("single_label", NAMES[:50])],
 )
-def test_the_rows_of_a_report_have_them_too(tmp_path, task, names):
+def test_the_rows_of_a_report_have_them_too(tmp_path, name, names):
     dataset, _tokenizer, _stores = open_tiny(tmp_path)
     split = dataset.splits["test"]
-    outcome = task_class(task)(names)
+    task = task_class(name)(names)
     logits = np.random.default_rng(0).normal(size=(len(split), len(names)))
-    if task == "multi_label":
+    if name == "multi_label":
         split = type(split)(split.name, split.table, split.rows, np.eye(60)[split.labels])
-    write_predictions(tmp_path / "predictions.csv", split, logits, outcome)
+    write_predictions(tmp_path / "predictions.csv", split, logits, task)
     with (tmp_path / "predictions.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if len(names) == 50:
         assert list(rows[0])[5:] == [f"p_{name}" for name in names]
         return
     assert list(rows[0])[5:] == ["most_probable"]
-    wanted = outcome.probabilities(logits, calibrated=False)
+    wanted = task.probabilities(logits, calibrated=False)
     for row, known in zip(rows, wanted, strict=True):
         first = json.loads(row["most_probable"])
         assert [one["label"] for one in first] == [names[at] for at in np.argsort(-known)[:10]]

@@ -28,8 +28,8 @@ def trained(posts, tmp_path_factory) -> Path:
 
 def test_the_report_has_the_figures_of_the_thresholds_of_dev(trained):
     report = json.loads((trained / "report.json").read_text(encoding="utf-8"))
-    splits, names, task = read_logits(trained / "logits.safetensors")
-    assert (names, task) == (NAMES, "multi_label")
+    splits, names, name = read_logits(trained / "logits.safetensors")
+    assert (names, name) == (NAMES, "multi_label")
     thresholds = choose_thresholds(splits["dev"].labels, sigmoid(splits["dev"].logits))
     assert [report["classes"][name]["threshold"] for name in NAMES] == pytest.approx(thresholds.tolist())
     test = splits["test"]
@@ -165,16 +165,16 @@ def test_a_run_without_dev_rows_uses_a_half(posts, tmp_path):
 
 
 def test_balanced_weights_are_rows_without_to_rows_with(posts):
-    outcome = task_of(posts, class_weights="balanced")
-    labels = np.asarray(outcome.dataset.splits["train"].labels)
+    task = task_of(posts, class_weights="balanced")
+    labels = np.asarray(task.dataset.splits["train"].labels)
     expected = (len(labels) - labels.sum(axis=0)) / labels.sum(axis=0)
-    assert outcome.loss.weights.tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+    assert task.loss.weights.tolist() == pytest.approx(expected.tolist(), rel=1e-6)
 
 
 def test_a_head_starts_at_the_log_odds_of_each_label(posts):
-    task = task_of(posts)
-    shares = np.asarray(task.dataset.splits["train"].labels).mean(axis=0)
-    assert 1 / (1 + np.exp(-task.head_bias())) == pytest.approx(shares, abs=0.01)
+    name = task_of(posts)
+    shares = np.asarray(name.dataset.splits["train"].labels).mean(axis=0)
+    assert 1 / (1 + np.exp(-name.head_bias())) == pytest.approx(shares, abs=0.01)
     assert task_of(posts, class_weights="balanced").head_bias() == pytest.approx(np.zeros(3), abs=0.05)
 
 

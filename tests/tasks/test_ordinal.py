@@ -82,14 +82,14 @@ def test_metrics_are_those_of_scikit_learn():
 
 
 def test_the_decision_is_the_median_and_says_how_sure_it_is():
-    outcome = open_task("ordinal", list("abc"))
+    task = open_task("ordinal", list("abc"))
     probabilities = np.array([[0.4, 0.25, 0.35], [0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
-    assert outcome.chosen(probabilities).tolist() == [1, 0, 2]
-    assert outcome.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
-    assert outcome.columns(probabilities[0], 0.3)["decision"] == "abstain"
-    assert outcome.listed_labels(probabilities[0]).tolist() == [0, 2]
-    assert [outcome.scored_label(at, 0.4, "b")["chosen"] for at in range(3)] == [False, True, False]
-    assert [outcome.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+    assert task.chosen(probabilities).tolist() == [1, 0, 2]
+    assert task.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
+    assert task.columns(probabilities[0], 0.3)["decision"] == "abstain"
+    assert task.listed_labels(probabilities[0]).tolist() == [0, 2]
+    assert [task.scored_label(at, 0.4, "b")["chosen"] for at in range(3)] == [False, True, False]
+    assert [task.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
 
 
 def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
@@ -136,11 +136,11 @@ def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
 
 
 def test_scores_have_the_probability_of_the_median():
-    outcome = open_task("ordinal", list("abcd"))
+    task = open_task("ordinal", list("abcd"))
     outputs = np.random.default_rng(1).normal(0, 2, (50, 4)).astype(np.float32)
-    scores = outcome.score(np.arange(50) % 4, outputs)
+    scores = task.score(np.arange(50) % 4, outputs)
     probabilities = softmax(class_logits(outputs))
-    assert (scores.predicted == outcome.decide(outputs)).all()
+    assert (scores.predicted == task.decide(outputs)).all()
     assert scores.confidence == pytest.approx(probabilities[np.arange(50), scores.predicted])
 
 

@@ -60,10 +60,10 @@ def run_of_several(tmp_path_factory) -> Path:
     return folder / "run"
 
 
-def task_of(task: str, names: list[str] = NAMES):
-    outcome = open_task(task, names)
-    outcome.use_hierarchy("-")
-    return outcome
+def task_of(name: str, names: list[str] = NAMES):
+    task = open_task(name, names)
+    task.use_hierarchy("-")
+    return task
 
 
 def above(label: str) -> set[str]:
@@ -84,10 +84,10 @@ def test_the_probability_of_a_parent_is_the_sum_of_those_below_it():
     assert tree.any_of(np.eye(len(NAMES)))[1, tree.ids["体育",]] == 1
 
 
-@pytest.mark.parametrize("task", ["single_path", "multi_path"])
-def test_metrics_are_those_of_sets_of_nodes(task):
+@pytest.mark.parametrize("name", ["single_path", "multi_path"])
+def test_metrics_are_those_of_sets_of_nodes(name):
     generator = np.random.default_rng(0)
-    if task == "single_path":
+    if name == "single_path":
         answers = generator.integers(0, len(NAMES), (2, 300))
         sets = [[above(NAMES[label]) for label in row] for row in answers]
     else:
@@ -95,7 +95,7 @@ def test_metrics_are_those_of_sets_of_nodes(task):
         sets = [
             [set().union(*(above(NAMES[at]) for at in np.flatnonzero(row))) for row in of] for of in answers
         ]
-    found = answer_values(task_of(task), *answers)
+    found = answer_values(task_of(name), *answers)
     common = sum(len(one & other) for one, other in zip(*sets, strict=True))
     true, predicted = (sum(map(len, of)) for of in sets)
     assert found["hierarchical_precision"] == pytest.approx(common / predicted)
@@ -103,7 +103,7 @@ def test_metrics_are_those_of_sets_of_nodes(task):
     assert found["hierarchical_f1"] == pytest.approx(2 * common / (true + predicted))
     for level in (1, 2):
         at = [[{name for name in row if name.count("-") == level - 1} for row in of] for of in sets]
-        if task == "multi_path":
+        if name == "multi_path":
             common = sum(len(one & other) for one, other in zip(*at, strict=True))
             assert found[f"level_{level}_f1"] == pytest.approx(
                 2 * common / sum(len(row) for of in at for row in of)
@@ -121,19 +121,19 @@ def test_a_fitted_temperature_keeps_the_hierarchy(tmp_path):
     generator = np.random.default_rng(0)
     labels = generator.integers(0, len(NAMES), 200)
     logits = (np.eye(len(NAMES))[labels] * 4 + generator.normal(0, 3, (200, len(NAMES)))).astype(np.float32)
-    outcome, again = task_of("single_path"), open_task("single_path", NAMES)
-    outcome.fit(labels, logits, np.arange(200, dtype=np.uint64))
-    outcome.write(tmp_path, 1, {})
+    task, again = task_of("single_path"), open_task("single_path", NAMES)
+    task.fit(labels, logits, np.arange(200, dtype=np.uint64))
+    task.write(tmp_path, 1, {})
     again.read(tmp_path)
-    assert outcome.temperature != 1
-    assert (again.separator, again.temperature) == ("-", outcome.temperature)
+    assert task.temperature != 1
+    assert (again.separator, again.temperature) == ("-", task.temperature)
     assert again.decide(logits).tolist() == logits.argmax(axis=1).tolist()
 
 
 def test_a_row_stops_at_the_deepest_level_that_is_sure_enough():
-    outcome = task_of("single_path")
+    task = task_of("single_path")
     by_threshold = {
-        threshold: outcome.columns(np.array([0.1, 0.45, 0.4, 0.03, 0.02]), threshold)
+        threshold: task.columns(np.array([0.1, 0.45, 0.4, 0.03, 0.02]), threshold)
         for threshold in (0.4, 0.8, 0.9, 0.96)
     }
     found = {
@@ -156,10 +156,10 @@ def test_a_row_stops_at_the_deepest_level_that_is_sure_enough():
 
 
 def test_of_several_paths_each_stops_where_it_is_not_sure():
-    outcome = task_of("multi_path")
-    record = outcome.columns(np.array([0.01, 0.7, 0.6, 0.97, 0.01]), 0.85)
+    task = task_of("multi_path")
+    record = task.columns(np.array([0.01, 0.7, 0.6, 0.97, 0.01]), 0.85)
     assert (record["decision"], record["sure_labels"]) == ("partial", ["体育-球类", "财经-基金"])
-    assert outcome.columns(np.array([0.01, 0.01, 0.01, 0.97, 0.01]), 0.85)["decision"] == "accept"
+    assert task.columns(np.array([0.01, 0.01, 0.01, 0.97, 0.01]), 0.85)["decision"] == "accept"
 
 
 def test_of_a_path_and_one_that_ends_above_it_the_longer_one_is_predicted():

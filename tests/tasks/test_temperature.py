@@ -42,47 +42,47 @@ def test_rows_that_are_all_right_say_nothing_about_the_temperature():
 
 def test_calibrated_rows_that_were_not_seen_are_better():
     dev, test = (overconfident(2000, 3, seed) for seed in (1, 2))
-    task = open_task("single_label", list("abcd"))
-    task.fit(*dev, np.arange(2000))
-    figures = task.state() | calibration_effect(task, *test, "test")
+    name = open_task("single_label", list("abcd"))
+    name.fit(*dev, np.arange(2000))
+    figures = name.state() | calibration_effect(name, *test, "test")
     assert figures["after"]["loss"] < figures["before"]["loss"] - 0.2
     assert figures["after"]["ece"] < figures["before"]["ece"] / 3
     assert "fitted on 2,000 rows of dev; on test: loss " in calibration_line({"calibration": figures})
-    of_dev = task.state() | calibration_effect(task, *dev, "dev")
+    of_dev = name.state() | calibration_effect(name, *dev, "dev")
     assert "the rows it was fitted on" in calibration_line({"calibration": of_dev})
 
 
 def test_a_temperature_that_few_rows_or_held_out_rows_do_not_support_is_not_used():
     """Six rows once gave a temperature of 19.999; and rows whose logits fit have nothing to gain."""
     for num_rows, why in ((6, "few_rows"), (99, "few_rows"), (120, "no_better")):
-        outcome, ids = open_task("single_label", list("abcd")), np.arange(num_rows, dtype=np.uint64)
-        outcome.fit(*overconfident(num_rows, 1.0, seed=3), ids)
-        assert outcome.unfitted == {"why": why, "rows": num_rows}
-        assert (outcome.temperature, outcome.state()) == (1, {})
-        assert f"{num_rows} dev rows" in calibration_line({"no_calibration": outcome.unfitted})
+        task, ids = open_task("single_label", list("abcd")), np.arange(num_rows, dtype=np.uint64)
+        task.fit(*overconfident(num_rows, 1.0, seed=3), ids)
+        assert task.unfitted == {"why": why, "rows": num_rows}
+        assert (task.temperature, task.state()) == (1, {})
+        assert f"{num_rows} dev rows" in calibration_line({"no_calibration": task.unfitted})
 
 
 def test_temperature_of_a_run_is_read_or_refused(tmp_path):
-    path, outcome = tmp_path / "decision.json", open_task("single_label", ["a", "b"])
-    outcome.read(tmp_path)
-    assert outcome.temperature == 1
+    path, task = tmp_path / "decision.json", open_task("single_label", ["a", "b"])
+    task.read(tmp_path)
+    assert task.temperature == 1
     path.write_text(json.dumps({"temperature": 1.5}))
-    outcome.read(tmp_path, calibrate=False)
-    assert outcome.temperature == 1
-    outcome.read(tmp_path)
-    assert outcome.temperature == 1.5
+    task.read(tmp_path, calibrate=False)
+    assert task.temperature == 1
+    task.read(tmp_path)
+    assert task.temperature == 1.5
     for content in ("", "[]", "{}"):
         path.write_text(content)
         with pytest.raises(InputError, match="--calibrate none"):
-            outcome.read(tmp_path)
+            task.read(tmp_path)
 
 
 @pytest.mark.parametrize("value", ["0", "1e-300", "-1", "NaN", "Infinity", "1e300", '"2"', "true", "null"])
 def test_a_temperature_that_no_fit_gives_is_an_error_with_file_and_value(tmp_path, value):
-    path, outcome = tmp_path / "decision.json", open_task("single_label", ["a", "b"])
+    path, task = tmp_path / "decision.json", open_task("single_label", ["a", "b"])
     path.write_text(f'{{"temperature": {value}}}')
     with pytest.raises(InputError) as raised:
-        outcome.read(tmp_path)
+        task.read(tmp_path)
     message = str(raised.value)
     assert str(path) in message
     assert f"temperature must be from 0.05 to 20, found {json.loads(value)!r}" in message

@@ -27,8 +27,8 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 def test_figures_are_those_of_scikit_learn(rows):
     labels, logits = rows
     names, thresholds = list("abcde"), np.array([0.5, 0.3, 0.6, 0.2, 0.9])
-    task = task_with(thresholds, names)
-    found = measure(task, task.score(labels, logits))
+    name = task_with(thresholds, names)
+    found = measure(name, name.score(labels, logits))
     predicted = sigmoid(logits) >= thresholds
     for average in ("micro", "macro", "weighted"):
         for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
@@ -83,30 +83,30 @@ def test_extreme_logits_have_finite_figures():
 
 
 def test_the_rule_of_a_run_is_written_and_read(tmp_path):
-    outcome = open_task("multi_label", ["a", "b"])
-    outcome.read(tmp_path)
-    assert outcome.thresholds.tolist() == [0.5, 0.5]
+    task = open_task("multi_label", ["a", "b"])
+    task.read(tmp_path)
+    assert task.thresholds.tolist() == [0.5, 0.5]
     write_thresholds(tmp_path, [0.25, 0.125], ["b", "a"], chosen_on="dev", rows=20)
-    outcome.read(tmp_path)
-    assert outcome.thresholds.tolist() == [0.125, 0.25]
-    assert (outcome.chosen_on, outcome.rows) == ("dev", 20)
+    task.read(tmp_path)
+    assert task.thresholds.tolist() == [0.125, 0.25]
+    assert (task.chosen_on, task.rows) == ("dev", 20)
     (tmp_path / "decision.json").write_text(json.dumps({"thresholds": {"a": 0.5}}))
     with pytest.raises(InputError, match="what was fitted for the decision is needed"):
-        outcome.read(tmp_path)
+        task.read(tmp_path)
 
 
 def test_a_pipe_in_place_of_the_file_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "decision.json")
-    for task in ("multi_label", "single_label"):
+    for name in ("multi_label", "single_label"):
         with pytest.raises(InputError, match="a regular file is needed"):
-            open_task(task, ["a", "b"]).read(tmp_path)
+            open_task(name, ["a", "b"]).read(tmp_path)
 
 
 @pytest.mark.parametrize("value", ["-0.1", "1.5", "1e300", "NaN", "Infinity", '"0.5"', "true", "null"])
 def test_a_threshold_that_is_no_probability_is_an_error_with_file_and_value(tmp_path, value):
-    path, outcome = tmp_path / "decision.json", open_task("multi_label", ["a", "b"])
+    path, task = tmp_path / "decision.json", open_task("multi_label", ["a", "b"])
     path.write_text(f'{{"thresholds": {{"a": 0.5, "b": {value}}}}}')
     with pytest.raises(InputError) as raised:
-        outcome.read(tmp_path)
+        task.read(tmp_path)
     assert str(path) in str(raised.value)
     assert f"the threshold of b must be from 0 to 1, found {json.loads(value)!r}" in str(raised.value)

@@ -37,16 +37,16 @@ def cross_validate(series: Series, datasets: list[Dataset]) -> tuple[OutOfFold, 
 
 def fold_figures(oof_rows: OutOfFold) -> dict:
     """Return the figures of each fold, their mean and spread, and those of all rows with intervals."""
-    outcome = oof_rows.outcome
-    table = metrics_of(outcome)
+    task = oof_rows.task
+    table = metrics_of(task)
     shown = [metric.key for metric in table if metric.compared]
     by_fold = []
     for fold in np.unique(oof_rows.folds):
         rows = np.flatnonzero(oof_rows.folds == fold)
-        metrics = measure(outcome, oof_rows.scores(rows))
+        metrics = measure(task, oof_rows.scores(rows))
         by_fold.append({"fold": int(fold), "rows": len(rows), **{key: metrics[key] for key in shown}})
     scores = oof_rows.scores()
-    pooled = all_metrics(outcome, scores)
+    pooled = all_metrics(task, scores)
     figures = {
         "folds": by_fold,
         "mean": {name: float(np.mean([one[name] for one in by_fold])) for name in shown},
@@ -59,12 +59,12 @@ def fold_figures(oof_rows: OutOfFold) -> dict:
             **{key: pooled[key] for key in ("classes",) if key in pooled},
         },
     }
-    return figures | note_of(outcome, _("Dev rows are never rows of the fold."))
+    return figures | note_of(task, _("Dev rows are never rows of the fold."))
 
 
-def note_of(outcome: Task, then: str = "") -> dict[str, str]:
+def note_of(task: Task, then: str = "") -> dict[str, str]:
     """Return {"note": how rows of several runs were decided, and the sentence `then`}, {} without a note."""
-    note = outcome.word("runs")
+    note = task.word("runs")
     return {"note": f"{note} {then}".rstrip()} if note else {}
 
 
@@ -101,14 +101,14 @@ def _cells(figures: dict, shown: list[str]) -> list[str]:
     return [f"{figures[name]:.4f}" for name in shown]
 
 
-def render_label_issues(figures: dict, outcome: Task) -> str:
+def render_label_issues(figures: dict, task: Task) -> str:
     """Return what was found about labels as text."""
     if not figures["can_judge"]:
         none = _(
             " Models that are not better than that cannot judge labels: no rows are listed. How to get a "
             "better model: {guide}"
         )
-        return outcome.word("cannot_judge").format(**figures) + none.format(guide="docs/guide.md")
+        return task.word("cannot_judge").format(**figures) + none.format(guide="docs/guide.md")
     patterns = pattern_lines(figures)
-    heading = [outcome.word("patterns")] if patterns else []
-    return "\n".join([outcome.word("issues").format(**figures), *heading, *patterns])
+    heading = [task.word("patterns")] if patterns else []
+    return "\n".join([task.word("issues").format(**figures), *heading, *patterns])

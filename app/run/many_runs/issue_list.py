@@ -21,10 +21,10 @@ def list_issues(folder: Path, oof_rows: OutOfFold) -> dict:
     """Write label_issues.csv, the least plausible label first; return the figures about it. Nothing is
     written where the models are no better than the most frequent answer."""
     scores = oof_rows.scores()
-    judged = judge(oof_rows.outcome, scores)
+    judged = judge(oof_rows.task, scores)
     if not judged["can_judge"]:
         return judged
-    issues = find_issues(oof_rows.outcome, scores, oof_rows.split.logits)
+    issues = find_issues(oof_rows.task, scores, oof_rows.split.logits)
     write_issues(folder / ISSUES, oof_rows, issues)
     figures = judged | {"ranked": len(issues.order), "flagged": int(issues.flagged[issues.order].sum())}
     return figures | issues.patterns
@@ -34,7 +34,7 @@ def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
     """Write the ranked rows as CSV, with a column `label` for fixes, which data.relabel reads. What a person
     has filled in stays, in the row of its text, or at the end where the text is not ranked any more. Raises
     InputError as `filled_rows` does."""
-    table, split, outcome = oof_rows.table, oof_rows.split, oof_rows.outcome
+    table, split, task = oof_rows.table, oof_rows.split, oof_rows.task
     filled = filled_rows(path)
     header = [name for name in COLUMNS if name != "text_pair" or table.has_pairs]
     header += dict.fromkeys(name for row in filled.values() for name in row if name not in header)
@@ -46,7 +46,7 @@ def write_issues(path: Path, oof_rows: OutOfFold, issues: LabelIssues) -> None:
         for rank, (at, text_hash) in enumerate(zip(issues.order.tolist(), hashes, strict=True), 1):
             row = int(split.rows[at])
             texts = [table.text(row), table.pair(row)] if table.has_pairs else [table.text(row)]
-            given, suggested = (outcome.cell(labels[at]) for labels in (split.labels, oof_rows.predicted))
+            given, suggested = (task.cell(labels[at]) for labels in (split.labels, oof_rows.predicted))
             about = [given, suggested, f"{issues.score[at]:.6f}", "yes" if issues.flagged[at] else "no"]
             values = [rank, table.file_of(row), table.line(row), row, *texts, *about, text_hash]
             # What was filled in comes after these columns

@@ -40,14 +40,14 @@ def add_round(folder: Path, labelled: str, target: Path) -> str:
     there with other content; TrainingError where the training fails.
     """
     dataset = dataset_of_run(folder, "suggest --add needs", "name another run with --checkpoint")
-    outcome, _ = read_run(folder)
-    new = new_rows(folder, labelled, dataset, outcome)
+    task, _ = read_run(folder)
+    new = new_rows(folder, labelled, dataset, task)
     held_out = {name: target.with_name(f"{target.stem}-{name}.csv") for name in ("dev", "test")}
     files = {name: path for name, path in held_out.items() if name in dataset.splits}
     has_pairs = dataset.splits["train"].table.has_pairs
-    _write(target, [*_split_rows(dataset, "train", outcome), *new], has_pairs)
+    _write(target, [*_split_rows(dataset, "train", task), *new], has_pairs)
     for name, path in files.items():
-        _write(path, _split_rows(dataset, name, outcome), has_pairs)
+        _write(path, _split_rows(dataset, name, task), has_pairs)
     run = folder.with_name(target.stem)
     reading = READING | {"text_pair_column": "text_pair" if has_pairs else "null", "train": str(target)}
     reading |= {name: str(files[name]) if name in files else "null" for name in held_out}
@@ -64,14 +64,14 @@ def add_round(folder: Path, labelled: str, target: Path) -> str:
     return render_comparison(folder, run, compare_runs(folder, run))
 
 
-def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: Task) -> list[list[str]]:
+def new_rows(folder: Path, labelled: str, dataset: Dataset, task: Task) -> list[list[str]]:
     """Return text, second text and label of the labelled rows that the run does not know, each text once;
     raises InputError for an unknown label, and where there is no such row."""
-    known = {row[:2] for name in dataset.splits for row in _split_rows(dataset, name, outcome)}
+    known = {row[:2] for name in dataset.splits for row in _split_rows(dataset, name, task)}
     rows, counts = {}, {"without a label": 0, "known to the run": 0, "repeated": 0}
     # As suggest has written it, whatever the pool was
     options = recognised(Path(labelled), ReadOptions(encoding="utf-8"))
-    asked = {"label_column": outcome.label_column, "encoding": options.encoding, "quoting": "double"}
+    asked = {"label_column": task.label_column, "encoding": options.encoding, "quoting": "double"}
     format = options.format
     asked |= {"format": format} | ({"header": True} if FORMATS[format].has_header else {})
     source = open_file(labelled, recorded_settings(folder), asked, need_label=True)
@@ -79,7 +79,7 @@ def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: Task) -> li
         if not isinstance(row, Row):
             counts["without a label"] += 1
             continue
-        unknown = outcome.form.unknown(row.label, outcome.label_names)
+        unknown = task.form.unknown(row.label, task.label_names)
         if unknown is not None:
             raise InputError(
                 f"{source.name}, {source.place} {row.line}: the run has no label {unknown}; fix the row, or "
@@ -89,7 +89,7 @@ def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: Task) -> li
         counts["known to the run"] += texts in known
         counts["repeated"] += texts in rows
         if texts not in known and texts not in rows:
-            rows[texts] = outcome.cell(outcome.form.of_texts([row.label], outcome.label_names)[0])
+            rows[texts] = task.cell(task.form.of_texts([row.label], task.label_names)[0])
     said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     if not rows:
         raise InputError(f"{labelled}: there is no new row with a label ({said or 'it is empty'})")
@@ -97,10 +97,10 @@ def new_rows(folder: Path, labelled: str, dataset: Dataset, outcome: Task) -> li
     return [[*texts, label] for texts, label in rows.items()]
 
 
-def _split_rows(dataset: Dataset, name: str, outcome: Task) -> Iterator[tuple[str, str, str]]:
+def _split_rows(dataset: Dataset, name: str, task: Task) -> Iterator[tuple[str, str, str]]:
     split = dataset.splits[name]
     for row, label in zip(split.rows.tolist(), split.labels, strict=True):
-        yield split.table.text(row), split.table.pair(row) or "", outcome.cell(label)
+        yield split.table.text(row), split.table.pair(row) or "", task.cell(label)
 
 
 def _write(path: Path, rows: list | Iterator, has_pairs: bool) -> None:

@@ -23,11 +23,11 @@ class OutOfFold:
     """Rows with the logits of the model that was trained without them, in the order of their ids.
 
     `rows`, `labels`, `hashes` and `logits` as in `SplitLogits`; `folds` (num_rows,) is the fold of each row.
-    `predicted` are the answers of the fold's run, by its own decision. `outcome` has not decided them.
+    `predicted` are the answers of the fold's run, by its own decision. `task` has not decided them.
     """
 
     table: Table
-    outcome: Task
+    task: Task
     folds: np.ndarray
     split: SplitLogits
     predicted: np.ndarray
@@ -35,26 +35,26 @@ class OutOfFold:
     def scores(self, rows: np.ndarray | slice = slice(None)) -> Any:
         """Return the scores of all rows, or of those at `rows`."""
         split = self.split
-        return self.outcome.score(split.labels[rows], split.logits[rows], self.predicted[rows])
+        return self.task.score(split.labels[rows], split.logits[rows], self.predicted[rows])
 
 
 def gather_folds(runs: list[Path], datasets: list[Dataset]) -> OutOfFold:
     """Return the out-of-fold rows of the finished run of each fold; raises InputError for other rows."""
     parts, predicted, names = [], [], datasets[0].label_names
     for fold, (run, dataset) in enumerate(zip(runs, datasets, strict=True)):
-        outcome, splits = read_run(run)
+        task, splits = read_run(run)
         tested = dataset.splits["test"]
         part = splits.get("test")
         is_same = part is not None and all(
             np.array_equal(getattr(part, name), getattr(tested, name)) for name in ("rows", "labels")
         )
-        if outcome.label_names != names or not is_same:
+        if task.label_names != names or not is_same:
             raise InputError(
                 f"{run / LOGITS}: the rows and labels of fold {fold} are needed, found others; remove this "
                 "run, or choose another output.dir"
             )
         parts.append(part)
-        predicted.append(outcome.decide(part.logits))
+        predicted.append(task.decide(part.logits))
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
     folds = np.repeat(np.arange(len(runs)), [len(part) for part in parts])[order]
@@ -64,16 +64,16 @@ def gather_folds(runs: list[Path], datasets: list[Dataset]) -> OutOfFold:
     )
     split = SplitLogits(rows[order], labels, hashes, logits)
     table, answers = datasets[0].splits["test"].table, np.concatenate(predicted)[order]
-    return OutOfFold(table, outcome.without_fit(), folds, split, answers)
+    return OutOfFold(table, task.without_fit(), folds, split, answers)
 
 
 def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
     """Write each row to a Parquet file: row_id, file, line, text_hash, fold, label and predicted, typed by
-    the outcome, logits in the order of `label_names`, which the file's metadata have as JSON."""
+    the task, logits in the order of `label_names`, which the file's metadata have as JSON."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    outcome, split, table = rows_of_folds.outcome, rows_of_folds.split, rows_of_folds.table
+    task, split, table = rows_of_folds.task, rows_of_folds.split, rows_of_folds.table
     files = pa.array(map(table.file_of, split.rows.tolist()), pa.string())
     columns = {
         "row_id": split.rows,
@@ -81,10 +81,10 @@ def write_oof(path: Path, rows_of_folds: OutOfFold) -> None:
         "line": [table.line(row) for row in split.rows.tolist()],
         "text_hash": [written_hash(value) for value in split.hashes.tolist()],
         "fold": rows_of_folds.folds.astype(np.int32),
-        outcome.label_column: outcome.arrow_array(split.labels),
-        "predicted": outcome.arrow_array(rows_of_folds.predicted),
+        task.label_column: task.arrow_array(split.labels),
+        "predicted": task.arrow_array(rows_of_folds.predicted),
         "logits": pa.FixedSizeListArray.from_arrays(split.logits.ravel(), split.logits.shape[1]),
     }
-    names = {"label_names": json.dumps(outcome.label_names, ensure_ascii=False)}
+    names = {"label_names": json.dumps(task.label_names, ensure_ascii=False)}
     with whole_file(path, "wb") as file:
         parquet.write_table(pa.table(columns, metadata=names), file)

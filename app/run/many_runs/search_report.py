@@ -93,10 +93,10 @@ def search_figures(search: Search, trial: FrozenTrial, name: str) -> dict:
     """Return the figures of a search as JSON has them. The interval of the optimism is a normal one, from the
     bootstrap over dev rows and that over test rows."""
     run, metric = search.series.path(name), search.metric
-    outcome, splits = read_run(run)
-    scores = {split: outcome.score(splits[split].labels, splits[split].logits) for split in ("dev", "test")}
-    measured = {split: measure(outcome, of_split) for split, of_split in scores.items()}
-    variances = {split: seed_variance(outcome, [of_split]).get(metric) for split, of_split in scores.items()}
+    task, splits = read_run(run)
+    scores = {split: task.score(splits[split].labels, splits[split].logits) for split in ("dev", "test")}
+    measured = {split: measure(task, of_split) for split, of_split in scores.items()}
+    variances = {split: seed_variance(task, [of_split]).get(metric) for split, of_split in scores.items()}
     report = json.loads((run / REPORT).read_text(encoding="utf-8"))
     test = measured["test"].get(metric, report.get(metric))
     sign = 1 if BY_KEY[metric].higher_is_better else -1

@@ -20,13 +20,13 @@ def train_seeds(series: Series, config: Config, count: int) -> dict:
     seeds = [config.train.seed + number for number in range(count)]
     for seed in seeds:
         series.run(f"seed-{seed}", ["--train.seed", str(seed)])
-    outcome, name, num_rows, scores = scores_of_runs(series.folder, [f"seed-{seed}" for seed in seeds])
+    task, name, num_rows, scores = scores_of_runs(series.folder, [f"seed-{seed}" for seed in seeds])
     about_dev = _("These are the rows above; a test file or data.test_size gives figures of other rows.")
-    return note_of(outcome, about_dev if name == "dev" else "") | {
+    return note_of(task, about_dev if name == "dev" else "") | {
         "seeds": seeds,
         "split": name,
         "rows": num_rows,
-        **seed_variance(outcome, scores),
+        **seed_variance(task, scores),
     }
 
 

@@ -77,11 +77,11 @@ class Series:
 
 
 def scores_of_runs(folder: Path, names: list[str]) -> tuple[Task, str, int, list]:
-    """Return the outcome of finished runs, the split of their reports, its rows, and the scores of each run;
+    """Return the task of finished runs, the split of their reports, its rows, and the scores of each run;
     raises InputError where they were tested on other rows."""
     first, scores = None, []
     for name in names:
-        outcome, splits = read_run(folder / name)
+        task, splits = read_run(folder / name)
         split = split_of_report(splits)
         rows = splits[split]
         first = rows if first is None else first
@@ -89,8 +89,8 @@ def scores_of_runs(folder: Path, names: list[str]) -> tuple[Task, str, int, list
             check_same_rows(first, rows)
         except InputError as error:
             raise InputError(f"{folder}: {names[0]}, {name}: {error}") from error
-        scores.append(outcome.score(rows.labels, rows.logits))
-    return outcome, split, len(rows), scores
+        scores.append(task.score(rows.labels, rows.logits))
+    return task, split, len(rows), scores
 
 
 def run_to_end(command: list[str], output, is_hopeless: Callable[[], bool] | None = None) -> tuple[int, bool]:

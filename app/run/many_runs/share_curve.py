@@ -22,10 +22,10 @@ def train_parts(series: Series, config: Config) -> dict:
     names = [f"part-{share * 100:.0f}" for share in SHARES]
     for name, share in zip(names, SHARES, strict=True):
         series.run(name, ["--verb", f"{{train_share: {share}}}"])
-    outcome, split, num_rows, scores = scores_of_runs(series.folder, names)
-    key, points = outcome.main_metric, []
+    task, split, num_rows, scores = scores_of_runs(series.folder, names)
+    key, points = task.main_metric, []
     for share, dataset, of_run in zip(SHARES, datasets, scores, strict=True):
-        measured = all_metrics(outcome, of_run)
+        measured = all_metrics(task, of_run)
         points.append(
             {
                 "share": share,
@@ -34,7 +34,7 @@ def train_parts(series: Series, config: Config) -> dict:
                 "interval": list(measured["intervals"][key]),
             }
         )
-    change, interval = differences(outcome, *scores[-2:])[key]
+    change, interval = differences(task, *scores[-2:])[key]
     return {
         "metric": key,
         "split": split,

@@ -96,9 +96,9 @@ def train_and_write(strategy: Strategy, dtype: torch.dtype, file: Path) -> None:
     def after_step(progress: RunProgress, step: StepResult) -> None:
         losses.append(float(strategy.group.reduce_sum(step.loss_sum)) / step.divisor)
 
-    train(strategy, loader, plan, components.outcome.loss, settings, progress, after_step, before_update)
+    train(strategy, loader, plan, components.task.loss, settings, progress, after_step, before_update)
     rows = evaluated_rows(components)
-    results = evaluate(strategy, rows, EVALUATION_BATCH, row_results=components.outcome.row_results)
+    results = evaluate(strategy, rows, EVALUATION_BATCH, row_results=components.task.row_results)
     weights = strategy.full_state.weights()
     if strategy.group.rank != 0:
         return
@@ -130,4 +130,4 @@ def evaluated_rows(components: Components) -> Loader:
     first_rows = replace(
         split, rows=split.rows[:MAX_EVALUATED_ROWS], labels=split.labels[:MAX_EVALUATED_ROWS]
     )
-    return components.outcome.loader(first_rows, loader.store, loader.layout)
+    return components.task.loader(first_rows, loader.store, loader.layout)
