@@ -51,17 +51,10 @@ def first(table) -> tuple:
     return table.text(0), table.pair(0), table.label_values[table.labels[0]]
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        ("评论", "评分"),
-        ("内容", "情感"),
-        ("微博正文", "标签"),
-        ("反馈", "结果"),
-        ("这是什么", "星级"),
-        ("标题", "类别"),
-    ],
-)
+HEADERS = ["评论 评分", "内容 情感", "微博正文 标签", "反馈 结果", "这是什么 星级", "标题 类别"]
+
+
+@pytest.mark.parametrize("header", [header.split() for header in HEADERS], ids=HEADERS)
 def test_usual_chinese_headers_also_where_one_name_is_usual(read, header):
     table = read("a.csv", REVIEWS, *header)
     assert table.num_rows == len(REVIEWS)
@@ -73,17 +66,18 @@ def test_numbers_below_it_make_a_header_of_any_names(read):
     assert read("a.csv", REVIEWS, "甲列", "乙列").columns == "text '甲列', label '乙列'"
 
 
+SEPARATED = {
+    "csv": ("a.txt", ","),
+    "tsv": ("a.csv", "\t"),
+    "semicolon": ("a.csv", ";"),
+    "pipe": ("a.txt", "|"),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "separator", "format"),
-    [
-        ("a.txt", ",", "csv"),
-        ("a.csv", "\t", "tsv"),
-        ("a.tsv", ",", "csv"),
-        ("a.csv", ";", "semicolon"),
-        ("a.txt", "|", "pipe"),
-    ],
+    ("format", "name", "separator"), [*((key, *two) for key, two in SEPARATED.items()), ("csv", "a.tsv", ",")]
 )
-def test_a_separator_is_seen_by_the_lines(tmp_path, read, name, separator, format):
+def test_a_separator_is_seen_by_the_lines(tmp_path, read, format, name, separator):
     rows = [(text.replace("，", "、"), label) for text, label in REVIEWS]
     for header in ((), ("内容", "标签")):
         table = read(name, rows, *header, separator=separator)
@@ -96,10 +90,7 @@ def test_a_separator_is_seen_by_the_lines(tmp_path, read, name, separator, forma
 
 
 def test_a_separator_of_some_lines_is_part_of_the_text(read):
-    rows = [
-        (text.replace("，", "," if number % 2 else ";"), label)
-        for number, (text, label) in enumerate(REVIEWS)
-    ]
+    rows = [(text.replace("，", ";,"[n % 2]), label) for n, (text, label) in enumerate(REVIEWS)]
     table = read("a.tsv", rows, separator="\t")
     assert (table.columns, first(table)[0]) == ("text '0', label '1'", rows[0][0])
     with pytest.raises(InputError, match="cannot tell which column is the label: found only one column"):
@@ -118,13 +109,10 @@ def test_a_usual_name_beside_few_rows_is_asked_about(read):
 
 
 def test_columns_without_names_are_seen_by_their_values(read):
-    label_first = [(label, text) for text, label in REVIEWS]
+    label_first, assumed = [row[::-1] for row in REVIEWS], {"text_column": 1, "label_column": 0}
     for rows in (label_first, sorted(label_first)):
         table = read("a.tsv", rows, separator="\t")
-        assert (table.columns, table.assumed) == (
-            "text '1', label '0'",
-            {"text_column": 1, "label_column": 0},
-        )
+        assert (table.columns, table.assumed) == ("text '1', label '0'", assumed)
     numbered = [(number, *row) for number, row in enumerate(REVIEWS)]
     assert read("b.csv", numbered).columns == "text '1', label '2'; not used: '0'"
 
@@ -227,16 +215,11 @@ def test_classes_with_few_rows_are_named(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("train.lr", "train.learning_rate"),
-        ("bs", "train.batch_size"),
-        ("model_name_or_path", "model.name"),
-        ("data.max-len", "data.max_length"),
-        ("epoch", "train.epochs"),
-    ],
-)
+MEANT = {"train.lr": "train.learning_rate", "bs": "train.batch_size", "model_name_or_path": "model.name"}
+MEANT |= {"data.max-len": "data.max_length", "epoch": "train.epochs"}
+
+
+@pytest.mark.parametrize(("given", "meant"), MEANT.items())
 def test_names_of_other_tools_are_known(given, meant):
     with pytest.raises(InputError, match=f"no setting '{given}'; did you mean '{meant}'"):
         load_config([f"--{given}", "1"])

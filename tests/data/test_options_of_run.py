@@ -1,7 +1,5 @@
 """Files that are read again for a run: python -m pytest tests/data/test_options_of_run.py"""
 
-import json
-
 import pytest
 
 from app.data.read import ReadOptions, options_of_run
@@ -17,10 +15,8 @@ def texts(path, recorded, asked=None, need_label=False):
 
 
 @pytest.fixture
-def titles(tmp_path):
-    path = tmp_path / "new.csv"
-    path.write_text(TITLES, encoding="utf-8")
-    return path
+def titles(write):
+    return write("new.csv", TITLES)
 
 
 @pytest.mark.parametrize(
@@ -41,18 +37,20 @@ def test_columns_are_those_asked_for_then_those_of_the_run(titles, recorded, ask
     assert len(rows) == 2
 
 
-def test_a_recorded_column_that_is_missing_is_an_error(titles):
-    with pytest.raises(
-        InputError, match=r"new\.csv, line 1: there is no text column '标题'.*found: content, title"
-    ):
-        texts(titles, {"text_column": "标题"})
-    with pytest.raises(InputError, match="there is no second text column 'question2'"):
-        texts(titles, {"text_column": "title", "text_pair_column": "question2"})
+@pytest.mark.parametrize(
+    ("recorded", "message"),
+    [
+        ({"text_column": "标题"}, r"new\.csv, line 1: there is no text column '标题'.*found: content, title"),
+        ({"text_column": "title", "text_pair_column": "q"}, "there is no second text column 'q'"),
+    ],
+)
+def test_a_recorded_column_that_is_missing_is_an_error(titles, recorded, message):
+    with pytest.raises(InputError, match=message):
+        texts(titles, recorded)
 
 
-def test_labels_are_those_of_the_run(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("text,label,category\n好,a,x|y\n坏,b,x\n", encoding="utf-8")
+def test_labels_are_those_of_the_run(write):
+    path = write("rows.csv", "text,label,category\n好,a,x|y\n坏,b,x\n")
     recorded = {"label_column": "category"}
     assert texts(path, recorded, need_label=True)[0] == ("好", None, "x|y")
     sets = recorded | {"task": "multi_label", "label_separator": "|"}
@@ -73,6 +71,7 @@ def test_labels_are_those_of_the_run(tmp_path):
         ("a.txt", "好\n坏\n", {"text_column": "title", "train": "x.csv"}, {}, "text"),
         ("a.txt", "好\t0\n坏\t1\n", {"train": "x.csv"}, {}, "text"),
         ("a.txt", "好\t0\n坏\t1\n", {"train": "x.txt"}, {}, "tsv"),
+        ("a.txt", "好\t0\n坏\t1\n", {"train": ["x.txt", "y.csv"]}, {}, "tsv"),
         ("a.txt", "好\n坏\n", {"train": "x.txt"}, {}, "text"),
         ("a.txt", "好,0\n坏,1\n", {"train": "x.txt", "format": "csv"}, {}, "csv"),
         ("a.data", "好,0\n坏,1\n", {"train": "x.txt", "format": "csv"}, {}, "csv"),
@@ -81,18 +80,13 @@ def test_labels_are_those_of_the_run(tmp_path):
         ("a.csv", "好\n坏\n", {"train": "x.csv"}, {"format": "text"}, "text"),
     ],
 )
-def test_the_format_is_that_of_the_content_of_the_run_or_of_the_name(
-    tmp_path, name, content, recorded, asked, format
-):
-    path = tmp_path / name
-    path.write_text(content, encoding="utf-8")
-    assert options_of_run(path, recorded, asked).format == format
+def test_the_format_is_that_of_the_content_the_run_or_the_name(write, name, content, recorded, asked, format):
+    assert options_of_run(write(name, content), recorded, asked).format == format
 
 
-def test_the_encoding_is_that_of_the_run(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("今天\n真好\n", encoding="gb18030")
+def test_the_encoding_is_that_of_the_run(write):
+    path = write("a.txt", "今天\n真好\n".encode("gb18030"))
     assert [text for text, _, _ in texts(path, {"encoding": "gb18030"})] == ["今天", "真好"]
-    path.write_text(json.dumps({"text": "今天"}, ensure_ascii=False) + "\n", encoding="gb18030")
+    path = write("a.txt", '{"text": "今天"}\n'.encode("gb18030"))
     options = options_of_run(path, {"encoding": "gb18030", "remove_spaces": True})
     assert options == ReadOptions("jsonl", encoding="gb18030", remove_spaces=True)

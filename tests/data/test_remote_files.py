@@ -30,17 +30,6 @@ def store():
     system.store.clear()
 
 
-@pytest.fixture
-def server(tmp_path):
-    """Start a web server of the files in tmp_path/served."""
-    (tmp_path / "served").mkdir()
-    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "served")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-
-
 def csv_text(rows):
     return "text,label\n" + "".join(f"{text},{label}\n" for text, label in rows)
 
@@ -62,15 +51,16 @@ def test_a_set_on_an_object_store_is_the_set_on_disk(tmp_path, store, write):
 
 
 def test_a_copy_is_made_once_for_each_content(tmp_path, store):
+    def copied():
+        return Path(*local_copies("memory://bucket/posts.csv", str(tmp_path)))
+
     store("/bucket/posts.csv", "one")
-    copy = Path(local_copies("memory://bucket/posts.csv", str(tmp_path))[0])
+    copy = copied()
     assert (copy.name, copy.read_text()) == ("posts.csv", "one")
     written = copy.stat().st_mtime_ns
-    assert local_copies("memory://bucket/posts.csv", str(tmp_path)) == [str(copy)]
-    assert copy.stat().st_mtime_ns == written
+    assert (copied(), copy.stat().st_mtime_ns) == (copy, written)
     store("/bucket/posts.csv", "two")
-    assert Path(local_copies("memory://bucket/posts.csv", str(tmp_path))[0]).read_text() == "two"
-    assert copy.read_text() == "one"
+    assert (copied().read_text(), copy.read_text()) == ("two", "one")
 
 
 def test_predict_reads_addresses(tmp_path, store, monkeypatch, capsys):
@@ -87,14 +77,19 @@ def test_predict_reads_addresses(tmp_path, store, monkeypatch, capsys):
     assert "one file is needed, found 2; predict writes several as parts" in capsys.readouterr().err
 
 
-def test_a_web_server(tmp_path, server):
+def test_a_web_server(tmp_path):
     pytest.importorskip("aiohttp")
+    (tmp_path / "served").mkdir()
     (tmp_path / "served" / "whole.bin").write_bytes(b"x" * 100_000)
-    address = f"http://127.0.0.1:{server.server_port}"
-    (copy,) = local_copies(f"{address}/whole.bin", str(tmp_path))
-    assert Path(copy).read_bytes() == b"x" * 100_000
-    with pytest.raises(InputError, match="there is no such file"):
-        local_copies(f"{address}/other.bin", str(tmp_path))
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "served")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        (copy,) = local_copies(f"{address}/whole.bin", str(tmp_path))
+        assert Path(copy).read_bytes() == b"x" * 100_000
+        with pytest.raises(InputError, match="there is no such file"):
+            local_copies(f"{address}/other.bin", str(tmp_path))
+        server.shutdown()
 
 
 @pytest.mark.parametrize(
