@@ -61,9 +61,12 @@ def run_long_texts(folder: Path) -> LongTexts:
 
 
 def settings_of_reading(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded settings that an exported folder keeps; of the train file only its name."""
+    """Return the recorded settings that an exported folder keeps; of the train file, or the first of several,
+    only its name."""
     kept = {name: recorded[name] for name in READING if name in recorded}
-    return kept | ({"train": Path(kept["train"]).name} if kept.get("train") else {})
+    if train := kept.get("train"):
+        kept["train"] = Path(train if isinstance(train, str) else train[0]).name
+    return kept
 
 
 def has_pairs(recorded: Mapping[str, Any]) -> bool | None:

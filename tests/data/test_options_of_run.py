@@ -5,6 +5,7 @@ import pytest
 from app.data.read import ReadOptions, options_of_run
 from app.data.rows import read_rows
 from app.errors import InputError
+from app.prediction.recorded_settings import settings_of_reading
 
 TITLES = "content,title,label\n正文一,标题一,a\n正文二,标题二,b\n"
 
@@ -47,6 +48,14 @@ def test_columns_are_those_asked_for_then_those_of_the_run(titles, recorded, ask
 def test_a_recorded_column_that_is_missing_is_an_error(titles, recorded, message):
     with pytest.raises(InputError, match=message):
         texts(titles, recorded)
+
+
+@pytest.mark.parametrize("train", ["data/x.csv", ["data/x.csv", "data/y.csv"]])
+def test_what_an_exported_folder_keeps_of_the_train_files(train):
+    assert settings_of_reading({"train": train, "long": "cut", "labels": ["y"]}) == {
+        "train": "x.csv",
+        "long": "cut",
+    }
 
 
 def test_labels_are_those_of_the_run(write):
