@@ -1,28 +1,86 @@
-"""Texts -> the token ids of rows of at most `max_length`: long texts are cut, read as head and tail, or read
-in windows, without reading more of a text than these need."""
+"""Texts -> the token ids of rows of at most `max_length`, with anybody's tokenizer: long texts are cut, read
+as head and tail, or read in windows, without reading more of a text than these need. Where a tokenizer fails,
+even by a panic in Rust, is an input error."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from ..config.data_settings import DataConfig, LongTextMode
-from ..errors import InputError, excerpt
-from .encoding import PROBES, encode_batch
+from ..errors import InputError, excerpt, first_line
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
+REMEDY = "repair its tokenizer.json, or choose another model"
+# Chinese, Latin, a digit, punctuation, and a character that no vocabulary has.
+PROBES = ("好a1。", "\ue000", ("好", "好a"))
 HEAD = 4  # one token in so many is of the head, the others are of the tail
 MARGIN = 128  # tokens before the place where a text is cut that may be others than those of the whole text
 # It stands between the texts of several columns, and a tokenizer gets its own separator there
 BETWEEN_TEXTS = "\u241e"
 Place = Callable[[int], str]
 Texts = list[str] | list[tuple[str, str]]
+
+
+@contextmanager
+def guarded(problem: str) -> Iterator[None]:
+    """Raise InputError, `problem` and the cause, where a tokenizer fails inside. The library raises plain
+    `Exception`, and for a panic an exception that is none."""
+    try:
+        yield
+    except InputError:
+        raise
+    except BaseException as error:  # noqa: BLE001
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise InputError(f"{problem}: {first_line(error)}; {REMEDY}") from error
+
+
+def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
+    """Raise InputError unless a tokenizer encodes any text and pair as tokens of its vocabulary. Turns its
+    padding and truncation off. `source`: where it came from, for messages."""
+    with guarded(f"the tokenizer of {source} cannot encode a text"):
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        encodings = [
+            tokenizer.encode(*texts) if isinstance(texts, tuple) else tokenizer.encode(texts)
+            for texts in PROBES
+        ]
+        known = set(tokenizer.get_vocab().values())
+    if not encodings[0].ids:
+        raise InputError(f"the tokenizer of {source} makes no token of {excerpt(PROBES[0])}; {REMEDY}")
+    strange = sorted({token for encoding in encodings for token in encoding.ids} - known)
+    if strange:
+        raise InputError(
+            f"the tokenizer of {source} must make tokens of its vocabulary only, found the id "
+            f"{strange[0]:,}, perhaps in its post_processor; {REMEDY}"
+        )
+
+
+def highest_id(tokenizer: Tokenizer) -> int:
+    """Return the highest id of a token; ids may have gaps."""
+    return max(tokenizer.get_vocab().values(), default=-1)
+
+
+def encode_batch(
+    tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], place: Callable[[int], str]
+) -> list[Encoding]:
+    """Return the encodings of texts or pairs. Raises InputError for a text that cannot be encoded, naming its
+    `place`, of its index."""
+    try:
+        return tokenizer.encode_batch_fast(texts)
+    except BaseException:  # noqa: BLE001
+        for index, text in enumerate(texts):
+            with guarded(f"{place(index)}: the tokenizer cannot encode {excerpt(text)}"):
+                tokenizer.encode_batch_fast([text])
+        raise
 
 
 class EncodedRow(NamedTuple):

@@ -13,7 +13,7 @@ from ..errors import InputError, excerpt
 from ..words import _
 from .cache import build_once, content_key, file_digest
 from .dataset import Dataset
-from .encoding import check_tokenizer, guarded
+from .long_texts import check_tokenizer, guarded
 from .table import Table
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .cache import build_once, computed_apart, content_key
-from .encoding import highest_id
-from .long_texts import CUT, LongTexts, RowEncoder
+from .long_texts import CUT, LongTexts, RowEncoder, highest_id
 from .table import Table
 
 VERSION = 3

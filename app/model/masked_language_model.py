@@ -8,7 +8,7 @@ from torch.nn.functional import linear
 from transformers import AutoModelForMaskedLM
 
 from ..config.schema import ModelConfig
-from ..data.encoding import highest_id
+from ..data.long_texts import highest_id
 from .encoder_config import check_fit, encoder_config
 from .packed_model import PackedModel
 from .pretrained import make_model

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
 from ..config.schema import ModelConfig
-from ..data.encoding import highest_id
+from ..data.long_texts import highest_id
 from ..errors import InputError, shorten
 from ..runtime.disk import whole_files
 from .classifier import Classifier

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer
 
 from ..checkpoints.run_history import HISTORY, finished_weights
-from ..data.encoding import check_tokenizer, guarded, highest_id
+from ..data.long_texts import check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, first_line, nearest
 from ..model.encoder_config import check_vocabulary, checkpoint_config
 from ..model.packed_model import max_positions

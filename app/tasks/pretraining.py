@@ -47,7 +47,7 @@ class Pretraining(Objective):
         }
 
     def build_model(self, stores: dict[str, TokenStore]) -> MaskedLanguageModel:
-        from ..data.encoding import highest_id
+        from ..data.long_texts import highest_id
         from ..model.masked_language_model import build_masked_model
 
         counts = token_counts(stores["train"].tokens, highest_id(self.tokenizer.backend_tokenizer) + 1)

@@ -19,8 +19,7 @@ from ..batching.loader import means_of_rows, to_device
 from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
 from ..config.schema import ModelConfig
 from ..data.cache import build_once, content_key
-from ..data.encoding import guarded
-from ..data.long_texts import RowEncoder
+from ..data.long_texts import RowEncoder, guarded
 from ..data.tokenizer import set_prefix
 from ..model.encoder_config import cannot_load, checkpoint_config
 from ..model.packed_model import PackedModel, max_positions

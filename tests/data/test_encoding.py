@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.config.schema import ModelConfig
-from app.data.encoding import check_tokenizer, encode_batch
-from app.data.long_texts import RowEncoder
+from app.data.long_texts import RowEncoder, check_tokenizer, encode_batch
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
 from app.data.tokenizer import load_tokenizer
