@@ -226,7 +226,7 @@ def dataset_statistics(
             "also_in": {},
         }
         for other, others in known.items():
-            at = np.minimum(np.searchsorted(others, hashes[name]), len(others) - 1)
-            statistics[name]["also_in"][other] = int((others[at] == hashes[name]).sum())
+            at = np.minimum(np.searchsorted(others, texts), len(others) - 1)
+            statistics[name]["also_in"][other] = int(sizes[others[at] == texts].sum())
         known[name] = texts
     return statistics
