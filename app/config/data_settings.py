@@ -84,7 +84,7 @@ SEVERAL = Task(
 )
 # By data.task; a new kind of answer is one entry, and is described at `DataConfig.task`
 TASKS = {
-    "single_label": ONE,
+    "single_label": replace(ONE, metrics=(*ONE.metrics, "rare_f1")),
     "multi_label": SEVERAL,
     "ordinal": Task(
         frozenset({"labels", "classes"}),

@@ -87,7 +87,8 @@ class TrainConfig:
     evaluation."""
     best_metric: Metric = "auto"
     """Metric on dev by which the best model is chosen; that model is kept. auto: the main one of
-    the data.task, see there."""
+    the data.task, see there. rare_f1: with two classes, the F1 of the rarer one; dev then also chooses from
+    which probability on that class is the answer."""
     early_stopping: Count | None = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""
     log_every: Count = 10

@@ -130,7 +130,7 @@ def linear(task: Task, train: Texts, dev: Texts | None, report: Texts) -> tuple[
     if has_several:
         own = task.without_fit()
         if dev is not None:
-            own.choose(*told(dev))
+            own.choose_by(*told(dev))
         predicted = own.reached(predicted)
     return name, labels, predicted
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..tasks.task import Scores, Task
 from .confidence import bin_of_rows
-from .metrics import Answers, Drawn, Metric, distinct_rows, measure, metrics_of
+from .metrics import Answers, Drawn, Metric, distinct_rows, measure, metrics_of, ranked
 
 LEVEL = 0.95
 RESAMPLES = 1000
@@ -22,6 +22,7 @@ MIN_RESAMPLES = 200  # of tables with very many cells
 MAX_DRAWS = 20_000_000  # cells x resamples
 BLOCK_DRAWS = 2_000_000  # of them in memory at once
 VALUE_CELLS = 2048  # of the values of a mean
+RANK_CELLS = 500  # of the probability of the rarer of two classes
 FINE_BINS = 20  # cells of confidence in a bin of the calibration error
 
 Interval = tuple[float, float]
@@ -111,6 +112,15 @@ def intervals(task: Task, scores: Scores, seed: int = 0) -> dict[str, Interval]:
             ends[metric.key] = percentiles(resampled_means(metric.of_rows(scores), generator))
         elif metric.of_confidence:
             ends[metric.key] = calibration_interval(scores.confidence, scores.correct, generator)
+    if ranking := [metric for metric in shown if metric.of_ranking]:
+        counts, tables = ranked(scores.is_rare, ((1 - scores.rare_chance) * RANK_CELLS).astype(np.int64))
+
+        def measured(block: np.ndarray) -> np.ndarray:
+            in_cells = tables(block)
+            return np.stack([metric.of_ranking(*in_cells) for metric in ranking])
+
+        drawn = resampled(counts, measured, generator)
+        ends |= {metric.key: percentiles(values) for metric, values in zip(ranking, drawn, strict=True)}
     return {metric.key: ends[metric.key] for metric in shown}
 
 

@@ -127,6 +127,14 @@ def decision_paragraphs(task: Task, metrics: Mapping) -> str:
     paragraphs = [
         task.word(key).format(**task.state()) for key in ("hierarchy", "decision") if task.word(key)
     ]
+    if "rare_threshold" in metrics:
+        paragraphs.append(
+            _(
+                "**Decision.** The rarer class, {label}, is the answer from a probability of "
+                "{threshold:.4f} on, before the calibration; this threshold has its best F1 on dev and is in "
+                "`decision.json`. `predict.py` does this; the pipeline above takes the more probable class."
+            ).format(label=plain(metrics["rare_class"]), threshold=metrics["rare_threshold"])
+        )
     if "calibration" in metrics:
         paragraphs.append(
             _(

@@ -22,6 +22,7 @@ SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modellin
 NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "multi_path"
 ONE_LABEL, LISTS, PATHS = (SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS), (PATH, PATH_LISTS)
 MAX_LEVELS = 8  # of a hierarchy, with a metric of their own
+PRECISION = 0.9  # at which the recall of the rarer of two classes is measured
 MAX_CLASSES = 50  # with a confusion matrix that is written out, zeros and all
 SCORES = ("precision", "recall", "f1")
 
@@ -34,6 +35,7 @@ class Answers:
     def __init__(self, task: Task, labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> None:
         self.labels, self.predicted, self.counts = labels, predicted, counts
         self.num_labels, self.tree = len(task.label_names), task.tree
+        self.rare = task.rare
 
     @cached_property
     def one_hot(self) -> tuple[Any, Any]:
@@ -129,6 +131,48 @@ def row_f1(drawn: Drawn) -> np.ndarray:
     return drawn.mean(np.where(both > 0, f1(right, both), 1.0))
 
 
+def rare_f1(drawn: Drawn) -> np.ndarray:
+    """The F1 of the rarer of two classes."""
+    rare, answers = drawn.answers.rare, drawn.answers
+    if rare is None:
+        rare = int((answers.counts @ answers.one_hot[0]).argmin())
+    return f1(drawn.right, drawn.both)[:, rare]
+
+
+def average_precision(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The mean precision down to each row of the rarer class, the most probable rows first."""
+    right, shown = rare.cumsum(axis=1), (rare + others).cumsum(axis=1)
+    return (rare * right / np.maximum(shown, 1)).sum(axis=1) / np.maximum(right[:, -1], 1)
+
+
+def roc_auc(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """How often a row of the rarer class is more probable than one of the other; 0.5 without such a pair."""
+    above = (others * (rare.cumsum(axis=1) - rare / 2)).sum(axis=1)
+    pairs = rare.sum(axis=1) * others.sum(axis=1)
+    return np.where(pairs > 0, above / np.maximum(pairs, 1), 0.5)
+
+
+def recall_at_precision(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The largest share of the rarer class that is found with a precision of `PRECISION`."""
+    right, shown = rare.cumsum(axis=1), (rare + others).cumsum(axis=1)
+    is_precise = right >= PRECISION * shown
+    return np.where(is_precise, right, 0).max(axis=1) / np.maximum(right[:, -1], 1)
+
+
+def ranked(is_rare: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, Callable]:
+    """Return how many rows there are of each cell and class, (num_kinds,), and what makes of such counts,
+    (num_resamples, num_kinds), the rows of the rarer class and the others, (num_resamples, num_cells) each.
+    `cells` (num_rows,) are numbers, the smaller the more probable."""
+    kinds, counts = np.unique(np.unique(cells, return_inverse=True)[1] * 2 + is_rare, return_counts=True)
+
+    def tables(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = np.zeros((2, len(drawn), kinds[-1] // 2 + 1))
+        found[kinds % 2, :, kinds // 2] = drawn.T
+        return found[1], found[0]
+
+    return counts, tables
+
+
 def macro_mae(drawn: Drawn) -> np.ndarray:
     """The mean number of labels that predictions are off, as the mean over the true labels."""
     of_label = drawn.answers.one_hot[0]
@@ -194,7 +238,8 @@ class Metric:
     hierarchy where it has one.
 
     One of these says what it is: `of_answers` gives the values of drawn answers; `of_rows` one value for each
-    row, whose mean is the metric; `of_confidence` measures how sure and how right rows are. Without any of
+    row, whose mean is the metric; `of_confidence` measures how sure and how right rows are; `of_ranking` gets
+    the rows of the rarer of two classes and the others in cells, the most probable first. Without any of
     them it is the metric of a task without labels. `has_interval`: a 95 % bootstrap interval stands beside
     it; with `is_centred` resampled values are moved so that their mean is the metric, which rare labels make
     too low. `compared`: it is shown of each fold and each seed, and compared between two runs. `headline`: it
@@ -207,6 +252,8 @@ class Metric:
     of_answers: Callable[[Drawn], np.ndarray] | None = None
     of_rows: Callable[[Scores], np.ndarray] | None = None
     of_confidence: Callable[[np.ndarray, np.ndarray], float] | None = None
+    of_ranking: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    of_two_classes: bool = False
     has_interval: bool = True
     is_centred: bool = False
     higher_is_better: bool = True
@@ -231,6 +278,7 @@ class Metric:
 
 
 LOWER, ALONE = {"higher_is_better": False}, {"compared": False}
+RANKING = {"of_two_classes": True, "compared": False}
 SHOWN_ONLY = {"compared": False, "has_interval": False}
 LEVELS = range(1, MAX_LEVELS + 1)
 LEVEL_ACCURACY, LEVEL_F1 = N_("accuracy at level {level}"), N_("micro F1 at level {level}")
@@ -276,6 +324,16 @@ METRICS = (
         lambda drawn: f1(drawn.right, drawn.both).mean(axis=1),
         is_centred=True,
     ),
+    Metric("rare_f1", N_("F1 of the rarer class"), (SINGLE,), rare_f1, of_two_classes=True),
+    Metric("average_precision", N_("average precision"), (SINGLE,), of_ranking=average_precision, **RANKING),
+    Metric("roc_auc", N_("ROC-AUC"), (SINGLE,), of_ranking=roc_auc, **RANKING),
+    Metric(
+        "recall_at_precision",
+        N_("recall at precision 0.9"),
+        (SINGLE,),
+        of_ranking=recall_at_precision,
+        **RANKING,
+    ),
     Metric("weighted_f1", N_("weighted F1"), (*ONE_LABEL, *LISTS), weighted_f1, headline=False, **SHOWN_ONLY),
     Metric("samples_f1", N_("samples F1"), LISTS, row_f1),
     Metric("subset_accuracy", N_("subset accuracy"), LISTS, lambda drawn: drawn.mean(drawn.answers.is_right)),
@@ -318,7 +376,9 @@ def metrics_of(task: Objective) -> list[Metric]:
     """Return the metrics of a task in the order in which they are shown; of the levels of a hierarchy those
     above the lowest one."""
     depth = task.tree.depth if task.has_labels and task.tree else 1
-    return [one for one in METRICS if task.name in one.tasks and one.level < depth]
+    has_two = len(task.label_names) == 2
+    shown = [one for one in METRICS if has_two or not one.of_two_classes]
+    return [one for one in shown if task.name in one.tasks and one.level < depth]
 
 
 def distinct_rows(*arrays: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
@@ -356,6 +416,9 @@ def measure(task: Task, scores: Scores) -> dict:
             metrics[metric.key] = float(metric.of_answers(drawn)[0])
         elif metric.of_rows:
             metrics[metric.key] = float(metric.of_rows(scores).mean())
+        elif metric.of_ranking:
+            counts, tables = ranked(scores.is_rare, -scores.rare_chance)
+            metrics[metric.key] = float(metric.of_ranking(*tables(counts[None]))[0])
         else:
             metrics[metric.key] = metric.of_confidence(scores.confidence, scores.correct)
     if scores.error is not None:
@@ -432,8 +495,7 @@ def metrics_in_training(task: Objective, split: Split, results: np.ndarray) -> d
     thresholds that are best for these rows, but without a temperature, which changes no decision."""
     if not task.has_labels:
         return task.measure(results)
-    if not task.has_temperature:
-        task.fit(split.labels, results)
+    task.choose(split.labels, results)
     return measure(task, task.score(split.labels, results))
 
 

@@ -50,6 +50,8 @@ def report_text(task: Objective, metrics: Mapping, start: Mapping, title: str) -
         per_row = _("labels a row: {true:.2f} true, {predicted:.2f} predicted")
         values = {"true": metrics["labels_per_row"], "predicted": metrics["predicted_per_row"]}
         parts[-1] += "\n" + per_row.format(**values)
+    if "rare_threshold" in metrics:
+        parts.append(rare_line(metrics))
     if rule := task.label_rule():
         parts.append(threshold_line(rule, task.labels_without_rows))
     blocks = confusion_lines(metrics), never_predicted(metrics), interval_lines(task, metrics)
@@ -129,6 +131,13 @@ def threshold_line(rule: Mapping, labels_without_rows: int) -> str:
         absent = _("; {labels:,} labels without a row there have {threshold}")
         chosen += absent.format(labels=labels_without_rows, threshold=0.5)
     return chosen
+
+
+def rare_line(metrics: Mapping) -> str:
+    """Return from which probability on the rarer of two classes is the answer."""
+    return _(
+        "{label} is the answer from a probability of {threshold:.4f} on, which has its best F1 on dev"
+    ).format(label=short_label(metrics["rare_class"]), threshold=metrics["rare_threshold"])
 
 
 def confusion_lines(metrics: Mapping) -> list[str]:

@@ -8,18 +8,22 @@ import numpy as np
 
 from ..text_table import short_label
 from ..words import N_
-from .task import FITTED_ON, Scores, Task
+from .task import (
+    DEFAULT_THRESHOLD,
+    FITTED_ON,
+    Scores,
+    Task,
+    best_threshold,
+    check_probability,
+    logit,
+    sigmoid,
+)
 from .tree import HIERARCHY
 
 if TYPE_CHECKING:
     import torch
 
     from ..batching.loader import Loader
-
-DEFAULT_THRESHOLD = 0.5
-CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this
-# Logits nearer than this are not told apart: another batch or another runtime may swap them
-CLOSE = 1e-3
 
 
 class MultiLabel(Task):
@@ -118,14 +122,16 @@ class MultiLabel(Task):
 
     def moved(self, probabilities: np.ndarray) -> np.ndarray:
         """Return probabilities whose logits are moved so that the threshold is at one half."""
-        return sigmoid(_logit(probabilities) - _logit(self.thresholds))
+        return sigmoid(logit(probabilities) - logit(self.thresholds))
 
     def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray | None = None) -> None:
-        """Decide by the thresholds that are best for the rows, unless the loss says how to decide."""
-        if not self.decides_at_zero:
-            self.choose(np.asarray(labels), sigmoid(logits))
+        self.choose(labels, logits)
 
-    def choose(self, labels: np.ndarray, probabilities: np.ndarray) -> None:
+    def choose(self, labels: np.ndarray, logits: np.ndarray) -> None:
+        if not self.decides_at_zero:
+            self.choose_by(np.asarray(labels), sigmoid(logits))
+
+    def choose_by(self, labels: np.ndarray, probabilities: np.ndarray) -> None:
         """Decide by the thresholds that are best for rows of dev, (num_rows, num_labels) both."""
         self.thresholds = choose_thresholds(labels, probabilities)
         self.chosen_on, self.rows = FITTED_ON, len(labels)
@@ -144,8 +150,7 @@ class MultiLabel(Task):
             return
         thresholds = [values["thresholds"][name] for name in self.label_names]
         for name, threshold in zip(self.label_names, thresholds, strict=True):
-            if not (type(threshold) in (int, float) and 0 <= threshold <= 1):
-                raise ValueError(f"the threshold of {name} must be from 0 to 1, found {threshold!r}")
+            check_probability(threshold, name)
         self.thresholds = np.array(thresholds, np.float64)
         self.chosen_on, self.rows = values.get("chosen_on"), int(values.get("rows") or 0)
 
@@ -186,7 +191,9 @@ class MultiLabel(Task):
         figures = dict(zip(("labels_per_row", "predicted_per_row"), per_row, strict=True))
         thresholds = self.thresholds if predicted is None else None
         right = num_wrong == 0
-        return Scores(labels, decided, right, loss, None, None, num_wrong, None, thresholds, figures)
+        return Scores(
+            labels, decided, right, loss, num_wrong=num_wrong, thresholds=thresholds, figures=figures
+        )
 
     def answer(self, label: np.ndarray) -> list[str]:
         return [self.label_names[index] for index in np.flatnonzero(label)]
@@ -227,21 +234,14 @@ class MultiLabel(Task):
     def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
         return logits[:, label]
 
+    def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        return np.argsort(-probabilities, kind="stable")
+
     def line(self, answer: list[str], probabilities: np.ndarray) -> str:
         return ", ".join(map(short_label, answer)) or "(no label)"
 
     def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
         return self.ranked_labels(probabilities)
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Return the probability of each label, float64, of logits of any shape."""
-    return np.exp(-np.logaddexp(0, -np.asarray(logits, dtype=np.float64)))
-
-
-def _logit(probabilities: np.ndarray) -> np.ndarray:
-    chances = np.clip(probabilities, CERTAIN, 1 - CERTAIN)
-    return np.log(chances) - np.log1p(-chances)
 
 
 def choose_thresholds(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -252,20 +252,3 @@ def choose_thresholds(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarr
     of equally good ones it is the nearest to 0.5. A label that no row has gets 0.5.
     """
     return np.array([best_threshold(*columns) for columns in zip(labels.T, probabilities.T, strict=True)])
-
-
-def best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the threshold of the best F1 of one label; both arrays are (num_rows,)."""
-    num_positive = int(has_label.sum(dtype=np.int64))
-    if not num_positive:
-        return DEFAULT_THRESHOLD
-    order = np.argsort(-probabilities, kind="stable")
-    falling = probabilities[order]
-    right = np.cumsum(has_label[order], dtype=np.int64)
-    f1 = 2 * right / (np.arange(1, len(order) + 1) + num_positive)
-    below = np.append(falling[1:], 0.0)
-    # CLOSE as a difference of probabilities
-    too_close = CLOSE * falling * (1 - falling)
-    f1[falling - below <= too_close] = -1
-    candidates = (falling + below)[f1 == f1.max()] / 2
-    return float(candidates[np.abs(candidates - DEFAULT_THRESHOLD).argmin()])

@@ -70,11 +70,6 @@ class Ordinal(Task):
         """Return the median label of each row, (num_rows,)."""
         return (np.cumsum(probabilities, axis=1)[:, :-1] < 0.5).sum(axis=1)
 
-    def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the answer first, then the others: the median need not be the most probable label."""
-        ranked, answer = super().ranked_labels(probabilities), self.chosen(probabilities[None])
-        return np.concatenate([answer, ranked[ranked != answer]])
-
     def scored_label(self, label: int, probability: float, answer: str) -> dict[str, Any]:
         """Return also whether it is the answer, `chosen`."""
         scored = super().scored_label(label, probability, answer)

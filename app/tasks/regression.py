@@ -170,5 +170,8 @@ class Regression(Task):
     def line(self, answer: float, probabilities: np.ndarray) -> str:
         return f"{answer:.4g}"
 
+    def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
+        return np.zeros(1, np.int64)
+
     def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
         return np.empty(0, np.int64)

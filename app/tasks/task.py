@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 # What a run folder has of a decision that was fitted, and on which split: never on test, which measures
 DECISION, FITTED_ON = "decision.json", "dev"
+DEFAULT_THRESHOLD = 0.5  # of the probability of a label
+CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this
+# Logits nearer than this are not told apart: another batch or another runtime may swap them
+CLOSE = 1e-3
+RARE_F1 = "rare_f1"  # the train.best_metric that also chooses from where on the rarer of two classes is said
 MAX_COLUMNS = 50  # labels that have a column each in files
 MOST_PROBABLE = 10  # labels that files have of more
 CHUNK_NUMBERS = 1 << 22  # probabilities in double precision at once: 32 MiB
@@ -79,6 +84,11 @@ class Objective:
                 f"train.best_metric must be {', '.join(names[:-1])} or {names[-1]} with data.task "
                 f"{self.name}, found {chosen}"
             )
+        if chosen == RARE_F1 and len(self.label_names) != 2:
+            raise InputError(
+                f"train.best_metric {RARE_F1} needs two labels, found {len(self.label_names):,}; choose "
+                "another one"
+            )
         return names[0] if chosen == "auto" else chosen
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
@@ -111,7 +121,8 @@ class Scores:
 
     `labels` and `predicted` are as the task has them, `confidence` is how sure the prediction is, `brier` the
     sum over classes of (probability - truth) squared, `num_wrong` how many labels are missing or too many,
-    `error` how far a number is off. `thresholds` (num_labels,) have decided; `figures` are for report.json.
+    `error` how far a number is off; of two classes, `is_rare` is whether the label is the rarer one, and
+    `rare_chance` its probability. `thresholds` (num_labels,) have decided; `figures` are for report.json.
     """
 
     labels: np.ndarray
@@ -122,6 +133,8 @@ class Scores:
     brier: np.ndarray | None = None
     num_wrong: np.ndarray | None = None
     error: np.ndarray | None = None
+    is_rare: np.ndarray | None = None
+    rare_chance: np.ndarray | None = None
     thresholds: np.ndarray | None = None
     figures: dict = field(default_factory=dict)
 
@@ -182,6 +195,10 @@ class Task(Objective):
         super().__init__(label_names)
         self.use_hierarchy(None)
         self.temperature = 1.0
+        # The rarer of two classes, and from which log odds on it is the answer; None where argmax decides
+        self.rare: int | None = None
+        self.rare_from: float | None = None
+        self.best_metric = "auto"
         # What was fitted, and why nothing was, as JSON has it
         self.fitted: dict = {}
         self.unfitted: dict = {}
@@ -190,6 +207,7 @@ class Task(Objective):
         """Return a task of the same kind and labels, with no fitted decision."""
         task = type(self)(self.label_names)
         task.use_hierarchy(self.separator)
+        task.rare = self.rare
         return task
 
     def use_hierarchy(self, separator: str | None) -> None:
@@ -220,6 +238,8 @@ class Task(Objective):
         from .losses import CLASS_LOSSES, ClassLoss, check_loss, label_weights
 
         train, counts = self.config.train, np.bincount(labels, minlength=len(self.label_names))
+        if len(counts) == 2 and RARE_F1 in TASKS[self.name].metrics:
+            self.rare = int(counts.argmin())
         check_loss(train.loss, CLASS_LOSSES)
         weights = label_weights(train.class_weights, counts, self.label_names)
         shares = torch.tensor(counts / counts.sum(), dtype=torch.get_default_dtype(), device=self.device)
@@ -270,12 +290,18 @@ class Task(Objective):
         return softmax(self.class_logits(logits), self.temperature if calibrated else 1.0)
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the answers, `predicted`, that follow from probabilities."""
-        return probabilities.argmax(axis=1)
+        """Return the answers, `predicted`, that follow from the probabilities that people see."""
+        if self.rare_from is None:
+            return probabilities.argmax(axis=1)
+        # A temperature divides the log odds and so what they are compared with
+        is_rare = logit(probabilities[:, self.rare]) >= self.rare_from / self.temperature
+        return np.where(is_rare, self.rare, 1 - self.rare)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """Return what the model predicts, `predicted` (num_rows, ...)."""
-        return self.chosen(self.probabilities(logits, calibrated=False))
+        if self.rare_from is None:
+            return self.chosen(self.probabilities(logits, calibrated=False))
+        return self.chosen(self.probabilities(logits))
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
         """Return how sure a decision is, (num_rows,) from 0 to 1, to abstain below a threshold."""
@@ -288,20 +314,41 @@ class Task(Objective):
 
     def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> None:
         """Fit the decision on the rows of dev; `hashes` (num_rows,) of their texts divide them."""
+        self.choose(labels, logits)
         temperature = choose_temperature(labels, self.class_logits(logits), hashes)
         if isinstance(temperature, str):
             self.unfitted = {"why": temperature, "rows": len(labels)}
         else:
             self.load({"temperature": temperature, "rows": len(labels)})
 
+    def choose(self, labels: np.ndarray, logits: np.ndarray) -> None:
+        """Choose the thresholds that are best for rows of dev, where the task has any: with train.best_metric
+        rare_f1, from which probability on the rarer of two classes is the answer."""
+        if self.best_metric == RARE_F1:
+            chances = self.probabilities(logits, calibrated=False)[:, self.rare]
+            self.rare_from = float(logit(best_threshold(np.asarray(labels) == self.rare, chances)))
+
     def state(self) -> dict:
         """Return the decision as values for JSON; empty where nothing was fitted."""
-        return self.of_model() | self.fitted
+        return self.of_model() | self.rare_state() | self.fitted
+
+    def rare_state(self) -> dict:
+        """Return the rarer of two classes and, where it is chosen, from which probability on it is the
+        answer, that the model gives without a temperature."""
+        if self.rare is None:
+            return {}
+        state: dict = {"rare_class": self.label_names[self.rare]}
+        return state if self.rare_from is None else state | {"rare_threshold": float(sigmoid(self.rare_from))}
 
     def load(self, values: dict) -> None:
         """Decide by an earlier `state`; raises ValueError, LookupError or TypeError for a damaged one."""
         self.use_hierarchy(values.get(HIERARCHY, self.separator))
-        if "temperature" in values or not set(self.in_config) & set(values):
+        if "rare_class" in values:
+            self.rare = self.label_names.index(values["rare_class"])
+            if (threshold := values.get("rare_threshold")) is not None:
+                check_probability(threshold, values["rare_class"])
+                self.rare_from = float(logit(threshold))
+        if "temperature" in values or not {*self.in_config, "rare_class"} & set(values):
             temperature = values["temperature"]
             if not (type(temperature) in (int, float) and SMALLEST <= temperature <= LARGEST):
                 raise ValueError(f"temperature must be from {SMALLEST} to {LARGEST:g}, found {temperature!r}")
@@ -322,15 +369,16 @@ class Task(Objective):
             known = {key: config[key] for key in self.in_config if config.get(key) is not None}
             if known:
                 self.load(known)
-        if path.exists() and (calibrate or not self.has_temperature):
+        if path.exists():
             try:
                 self.load(read_json(path))
             except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-                without = "classify without it: --calibrate none"
                 raise InputError(
                     f"{path}: what was fitted for the decision is needed, and this file cannot be read: "
-                    f"{error!r}; restore it, or {without if self.has_temperature else 'remove it'}"
+                    f"{error!r}; restore it, or remove it to decide without"
                 ) from error
+        if not calibrate and self.fitted:
+            self.temperature, self.fitted = 1.0, {}
         if HIERARCHY in self.in_config and self.tree is None:
             raise InputError(
                 f"{folder}: {HIERARCHY} in config.json must be what is between two levels of a label, found "
@@ -363,11 +411,17 @@ class Task(Objective):
         parts = []
         for start in range(0, len(labels), step):
             chunk, truth = self.class_logits(np.asarray(logits[start : start + step])), labels[start:]
-            decided = self.decide(np.asarray(logits[start : start + step]))
+            rows = slice(start, start + step)
+            decided = self.decide(np.asarray(logits[rows])) if predicted is None else predicted[rows]
             temperature = self.temperature if calibrated else 1.0
             parts.append(_class_scores(truth[: len(chunk)], chunk, decided, temperature))
         decided, loss, confidence, brier = map(np.concatenate, zip(*parts, strict=True))
-        return Scores(labels, decided, decided == labels, loss, confidence, brier)
+        scores = Scores(labels, decided, decided == labels, loss, confidence, brier)
+        if len(self.label_names) != 2 or RARE_F1 not in TASKS[self.name].metrics:
+            return scores
+        rare = np.bincount(labels, minlength=2).argmin() if self.rare is None else self.rare
+        chance = self.probabilities(np.asarray(logits), calibrated)[:, rare]
+        return replace(scores, is_rare=labels == rare, rare_chance=chance, figures=self.rare_state())
 
     # Files and explanations
 
@@ -425,8 +479,10 @@ class Task(Objective):
         return self.tree.sums(probabilities)
 
     def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the ids of all labels, the most probable first; `probabilities` (num_labels,)."""
-        return np.argsort(-probabilities, kind="stable")
+        """Return the ids of all labels, the answer first, then the most probable; `probabilities`
+        (num_labels,)."""
+        ranked, answer = np.argsort(-probabilities, kind="stable"), self.chosen(probabilities[None])
+        return np.concatenate([answer, ranked[ranked != answer]])
 
     def scored_label(self, label: int, probability: float, answer: Any) -> dict[str, Any]:
         """Return what a server says of one label of a row whose answer is `answer`."""
@@ -454,6 +510,40 @@ class Task(Objective):
 
         others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
         return logits[:, label] - others.logsumexp(dim=1)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return the probability of each label, float64, of logits of any shape."""
+    return np.exp(-np.logaddexp(0, -np.asarray(logits, dtype=np.float64)))
+
+
+def logit(probabilities: np.ndarray) -> np.ndarray:
+    """Return the logits of probabilities of any shape."""
+    chances = np.clip(probabilities, CERTAIN, 1 - CERTAIN)
+    return np.log(chances) - np.log1p(-chances)
+
+
+def check_probability(threshold: Any, name: str) -> None:
+    """Raise ValueError for the threshold of a label that is none."""
+    if not (type(threshold) in (int, float) and 0 <= threshold <= 1):
+        raise ValueError(f"the threshold of {name} must be from 0 to 1, found {threshold!r}")
+
+
+def best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the threshold of the best F1 of one label; both arrays are (num_rows,)."""
+    num_positive = int(has_label.sum(dtype=np.int64))
+    if not num_positive:
+        return DEFAULT_THRESHOLD
+    order = np.argsort(-probabilities, kind="stable")
+    falling = probabilities[order]
+    right = np.cumsum(has_label[order], dtype=np.int64)
+    f1 = 2 * right / (np.arange(1, len(order) + 1) + num_positive)
+    below = np.append(falling[1:], 0.0)
+    # CLOSE as a difference of probabilities
+    too_close = CLOSE * falling * (1 - falling)
+    f1[falling - below <= too_close] = -1
+    candidates = (falling + below)[f1 == f1.max()] / 2
+    return float(candidates[np.abs(candidates - DEFAULT_THRESHOLD).argmin()])
 
 
 def softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:

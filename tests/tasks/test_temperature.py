@@ -73,7 +73,7 @@ def test_temperature_of_a_run_is_read_or_refused(tmp_path):
     assert task.temperature == 1.5
     for content in ("", "[]", "{}"):
         path.write_text(content)
-        with pytest.raises(InputError, match="--calibrate none"):
+        with pytest.raises(InputError, match="or remove it to decide without"):
             task.read(tmp_path)
 
 
