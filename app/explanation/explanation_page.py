@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from ..report.html import Axes, around, page_environment, visible
+from ..report.page import Axes, around, page_environment, visible
 from ..runtime.disk import write_text
 from .explanation import Explanation
 from .sentences import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..report.html import visible
+from ..report.page import visible
 from ..text_table import text_table
 from ..words import _, pgettext
 from .explanation import Explanation

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..tasks.task import Task
 from ..words import _, current_language, in_language, pgettext
-from .html import page_environment, visible
 from .metrics import BY_KEY, is_better, metrics_of, worst_labels
+from .page import page_environment, visible
 from .text import calibration_line
 
 MAX_CLASSES, MAX_WORST, MAX_CONFUSIONS, MAX_WEAK = 50, 20, 5, 5

@@ -407,14 +407,13 @@ class Task(Objective):
         """Return the scores of rows; `predicted` where other models decided than this one. Logits may be
         memory-mapped; probabilities of a few rows are in memory at once."""
         labels = np.asarray(labels, dtype=np.int64)
-        step = max(1, CHUNK_NUMBERS // logits.shape[1])
+        step, temperature = max(1, CHUNK_NUMBERS // logits.shape[1]), self.temperature if calibrated else 1.0
         parts = []
         for start in range(0, len(labels), step):
-            chunk, truth = self.class_logits(np.asarray(logits[start : start + step])), labels[start:]
             rows = slice(start, start + step)
-            decided = self.decide(np.asarray(logits[rows])) if predicted is None else predicted[rows]
-            temperature = self.temperature if calibrated else 1.0
-            parts.append(_class_scores(truth[: len(chunk)], chunk, decided, temperature))
+            chunk = np.asarray(logits[rows])
+            decided = self.decide(chunk) if predicted is None else predicted[rows]
+            parts.append(_class_scores(labels[rows], self.class_logits(chunk), decided, temperature))
         decided, loss, confidence, brier = map(np.concatenate, zip(*parts, strict=True))
         scores = Scores(labels, decided, decided == labels, loss, confidence, brier)
         if len(self.label_names) != 2 or RARE_F1 not in TASKS[self.name].metrics:

@@ -6,16 +6,18 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from app.report.html import Axes, ticks, visible
 from app.report.metrics import metrics_of
 from app.report.page import (
+    Axes,
     PageContent,
     class_sections,
     list_sections,
     render_page,
     row_groups,
     rows_of_split,
+    ticks,
     unknown_counts,
+    visible,
 )
 from tests.report.rows_case import TASKS, page_content
 from tests.spoken import spoken_in

@@ -14,9 +14,9 @@ from ...checkpoints.run_files import REPORT
 from ...config.command_line import load_config
 from ...errors import TrainingError
 from ...report.bootstrap import seed_variance
-from ...report.html import Axes, around, page_environment
 from ...report.logits_file import read_run
 from ...report.metrics import BY_KEY, measure
+from ...report.page import Axes, around, page_environment
 from ...runtime.disk import write_text
 from ...text_table import text_table
 from .search import SHOWN, Search, settings_text, shown, words_of
