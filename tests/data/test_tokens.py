@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -75,20 +74,6 @@ def test_a_store_holds_what_the_tokenizer_makes_of_each_text(tmp_path, table, ti
     assert store.second_starts is None
     assert store.unknown_tokens == sum(row.count(tiny_tokenizer.unk_token_id) for row in wanted)
     assert len(store.tokens) == store.offsets[-1] == sum(map(len, wanted))
-
-
-def test_many_rows_and_any_order_of_reading(tmp_path, tiny_tokenizer):
-    """More rows than are tokenised at once."""
-    generator = random.Random(0)
-    texts = [
-        "".join(generator.choices("今天真开心好坏xa", k=generator.randint(1, 30))) for _ in range(10_000)
-    ]
-    table = make_table(tmp_path, [[text, 0] for text in texts])
-    store = make_store(tmp_path / "store", table, tiny_tokenizer, 16)
-    wanted = tiny_tokenizer(texts, truncation=True, max_length=16)["input_ids"]
-    for row in generator.sample(range(10_000), 3000):
-        assert store.row(row).tolist() == wanted[row]
-        store.release()
 
 
 @pytest.mark.parametrize("case", ["texts", "pairs", "windows"])
