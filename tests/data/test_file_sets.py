@@ -81,10 +81,9 @@ def test_the_cache_follows_the_contents(tmp_path, opened):
     assert tables().items() >= built.items()
 
 
-def test_a_limit_counts_the_rows_of_all_files(tmp_path, opened):
-    folder = write_parts(tmp_path / "posts")
-    assert rows_of(opened(str(folder), limit=25)) == ROWS[:25]
-    assert rows_of(opened(str(folder), limit=10)) == ROWS[:10]
+@pytest.mark.parametrize("limit", [25, 10])
+def test_a_limit_counts_the_rows_of_all_files(tmp_path, opened, limit):
+    assert rows_of(opened(str(write_parts(tmp_path / "posts")), limit=limit)) == ROWS[:limit]
 
 
 def test_errors_and_skipped_rows_name_the_file_and_its_own_line(tmp_path, opened):
