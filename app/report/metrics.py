@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
 NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "multi_path"
 ONE_LABEL, LISTS, PATHS = (SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS), (PATH, PATH_LISTS)
+WITH_CLASSES = (*ONE_LABEL, *LISTS)
 MAX_LEVELS = 8  # of a hierarchy, with a metric of their own
 PRECISION = 0.9  # at which the recall of the rarer of two classes is measured
 MAX_CLASSES = 50  # with a confusion matrix that is written out, zeros and all
@@ -120,6 +121,10 @@ def f1(right: np.ndarray, both: np.ndarray) -> np.ndarray:
     return 2 * right / np.maximum(both, 1)
 
 
+def macro_f1(drawn: Drawn) -> np.ndarray:
+    return f1(drawn.right, drawn.both).mean(axis=1)
+
+
 def weighted_f1(drawn: Drawn) -> np.ndarray:
     true = drawn.counts @ drawn.answers.one_hot[0]
     return (f1(drawn.right, drawn.both) * true).sum(axis=1) / np.maximum(true.sum(axis=1), 1)
@@ -152,7 +157,7 @@ def roc_auc(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(pairs > 0, above / np.maximum(pairs, 1), 0.5)
 
 
-def recall_at_precision(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
+def recall(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The largest share of the rarer class that is found with a precision of `PRECISION`."""
     right, shown = rare.cumsum(axis=1), (rare + others).cumsum(axis=1)
     is_precise = right >= PRECISION * shown
@@ -189,6 +194,10 @@ def kappa(drawn: Drawn) -> np.ndarray:
     found = 1 - mean(drawn.answers.distance**2) / np.where(is_constant, 1.0, by_chance)
     # What rounding leaves where all predictions are one label is 0, and not -0.0000
     return np.where(is_constant | (np.abs(found) < 1e-12), 0.0, found)
+
+
+def rmse(drawn: Drawn) -> np.ndarray:
+    return np.sqrt(drawn.mean(drawn.answers.distance**2))
 
 
 def paired(statistic: str) -> Callable[[Drawn], np.ndarray]:
@@ -286,16 +295,8 @@ METRICS = (
     Metric("kappa", N_("quadratic weighted kappa"), (ORDERED,), kappa),
     Metric("macro_mae", N_("macro-averaged absolute error"), (ORDERED,), macro_mae, **LOWER),
     Metric("within_one", N_("accuracy within one"), (ORDERED,), lambda of: of.mean(of.answers.distance <= 1)),
-    Metric(
-        "mae", N_("mean absolute error"), (NUMBER,), lambda drawn: drawn.mean(drawn.answers.distance), **LOWER
-    ),
-    Metric(
-        "rmse",
-        N_("root mean squared error"),
-        (NUMBER,),
-        lambda drawn: np.sqrt(drawn.mean(drawn.answers.distance**2)),
-        **LOWER,
-    ),
+    Metric("mae", N_("mean absolute error"), (NUMBER,), lambda of: of.mean(of.answers.distance), **LOWER),
+    Metric("rmse", N_("root mean squared error"), (NUMBER,), rmse, **LOWER),
     Metric("pearson", N_("Pearson correlation"), (NUMBER,), paired("pearsonr")),
     Metric("spearman", N_("Spearman correlation"), (NUMBER,), paired("spearmanr")),
     Metric(
@@ -314,27 +315,13 @@ METRICS = (
     ),
     Metric("hierarchical_recall", N_("hierarchical recall"), PATHS, of_nodes("recall"), headline=False),
     Metric("accuracy", N_("accuracy"), ONE_LABEL, lambda drawn: drawn.mean(drawn.answers.is_right)),
-    Metric(
-        "micro_f1", N_("micro F1"), LISTS, lambda drawn: f1(drawn.right.sum(axis=1), drawn.both.sum(axis=1))
-    ),
-    Metric(
-        "macro_f1",
-        N_("macro F1"),
-        (*ONE_LABEL, *LISTS),
-        lambda drawn: f1(drawn.right, drawn.both).mean(axis=1),
-        is_centred=True,
-    ),
+    Metric("micro_f1", N_("micro F1"), LISTS, lambda of: f1(of.right.sum(axis=1), of.both.sum(axis=1))),
+    Metric("macro_f1", N_("macro F1"), WITH_CLASSES, macro_f1, is_centred=True),
     Metric("rare_f1", N_("F1 of the rarer class"), (SINGLE,), rare_f1, of_two_classes=True),
     Metric("average_precision", N_("average precision"), (SINGLE,), of_ranking=average_precision, **RANKING),
     Metric("roc_auc", N_("ROC-AUC"), (SINGLE,), of_ranking=roc_auc, **RANKING),
-    Metric(
-        "recall_at_precision",
-        N_("recall at precision 0.9"),
-        (SINGLE,),
-        of_ranking=recall_at_precision,
-        **RANKING,
-    ),
-    Metric("weighted_f1", N_("weighted F1"), (*ONE_LABEL, *LISTS), weighted_f1, headline=False, **SHOWN_ONLY),
+    Metric("recall_at_precision", N_("recall at precision 0.9"), (SINGLE,), of_ranking=recall, **RANKING),
+    Metric("weighted_f1", N_("weighted F1"), WITH_CLASSES, weighted_f1, headline=False, **SHOWN_ONLY),
     Metric("samples_f1", N_("samples F1"), LISTS, row_f1),
     Metric("subset_accuracy", N_("subset accuracy"), LISTS, lambda drawn: drawn.mean(drawn.answers.is_right)),
     Metric(
@@ -345,7 +332,7 @@ METRICS = (
         **LOWER,
         **SHOWN_ONLY,
     ),
-    Metric("loss", N_("loss"), (*ONE_LABEL, *LISTS, NUMBER), of_rows=lambda scores: scores.loss, **LOWER),
+    Metric("loss", N_("loss"), (*WITH_CLASSES, NUMBER), of_rows=lambda scores: scores.loss, **LOWER),
     Metric("brier", N_("Brier score"), ONE_LABEL, of_rows=lambda scores: scores.brier, **LOWER, **ALONE),
     Metric(
         "ece",
@@ -402,8 +389,8 @@ def answer_values(task: Task, labels: np.ndarray, predicted: np.ndarray) -> dict
 
 def _drawn(task: Task, labels: np.ndarray, predicted: np.ndarray) -> Drawn:
     """Return all rows, each drawn once."""
-    answers = Answers(task, *(found := distinct_rows(labels, predicted))[0], found[1])
-    return Drawn(answers, answers.counts[None])
+    (truth, decided), counts = distinct_rows(labels, predicted)
+    return Drawn(Answers(task, truth, decided, counts), counts[None])
 
 
 def measure(task: Task, scores: Scores) -> dict:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # What a run folder has of a decision that was fitted, and on which split: never on test, which measures
 DECISION, FITTED_ON = "decision.json", "dev"
+OLD_FILES = ("calibration.json", "thresholds.json")  # of runs before there was one file for all tasks
 DEFAULT_THRESHOLD = 0.5  # of the probability of a label
 CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this
 # Logits nearer than this are not told apart: another batch or another runtime may swap them
@@ -363,7 +364,8 @@ class Task(Objective):
     def read(self, folder: Path, calibrate: bool = True) -> None:
         """Decide as the run in `folder` does; without its file by the defaults and by config.json. Without
         `calibrate`, probabilities are as the model gives them. Raises InputError for a damaged file."""
-        path, of_model = folder / DECISION, folder / "config.json"
+        files, of_model = [folder / name for name in (DECISION, *OLD_FILES)], folder / "config.json"
+        path = next((path for path in files if path.exists()), files[0])
         if self.in_config and of_model.exists():
             config = json.loads(of_model.read_text(encoding="utf-8"))
             known = {key: config[key] for key in self.in_config if config.get(key) is not None}

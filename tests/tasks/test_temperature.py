@@ -62,6 +62,28 @@ def test_a_temperature_that_few_rows_or_held_out_rows_do_not_support_is_not_used
         assert f"{num_rows} dev rows" in calibration_line({"no_calibration": task.unfitted})
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "values"),
+    [
+        (
+            "single_label",
+            "calibration.json",
+            {"temperature": 1.5, "fitted_on": "dev", "rows": 200},
+        ),
+        (
+            "multi_label",
+            "thresholds.json",
+            {"thresholds": {"a": 0.2, "b": 0.7}, "chosen_on": "dev", "rows": 9},
+        ),
+    ],
+)
+def test_runs_of_earlier_versions_decide_as_they_did(tmp_path, name, file, values):
+    task = open_task(name, ["a", "b"])
+    (tmp_path / file).write_text(json.dumps(values))
+    task.read(tmp_path)
+    assert task.state() == {"rows": 0} | values
+
+
 def test_temperature_of_a_run_is_read_or_refused(tmp_path):
     path, task = tmp_path / "decision.json", open_task("single_label", ["a", "b"])
     task.read(tmp_path)
