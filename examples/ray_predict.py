@@ -1,15 +1,13 @@
-"""Classify the texts of Parquet files on a Ray cluster, by Ray Data: the columns that `predict` adds.
+"""What `predict --engine ray` does, by hand: a few lines over Ray Data's `map_batches`, to be changed.
 
 pip install . -r requirements/ray.txt -c constraints.txt       on every machine of the cluster
 python examples/ray_predict.py --checkpoint checkpoints/sample-001 --input posts/ --output labels/
-python examples/ray_predict.py --checkpoint onnx/ --input s3://posts/ --output s3://labels/ --actors 64
 python examples/ray_predict.py --checkpoint bert/ --input posts/ --output labels/ --actors 8 --gpus 1
 
-All machines must see the checkpoint, the input and the output under these names. Without RAY_ADDRESS, or a
-cluster that `ray start` began, Ray starts on this machine: leave it a core, because its readers need one too.
-Ray repeats the work of a process or a machine that dies. A job that was stopped as a whole begins again, in
-another folder; the parts of `python predict.py --nprocs 4` go on. The rows are not in the order of the
-input, and the number in `reason` counts within a batch: rows need a column that tells them apart.
+It reads Parquet. All machines must see the checkpoint, the input and the output under these names. Ray
+starts on this machine, or joins the cluster of RAY_ADDRESS: leave it a core, because its readers need one
+too. The rows are not in the order of the input, the number in `reason` counts within a batch, and a job that
+was stopped begins again, in another folder: `predict --engine ray` continues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Chinese text classifiers from Python: `load` a trained one, or train a `TextClassifier` as in sklearn."""
+"""Chinese text classifiers from Python: `load` a trained one, classify many files with it by `predict_files`,
+or train a `TextClassifier` as in sklearn."""
 
+from ..prediction.many_files import predict_files
 from .estimator import TextClassifier
 from .model import Model, load
 
-__all__ = ["Model", "TextClassifier", "load"]
+__all__ = ["Model", "TextClassifier", "load", "predict_files"]

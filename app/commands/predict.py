@@ -4,8 +4,7 @@ python -m app predict 今天真开心                                        wit
 python -m app predict --checkpoint checkpoints/sample-001 今天真开心 气死我了
 python -m app predict --input reviews.csv --output labels.csv           a file; .txt is one text a line
 cat lines.txt | python -m app predict --input - --output_format jsonl
-python -m app predict --nprocs 4 --input posts.parquet --output labels/   parts, see docs/data.md
-python -m app predict --merge labels/ --output labels.parquet           the parts in one file
+python -m app predict --engine ray --input posts/ --output labels/      many files or GPUs, see docs/data.md
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
 
 The output has a row for each row of the input, in its order: all columns of the input as they are (of plain
@@ -26,13 +25,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from ..data.read import json_layout
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..prediction.excel_output import check_excel
-from ..prediction.open_model import OpenedModel
+from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.output import check_output, open_output, progress
 from ..prediction.sources import Source, open_file, open_texts
 from ..words import use_language
@@ -43,9 +43,9 @@ from .predict_steps import (
     asked_settings,
     choose_threshold,
     chosen_folder,
+    compute_options,
     keeps_columns,
     open_chosen,
-    write_rows,
 )
 
 
@@ -85,11 +85,10 @@ def run(argv: list[str], program: str) -> int | None:
     use_language(args.language)
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
-    if args.merge is not None or args.is_bulk:
-        from .predict_bulk import predict_in_parts
-
-        return predict_in_parts(args)
     folder = chosen_folder(args)
+    if args.engine == "ray":
+        _predict_by_ray(args, folder)
+        return None
     if args.report is not None:
         report(args, folder)
         return None
@@ -121,11 +120,55 @@ def write_predictions(
     args: argparse.Namespace, source: Source, opened: OpenedModel, total: int | None
 ) -> None:
     """Classify the rows of a source, and write them as the command line says."""
-    threshold = choose_threshold(args, opened)
+    from ..prediction.prediction_writer import PredictionWriter
+
+    threshold, predictor = choose_threshold(args, opened), opened.predictor
     rows = source.started(args.on_bad_row)
+    place = source.place if source.has_reasons(args.on_bad_row) else None
+    columns = source.table_columns if args.output_format == "parquet" else source.columns
+    writer = PredictionWriter(predictor.task, columns, threshold, place, predictor.evidence)
+    # A person who types texts wants an answer after each line.
+    chunk = {"chunk_rows": 1} if source.is_terminal else {}
     shown = _is_terminal(sys.stderr) and not (args.output is None and _is_terminal(sys.stdout))
     with open_output(args.output) as file, progress(total, shown) as on_batch:
-        write_rows(args, source, rows, opened, threshold, file, on_batch)
+        predictions = predictor.predict(rows, on_batch=on_batch, **chunk)
+        if args.bom:
+            file.write("\ufeff")
+        if args.output_format == "parquet":
+            writer.write_parquet(file, Path(source.name), predictions)
+        else:
+            writer.write(args.output_format, file, predictions)
+    if columns.replaced:
+        say(
+            f"warning: {columns.replaced:,} values of the input have bytes that are not in its encoding, "
+            "written as U+FFFD; is --encoding right?"
+        )
+    if columns.left_out and args.output_format != "jsonl":
+        keys = listed(sorted(columns.left_out))
+        say(f"warning: keys that no early row has are left out: {keys}; write JSON Lines to keep them")
+
+
+def _predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
+    """Classify the files that the command line names with Ray, and say how many rows they have."""
+    from ..prediction.many_files import predict_files
+
+    threshold = args.threshold
+    if args.abstain is not None:
+        # Its actors open the model themselves
+        threshold = choose_threshold(args, open_model(folder, ComputeOptions("cpu")))
+    rows = predict_files(
+        args.input,
+        args.output,
+        folder,
+        output_format=args.output_format,
+        actors=args.actors,
+        on_bad_row=args.on_bad_row,
+        threshold=threshold,
+        evidence=args.evidence,
+        **asdict(compute_options(args)),
+        **asked_settings(args),
+    )
+    say(f"{args.output}: {rows:,} rows, each of them once")
 
 
 def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:

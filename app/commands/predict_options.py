@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,6 @@ from ..prediction.open_model import MAX_EVIDENCE
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
 from ..words import LANGUAGES
-from .bulk_options import add_bulk_options, check_bulk_options
 from .parser import (
     DEVICES,
     PROBABILITY,
@@ -29,7 +29,7 @@ from .parser import (
 # --help shows these options; --help all shows the others too.
 USUAL = {
     *("help", "texts", "checkpoint", "input", "text_column", "text_pair_column", "on_bad_row", "output"),
-    *("only_labels", "nprocs", "merge", "report", "threshold", "abstain", "evidence"),
+    *("only_labels", "engine", "actors", "report", "threshold", "abstain", "evidence"),
     "device",
 }
 OUTPUT_SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
@@ -50,7 +50,14 @@ def build_parser(program: str, doc: str, all_help: bool = True) -> Parser:
     add("--checkpoint", metavar="FOLDER", help=folder)
     _add_input_options(parser.add_argument_group("input").add_argument)
     _add_output_options(parser.add_argument_group("output").add_argument)
-    add_bulk_options(parser.add_argument_group("many processes").add_argument)
+    add = parser.add_argument_group("many files, GPUs or machines").add_argument
+    engine = (
+        "ray: by Ray Data, on this machine or the cluster of RAY_ADDRESS, from files in --input to files in "
+        "a new folder --output (default: none)"
+    )
+    add("--engine", choices=["ray"], help=engine)
+    actors = "processes of --engine ray with the model (default: one for each GPU, else for each machine)"
+    add("--actors", type=number(int, at_least(1)), metavar="N", help=actors)
     add = parser.add_argument_group("how sure").add_argument
     evidence = (
         "adds the columns support, how many of the training rows with the nearest texts have the label, and "
@@ -69,8 +76,8 @@ def _add_input_options(add: Callable) -> None:
     """Add the options that decide what the rows are; they mean what they mean in training. Where one is not
     given, the file is read as the run recorded."""
     file = (
-        "file of texts, or an address such as s3://bucket/a.csv; for parts also a folder, or a pattern in "
-        "quotes; - is standard input (default: none)"
+        "file of texts, or an address such as s3://bucket/a.csv; for --engine ray also a folder, or a "
+        "pattern in quotes; - is standard input (default: none)"
     )
     add("--input", metavar="FILE", help=file)
     text = (
@@ -107,7 +114,7 @@ def _add_input_options(add: Callable) -> None:
 
 
 def _add_output_options(add: Callable) -> None:
-    file = "file to write, in UTF-8; a folder, labels/, for parts (default: standard output)"
+    file = "file to write, in UTF-8; with --engine ray a folder (default: standard output)"
     add("--output", metavar="FILE", help=file)
     only = "write line, text and predictions, without the other columns of the input (default: with them)"
     add("--only_labels", action="store_true", help=only)
@@ -168,18 +175,31 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
         args.output = None
     if unknown:
         parser.error(f"there is no option {unknown[0]}{nearest(unknown[0], parser._option_string_actions)}")
-    check_bulk_options(args, parser)
-    if args.merge is not None:
-        return args
     if bool(args.texts) == (args.input is not None):
         parser.error("texts are needed, or --input FILE (- is standard input), not both")
     check_combinations(args, parser)
-    if args.is_bulk:
+    if args.engine == "ray":
+        check_ray_options(args, parser)
         return args
+    if args.actors is not None:
+        parser.error("--actors is for --engine ray; add it, or remove --actors")
+    if args.output is not None and (args.output.endswith(os.sep) or Path(args.output).is_dir()):
+        parser.error(f"--output {args.output}: a folder is written with --engine ray; add it, or name a file")
     if args.output_format == "auto":
         args.output_format = _output_format(args, parser)
     check_output_format(args, parser)
     return args
+
+
+def check_ray_options(args: argparse.Namespace, parser: Parser) -> None:
+    """Raise InputError for options that do not go with --engine ray; set the format of its files."""
+    if args.input in (None, "-") or args.output is None or args.report is not None:
+        parser.error("--engine ray needs files --input and a new folder --output, without --report")
+    if args.only_labels or args.bom:
+        parser.error("--engine ray writes all columns, in UTF-8; remove --only_labels and --bom")
+    if args.output_format not in ("auto", "parquet", "csv"):
+        parser.error(f"--engine ray writes parquet or csv, found --output_format {args.output_format}")
+    args.output_format = "csv" if args.output_format == "csv" else "parquet"
 
 
 def check_output_format(args: argparse.Namespace, parser: Parser) -> None:

@@ -1,23 +1,19 @@
-"""What the verb predict does, in one process or in parts: choose a model, open it, decide, write."""
+"""What the verb predict does with its options: choose a model, open it, decide."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from ..data.files import Span
-from ..data.read import LABEL_SETTINGS, BadRow
-from ..errors import InputError, listed
+from ..data.read import LABEL_SETTINGS
+from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
-from ..prediction.sources import Source
 from ..runtime.processes import ended_by_ctrl_c
 from .exit_status import say
 
 if TYPE_CHECKING:
     # They import NumPy, which --help does without
-    from ..data.rows import Row
     from ..report.confidence import Threshold
     from ..tasks.task import Task
 
@@ -37,14 +33,14 @@ def keeps_columns(args: argparse.Namespace) -> bool:
     return not args.only_labels and args.output_format not in ("lines", "parquet")
 
 
-def chosen_folder(args: argparse.Namespace, tell: Callable[[str], None] = say) -> Path:
+def chosen_folder(args: argparse.Namespace) -> Path:
     """Return the folder of the model, as named, else that of the run that finished last; tell what it is."""
     from ..prediction.choose_run import choose_run, describe_model
 
     folder, notes = (Path(args.checkpoint), []) if args.checkpoint else choose_run()
     known = describe_model(folder)
     for note in [*([f"model {known}"] if known else []), *notes]:
-        tell(note)
+        say(note)
     return folder
 
 
@@ -94,47 +90,3 @@ def choose_threshold(args: argparse.Namespace, opened: OpenedModel) -> float | N
     if threshold.bound < args.abstain:
         say(f"warning: that bound is below {args.abstain:g}; more dev rows, or a higher precision, help")
     return threshold.value
-
-
-def write_rows(
-    args: argparse.Namespace,
-    source: Source,
-    rows: Iterator[Row | BadRow],
-    opened: OpenedModel,
-    threshold: float | None,
-    file: TextIO,
-    on_batch: Callable[[int], None] = lambda rows: None,
-    span: Span | None = None,
-) -> int:
-    """Classify the rows of a source, which has started, write them as asked, and return how many."""
-    from ..prediction.prediction_writer import PredictionWriter
-
-    place = source.place if source.has_reasons(args.on_bad_row) else None
-    columns = source.table_columns if args.output_format == "parquet" else source.columns
-    # A person who types texts wants an answer after each line.
-    chunk = {"chunk_rows": 1} if source.is_terminal else {}
-    written = 0
-
-    def counted() -> Iterator:
-        nonlocal written
-        for prediction in opened.predictor.predict(rows, on_batch=on_batch, **chunk):
-            written += 1
-            yield prediction
-
-    if args.bom:
-        file.write("\ufeff")
-    predictor = opened.predictor
-    writer = PredictionWriter(predictor.task, columns, threshold, place, predictor.evidence)
-    if args.output_format == "parquet":
-        writer.write_parquet(file, Path(source.name), counted(), span)
-    else:
-        writer.write(args.output_format, file, counted())
-    if columns.replaced:
-        say(
-            f"warning: {columns.replaced:,} values of the input have bytes that are not in its encoding, "
-            "written as U+FFFD; is --encoding right?"
-        )
-    if columns.left_out and args.output_format != "jsonl":
-        keys = listed(sorted(columns.left_out))
-        say(f"warning: keys that no early row has are left out: {keys}; write JSON Lines to keep them")
-    return written

@@ -6,13 +6,12 @@ import codecs
 import glob
 import io
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from ..config.data_settings import check_address, is_address
 from ..errors import InputError, TrainingError, cannot_read, excerpt, listed, nearest, shorten
@@ -65,15 +64,6 @@ class Stream:
 
 
 Source = Path | Stream
-
-
-class Span(NamedTuple):
-    """A range of the rows of a file, which begins and ends where records do: from `start` to before `end`, in
-    bytes, of Parquet in rows. `line` is the number of its first line or row."""
-
-    start: int
-    end: int
-    line: int
 
 
 def files_of(value: str | list[str], cache_dir: str) -> list[str]:
@@ -296,16 +286,16 @@ def _characters(*rows: int) -> frozenset[str]:
     return frozenset("".join(code.decode("gb2312", "ignore") for code in codes))
 
 
-def read_lines(path: Source, encoding: str, span: Span | None = None) -> Iterator[tuple[int, list[str]]]:
+def read_lines(path: Source, encoding: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of a line, and this line and the next ones, of a stream one alone. Lines end at \\n
     only: U+2028 and form feed are part of the text. Bytes that cannot be decoded become surrogates, which
     `check_characters` reports."""
-    number, has_lf = span.line if span else 1, ends_lines_with_lf(encoding)
+    number, has_lf = 1, ends_lines_with_lf(encoding)
     try:
         with path.open("rb") as file:
             if has_lf:
                 is_together = codec_name(encoding) in DECODED_TOGETHER and not isinstance(path, Stream)
-                blocks = _blocks(file, encoding, span, is_together)
+                blocks = _blocks(file, encoding, is_together)
             else:
                 # UTF-16, UTF-32, EBCDIC
                 text = io.TextIOWrapper(file, encoding=encoding, errors="surrogatepass", newline="\n")
@@ -323,17 +313,13 @@ def read_lines(path: Source, encoding: str, span: Span | None = None) -> Iterato
         raise InputError(f"{path}, line {number}: cannot be read: {error.strerror}") from error
 
 
-def _blocks(file: BinaryIO, encoding: str, span: Span | None, is_together: bool) -> Iterator[list[str]]:
-    if span:
-        file.seek(span.start)
-    left = span.end - span.start if span else sys.maxsize
-    while left > 0:
-        block = file.read(min(BLOCK, left)) if is_together else b""
+def _blocks(file: BinaryIO, encoding: str, is_together: bool) -> Iterator[list[str]]:
+    while True:
+        block = file.read(BLOCK) if is_together else b""
         if not block.endswith(b"\n"):
-            block += file.readline(left - len(block))
+            block += file.readline()
         if not block:
             return
-        left -= len(block)
         try:
             lines = list(io.StringIO(block.decode(encoding), newline="\n"))
         except UnicodeDecodeError:

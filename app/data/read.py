@@ -6,7 +6,6 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -20,7 +19,7 @@ from ..errors import InputError, excerpt, listed, shorten
 from ..runtime.disk import unique_keys
 from ..words import _
 from .file_formats import FORMATS, SUFFIXES
-from .files import Source, Span, Stream, check_file, codec_name, file_encoding, read_lines, read_start
+from .files import Source, Stream, check_file, codec_name, file_encoding, read_lines, read_start
 
 START = 1 << 20  # bytes from which the format is recognised
 SEEN_LINES = 500  # lines from which the separator is recognised
@@ -239,22 +238,21 @@ def read_chunks(
     path: Source,
     options: ReadOptions,
     columns: Collection[int] | None = None,
-    span: Span | None = None,
 ) -> Iterator[Chunk]:
-    """Yield the records of a file, or of its `span`, whose format and encoding are known. Values of Parquet
+    """Yield the records of a file whose format and encoding are known. Values of Parquet
     columns that are not in `columns` are None. Raises InputError for a file that cannot be read at all."""
     format = FORMATS[options.format]
     if options.format == "parquet":
-        return _parquet_chunks(path, columns, span)
+        return _parquet_chunks(path, columns)
     if options.format == "xlsx":
         return _excel_chunks(path)
-    lines = read_lines(path, options.encoding, span)
+    lines = read_lines(path, options.encoding)
     if options.format == "json":
         return _array_chunks(path, lines)
     if options.format == "jsonl":
         return _json_line_chunks(lines)
     if is_quoted(options):
-        return _quoted_chunks(lines, format.delimiter, span.line if span else 1)
+        return _quoted_chunks(lines, format.delimiter)
     return _plain_chunks(lines, format.delimiter)
 
 
@@ -282,7 +280,7 @@ def _plain_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str) -> It
         yield Chunk(list(numbers), records)
 
 
-def _quoted_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str, start: int) -> Iterator[Chunk]:
+def _quoted_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str) -> Iterator[Chunk]:
     csv.field_size_limit(FIELD_LIMIT)
     num_blocks = num_done = 0
 
@@ -295,7 +293,7 @@ def _quoted_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str, star
     reader = csv.reader(read(), delimiter=delimiter, strict=True)
     numbers, records = [], []
     while True:
-        first = reader.line_num + start
+        first = reader.line_num + 1
         try:
             record = next(reader)
             if record:
@@ -304,7 +302,7 @@ def _quoted_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str, star
         except StopIteration:
             break
         except csv.Error as error:
-            following = reader.line_num + start
+            following = reader.line_num + 1
             numbers += range(first, following)
             records.append(BadRow(first, _csv_problem(str(error), first, following - 1)))
             # None of these lines can be read: each counts
@@ -401,13 +399,13 @@ def parquet_footer(path: Path) -> Any:
         return parquet.read_metadata(file)
 
 
-def _parquet_chunks(path: Path, columns: Collection[int] | None, span: Span | None) -> Iterator[Chunk]:
+def _parquet_chunks(path: Path, columns: Collection[int] | None) -> Iterator[Chunk]:
     from pyarrow import parquet
 
-    number = span.start if span else 0
+    number = 0
     with _readable_parquet(path), path.open("rb") as opened:
         file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
-        for batch in parquet_batches(path, file, span):
+        for batch in parquet_batches(path, file):
             values = [[None] * batch.num_rows] * batch.num_columns
             for index in range(batch.num_columns) if columns is None else columns:
                 try:
@@ -418,7 +416,7 @@ def _parquet_chunks(path: Path, columns: Collection[int] | None, span: Span | No
             numbers = list(range(number + 1, number + 1 + batch.num_rows))
             yield Chunk(numbers, list(map(list, zip(*values, strict=True))))
             number += batch.num_rows
-        num_rows = span.end if span else file.metadata.num_rows
+        num_rows = file.metadata.num_rows
     if number != num_rows:
         raise InputError(
             f"{path}: the Parquet file is damaged: its footer says {num_rows:,} rows, found {number:,}; "
@@ -426,20 +424,10 @@ def _parquet_chunks(path: Path, columns: Collection[int] | None, span: Span | No
         )
 
 
-def parquet_batches(path: Path, file: Any, span: Span | None = None) -> Iterator[Any]:
-    """Yield the rows of an open Parquet file, or those in `span`; other groups of rows are not read."""
-    start, end = span[:2] if span else (0, math.inf)
-    after = 0
+def parquet_batches(path: Path, file: Any) -> Iterator[Any]:
+    """Yield the rows of an open Parquet file."""
     with _readable_parquet(path):
-        for group in range(file.metadata.num_row_groups):
-            at, after = after, after + file.metadata.row_group(group).num_rows
-            if after <= start or at >= end:
-                continue
-            for batch in file.iter_batches(PARQUET_BATCH, row_groups=[group]):
-                low, high = max(start - at, 0), min(end - at, batch.num_rows)
-                at += batch.num_rows
-                if low < high:
-                    yield batch.slice(low, high - low)
+        yield from file.iter_batches(PARQUET_BATCH)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ that stops the run. No row is dropped without a message."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from ..words import _
 from .cells import EmptyText, clean_text, clean_texts
 from .columns import MAX_COLUMNS, Chooser, Columns, is_header
 from .file_formats import FORMATS
-from .files import UTF_8, Source, Span, Stream, check_characters, ends_lines_with_lf
+from .files import UTF_8, Source, Stream, check_characters
 from .long_texts import BETWEEN_TEXTS
 from .read import (
     BadRow,
@@ -59,8 +59,8 @@ class Checked(NamedTuple):
 
 
 class RowReader:
-    """Reads the rows of a file, or of its `span` of `cut_file`, blank lines not counted. With `find_pairs`,
-    rows may be pairs of texts although no setting says so.
+    """Reads the rows of a file, blank lines not counted. With `find_pairs`, rows may be pairs of texts
+    although no setting says so.
 
     Known once reading has begun: `unit`, what a row's number counts; `used`, the columns, None without any,
     and `columns`, the same in words; `names` of all columns; `is_first_row`, whether a header is possible and
@@ -82,11 +82,10 @@ class RowReader:
         options: ReadOptions,
         need_label: bool = True,
         find_pairs: bool = False,
-        span: Span | None = None,
     ) -> None:
         self.path: Source = path if isinstance(path, Stream) else Path(path)
         self.options, self.need_label = options, need_label
-        self.find_pairs, self.span = find_pairs, span
+        self.find_pairs = find_pairs
 
     def rows(self, keep_records: bool = False) -> Iterator[Row | BadRow]:
         """Yield the rows in order: valid ones as `Row`, others as `BadRow`; if `keep_records`, with records.
@@ -131,7 +130,7 @@ class RowReader:
         if options.format == "parquet":
             self.names = parquet_footer(path).schema.to_arrow_schema().names
             self._choose(str(path), self.names, [])
-            return read_chunks(path, options, None if keep_records else self.used.used, self.span)
+            return read_chunks(path, options, None if keep_records else self.used.used)
         chunks = read_chunks(path, options)
         first, taken = self._first_records(chunks)
         if not first:
@@ -161,8 +160,6 @@ class RowReader:
             # A wrong encoding is reported first
             raise wrong_encoding or error from None
         self.is_first_row = may_have_names and options.header is None and not has_names
-        if self.span is not None:
-            return read_chunks(path, options, None, self.span)
         if has_names:
             taken[0] = Chunk(*(values[1:] for values in taken[0]))
         return chain(taken, chunks)
@@ -321,10 +318,9 @@ def read_rows(
     options: ReadOptions,
     need_label: bool = True,
     keep_records: bool = False,
-    span: Span | None = None,
 ) -> Iterator[Row | BadRow]:
     """Yield the rows of a file in order, as `RowReader.rows` does."""
-    return RowReader(path, options, need_label, span=span).rows(keep_records)
+    return RowReader(path, options, need_label).rows(keep_records)
 
 
 def text_rows(texts: Iterable[str | tuple[str, ...]], options: ReadOptions) -> Iterator[Row | BadRow]:
@@ -339,64 +335,3 @@ def text_rows(texts: Iterable[str | tuple[str, ...]], options: ReadOptions) -> I
             yield Row(line, *cleaned, *[None] * (3 - len(cleaned)))
         except ValueError as error:
             yield BadRow(line, str(error), is_empty=isinstance(error, EmptyText))
-
-
-class CutFile(NamedTuple):
-    """The rows of a file in `pieces`: the number of rows of each, and its place, None for the whole file.
-    `keys` are those of all objects; `is_table`: rows have columns."""
-
-    pieces: list[tuple[int, Span | None]]
-    keys: dict[str, None]
-    is_table: bool
-
-    def joined(self, count: int) -> list[tuple[int, Span | None]]:
-        """Return the pieces with `count` of them made one."""
-        joined = []
-        for at in range(0, len(self.pieces), count):
-            rows, spans = zip(*self.pieces[at : at + count], strict=True)
-            joined.append((sum(rows), spans[0] and spans[0]._replace(end=spans[-1].end)))
-        return joined
-
-
-def cut_file(path: Path, options: ReadOptions, rows: int) -> CutFile:
-    """Return where a file without labels, which is read with `options`, can be cut every `rows` rows.
-
-    CSV, TSV, JSON Lines and plain text are read once for it, so that line ends in quotes are seen as they are
-    later; of Parquet only the footer. An array of JSON, Excel, and encodings such as UTF-16 give one piece.
-    Raises InputError as `RowReader.rows` does, but not for invalid rows.
-    """
-    if options.format == "parquet":
-        total = parquet_footer(path).num_rows
-        spans = [Span(at, min(at + rows, total), at + 1) for at in range(0, total, rows)]
-        cut = CutFile([(span.end - span.start, span) for span in spans], {}, True)
-    else:
-        cut = _cut_lines(path, options, rows)
-    if not cut.pieces:
-        raise InputError(_("{path}: there are no rows in the file").format(path=path))
-    return cut
-
-
-def _cut_lines(path: Path, options: ReadOptions, rows: int) -> CutFile:
-    keys, is_table, num_rows = {}, False, 0
-    starts: dict[int, int] = {}  # lines in which pieces begin -> the rows before them
-    last = -1
-    for chunk in RowReader(path, options, need_label=False).records():
-        for line, record in zip(*chunk, strict=True):
-            # Not within the lines of one invalid record
-            if num_rows // rows > last and not (num_rows and isinstance(record, BadRow)):
-                starts[line], last = num_rows, num_rows // rows
-            num_rows += 1
-            if isinstance(record, dict) and not record.keys() <= keys.keys():
-                keys |= dict.fromkeys(record)
-            is_table = is_table or isinstance(record, (list, dict))
-    if options.format in ("json", "xlsx") or not ends_lines_with_lf(options.encoding):
-        return CutFile([(num_rows, None)] if num_rows else [], keys, is_table)
-    offsets, offset = [], 0
-    with path.open("rb") as file:
-        for number, content in enumerate(file, 1):
-            if number in starts:
-                offsets.append(offset)
-            offset += len(content)
-    counts = [after - before for before, after in pairwise([*starts.values(), num_rows])]
-    spans = [Span(*ends, line) for ends, line in zip(pairwise([*offsets, offset]), starts, strict=True)]
-    return CutFile(list(zip(counts, spans, strict=True)), keys, is_table)

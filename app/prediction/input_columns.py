@@ -16,21 +16,19 @@ from ..data.rows import Row
 
 
 class NumberedTexts:
-    """The line of a row and its text, for pairs both; before them the `file`, where there are several."""
+    """The line of a row and its text, for pairs both."""
 
     # Keys of objects that are in no column, and values that no file can hold
     left_out: frozenset[str] = frozenset()
     replaced = 0
 
-    def __init__(self, has_pairs: bool, file: str | None = None) -> None:
-        self.place = {} if file is None else {"file": file}
-        self.texts = ["text", "text_pair"] if has_pairs else ["text"]
-        self.names = [*self.place, "line", *self.texts]
+    def __init__(self, has_pairs: bool) -> None:
+        self.names = ["line", "text", "text_pair"] if has_pairs else ["line", "text"]
 
     def values(self, row: Row | BadRow) -> list:
         """Return the values of the columns, None for the texts of an invalid row."""
         texts = [row.text, row.pair] if isinstance(row, Row) else [None, None]
-        return [*self.place.values(), row.line, *texts[: len(self.texts)]]
+        return [row.line, *texts][: len(self.names)]
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values by name."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..data.files import Span
 from ..data.read import BUFFER, parquet_batches
 from ..errors import InputError
 
@@ -21,10 +20,9 @@ def write_parquet(
     source: Path,
     added: list[tuple[str, Any]],
     rows: Iterable[tuple[int, list]],
-    span: Span | None = None,
 ) -> None:
-    """Write rows of the Parquet file `source`, or of its `span`, with the columns `added` (name, Arrow type).
-    `rows`: numbers from 1, ascending, with their values; others are left out. Holds one batch."""
+    """Write rows of the Parquet file `source` with the columns `added` (name, Arrow type). `rows`: numbers
+    from 1, ascending, with their values; others are left out. Holds one batch."""
     import pyarrow
     from pyarrow import parquet
 
@@ -35,8 +33,8 @@ def write_parquet(
         known = read.schema_arrow
         schema = pyarrow.schema([*known, *added], known.metadata)
         with parquet.ParquetWriter(file.buffer, schema) as writer:
-            start = span.start if span else 0
-            for batch in parquet_batches(source, read, span):
+            start = 0
+            for batch in parquet_batches(source, read):
                 indices, values = [], [[] for _ in added]
                 while following is not None and following[0] <= start + batch.num_rows:
                     indices.append(following[0] - start - 1)

@@ -10,7 +10,6 @@ from typing import TextIO
 
 import numpy as np
 
-from ..data.files import Span
 from ..tasks.task import Task
 from ..text_table import short_label
 from .excel_output import write_sheet
@@ -54,14 +53,12 @@ class PredictionWriter:
         """Write predictions as they come; an Excel file all at the end."""
         getattr(self, f"_write_{format}")(file, predictions)
 
-    def write_parquet(
-        self, file: TextIO, source: Path, predictions: Iterable[Prediction], span: Span | None = None
-    ) -> None:
-        """Write predictions of a Parquet file, or of a `span`, with its columns and their types."""
+    def write_parquet(self, file: TextIO, source: Path, predictions: Iterable[Prediction]) -> None:
+        """Write predictions of a Parquet file, with its columns and their types."""
         from .parquet_output import write_parquet
 
         rows = ((one.row.line, self.values(one)) for one in predictions)
-        write_parquet(file, source, list(zip(self.added, self.arrow_types(), strict=True)), rows, span)
+        write_parquet(file, source, list(zip(self.added, self.arrow_types(), strict=True)), rows)
 
     def arrow_types(self) -> list:
         """Return the Arrow types of the columns that predictions add."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config.data_settings import DataConfig
 from ..data.file_formats import FORMATS
-from ..data.files import Span, Stream, files_of
+from ..data.files import Stream, files_of
 from ..data.read import BadRow, ReadOptions, bad_row_message, options_of_run
 from ..data.rows import Row, RowReader, text_rows
 from ..errors import InputError, cannot_read
@@ -27,12 +27,10 @@ FIRST_ROWS = 2048
 @dataclass
 class Source:
     """Rows to classify; `read()` starts at the first one, which a stream can do only once. `format` is that
-    of the file, and `has_pairs` whether the rows are pairs of texts; `is_table`, where it is known before a
-    valid row is read, whether they have columns. `of_set` is the name of a file that is one of several.
+    of the file, and `has_pairs` whether the rows are pairs of texts.
 
-    `num_good` and `num_bad` count the valid and the invalid
-    rows read so far; `bad` keeps the first few invalid ones, `first` the first valid one, `keys` the keys of
-    objects.
+    `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few
+    invalid ones, `first` the first valid one, `keys` the keys of objects.
     """
 
     name: str
@@ -48,8 +46,6 @@ class Source:
     num_good: int = 0
     num_bad: int = 0
     first: Row | None = None
-    is_table: bool | None = None
-    of_set: str | None = None
 
     def rows(self, on_bad_row: str) -> Iterator[Row | BadRow]:
         """Yield the rows, invalid ones with `keep` only; with `error`, raises InputError at the first."""
@@ -88,10 +84,8 @@ class Source:
     @property
     def columns(self) -> KeptColumns | NumberedTexts:
         """What stands before the predictions; known once rows have been read."""
-        is_table = self.is_table
-        if is_table is None:
-            is_table = self.first is not None and isinstance(self.first.record, (list, dict))
-        return self.table_columns if is_table else NumberedTexts(self.has_pairs, self.of_set)
+        is_table = self.first is not None and isinstance(self.first.record, (list, dict))
+        return self.table_columns if is_table else NumberedTexts(self.has_pairs)
 
     @property
     def table_columns(self) -> KeptColumns:
@@ -138,10 +132,8 @@ def open_file(
     asked: Mapping[str, Any],
     need_label: bool = False,
     keeps_columns: bool = False,
-    span: Span | None = None,
 ) -> Source:
-    """Return a file as a source, or a `span` of it, of `cut_file`; `-` is standard input, and a pipe is read
-    as a stream.
+    """Return a file as a source; `-` is standard input, and a pipe is read as a stream.
 
     It is read as `options_of_run` says: with the settings in `asked`, else with those that the model's run
     has `recorded`. With `need_label`, rows have labels, and one without is invalid. Raises InputError for a
@@ -150,7 +142,7 @@ def open_file(
     file = _open(path)
     options = file_options(file, recorded, asked, need_label)
     is_stream = isinstance(file, Stream)
-    reader = RowReader(file, options, need_label, span=span)
+    reader = RowReader(file, options, need_label)
 
     def state() -> tuple[int, int] | None:
         status = None if is_stream or not file.exists() else file.stat()
@@ -197,8 +189,8 @@ def _open(path: str) -> Path | Stream:
     given, (path, *others) = path, files_of(path, DataConfig.cache_dir)
     if others:
         raise InputError(
-            f"{given}: one file is needed, found {len(others) + 1:,}; predict writes several as parts into a "
-            "folder, --output labels/, and then --merge labels/ --output FILE puts all rows in one file"
+            f"{given}: one file is needed, found {len(others) + 1:,}; predict writes those of several into a "
+            "folder: --engine ray --output labels/"
         )
     if not is_pipe(Path(path)):
         return Path(path)

@@ -42,7 +42,7 @@ def ended_by_ctrl_c() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def end_with_launcher(remedy: str = "resume from the last training state with --output.resume auto") -> None:
+def end_with_launcher() -> None:
     """End this process when the launcher that started it has ended: a killed launcher leaves no orphan. A
     process without a launcher is left alone: its parent is a shell, which may end before the run."""
     launcher = os.getppid()
@@ -54,7 +54,7 @@ def end_with_launcher(remedy: str = "resume from the last training state with --
             time.sleep(1)
         message = (
             f"error (rank {launched_rank()}): the launcher that started this process (number {launcher}) has "
-            f"ended, so this process ends too; {remedy}\n"
+            "ended, so this process ends too; resume from the last training state with --output.resume auto\n"
         )
         # The pipe to the launcher; not sys.stderr, whose lock another thread may hold
         with suppress(OSError):

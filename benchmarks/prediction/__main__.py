@@ -3,15 +3,13 @@
 python -m benchmarks.prediction --rows 2048 --rounds 5 --output results.json
 python -m benchmarks.prediction --model small --rows 200 --rounds 2
 python -m benchmarks.prediction --runtimes --checkpoint checkpoints/weibo-001 --rows 1024 --rounds 3
-python -m benchmarks.prediction --processes --rows 4096 --rounds 3
 
 `predict` is predict.py's way from texts to labels, `evaluate` that of a run's evaluation, whose rows are
 tokenised already; `pipeline` is transformers'. Each uses the settings that it finds fastest. First all must
 give the same labels and probabilities in fp32. `--runtimes` times every runtime and precision of predict.py
 (torch fp32 and bf16, ONNX fp32 and int8) against the pipeline in fp32, and counts the labels that differ from
-its labels. `--processes` times one process with one thread against two that share the parts of a file, torch
-in fp32 and ONNX Runtime in int8, in turns. `--checkpoint` takes a trained model for these two. Exit status:
-0; 1 where they do not, or one failed; 2 for bad input.
+its labels; `--checkpoint` takes a trained model for that. Exit status: 0; 1 where they do not, or one failed;
+2 for bad input.
 """
 
 from __future__ import annotations
@@ -42,16 +40,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="time every runtime and precision against the pipeline in fp32",
     )
-    add("--processes", action="store_true", help="time one process with one thread against two")
-    checkpoint = "the model, for --runtimes and --processes (default: random weights)"
-    add("--checkpoint", metavar="FOLDER", help=checkpoint)
+    add("--checkpoint", metavar="FOLDER", help="the model, for --runtimes (default: random weights)")
     add_job_options(parser, auto="auto: bf16 is tried where its matrix products are faster")
     args, args.settings = parser.parse_known_args(argv)
     for name in ("rows", "rounds", "probe_rows"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1, found {getattr(args, name)}")
-    if args.checkpoint and not (args.runtimes or args.processes):
-        parser.error("--checkpoint needs --runtimes or --processes")
+    if args.checkpoint and not args.runtimes:
+        parser.error("--checkpoint needs --runtimes")
     return args
 
 
@@ -72,12 +68,6 @@ def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
     job, shapes, description = prepare(args, folder)
     job = replace(job, checkpoint=args.checkpoint or job.checkpoint)
     report["job"] = description
-    if args.processes:
-        from benchmarks.prediction.processes import measure_processes, render_processes
-
-        measure_processes(job, args.rounds, folder, report)
-        print("\n" + render_processes(report))
-        return True
     if args.runtimes:
         return measure_runtimes(args, job, shapes, folder, report)
     names = (*OURS, PEER)

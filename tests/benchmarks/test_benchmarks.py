@@ -21,7 +21,6 @@ from benchmarks.harness.rounds import Program, ProgramFailed
 from benchmarks.harness.summary import ratios, unsteady
 from benchmarks.prediction.__main__ import compare
 from benchmarks.prediction.job import PredictionJob
-from benchmarks.prediction.parts import PartsJob
 from benchmarks.reference_job import OURS, PEERS
 from benchmarks.reference_job.__main__ import main, missing
 from benchmarks.reference_job.check import check_rows, compare_losses
@@ -29,7 +28,6 @@ from benchmarks.reference_job.job import choose_rows
 from benchmarks.reference_job.prepare import Prepared, prepare
 from benchmarks.reference_job.report import render, summarise_rounds
 from tests.processes import ROOT, finish
-from tests.saved_classifier import save_checkpoint
 from tests.tiny import SIZES, write_tiny
 
 # rows, steps
@@ -249,20 +247,6 @@ def test_our_results_are_those_of_the_pipeline(prepared, tmp_path):
     assert compare(results)["same_work"] is True
     results["predict"][3][1] += 0.01
     assert compare(results)["same_work"] is False
-
-
-@pytest.mark.slow
-def test_programs_with_the_same_folder_share_its_parts(tmp_path):
-    (tmp_path / "texts.csv").write_text("text\n" + "好\n" * 3000, encoding="utf-8")
-    checkpoint = str(save_checkpoint(tmp_path / "bert"))
-    job = PartsJob(checkpoint, str(tmp_path / "texts.csv"), 3000, str(tmp_path / "labels"))
-    assert answers_of("prediction.parts", job, {"steps": 1})[1]["rows"] == 3000
-    parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "labels" / "0").glob("part-*.csv")}
-    assert len(parts) == 2
-    # The other one finds no part that is left, in this step
-    answers_of("prediction.parts", job, {"steps": 2})
-    assert {path: path.stat().st_mtime_ns for path in parts} == parts
-    assert len(list((tmp_path / "labels" / "1").glob("part-*.csv"))) == 2
 
 
 def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):

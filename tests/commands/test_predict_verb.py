@@ -531,7 +531,7 @@ def test_several_files_for_one_output_are_an_error_that_says_what_to_do(tmp_path
     command = ["--checkpoint", str(checkpoint), "--output", str(output), "--input"]
     for several in (pattern, str(tmp_path)):
         assert main([*command, several]) == 2
-        message = f"error: {several}: one file is needed, found 2; predict writes several as parts"
+        message = f"error: {several}: one file is needed, found 2; predict writes those of several into"
         assert message in capsys.readouterr().err
     assert not output.exists()
     assert main([*command, str(tmp_path / "nothing-*.tsv")]) == 2

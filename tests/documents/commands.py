@@ -228,7 +228,6 @@ def check_verb(words: list[str]) -> None:
         accepted = Parsed([])
         with (
             patch("app.commands.predict.chosen_folder", side_effect=accepted),
-            patch("app.commands.predict_bulk.predict_in_parts", side_effect=accepted),
             suppress(Parsed),
         ):
             raise AssertionError(f"python -m app does not take {words}: exit status {main(words)}")

@@ -4,7 +4,6 @@
 """
 
 import ast
-import os
 import re
 import shlex
 import subprocess
@@ -183,9 +182,11 @@ def test_ray_gives_each_row_what_predict_gives_it(tmp_path):
     start = f"import ray, runpy; ray.init(num_cpus=2); {script}"
     command = ["python", "-c", start, *options, str(tmp_path / "ray"), "--actors", "2", "--cpus", "0.5"]
     assert f"{len(texts)} rows" in output_of(shlex.join(command))
-    assert predict([*options, f"{tmp_path / 'parts'}{os.sep}", "--device", "cpu"]) == 0
+    parquet.write_table(table, tmp_path / "posts.parquet")
+    one = ["--checkpoint", checkpoint, "--input", str(tmp_path / "posts.parquet"), "--device", "cpu"]
+    assert predict([*one, "--output", str(tmp_path / "one.parquet")]) == 0
 
-    found, expected = (parquet.read_table(tmp_path / name).sort_by("id") for name in ("ray", "parts"))
+    found, expected = (parquet.read_table(tmp_path / name).sort_by("id") for name in ("ray", "one.parquet"))
     assert found.schema.equals(expected.schema)
     for one, other in zip(found.to_pylist(), expected.to_pylist(), strict=True):
         # The numbers in them differ: rows of a batch, or of a file

@@ -1,0 +1,382 @@
+"""Files of any number and size -> files of predictions, by Ray Data: on one machine, or a cluster of them.
+
+Ray deals out the files to readers and their rows to actors with the model, repeats what a lost process or
+machine had, and notes which rows are written, so that a job that was stopped as a whole continues.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import ray
+from filelock import FileLock, Timeout
+from pyarrow import parquet
+from ray.data import ActorPoolStrategy, Datasource
+from ray.data.block import BlockMetadata
+from ray.data.checkpoint import CheckpointConfig
+from ray.data.datasource import ReadTask
+
+from ..config.data_settings import DataConfig
+from ..data.files import files_of
+from ..data.read import BUFFER, BadRow, bad_row_message, parquet_batches
+from ..data.rows import Row
+from ..errors import InputError, TrainingError, cannot_read, first_line, listed, shorten
+from ..runtime.cores import num_cores
+from ..runtime.disk import checksum, read_json, sync, write_json
+from .exported_model import is_exported
+from .input_columns import KeptColumns, NumberedTexts, as_text, free_names
+from .open_model import ComputeOptions, open_model
+from .prediction_writer import TAKEN, PredictionWriter
+from .predictor import CHUNK_ROWS, Prediction
+from .recorded_settings import check_pairs, model_files, recorded_settings
+from .sources import Source, open_file
+
+# The column that tells the rows of all files apart: the number of the file, then that of its line in it
+ROW_ID, LINE_BITS = "row_id", 40
+# What the actors need of a row beside its columns
+HELD, HELD_TYPE = "__row__", pa.struct(dict.fromkeys(("text", "pair", "problem"), pa.string()))
+BLOCK_BYTES = 1 << 22  # about 20,000 short texts; after a kill, what is not written is computed again
+CORES_OF_FILES = 0.25  # of one that reads or writes
+CORES_OF_RAY = 1.5  # of each machine: its filter of finished rows, and who reads and writes
+
+
+@dataclass(frozen=True)
+class RayJob:
+    """Classify the files of `input` with the model in `folder` into files of a new folder `output`. `asked`
+    are settings of reading; `actors` (None: one for each GPU, else for each machine) have the model."""
+
+    folder: Path
+    input: str
+    output: Path
+    output_format: str = "parquet"
+    actors: int | None = None
+    asked: dict[str, Any] = field(default_factory=dict)
+    on_bad_row: str = "keep"
+    threshold: float | None = None
+    evidence: int | None = None
+    compute: ComputeOptions = field(default_factory=ComputeOptions)
+
+
+def classify_files(job: RayJob) -> int:
+    """Do a job, or the rest of one that was stopped, and return how many rows the output has.
+
+    Raises InputError for bad input, a folder that has something else in it, and a job that is another one
+    than before; TrainingError for a full disk, or where Ray cannot go on.
+    """
+    files = _Files(job)
+    unfinished = job.output.with_name(f"{job.output.name}.unfinished")
+    # Of a job that has ended nothing is left there
+    if (
+        not unfinished.exists()
+        and job.output.exists()
+        and (job.output.is_file() or any(job.output.iterdir()))
+    ):
+        raise InputError(
+            f"--output {job.output}: a new folder is needed, found something; choose another name"
+        )
+    unfinished.mkdir(parents=True, exist_ok=True)
+    with _alone(job.output, unfinished):
+        _check_same_job(unfinished / "job.json", files)
+        with _ray():
+            _write(files, unfinished)
+        rows = _count_written(job.output, unfinished)
+        # First what makes the next command continue
+        (unfinished / "job.json").unlink()
+        sync(unfinished)
+        shutil.rmtree(unfinished)
+    return rows
+
+
+@contextmanager
+def _ray() -> Iterator[None]:
+    """Work with Ray, which is started where it is not: on this machine, or in the cluster of RAY_ADDRESS."""
+    starts = not ray.is_initialized()
+    try:
+        if starts:
+            # Ray would report its use to its makers
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            own = {"num_cpus": max(2, num_cores()), "include_dashboard": False}
+            ray.init(**({} if "RAY_ADDRESS" in os.environ else own), logging_level="warning")
+        yield
+    except ConnectionError as error:
+        raise InputError(
+            f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}: no cluster answers "
+            f"({shorten(first_line(error), 200)}); start one with ray start --head, or unset it to work on "
+            "this machine"
+        ) from error
+    except ray.exceptions.RayError as error:
+        cause = getattr(error, "cause", None) or error
+        if isinstance(cause, (InputError, TrainingError)):
+            raise type(cause)(str(cause)) from error
+        raise TrainingError(
+            f"Ray: {shorten(str(cause).strip(), 1000)}; the same command continues"
+        ) from error
+    finally:
+        if starts:
+            ray.shutdown()
+
+
+def _write(files: _Files, unfinished: Path) -> None:
+    job = files.job
+    actors, cpus, gpus, threads = _share(job)
+    data = ray.data.read_datasource(files, num_cpus=CORES_OF_FILES, override_num_blocks=len(files.names))
+    data.context.target_max_block_size = BLOCK_BYTES
+    data.context.enable_progress_bars = sys.stderr is not None and sys.stderr.isatty()
+    data.context.checkpoint_config = CheckpointConfig(
+        ROW_ID, str((unfinished / "rows").absolute()), delete_checkpoint_on_success=False
+    )
+    labelled = data.map_batches(
+        _Classifier,
+        fn_constructor_args=(job, threads),
+        batch_format="pyarrow",
+        batch_size=CHUNK_ROWS,
+        compute=ActorPoolStrategy(size=actors),
+        num_cpus=cpus,
+        num_gpus=gpus,
+    )
+    write = labelled.write_csv if job.output_format == "csv" else labelled.write_parquet
+    write(str(job.output.absolute()), ray_remote_args={"num_cpus": CORES_OF_FILES})
+
+
+def _share(job: RayJob) -> tuple[int, float, float, int]:
+    """Return how many actors there are, and of each its cores and GPUs for Ray, and its threads."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    is_on_cpu = job.compute.device == "cpu" or is_exported(job.folder)
+    gpus = 0 if is_on_cpu else int(sum(node.get("GPU", 0) for node in nodes))
+    actors = job.actors or gpus or len(nodes)
+    of_node, cores = math.ceil(actors / len(nodes)), min(node["CPU"] for node in nodes)
+    cpus = max(cores - CORES_OF_RAY, 0.5) / of_node
+    # Ray takes whole ones only, from 1 on
+    return actors, math.floor(cpus) or cpus, min(1, gpus / actors), max(1, int(cores / of_node))
+
+
+class _Files(Datasource):
+    """The files of a job. All have the columns of the first one, those of Parquet with their types, all
+    others as text."""
+
+    def __init__(self, job: RayJob) -> None:
+        super().__init__()
+        self.job = job
+        self.names = [str(Path(name).absolute()) for name in files_of(job.input, DataConfig.cache_dir)]
+        inside = [name for name in self.names if job.output.resolve() in Path(name).resolve().parents]
+        if inside:
+            raise InputError(
+                f"--input {job.input}: {inside[0]} is in the folder of the output, {job.output}; choose "
+                "another one"
+            )
+        self.first = _File(job, recorded_settings(job.folder), 0, self.names[0])
+        source = self.first.open()
+        for at, _row in enumerate(source.rows("keep"), 1):
+            if at >= CHUNK_ROWS and source.first is not None:
+                break
+        if source.first is None:
+            raise InputError(f"there are no valid rows; {source.summary()}")
+        is_parquet = source.format == "parquet"
+        names = [] if is_parquet else source.columns.names
+        schema = (
+            parquet.read_schema(source.name)
+            if is_parquet
+            else pa.schema([(name, pa.string()) for name in names])
+        )
+        self.first = replace(
+            self.first, schema=schema, is_table=not isinstance(source.columns, NumberedTexts)
+        )
+        taken = [name for name in (ROW_ID, HELD) if name in schema.names]
+        if taken:
+            raise InputError(f"{source.name}: the output has a column {taken[0]} of its own; rename this one")
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Return about how many bytes the rows have."""
+        return sum(os.path.getsize(name) for name in self.names)
+
+    def get_read_tasks(self, parallelism: int, *_args: Any, **_options: Any) -> list[ReadTask]:
+        """Return a task for each file."""
+        files = [replace(self.first, number=number, name=name) for number, name in enumerate(self.names)]
+        return [
+            ReadTask(one.read, BlockMetadata(None, os.path.getsize(one.name), None, None)) for one in files
+        ]
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file, which one task reads as `predict` does; `schema` has its columns, if `is_table`."""
+
+    job: RayJob
+    recorded: dict[str, Any]
+    number: int
+    name: str
+    schema: pa.Schema | None = None
+    is_table: bool = True
+
+    def open(self) -> Source:
+        """Return the file as a source."""
+        # Columns of Parquet are copied as they are
+        keeps_columns = not self.name.lower().endswith(".parquet")
+        source = open_file(self.name, self.recorded, self.job.asked, keeps_columns=keeps_columns)
+        check_pairs(self.job.folder, self.recorded, source.has_pairs, "name files of that form")
+        return source
+
+    def read(self) -> Iterator[pa.Table]:
+        """Yield the rows with their columns, what the actors need, and where they are."""
+        source, job = self.open(), self.job
+        rows = source.rows("error" if job.on_bad_row == "error" else "keep")
+        for table, some in self._tables(source, rows):
+            held = [
+                {"text": row.text, "pair": row.pair}
+                if isinstance(row, Row)
+                else {"problem": bad_row_message(source.name, source.place, row.line, row.problem)}
+                for row in some
+            ]
+            ids = pa.array([(self.number << LINE_BITS) + row.line for row in some], pa.int64())
+            table = table.append_column(ROW_ID, ids).append_column(HELD, pa.array(held, HELD_TYPE))
+            if job.on_bad_row == "skip":
+                table = table.filter(pa.array([isinstance(row, Row) for row in some], pa.bool_()))
+            yield table
+
+    def _tables(self, source: Source, rows: Iterator[Row | BadRow]) -> Iterator[tuple[pa.Table, list]]:
+        if source.format == "parquet":
+            path = Path(self.name)
+            with path.open("rb") as opened:
+                for batch in parquet_batches(path, parquet.ParquetFile(opened, buffer_size=BUFFER)):
+                    yield self._same_columns(pa.table(batch)), list(islice(rows, batch.num_rows))
+            # Whether the file has changed shows at its end
+            if next(rows, None) is not None:
+                raise InputError(f"{path}: a file must not change while it is read; start again")
+            return
+        while some := list(islice(rows, CHUNK_ROWS)):
+            columns = self._columns(source)
+            values = [list(map(as_text, columns.values(row))) for row in some]
+            arrays = [pa.array(column, pa.string()) for column in zip(*values, strict=True)]
+            yield self._same_columns(pa.Table.from_arrays(arrays, columns.names)), some
+
+    def _columns(self, source: Source) -> KeptColumns | NumberedTexts:
+        if not self.is_table:
+            return NumberedTexts(source.has_pairs)
+        used = source.reader.used
+        if used is None:
+            raise InputError(f"there are no valid rows; {source.summary()}")
+        return KeptColumns(self.schema.names, used) if used.width is None else source.table_columns
+
+    def _same_columns(self, table: pa.Table) -> pa.Table:
+        try:
+            return table.cast(self.schema)
+        except (ValueError, pa.ArrowException) as error:
+            raise InputError(
+                f"{self.name}: all files need the columns of the first one ({listed(self.schema.names)}), "
+                f"found {listed(table.column_names)}: {shorten(str(error), 200)}; classify the others in a "
+                "folder of their own"
+            ) from error
+
+
+class _Classifier:
+    """An actor: it opens the model once, and adds predictions to one table of rows after the other."""
+
+    def __init__(self, job: RayJob, threads: int) -> None:
+        os.environ |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
+        opened = open_model(job.folder, job.compute)
+        self.predictor, self.is_csv = opened.predictor, job.output_format == "csv"
+        if job.evidence is not None:
+            from .nearest_rows import NearestRows
+
+            self.predictor.evidence = NearestRows(opened, job.evidence)
+        place = "row" if job.on_bad_row == "keep" else None
+        self.writer = PredictionWriter(
+            self.predictor.task, NumberedTexts(False), job.threshold, place, self.predictor.evidence
+        )
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Return the rows with their predictions; no column is replaced."""
+        held = table[HELD].to_pylist()
+        rows = [
+            BadRow(number, row["problem"]) if row["problem"] else Row(number, row["text"], row["pair"], None)
+            for number, row in enumerate(held)
+        ]
+        values = [self._values(*both) for both in zip(self.predictor.predict(rows), held, strict=True)]
+        table = table.drop_columns([HELD])
+        columns = zip(*values, strict=True) if values else [[] for _ in self.writer.added]
+        names = free_names(self.writer.added, TAKEN, table.column_names)
+        for name, column, type in zip(names, columns, self.writer.arrow_types(), strict=True):
+            table = table.append_column(name, pa.array(column, type))
+        if self.is_csv:
+            for at, field_ in enumerate(table.schema):
+                if pa.types.is_nested(field_.type):
+                    texts = map(as_text, table[at].to_pylist())
+                    table = table.set_column(at, field_.name, pa.array(texts, pa.string()))
+        return table
+
+    def _values(self, prediction: Prediction, held: dict) -> list:
+        values = self.writer.values(prediction)
+        return [*values[:-1], held["problem"]] if self.writer.place else values
+
+
+@contextmanager
+def _alone(output: Path, unfinished: Path) -> Iterator[None]:
+    """While it is open, no other process writes into the same folder."""
+    try:
+        with FileLock(unfinished / "lock", timeout=0):
+            yield
+    except Timeout:
+        raise InputError(f"--output {output}: another process writes into it; wait for its end") from None
+
+
+def _check_same_job(path: Path, files: _Files) -> None:
+    """Note what the predictions depend on; raises InputError where it is something else than before."""
+    job = files.job
+    settings = {
+        name: value for name, value in asdict(job).items() if name not in ("folder", "input", "output")
+    }
+    # Another number of actors on other machines may continue
+    settings |= {
+        "actors": None,
+        "compute": {"precision": job.compute.precision, "calibrate": job.compute.calibrate},
+    }
+    try:
+        now = {
+            "settings": settings,
+            "model": {one.name: checksum(one) for one in model_files(job.folder)},
+            "input": {name: [os.stat(name).st_size, os.stat(name).st_mtime_ns] for name in files.names},
+        }
+    except OSError as error:
+        raise cannot_read(error.filename, error) from error
+    if not path.exists():
+        if job.output.exists() and any(job.output.iterdir()):
+            raise InputError(
+                f"--output {job.output}: a new folder is needed, found something; choose another name"
+            )
+        write_json(path, now)
+        return
+    before = read_json(path)
+    for what, value in json.loads(json.dumps(now)).items():
+        differ = [name for name in before[what] | value if before[what].get(name) != value.get(name)]
+        if differ or list(before[what]) != list(value):
+            raise InputError(
+                f"--output {job.output}: it was begun with another {what} ({listed(differ, 5)} differ); "
+                "choose another folder, or run the same command as before"
+            )
+
+
+def _count_written(output: Path, unfinished: Path) -> int:
+    """Return how many rows are written; raises TrainingError unless each is there once."""
+    noted = sorted((unfinished / "rows").glob("*.parquet"))
+    ids = [parquet.read_table(path)[ROW_ID] for path in noted]
+    ids = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.int64())
+    # A file of rows has the name of its note, and maybe another number
+    written = {re.sub(r"(-\d+)?\.(parquet|csv)$", "", path.name) for path in output.iterdir()}
+    if len(ids.unique()) != len(ids) or {path.stem for path in noted} != written:
+        raise TrainingError(
+            f"{output}: each row is needed once, found rows that are missing or there twice; choose another "
+            "folder"
+        )
+    return len(ids)

@@ -1,0 +1,251 @@
+"""predict --engine ray, with a real Ray: python -m pytest tests/prediction/test_ray_engine.py -m "" """
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.errors import InputError
+from app.prediction.many_files import predict_files
+from tests.saved_classifier import random_texts, save_checkpoint
+from tests.verbs import predict as main
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNT, FILES = 60_000, 12
+NEEDS_RAY = "needs Ray: pip install -r requirements/ray.txt -c constraints.txt"
+OPTIONS = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
+START = f"import ray, sys; ray.init(**{OPTIONS}, logging_level='warning')"
+START += "; from app.commands import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture
+def local_ray():
+    """Start Ray for one test, on two cores."""
+    ray = pytest.importorskip(
+        "ray", reason="needs Ray: pip install -r requirements/ray.txt -c constraints.txt"
+    )
+    ray.init(**OPTIONS, logging_level="warning")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@pytest.fixture
+def posts(tmp_path) -> Path:
+    """Return a folder of CSV files, with line ends in quotes, numbers that begin with 0 and an empty text."""
+    (tmp_path / "posts").mkdir()
+    for name in ("b", "a"):
+        with (tmp_path / "posts" / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            rows = [
+                [f"00{at}", f'{text}\n"好' if at else " ", "old"] for at, text in enumerate(random_texts(70))
+            ]
+            csv.writer(file).writerows([["id", "text", "label"], *rows])
+    return tmp_path / "posts"
+
+
+def words(checkpoint, source, output, *options: str) -> list[str]:
+    files = ["--input", str(source), "--output", str(output)]
+    return ["--checkpoint", str(checkpoint), "--device", "cpu", "--engine", "ray", *files, *options]
+
+
+@pytest.mark.slow
+def test_rows_of_csv_are_those_of_predict(tmp_path, local_ray, posts, checkpoint, capsys):
+    from pyarrow import parquet
+
+    output = tmp_path / "labels"
+    assert main(words(checkpoint, posts, output)) == 0
+    assert f"{output}: 140 rows, each of them once" in capsys.readouterr().err
+    expected = []
+    for name in ("a", "b"):
+        one = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", str(posts / f"{name}.csv")]
+        assert main([*one, "--output", str(tmp_path / f"{name}.csv")]) == 0
+        expected += csv.DictReader((tmp_path / f"{name}.csv").open(encoding="utf-8", newline=""))
+    table = parquet.read_table(output).sort_by("row_id")
+    assert table.column_names[:5] == ["id", "text", "label", "row_id", "predicted_label"]
+    for found, row in zip(table.to_pylist(), expected, strict=True):
+        assert (found["id"], found["text"], found["predicted_label"] or "") == (
+            row["id"],
+            row["text"],
+            row["predicted_label"],
+        )
+        if row["probability"]:
+            assert found["probability"] == pytest.approx(float(row["probability"]), abs=1e-5)
+    reasons = [row["reason"] for row in table.to_pylist() if row["reason"]]
+    assert [reason.partition(": ")[0] for reason in reasons] == [
+        f"{posts}/{name}.csv, line 2" for name in "ab"
+    ]
+    # Nothing of the job is left beside its rows, and no command replaces them
+    assert not (tmp_path / "labels.unfinished").exists()
+    assert main(words(checkpoint, posts, output)) == 2
+    assert "a new folder is needed, found something" in capsys.readouterr().err
+    assert main(words(checkpoint, posts, tmp_path / "no", "--on_bad_row", "error")) == 2
+    assert "a.csv, line 2: the text is empty" in capsys.readouterr().err
+    (posts / "c.csv").write_text("text,stars\n好,5\n", encoding="utf-8")
+    assert main(words(checkpoint, posts, tmp_path / "no")) == 2
+    assert "it was begun with another" in capsys.readouterr().err
+    assert main(words(checkpoint, posts, tmp_path / "other")) == 2
+    assert (
+        "c.csv: all files need the columns of the first one (id, text, label), found"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.slow
+def test_parquet_keeps_its_types_and_json_lines_become_csv(tmp_path, local_ray, checkpoint):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (tmp_path / "posts").mkdir()
+    table = pa.table({"id": pa.array(range(50), pa.int16()), "text": random_texts(50), "tags": [["a"]] * 50})
+    parquet.write_table(table, tmp_path / "posts" / "a.parquet", row_group_size=20)
+    options = {"device": "cpu", "threshold": 0.9}
+    assert predict_files(tmp_path / "posts", tmp_path / "labels", checkpoint, actors=2, **options) == 50
+    found = parquet.read_table(tmp_path / "labels").sort_by("row_id")
+    assert found.select(table.column_names).equals(table)
+    assert set(found["decision"].to_pylist()) <= {"accept", "abstain"}
+    lines = [
+        {"id": at, "text": text if at else "", "tags": ["a"]} for at, text in enumerate(random_texts(50))
+    ]
+    (tmp_path / "posts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    options = {"device": "cpu", "output_format": "csv", "on_bad_row": "skip"}
+    assert predict_files(tmp_path / "posts.jsonl", tmp_path / "csv", checkpoint, **options) == 49
+    rows = [
+        row for path in (tmp_path / "csv").iterdir() for row in csv.DictReader(path.open(encoding="utf-8"))
+    ]
+    assert {int(row["id"]): (row["text"], row["tags"]) for row in rows} == {
+        row["id"]: (row["text"], '["a"]') for row in lines[1:]
+    }
+
+
+@pytest.fixture
+def job(tmp_path) -> list[str]:
+    """Return the command line of a job of many rows, whose ids are 0, 1, 2 ..."""
+    pytest.importorskip("ray", reason=NEEDS_RAY)
+    (tmp_path / "posts").mkdir()
+    rows = [[number, text] for number, text in enumerate(random_texts(COUNT))]
+    for number in range(FILES):
+        with (tmp_path / "posts" / f"{number}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([["id", "text"], *rows[number::FILES]])
+    checkpoint = save_checkpoint(tmp_path / "bert")
+    # Small batches, so that it takes a while
+    options = words(checkpoint, tmp_path / "posts", tmp_path / "labels", "--batch_tokens", "128")
+    return [sys.executable, "-c", START, "predict", *options]
+
+
+def finished(folder: Path) -> dict[Path, int]:
+    notes = folder.glob("labels.unfinished/rows/*.parquet")
+    return {path: path.stat().st_mtime_ns for path in notes if "pending" not in path.name}
+
+
+def start(job: list[str], folder: Path, files: int) -> tuple[subprocess.Popen, list[psutil.Process]]:
+    """Start a job, wait until so many files of its output are there, and return the processes of Ray too."""
+    log = (folder / "log").open("ab")
+    process = subprocess.Popen(job, cwd=ROOT, stdout=log, stderr=log)
+    deadline = time.monotonic() + 300
+    while len(finished(folder)) < files and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert process.poll() is None, (folder / "log").read_text()
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+def check_rows(folder: Path) -> None:
+    from pyarrow import parquet
+
+    ids = parquet.read_table(folder / "labels")["id"].to_pylist()
+    assert sorted(map(int, ids)) == list(range(COUNT))
+    assert not (folder / "labels.unfinished").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_no_row(tmp_path, job):
+    process, family = start(job, tmp_path, 1)
+    try:
+        victims = [one for one in family if "MapWorker" in " ".join(one.cmdline())]
+        assert victims
+        victims[0].kill()
+        assert process.wait(400) == 0, (tmp_path / "log").read_text()
+    finally:
+        end(process, family)
+    check_rows(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_killed_job_continues_and_writes_no_row_twice(tmp_path, job):
+    process, family = start(job, tmp_path, 2)
+    try:
+        # A second command does not write into the same folder
+        said = subprocess.run(job, cwd=ROOT, capture_output=True, text=True)
+        assert said.returncode == 2, said.stderr
+        assert "another process writes into it" in said.stderr
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        before = {path.stem: at for path, at in finished(tmp_path).items()}
+        assert 2 <= len(before) < FILES
+        written = {path: path.stat().st_mtime_ns for path in (tmp_path / "labels").iterdir()}
+        changed = subprocess.run([*job, "--threshold", "0.5"], cwd=ROOT, capture_output=True, text=True)
+        assert changed.returncode == 2
+        assert "it was begun with another settings (threshold differ)" in changed.stderr
+        again = subprocess.run(job, cwd=ROOT, capture_output=True, text=True, timeout=400)
+        assert again.returncode == 0, again.stderr
+    finally:
+        end(process, family)
+    check_rows(tmp_path)
+    # What was finished is not computed again
+    kept = {path: at for path, at in written.items() if path.name.startswith(tuple(before))}
+    assert len(kept) == len(before)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def end(process: subprocess.Popen, family: list[psutil.Process]) -> None:
+    """End a job, and what is left of its Ray: two of its processes outlive a killed driver by a minute."""
+    process.kill()
+    process.wait()
+    for one in family:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--actors", "2", "--output", "a.csv"], "--actors is for --engine ray"),
+        (["--output", "labels/"], "a folder is written with --engine ray"),
+        (["--engine", "ray"], "--engine ray needs files --input and a new folder --output"),
+        (["--engine", "ray", "--output", "a", "--only_labels"], "remove --only_labels and --bom"),
+        (
+            ["--engine", "ray", "--output", "a", "--output_format", "xlsx"],
+            "--engine ray writes parquet or csv",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path, monkeypatch, posts, checkpoint, capsys, options, message):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["--checkpoint", str(checkpoint), "--input", str(posts / "a.csv"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_several_files_without_the_engine_and_without_ray(tmp_path, monkeypatch, posts, checkpoint, capsys):
+    options = ["--checkpoint", str(checkpoint), "--input", str(posts), "--output"]
+    assert main([*options, str(tmp_path / "a.csv")]) == 2
+    assert "one file is needed, found 2; predict writes those of several into a folder: --engine ray" in (
+        capsys.readouterr().err
+    )
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "app.prediction.ray_engine", raising=False)
+    assert main([*options, str(tmp_path / "labels"), "--engine", "ray"]) == 2
+    assert "pip install -r requirements/ray.txt -c constraints.txt" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"no option treshold; did you mean 'threshold'"):
+        predict_files(posts, tmp_path / "labels", checkpoint, treshold=0.5)
+    assert not (tmp_path / "labels").exists()
+    assert os.listdir(posts.parent) == ["posts"]
