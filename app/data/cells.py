@@ -1,7 +1,11 @@
 """The value of one cell of a file -> clean text, or the text of one label."""
 
+import ast
+import json
+import re
 import unicodedata
 from datetime import date, time
+from decimal import Decimal
 from typing import Any
 
 from ..errors import excerpt
@@ -68,9 +72,34 @@ def clean_texts(values: list, remove_spaces: bool, what: str) -> tuple[list, dic
     return texts, problems
 
 
+def value_of(cell: Any) -> Any:
+    """Return the list or object that is written into a cell of a table, as JSON or as Python writes it, else
+    the cell. Of an object with nothing but `choices`, as Label Studio writes several, these."""
+    text = cell.strip() if isinstance(cell, str) else ""
+    if not text.startswith(("[", "{")):
+        return cell
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            # NumPy writes no commas
+            value = ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
+        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            return cell
+    return value["choices"] if isinstance(value, dict) and list(value) == ["choices"] else value
+
+
 def label_text(value: Any) -> str:
-    """Return one label as a string; raises ValueError with the problem."""
-    return clean_text(_plain(value, "the label", " or set --data.label_column"), False, "label")
+    """Return one label as a string, as JSON and fastText mean it: true, 1.0 as 1, without __label__; raises
+    ValueError with the problem."""
+    if isinstance(value, bool):
+        value = str(value).lower()
+    elif isinstance(value, bytes):
+        value = value.decode(errors="surrogateescape")
+    elif isinstance(value, (date, time)):
+        value = str(value).removesuffix(" 00:00:00")
+    text = clean_text(_plain(value, "the label", " or set --data.label_column"), False, "label")
+    return re.sub(r"^(-?\d{1,18})\.0$", r"\1", text.removeprefix("__label__"))
 
 
 def string_of(value: Any, name: str) -> str:
@@ -85,8 +114,8 @@ def string_of(value: Any, name: str) -> str:
 
 
 def _plain(value: Any, what: str, remedy: str = "") -> str:
-    # Integers come as floats from a column with missing values
-    if isinstance(value, float) and value.is_integer():
+    # Integers come as floats from a column with missing values, and as decimals from databases
+    if isinstance(value, (float, Decimal)) and value == value and value % 1 == 0:  # noqa: PLR0124
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(f"{what} must be a string or an integer, found {shown(value)}; fix the row{remedy}")

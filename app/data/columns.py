@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, listed, nearest, shorten
 from ..words import N_, _
-from .read import BadRow, ReadOptions
+from .file_formats import FORMATS, SUFFIXES
+from .files import BadRow, ReadOptions
 
 # In the order in which they are taken
 TEXT_NAMES = (
@@ -41,6 +43,11 @@ SETTING = {
 MAX_COLUMNS = 16_384  # of a row without names, as in Excel; a long line of separators must not take minutes
 LONGEST_NAME = 20  # characters of a name of a column
 LONGEST_LABEL = 40  # characters
+# In lower case
+ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+REPLACE_IT = N_("the lines have '{between}' between columns: replace it by tabs, and save the file as .tsv")
+# Characters that may be between columns
+RUN = re.compile(r"[!-/:-@[-`{-~]{2,}| [^\w\s] |[^\w\s]| ")
 ROWS_BELOW = 5  # rows that show what a first row is
 MIN_ROWS = 10  # rows whose values show what a column is
 DIFFERENT = 0.6  # share of different values in a column of texts
@@ -297,7 +304,8 @@ class Chooser:
         zero_one = [
             str(name)
             for column, name in enumerate(names or [])
-            if len(rows) >= MIN_ROWS and {_stripped(row[column]) for row in rows} <= {"0", "1"}
+            if len(rows) >= MIN_ROWS
+            and {_stripped(row[column]).lower() for row in rows} <= ZERO_OR_ONE.keys()
         ]
         if what == "label" and len(zero_one) > 1:
             remedy = _(
@@ -310,11 +318,49 @@ class Chooser:
                 "add a label to each text; columns are separated by commas in CSV, by tabs in TSV "
                 "(--data.format); in an Excel sheet, remove what is above the column names"
             )
-            if any("\t" in str(value) for value in names or first):
+            lines = [str(row[0]) for row in rows if len(row) == 1]
+            if self.options.format in ("json", "jsonl"):
+                remedy = _("add a label to each text")
+            elif any("\t" in str(value) for value in names or first):
                 remedy = _("there are tabs in it: set --data.format tsv")
+            elif between := shown_separator(lines):
+                remedy = _(REPLACE_IT).format(between=between)
         remedy = remedy.format(settings=_settings(need_label), zero_one=", ".join(zero_one))
         said = _("{where}: cannot tell which column is the {what}: found {found}; {remedy}")
         return InputError(said.format(where=self.where, what=_(what), found=found, remedy=remedy))
+
+
+def shown_separator(lines: Sequence[str], longer: bool = False) -> str | None:
+    """Return the characters that are as often in each line, and between which labels stand; with `longer`,
+    only several that are the same backwards, as |,| or _!_ or ::."""
+    runs = {run for line in lines[:MIN_ROWS] for run in RUN.findall(line)}
+    for run in sorted(runs, key=lambda run: (not run.isascii(), -len(run), lines[0].count(run), run)):
+        if longer and (len(run) < 2 or run != run[::-1] or '"' in run or " " in run):
+            continue
+        is_even = len({line.count(run) for line in lines}) == 1
+        if is_even and any(map(label_like, zip(*(line.split(run) for line in lines), strict=True))):
+            return run
+    return None
+
+
+def check_separator(path: Path, lines: Sequence[str], format: str) -> None:
+    """Raise InputError where the first lines of a table show a longer separator than that of its `format`, or
+    where that is not the one of the file's name, and may be a part of the texts."""
+    delimiter, is_named = FORMATS[format].delimiter, SUFFIXES.get(path.suffix.lower()) == format
+    between = shown_separator(lines, longer=True)
+    may_be = delimiter in (between or "") or not is_named or delimiter not in lines[0]
+    if between and may_be and not between.startswith(delimiter):
+        raise InputError(f"{path}: {_(REPLACE_IT).format(between=between)}")
+    rows = [line.split(delimiter) for line in lines]
+    names = {cell.strip(' "').lower() for cell in rows[0]}
+    if is_named or len(set(map(len, rows))) != 1 or names & {*TEXT_NAMES, *ALL_LABEL_NAMES}:
+        return
+    columns = list(zip(*rows[1:], strict=True))
+    if not any(2 * len(set(column)) <= len(column) or all(map(_is_number, column)) for column in columns):
+        raise InputError(
+            f"{path}: cannot tell whether {delimiter!r} is between columns or a part of the texts: no column "
+            f"looks like labels; set --data.format {format}, or write tabs between columns"
+        )
 
 
 def _settings(need_label: bool) -> str:

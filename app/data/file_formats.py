@@ -38,6 +38,7 @@ FORMATS = {
         magic=(b"PK\x03\x04", b"\xd0\xcf\x11\xe0"),
         library="python_calamine",
     ),
+    "fasttext": FileFormat(),
     "text": FileFormat(),
 }
 SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}

@@ -8,12 +8,13 @@ import io
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from ..config.data_settings import check_address, is_address
+from ..config.schema import DataConfig
 from ..errors import InputError, TrainingError, cannot_read, excerpt, listed, nearest, shorten
 from ..words import _
 from .cache import build_once, content_key
@@ -38,6 +39,7 @@ MARKS = {
 }
 # Their lines mean the same alone and together, so that many are decoded at once
 DECODED_TOGETHER = ("utf-8", "gb18030", "gbk")
+UTF16_START = 1 << 16  # bytes that show UTF-16 without a mark
 BLOCK = 1 << 20  # bytes that are read and decoded together
 COUNTED_LINES = 20_000  # lines whose characters are counted to recognise GB18030
 # The share of GB 2312's 3,755 common characters is 0.92 to 1 in public sets of Chinese texts, about 0.7 in
@@ -64,6 +66,41 @@ class Stream:
 
 
 Source = Path | Stream
+
+
+class BadRow(NamedTuple):
+    """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy.
+    `record` as in `Row`; `is_empty`: it has no text, so nothing is lost without it."""
+
+    line: int
+    problem: str
+    record: Any = None
+    is_empty: bool = False
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The settings that decide what the rows of a file are; `DataConfig` explains them and sets their
+    defaults. They are part of a table's cache key."""
+
+    format: str = DataConfig.format
+    text_column: int | str | list[int | str] | None = DataConfig.text_column
+    text_pair_column: int | str | None = DataConfig.text_pair_column
+    label_column: int | str | None = DataConfig.label_column
+    header: bool | None = DataConfig.header
+    encoding: str = DataConfig.encoding
+    quoting: str = DataConfig.quoting
+    remove_spaces: bool = DataConfig.remove_spaces
+    limit: int | None = DataConfig.limit
+    task: str = DataConfig.task
+    label_separator: str | None = DataConfig.label_separator
+    label_columns: list[str] | None = DataConfig.label_columns
+    label_hierarchy: str | None = DataConfig.label_hierarchy
+
+    @classmethod
+    def of(cls, config: DataConfig) -> ReadOptions:
+        """Return those of a configuration."""
+        return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
 
 def files_of(value: str | list[str], cache_dir: str) -> list[str]:
@@ -171,6 +208,14 @@ def check_file(path: Source, format: str, encoding: str) -> None:
     if magic or codec.startswith(("utf-16-", "utf-32-")):
         return
     marked = next((name for name, marks in MARKS.items() if start.startswith(marks)), None)
+    content = b"" if marked else read_start(path, UTF16_START)
+    for unmarked in ("utf-16-le", "utf-16-be") if b"\0" in content else ():
+        text = content[: len(content) // 2 * 2].decode(unmarked, "replace")
+        if "\0" not in text and text.count("\n") > max(1, content.count(b"\n") // 2):
+            raise InputError(
+                f"{path}: {codec} text is needed, found {unmarked.upper()} text without a byte order mark; "
+                f"set --data.encoding {unmarked}"
+            )
     if marked and not codec.startswith((marked, "utf-16", "utf-32")):
         raise InputError(
             f"{path}: {codec} text is needed, found {marked.upper()} text with a byte order mark; set "

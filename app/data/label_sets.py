@@ -11,6 +11,7 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed
 from .cells import label_text, shown
+from .columns import ZERO_OR_ONE
 from .labels import (
     USUAL_SEPARATORS,
     LabelForm,
@@ -23,8 +24,6 @@ from .labels import (
 )
 from .read import ReadOptions
 
-ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
-
 
 def labels_in_cell(value: Any, separator: str | None) -> list:
     """Return the labels in the value of a column, not cleaned: a list, a JSON list, text with separators.
@@ -35,13 +34,10 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
     if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; '
-                "fix the row, or set --data.label_separator for labels without brackets"
-            ) from error
+        raise ValueError(
+            f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; '
+            "fix the row, or set --data.label_separator for labels without brackets"
+        )
     if isinstance(value, list):
         return value
     if not isinstance(value, str):
@@ -60,7 +56,7 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
 def labels_in_columns(values: list, names: list[str]) -> list[str]:
     labels = []
     for value, name in zip(values, names, strict=True):
-        is_one = ZERO_OR_ONE.get(str(value).strip())
+        is_one = ZERO_OR_ONE.get(str(value).strip().lower())
         if is_one is None:
             raise ValueError(
                 f"the column {excerpt(name)} of data.label_columns must be 0 or 1, found {shown(value)}; fix "

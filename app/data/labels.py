@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,12 @@ from .read import ReadOptions
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
+# Characters of usual labels, traditional and simplified; quotes are left out
+SIMPLIFIED = str.maketrans(
+    "體財經濟軍車娛樂遊戲際國歷產業會議學術藝醫療時評論電視動發氣價單壞興憤厭惡驚懼傷無對錯負類語訊問題",
+    "体财经济军车娱乐游戏际国历产业会议学术艺医疗时评论电视动发气价单坏兴愤厌恶惊惧伤无对错负类语讯问题",
+    "\"'“”‘’「」",
+)
 MAX_CODE_POINTS = 8  # characters of a label whose code points a message has
 MAX_RANGES, ROWS_OF_RANGE = 10, 20  # ranges of numbers whose proportions a split keeps, least rows of one
 LARGEST = 1e100  # the squares of larger numbers do not add up
@@ -35,8 +42,9 @@ def is_integer(label: str) -> bool:
 def resolve_label(label: str, names: list[str], accept_ids: bool = True) -> int | None:
     """Return the id of a label, its index in `names`; None for an unknown label. With `accept_ids`, a label
     that is an integer is the id itself, unless any of `names` is an integer too."""
-    if label in names:
-        return names.index(label)
+    for written in (label, f"{label}.0"):
+        if written in names:
+            return names.index(written)
     is_id = accept_ids and is_integer(label) and 0 <= int(label) < len(names)
     return int(label) if is_id and not any(map(is_integer, names)) else None
 
@@ -52,11 +60,12 @@ def missing_values(names: list[str]) -> list[str]:
 
 def look_alikes(names: list[str]) -> list[list[str]]:
     """Return the groups of labels that a person cannot tell apart, or hardly: by hidden characters, width of
-    letters and digits, white space, leading zeros, or how an accent is written."""
+    letters and digits, case, white space, quotes, a full stop at the end, leading zeros, traditional forms,
+    or how an accent is written."""
     groups: dict[str, list[str]] = {}
     for name in names:
         text = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
-        text = " ".join(text.replace("\ufe0f", "").split())
+        text = "".join(text.replace("\ufe0f", "").casefold().translate(SIMPLIFIED).split()).rstrip(".。")
         groups.setdefault(str(int(text)) if is_integer(text) else text, []).append(name)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -176,11 +185,18 @@ class OneLabel(LabelForm):
     several = "multi_label"
 
     def text(self, value: Any, options: ReadOptions) -> str:
-        if isinstance(value, list) and all(isinstance(label, (str, int)) for label in value):
-            # Not a wrong row: to skip such rows would skip those with several labels
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        # Not wrong rows: to skip such rows would skip those with several labels
+        if isinstance(value, list) and value and all(isinstance(label, (str, int)) for label in value):
             raise InputError(
                 f"a row must have one label, found the list {excerpt(value)}; for several labels a row set "
                 f"--data.task {self.several}; or set --data.label_column"
+            )
+        if isinstance(value, dict):
+            raise InputError(
+                f"a row must have one label, found the object {excerpt(value)}; write the value of one of "
+                "its keys in its place, or a list for several labels"
             )
         return label_text(value)
 
@@ -296,8 +312,8 @@ def is_finite(value: Any) -> bool:
 
 def number_of(value: Any) -> float:
     """Return the number in a cell; raises ValueError with the problem."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    text = repr(value) if is_number else label_text(value)
+    is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    text = str(value) if is_number else label_text(value)
     try:
         # Python reads 1_000 too
         number = float("_" if "_" in text else text)

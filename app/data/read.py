@@ -6,20 +6,31 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, shorten
 from ..runtime.disk import unique_keys
 from ..words import _
+from .columns import MIN_ROWS, check_separator
 from .file_formats import FORMATS, SUFFIXES
-from .files import Source, Stream, check_file, codec_name, file_encoding, read_lines, read_start
+from .files import (
+    BadRow,
+    ReadOptions,
+    Source,
+    Stream,
+    check_file,
+    codec_name,
+    file_encoding,
+    read_lines,
+    read_start,
+)
 
 START = 1 << 20  # bytes from which the format is recognised
 SEEN_LINES = 500  # lines from which the separator is recognised
@@ -27,6 +38,7 @@ FIRST_LINE = 1 << 16  # bytes in which the first line of a table ends
 # Formats that are recognised by the name of a file, or by its lines
 DELIMITED = tuple(name for name, format in FORMATS.items() if format.delimiter)
 LABEL_SETTINGS = ("label_column", "label_separator", "label_columns")
+LABEL_PREFIX = "__label__"  # of fastText
 PARQUET_BATCH = 4096  # rows
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
 # csv's own limit of 131,072 characters in a field is too low for long documents
@@ -38,16 +50,6 @@ JSON_ERRORS = (ValueError, RecursionError)
 PARQUET_ERRORS = (OSError, ValueError, OverflowError, LookupError, TypeError, MemoryError)
 
 
-class BadRow(NamedTuple):
-    """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy.
-    `record` as in `Row`; `is_empty`: it has no text, so nothing is lost without it."""
-
-    line: int
-    problem: str
-    record: Any = None
-    is_empty: bool = False
-
-
 def bad_row_message(path: object, unit: str, number: int, problem: object) -> str:
     """Return a problem of a row with its place; `unit` is what the number counts."""
     texts = {
@@ -57,31 +59,6 @@ def bad_row_message(path: object, unit: str, number: int, problem: object) -> st
         "text": _("{path}, text {number}: {problem}"),
     }
     return texts[unit].format(path=path, number=number, problem=problem)
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """The settings that decide what the rows of a file are; `DataConfig` explains them and sets their
-    defaults. They are part of a table's cache key."""
-
-    format: str = DataConfig.format
-    text_column: int | str | list[int | str] | None = DataConfig.text_column
-    text_pair_column: int | str | None = DataConfig.text_pair_column
-    label_column: int | str | None = DataConfig.label_column
-    header: bool | None = DataConfig.header
-    encoding: str = DataConfig.encoding
-    quoting: str = DataConfig.quoting
-    remove_spaces: bool = DataConfig.remove_spaces
-    limit: int | None = DataConfig.limit
-    task: str = DataConfig.task
-    label_separator: str | None = DataConfig.label_separator
-    label_columns: list[str] | None = DataConfig.label_columns
-    label_hierarchy: str | None = DataConfig.label_hierarchy
-
-    @classmethod
-    def of(cls, config: DataConfig) -> ReadOptions:
-        """Return those of a configuration."""
-        return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
 
 def recognised(path: Source, options: ReadOptions) -> ReadOptions:
@@ -99,6 +76,12 @@ def recognised(path: Source, options: ReadOptions) -> ReadOptions:
                 "--data.format"
             ).format(path=path, endings=", ".join(SUFFIXES))
         )
+    if FORMATS[format].delimiter and not isinstance(path, Stream):
+        lines = _first_lines(read_start(path, START), codec_name(encoding))
+        if options.format == "auto" and len(lines) >= MIN_ROWS:
+            check_separator(path, lines, format)
+        if options.quoting == "auto" and _are_enclosed(lines, FORMATS[format].delimiter):
+            options = replace(options, quoting="double")
     library = FORMATS[format].library
     if library and find_spec(library) is None:
         package = library.replace("_", "-")
@@ -163,19 +146,42 @@ def content_format(path: Source, encoding: str, with_separators: bool = False) -
     except UnicodeError:
         # Some encodings cannot replace what they do not know
         return None
-    is_whole = len(content) < START
-    layout = json_layout(text, is_whole, strict=named not in ("json", "jsonl"))
-    if layout or not with_separators or named not in DELIMITED:
+    layout = json_layout(text, len(content) < START, strict=named not in ("json", "jsonl"))
+    if layout or not with_separators or named not in (None, *DELIMITED):
         return layout
-    lines = text.splitlines()
-    lines = [line for line in (lines if is_whole else lines[:-1])[:SEEN_LINES] if line.strip()]
+    lines = _first_lines(content, codec)
+    if lines and all(LABEL_PREFIX in line for line in lines) and (not named or "\t" not in lines[0]):
+        return "fasttext"
     try:
         # One column, or lines that differ, show that the name's separator is not the right one
-        if len(lines) >= 2 and _num_fields(named, lines) < 2:
+        if len(lines) >= 2 and named and _num_fields(named, lines) < 2:
             return next((name for name in DELIMITED if name != named and _num_fields(name, lines) > 1), None)
     except csv.Error:
         return None
     return None
+
+
+def _first_lines(content: bytes, codec: str) -> list[str]:
+    """Return the first lines of a file that begins with `content`, without blank ones."""
+    text = codecs.getincrementaldecoder(codec)(errors="replace").decode(content).removeprefix("\ufeff")
+    lines = text.splitlines()[: None if len(content) < START else -1]
+    return [line for line in lines[:SEEN_LINES] if line.strip()]
+
+
+def _are_enclosed(lines: list[str], delimiter: str) -> bool:
+    """Return whether double quotes enclose fields, although the format does not say so: as many in each line,
+    or a value that is also there without them, or that has doubled quotes, separators or line ends."""
+    rows = [line.split(delimiter) for line in lines]
+    try:
+        widths = {len(record) for record in csv.reader(lines, delimiter=delimiter, strict=True)}
+    except csv.Error:
+        return False
+    inner = [[cell[1:-1] for cell in row if len(cell) > 1 and cell[0] == cell[-1] == '"'] for row in rows]
+    known, enclosed = set(chain(*rows)), set(chain(*inner))
+    # After a header
+    is_even = bool(enclosed) and len(set(map(len, inner[1:]))) == 1
+    is_told = is_even or any(cell in known or '""' in cell for cell in enclosed)
+    return len(widths) == 1 and (is_told or set(map(len, rows)) != widths)
 
 
 def _num_fields(format: str, lines: list[str]) -> int:
@@ -249,8 +255,10 @@ def read_chunks(
     lines = read_lines(path, options.encoding)
     if options.format == "json":
         return _array_chunks(path, lines)
+    if options.format == "fasttext":
+        return _fasttext_chunks(lines)
     if options.format == "jsonl":
-        return _json_line_chunks(lines)
+        return _json_line_chunks(path, lines)
     if is_quoted(options):
         return _quoted_chunks(lines, format.delimiter)
     return _plain_chunks(lines, format.delimiter)
@@ -315,6 +323,16 @@ def _quoted_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str) -> I
     yield Chunk(numbers, records)
 
 
+def _fasttext_chunks(blocks: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
+    """Yield the text of each line and its labels, words that begin with __label__."""
+    for numbers, records in _plain_chunks(blocks, ""):
+        for at, line in enumerate(records):
+            if isinstance(line, str):
+                text = re.sub(rf"[\s,]*{LABEL_PREFIX}[^\s,]+[\s,]*", " ", line).strip()
+                records[at] = [text, re.findall(rf"{LABEL_PREFIX}([^\s,]+)", line)]
+        yield Chunk(numbers, records)
+
+
 def _csv_problem(error: str, first: int, last: int) -> str:
     if error.startswith("new-line character"):
         return "a carriage return is outside quotes; end lines with LF or CRLF, or enclose the text in quotes"
@@ -331,7 +349,29 @@ def _parse_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique_keys)
 
 
-def _json_line_chunks(blocks: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
+def _exported(path: Source, record: Any) -> Any:
+    """Return a row that Label Studio or doccano exported as a text and its labels; any other one as it is."""
+    if not isinstance(record, dict) or not isinstance(record.get("annotations"), list):
+        return record
+    try:
+        answers = [answer for answer in record["annotations"] if not answer.get("was_cancelled")]
+        if isinstance(record.get("data"), dict):
+            # The last answer that was not taken back
+            values = [part["value"] for answer in answers[-1:] for part in answer["result"]]
+            labels = [label for value in values for label in value.get("choices", [])]
+            return {"id": record.get("id"), **record["data"], "label": labels}
+        labels = [answer["label"] for answer in answers]
+    except (AttributeError, LookupError, TypeError):
+        return record
+    if labels and all(isinstance(label, int) for label in labels):
+        raise InputError(
+            f"{path}: annotations of doccano must have the names of labels, found the id {labels[0]} alone; "
+            "export the data set as JSONL, where each row has label: [name]"
+        )
+    return record | {"label": labels}
+
+
+def _json_line_chunks(path: Source, blocks: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
     for first, lines in blocks:
         numbers, records = [], []
         for number, line in enumerate(lines, first):
@@ -339,10 +379,11 @@ def _json_line_chunks(blocks: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk
                 continue
             numbers.append(number)
             try:
-                records.append(_parse_json(line))
+                record = _parse_json(line)
             except JSON_ERRORS as error:
                 problem = f"not a valid JSON value ({error}): {excerpt(line)}"
-                records.append(BadRow(number, f"{problem}; each line must be one object or array"))
+                record = BadRow(number, f"{problem}; each line must be one object or array")
+            records.append(_exported(path, record))
         yield Chunk(numbers, records)
 
 
@@ -377,7 +418,7 @@ def _array_chunks(path: Source, blocks: Iterator[tuple[int, list[str]]]) -> Iter
             "jsonl"
         )
     [rows] = arrays.values()
-    yield Chunk(list(range(1, len(rows) + 1)), rows)
+    yield Chunk(list(range(1, len(rows) + 1)), [_exported(path, row) for row in rows])
 
 
 def _arrays_of_rows(value: Any) -> dict[str, list]:
@@ -413,6 +454,8 @@ def _parquet_chunks(path: Path, columns: Collection[int] | None) -> Iterator[Chu
                 except (ValueError, OverflowError):
                     # Python does not have dates after 9999
                     values[index] = batch.column(index).cast("string").to_pylist()
+                if names := _class_names(batch.schema, index):
+                    values[index] = [_named(value, names) for value in values[index]]
             numbers = list(range(number + 1, number + 1 + batch.num_rows))
             yield Chunk(numbers, list(map(list, zip(*values, strict=True))))
             number += batch.num_rows
@@ -422,6 +465,22 @@ def _parquet_chunks(path: Path, columns: Collection[int] | None) -> Iterator[Chu
             f"{path}: the Parquet file is damaged: its footer says {num_rows:,} rows, found {number:,}; "
             "write it again"
         )
+
+
+def _class_names(schema: Any, index: int) -> list[str] | None:
+    """Return the names of the classes of a column, which data sets of Hugging Face have in their metadata."""
+    try:
+        known = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][schema.names[index]]
+        known = known[0] if isinstance(known, list) else known.get("feature", known)
+        return known["names"] if known["_type"] == "ClassLabel" else None
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _named(value: Any, names: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
 
 
 def parquet_batches(path: Path, file: Any) -> Iterator[Any]:

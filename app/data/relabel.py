@@ -9,7 +9,6 @@ a decision there, beside the empty `label` of the list that was imported.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, printable_path
-from .cells import string_of
+from .cells import string_of, value_of
 from .file_formats import FORMATS
 from .files import read_start
 from .label_sets import label_form
@@ -92,10 +91,7 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
             label = values.get("choice") or values.get("label")
             if label is None or (isinstance(label, str) and not label.strip()):
                 continue
-            # Label Studio writes several choices so
-            if isinstance(label, str) and label.startswith('{"choices"'):
-                label = _choices(label)
-            label, key = form.text(label, data), _key(values, data.remove_spaces)
+            label, key = form.text(value_of(label), data), _key(values, data.remove_spaces)
         except ValueError as error:
             raise InputError(f"{where}: {error}") from error
         before = label_and_line.setdefault(key, (label, line))
@@ -115,13 +111,6 @@ def _check_names(where: str, names: list[str]) -> None:
             f"{where}: a file of fixes needs a header with the column label, and text_hash or text; found "
             f"{listed(names)}"
         )
-
-
-def _choices(value: str) -> list:
-    try:
-        return json.loads(value)["choices"]
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the choices are not valid JSON, found {excerpt(value)}; export again") from error
 
 
 def _key(values: dict, remove_spaces: bool) -> int:

@@ -24,6 +24,7 @@ COLUMNS = (
     N_("; not used: "),
     N_("; read as "),
     N_("; encoding "),
+    N_("; one label in each list"),
     N_("; for pairs of texts set --data.text_pair_column "),
 )
 

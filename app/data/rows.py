@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError, excerpt
 from ..words import _
-from .cells import EmptyText, clean_text, clean_texts
+from .cells import EmptyText, clean_text, clean_texts, value_of
 from .columns import MAX_COLUMNS, Chooser, Columns, is_header
 from .file_formats import FORMATS
 from .files import UTF_8, Source, Stream, check_characters
@@ -28,6 +28,7 @@ from .read import (
 
 # Rows, and characters in them, whose values show which columns are texts and labels: a file may be in the
 # order of its labels
+ONE_IN_LIST = "; one label in each list"
 FIRST_ROWS, FIRST_CHARACTERS = 10_000, 16_000_000
 
 
@@ -281,8 +282,11 @@ class RowReader:
         """Return the text of each label; a label that is text is looked at once."""
 
         def parsed(value: Any) -> str | ValueError:
+            found = value if self.options.format in ("json", "jsonl") else value_of(value)
+            if isinstance(found, list) and not self.form.has_several and ONE_IN_LIST not in self.columns:
+                self.columns += ONE_IN_LIST
             try:
-                return self.form.text(value, self.options)
+                return self.form.text(found, self.options)
             except InputError as error:
                 number = numbers[values.index(value)]
                 raise InputError(bad_row_message(self.path, self.unit, number, error)) from error

@@ -32,7 +32,7 @@ from .rows import RowReader
 if TYPE_CHECKING:
     from .labels import LabelForm
 
-VERSION = 4
+VERSION = 5
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
 SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists
 EMPTY_SHARE = 0.01  # rows without a text up to this share are skipped, and said to be

@@ -171,7 +171,7 @@ ROW = {
     "list for a text": Case("a.json", '[["好"], 1],\n', ["element 2", "the text must be a string", 'found ["好"]']),
     "float for a label": Case("a.json", '["好", 1.5],\n', ["element 2", "label must be a string or an integer", "found 1.5"]),
     "NaN for a label": Case("a.jsonl", '["好", NaN]\n', ["line 2", "label must be a string or an integer", "found NaN"]),
-    "truth for a label": Case("a.jsonl", '["好", true]\n', ["line 2", "label must be a string or an integer", "found true"]),
+    "a share for a label": Case("a.jsonl", '["好", 0.5]\n', ["line 2", "label must be a string or an integer", "found 0.5"]),
     "null for a label": Case("a.json", '["好", null],\n', ["element 2", "label must be a string or an integer", "found null"]),
 }  # fmt: skip
 

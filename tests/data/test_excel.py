@@ -91,10 +91,8 @@ ODD_ROWS = [
     (["好", None], f"the label must be a string or an integer, {EMPTY}"),
     (["合并", "正"], None),
     (["合并", None], f"the label must be a string or an integer, {EMPTY}"),
-    (
-        ["好", datetime.datetime(2026, 1, 2, 3)],
-        "label must be a string or an integer, found a date or time (2026-01-02",
-    ),
+    # A date is a label
+    (["合并", datetime.datetime(2026, 1, 2, 3)], None),
     ([" \u3000", 1], f"the text is empty, {EMPTY}"),
 ]
 

@@ -197,8 +197,10 @@ def test_a_label_with_a_comma_in_it_is_one_label(read):
 
 
 def test_lists_of_labels_and_columns_of_them_name_the_task(read, tmp_path):
-    rows = [json.dumps({"text": text, "label": [label]}) for text, label in REVIEWS]
-    with pytest.raises(InputError, match=r'found the list \["1"\]; for several labels a row set --data.task'):
+    rows = [json.dumps({"text": text, "label": [label, "2"]}) for text, label in REVIEWS]
+    with pytest.raises(
+        InputError, match=r'found the list \["1", "2"\]; for several labels a row set --data.task'
+    ):
         read("a.jsonl", [(row,) for row in rows], on_bad_row="skip")
     columns = [(text, label, 1 - int(label)) for text, label in REVIEWS]
     with pytest.raises(InputError, match=r"--data.task multi_label --data.label_columns '\[味道, 速度\]'"):

@@ -57,8 +57,10 @@ def content_of(format: str, pairs=PAIRS) -> bytes:
     elif format in ("json", "jsonl"):
         dumped = [json.dumps(record, ensure_ascii=False) for record in objects]
         text.write(f"[{','.join(dumped)}]" if format == "json" else "\n".join(dumped))
-    elif format == "text":
-        text.write("\n".join(one for one, _label in pairs))
+    elif format in ("text", "fasttext"):
+        text.write(
+            "\n".join(f"__label__{label} {one}" if format == "fasttext" else one for one, label in pairs)
+        )
     else:
         csv.writer(text, delimiter=FORMATS[format].delimiter, lineterminator="\n").writerows(table)
     return file.getvalue() or text.getvalue().encode()
@@ -78,7 +80,10 @@ def test_the_contract_of_a_format(write, format):
     assert [row.line for row in found] == [number + FORMATS[format].has_header for number in (1, 2, 3)]
     record = found[0].record
     values = list(record.values()) if isinstance(record, dict) else record
-    assert list(map(str, values)) == ["7", "高兴", PAIRS[0][0]] if need_label else values == PAIRS[0][0]
+    expected = {"text": PAIRS[0][0], "fasttext": [PAIRS[0][0], ["高兴"]]}.get(
+        format, ["7", "高兴", PAIRS[0][0]]
+    )
+    assert (values if format in ("text", "fasttext") else list(map(str, values))) == expected
     limited = list(read_rows(path, ReadOptions(format, limit=2), need_label))
     assert [row.text for row in limited] == [text for text, _ in PAIRS[:2]]
     for suffix in FORMATS[format].suffixes:

@@ -173,7 +173,6 @@ def test_files_of_fixes(write, name, content, options, labels):
             None,
             "line 2: a row must have one label, found the list",
         ),
-        (LABEL_STUDIO.format('"{""choices"":[""C"",""B"""'), None, "line 2: the choices are not valid JSON"),
     ],
 )
 def test_errors_of_fixes_name_file_and_line(write, content, options, message):
