@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError
 from .cache import build_once, content_key
-from .files import file_encoding, files_of
+from .files import file_encoding, files_of, splits_in
 from .label_sets import label_form
 from .near_copies import open_copies
 from .read import ReadOptions, content_format
@@ -139,9 +140,13 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
 
 
 def with_sample(config: DataConfig) -> DataConfig:
-    """Return the configuration, with the files and labels of the sample set if it has no train file."""
+    """Return the configuration, with the files and labels of the sample set if it has no train file, and with
+    the splits of a folder that has some."""
     if config.train is not None:
-        return config
+        is_folder = isinstance(config.train, str) and os.path.isdir(config.train)
+        splits = splits_in(Path(config.train), config.cache_dir) if is_folder else {}
+        files = {name: splits[name] for name in splits if name == "train" or getattr(config, name) is None}
+        return replace(config, **files) if "train" in splits else config
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
     labels = config.labels or SAMPLE_LABELS if label_form(config.task).has_labels else None
     return replace(config, **files, labels=labels)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import glob
 import io
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields
@@ -47,6 +49,11 @@ COUNTED_LINES = 20_000  # lines whose characters are counted to recognise GB1803
 COMMON_SHARE = 0.8
 # Of the common ones, those from "shi" to "zuo" are 0.28 to 0.44 in public sets, none in Korean (EUC-KR).
 LATE_SHARE = 0.15
+
+
+# Of the files on a hub, and what their splits are here
+SPLIT_FILE = re.compile(r"(train|validation|valid|dev|test)-\d+-of-\d+\.parquet")
+SPLITS = {"train": "train", "validation": "dev", "valid": "dev", "dev": "dev", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ def files_of(value: str | list[str], cache_dir: str) -> list[str]:
     are sorted by name; of a folder, hidden files and folders are left out."""
     names: list[str] = []
     for entry in [value] if isinstance(value, str) else value:
-        names += local_copies(entry, cache_dir) if is_address(entry) else _files_at(entry)
+        names += local_copies(entry, cache_dir) if is_address(entry) else _files_at(entry, cache_dir)
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"{listed(twice)}: a file may be named once only; take one of them out")
@@ -118,11 +125,14 @@ def files_of(value: str | list[str], cache_dir: str) -> list[str]:
     return names
 
 
-def _files_at(entry: str) -> list[str]:
+def _files_at(entry: str, cache_dir: str) -> list[str]:
     path = Path(entry)
     try:
         if entry and path.is_dir():
-            names = [str(file) for file in path.iterdir() if file.is_file() and file.name[0] not in "._"]
+            if splits := splits_in(path, cache_dir):
+                return [name for files in splits.values() for name in files]
+            inside = [one for one in path.iterdir() if one.name[0] not in "._"]
+            names = [str(one) for one in inside if one.is_file()] or _texts_by_label(inside, cache_dir)
         elif glob.has_magic(entry) and not path.exists():
             names = [name for name in glob.glob(entry, recursive=True) if Path(name).is_file()]
         else:
@@ -132,6 +142,62 @@ def _files_at(entry: str) -> list[str]:
     if not names:
         raise InputError(f"{entry}: there are no files; write a pattern in quotes, such as 'posts/*.parquet'")
     return sorted(names)
+
+
+def splits_in(folder: Path, cache_dir: str) -> dict[str, list[str]]:
+    """Return the Parquet files of each split in a folder of a hub, or of `save_to_disk`, whose files of Arrow
+    become Parquet in the cache; none of another folder."""
+    splits: dict[str, list[str]] = {}
+    for path in sorted(
+        path
+        for pattern in ("*.parquet", "data/*.parquet", "data-*.arrow", "*/data-*.arrow")
+        for path in folder.glob(pattern)
+    ):
+        name, is_arrow = path.name.partition("-")[0], path.suffix == ".arrow"
+        if is_arrow:
+            # A data set without splits is in the folder itself
+            name = "train" if path.parent == folder else path.parent.name
+        if name not in SPLITS or not (is_arrow or SPLIT_FILE.fullmatch(path.name)):
+            continue
+        if is_arrow:
+            made = Path(cache_dir) / f"arrow-{content_key(str(path.resolve()), path.stat().st_mtime_ns)}"
+            build_once(made, _write_parquet, path, num_bytes=path.stat().st_size)
+            path = made / f"{path.stem}.parquet"
+        splits.setdefault(SPLITS[name], []).append(str(path))
+    return splits
+
+
+def _write_parquet(folder: Path, path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with path.open("rb") as file, pa.ipc.open_stream(file) as batches:
+            parquet.write_table(batches.read_all(), folder / f"{path.stem}.parquet")
+    except (pa.ArrowException, ValueError) as error:
+        raise InputError(f"{path}: not a readable file of Arrow: {error}; save the data set again") from error
+
+
+def _texts_by_label(folders: list[Path], cache_dir: str) -> list[str]:
+    """Return a file with the plain texts in the folders of two or more labels, which is made once; none where
+    there are other files."""
+    inside = [file for folder in sorted(folders) for file in sorted(folder.iterdir())]
+    files = [file for file in inside if file.name[0] not in "._"]
+    are_texts = files and all(file.is_file() and file.suffix in ("", ".txt") for file in files)
+    if len(folders) < 2 or not are_texts:
+        return []
+    made = Path(cache_dir) / f"texts-{content_key([(str(file), file.stat().st_mtime_ns) for file in files])}"
+    build_once(made, _write_texts, files, num_bytes=sum(file.stat().st_size for file in files))
+    return [str(made / "texts.jsonl")]
+
+
+def _write_texts(made: Path, files: list[Path]) -> None:
+    with (made / "texts.jsonl").open("w", encoding="utf-8") as target:
+        # One text may be too short to tell
+        is_gb = _is_gb18030(line for file in files for line in file.read_bytes().splitlines())
+        for file in files:
+            text = file.read_bytes().decode(GB18030 if is_gb else "utf-8-sig", errors="surrogateescape")
+            target.write(json.dumps({"text": text, "label": file.parent.name, "file": str(file)}) + "\n")
 
 
 def local_copies(address: str, cache_dir: str) -> list[str]:
