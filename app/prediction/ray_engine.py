@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -117,12 +118,13 @@ def _ray() -> Iterator[None]:
             "this machine"
         ) from error
     except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None) or error
-        if isinstance(cause, (InputError, TrainingError)):
-            raise type(cause)(str(cause)) from error
-        raise TrainingError(
-            f"Ray: {shorten(str(cause).strip(), 1000)}; the same command continues"
-        ) from error
+        # Ray passes on errors of the project as text, or within its own
+        text = "".join(traceback.format_exception(error))
+        if found := re.findall(r"\berrors\.(InputError|TrainingError): (.+)", text):
+            kind, message = found[-1]
+            raise {"InputError": InputError, "TrainingError": TrainingError}[kind](message) from error
+        last = shorten(text.strip().splitlines()[-1], 300)
+        raise TrainingError(f"Ray: {last}; the same command continues") from error
     finally:
         if starts:
             ray.shutdown()
@@ -350,13 +352,15 @@ def _check_same_job(path: Path, files: _Files) -> None:
         }
     except OSError as error:
         raise cannot_read(error.filename, error) from error
-    if not path.exists():
-        if job.output.exists() and any(job.output.iterdir()):
-            raise InputError(
-                f"--output {job.output}: a new folder is needed, found something; choose another name"
-            )
+    if not job.output.exists() or not any(job.output.iterdir()):
+        # Nothing was written that could be of another job
+        shutil.rmtree(path.with_name("rows"), ignore_errors=True)
         write_json(path, now)
         return
+    if not path.exists():
+        raise InputError(
+            f"--output {job.output}: a new folder is needed, found something; choose another name"
+        )
     before = read_json(path)
     for what, value in json.loads(json.dumps(now)).items():
         differ = [name for name in before[what] | value if before[what].get(name) != value.get(name)]

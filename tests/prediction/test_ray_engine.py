@@ -3,7 +3,10 @@
 import csv
 import json
 import os
+import secrets
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,10 +18,10 @@ import pytest
 
 from app.errors import InputError
 from app.prediction.many_files import predict_files
+from tests.processes import ROOT, finish
 from tests.saved_classifier import random_texts, save_checkpoint
 from tests.verbs import predict as main
 
-ROOT = Path(__file__).resolve().parents[2]
 COUNT, FILES = 60_000, 12
 NEEDS_RAY = "needs Ray: pip install -r requirements/ray.txt -c constraints.txt"
 OPTIONS = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
@@ -91,8 +94,6 @@ def test_rows_of_csv_are_those_of_predict(tmp_path, local_ray, posts, checkpoint
     assert "a.csv, line 2: the text is empty" in capsys.readouterr().err
     (posts / "c.csv").write_text("text,stars\n好,5\n", encoding="utf-8")
     assert main(words(checkpoint, posts, tmp_path / "no")) == 2
-    assert "it was begun with another" in capsys.readouterr().err
-    assert main(words(checkpoint, posts, tmp_path / "other")) == 2
     assert (
         "c.csv: all files need the columns of the first one (id, text, label), found"
         in capsys.readouterr().err
@@ -124,6 +125,40 @@ def test_parquet_keeps_its_types_and_json_lines_become_csv(tmp_path, local_ray, 
     assert {int(row["id"]): (row["text"], row["tags"]) for row in rows} == {
         row["id"]: (row["text"], '["a"]') for row in lines[1:]
     }
+
+
+@pytest.mark.slow
+def test_a_cluster_is_joined_and_a_model_that_cannot_be_opened_is_named(tmp_path, posts, checkpoint):
+    pytest.importorskip("ray", reason=NEEDS_RAY)
+    shutil.copytree(checkpoint, tmp_path / "bad")
+    (tmp_path / "bad" / "model.safetensors").write_bytes(b"123")
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    head = ["ray", "start", "--head", "--block", "--port", port, "--num-cpus", "2", "--disable-usage-stats"]
+    head += ["--object-store-memory", str(100 << 20), "--include-dashboard", "false"]
+    # Only who knows it joins the cluster
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with (tmp_path / "log").open("wb") as log:
+        program = [Path(sys.executable).with_name("ray"), *head[1:]]
+        cluster = subprocess.Popen(program, stdout=log, stderr=log, env=os.environ | token)
+    try:
+        deadline = time.monotonic() + 120
+        while "runtime started" not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
+            assert cluster.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.2)
+        address = {"RAY_ADDRESS": f"127.0.0.1:{port}", **token}
+        command = [sys.executable, "predict.py", *words(checkpoint, posts, tmp_path / "labels")]
+        done = finish(command, timeout=400, **address)
+        assert done.returncode == 0, done.stderr
+        assert "140 rows, each of them once" in done.stderr
+        assert cluster.poll() is None
+        command = [sys.executable, "predict.py", *words(tmp_path / "bad", posts, tmp_path / "no")]
+        done = finish(command, timeout=400, **address)
+        assert done.returncode == 2, done.stderr
+        assert f"error: {tmp_path}/bad: the checkpoint could not be loaded" in done.stderr
+    finally:
+        end(cluster, psutil.Process(cluster.pid).children(recursive=True))
 
 
 @pytest.fixture
