@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import unicodedata
+from contextlib import suppress
 from datetime import date, time
 from decimal import Decimal
 from typing import Any
@@ -75,17 +76,14 @@ def clean_texts(values: list, remove_spaces: bool, what: str) -> tuple[list, dic
 def value_of(cell: Any) -> Any:
     """Return the list or object that is written into a cell of a table, as JSON or as Python writes it, else
     the cell. Of an object with nothing but `choices`, as Label Studio writes several, these."""
-    text = cell.strip() if isinstance(cell, str) else ""
-    if not text.startswith(("[", "{")):
-        return cell
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    value, text = cell, cell.strip() if isinstance(cell, str) else ""
+    if text.startswith(("[", "{")):
         try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
             # NumPy writes no commas
-            value = ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
-        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            return cell
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+                value = ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
     return value["choices"] if isinstance(value, dict) and list(value) == ["choices"] else value
 
 

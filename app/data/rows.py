@@ -282,7 +282,8 @@ class RowReader:
         """Return the text of each label; a label that is text is looked at once."""
 
         def parsed(value: Any) -> str | ValueError:
-            found = value if self.options.format in ("json", "jsonl") else value_of(value)
+            is_text = isinstance(value, str) and self.options.format in ("json", "jsonl")
+            found = value if is_text else value_of(value)
             if isinstance(found, list) and not self.form.has_several and ONE_IN_LIST not in self.columns:
                 self.columns += ONE_IN_LIST
             try:

@@ -315,6 +315,14 @@ def test_an_export_of_label_studio(read, ending):
     assert dataset.label_names == sorted([*NAMES, "重点"])
 
 
+def test_a_short_export_of_label_studio(read):
+    rows = [
+        {"text": text, "sentiment": {"choices": [label]} if label == "体育" else label}
+        for text, label in ROWS
+    ]
+    assert rows_of(read("a.json", json.dumps(rows), label_column="sentiment")) == ROWS
+
+
 def test_an_export_of_doccano(read):
     rows = [json.dumps({"id": at, "text": text, "label": [label]}) for at, (text, label) in enumerate(ROWS)]
     dataset = read("a.jsonl", lines(*rows))
