@@ -401,7 +401,8 @@ def read_lines(path: Source, encoding: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of a line, and this line and the next ones, of a stream one alone. Lines end at \\n
     only: U+2028 and form feed are part of the text. Bytes that cannot be decoded become surrogates, which
     `check_characters` reports."""
-    number, has_lf = 1, ends_lines_with_lf(encoding)
+    # Whether lines can be found without decoding
+    number, has_lf = 1, "\n".encode(encoding) == b"\n"
     try:
         with path.open("rb") as file:
             if has_lf:
@@ -436,11 +437,6 @@ def _blocks(file: BinaryIO, encoding: str, is_together: bool) -> Iterator[list[s
         except UnicodeDecodeError:
             lines = [line.decode(encoding, errors="surrogateescape") for line in io.BytesIO(block)]
         yield lines
-
-
-def ends_lines_with_lf(encoding: str) -> bool:
-    """Return whether the byte 0x0A is a line feed, so that lines can be found without decoding."""
-    return "\n".encode(encoding) == b"\n"
 
 
 def check_characters(text: str, what: str) -> None:

@@ -108,7 +108,7 @@ def _ray() -> Iterator[None]:
         if starts:
             # Ray would report its use to its makers
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            own = {"num_cpus": max(2, num_cores()), "include_dashboard": False}
+            own = {"address": "local", "num_cpus": max(2, num_cores()), "include_dashboard": False}
             ray.init(**({} if "RAY_ADDRESS" in os.environ else own), logging_level="warning")
         yield
     except ConnectionError as error:

@@ -179,7 +179,7 @@ def test_ray_gives_each_row_what_predict_gives_it(tmp_path):
     options = ["--checkpoint", checkpoint, "--input", posts, "--output"]
     # Both actors and a reader have room on two cores
     script = "runpy.run_path('examples/ray_predict.py', run_name='__main__')"
-    start = f"import ray, runpy; ray.init(num_cpus=2); {script}"
+    start = f"import ray, runpy; ray.init('local', num_cpus=2); {script}"
     command = ["python", "-c", start, *options, str(tmp_path / "ray"), "--actors", "2", "--cpus", "0.5"]
     assert f"{len(texts)} rows" in output_of(shlex.join(command))
     parquet.write_table(table, tmp_path / "posts.parquet")

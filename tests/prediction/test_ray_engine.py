@@ -24,7 +24,7 @@ from tests.verbs import predict as main
 
 COUNT, FILES = 60_000, 12
 NEEDS_RAY = "needs Ray: pip install -r requirements/ray.txt -c constraints.txt"
-OPTIONS = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
+OPTIONS = {"address": "local", "num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
 START = f"import ray, sys; ray.init(**{OPTIONS}, logging_level='warning')"
 START += "; from app.commands import main; sys.exit(main(sys.argv[1:]))"
 
@@ -158,7 +158,10 @@ def test_a_cluster_is_joined_and_a_model_that_cannot_be_opened_is_named(tmp_path
         assert done.returncode == 2, done.stderr
         assert f"error: {tmp_path}/bad: the checkpoint could not be loaded" in done.stderr
     finally:
-        end(cluster, psutil.Process(cluster.pid).children(recursive=True))
+        family = psutil.Process(cluster.pid).children(recursive=True)
+        end(cluster, family)
+        # Else ray.init would try to join it
+        Path("/tmp/ray/ray_current_cluster").unlink(missing_ok=True)
 
 
 @pytest.fixture
