@@ -13,6 +13,7 @@ from ..errors import nearest
 from ..prediction.open_model import MAX_EVIDENCE
 from ..prediction.output import FORMATS as OUTPUT_FORMATS
 from ..prediction.sources import ON_BAD_ROW, is_pipe
+from ..runtime.processes import launched_number
 from ..words import LANGUAGES
 from .parser import (
     DEVICES,
@@ -181,6 +182,12 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     if args.engine == "ray":
         check_ray_options(args, parser)
         return args
+    launched = launched_number("WORLD_SIZE", 1, least=1) if "RANK" in os.environ else 1
+    if launched > 1:
+        parser.error(
+            f"one process writes a file, found {launched} (WORLD_SIZE); several are for --engine ray, which "
+            "starts them itself"
+        )
     if args.actors is not None:
         parser.error("--actors is for --engine ray; add it, or remove --actors")
     if args.output is not None and (args.output.endswith(os.sep) or Path(args.output).is_dir()):

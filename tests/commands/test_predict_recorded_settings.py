@@ -108,7 +108,7 @@ def test_several_processes_are_refused_before_they_write_one_file(run, tmp_path,
         monkeypatch.setenv(name, value)
     assert main(["--checkpoint", str(run), "--output", str(tmp_path / "o.csv"), "好"]) == 2
     assert capsys.readouterr().err == (
-        "error: command line: several processes write parts into a folder, found 2 (WORLD_SIZE); name one "
-        "with --output labels/ (--help all lists all options)\n"
+        "error: command line: one process writes a file, found 2 (WORLD_SIZE); several are for --engine ray, "
+        "which starts them itself (--help all lists all options)\n"
     )
     assert not list(tmp_path.iterdir())
