@@ -105,8 +105,8 @@ def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
         InputError, match=r"the order of the labels must be known .* list all labels from the"
     ):
         names(["轻", "中", "重"])
-    with pytest.raises(InputError, match="must be different numbers, found '1' and '1.0'; write them alike"):
-        names(["1", "1.0", "2"])
+    with pytest.raises(InputError, match="must be different numbers, found '1' and '1.00'; write them alike"):
+        names(["1", "1.00", "2"])
 
 
 def test_a_run_reports_on_ordered_labels(run):
