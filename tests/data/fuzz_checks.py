@@ -16,6 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 from pyarrow import parquet
 
 from app.data.files import Stream, file_encoding
-from app.data.read import BadRow, options_of_run
+from app.data.read import BadRow, options_of_run, recognised
 from app.data.rows import Row, read_rows
 from app.data.table import Table, build_table
 from app.errors import InputError
@@ -38,8 +39,8 @@ MEMORY = 8 << 30  # bytes that the checking process may map
 def check(case: Case, folder: Path) -> None:
     """Read one case in every way there is; raises AssertionError, or what a reader should not have raised."""
 
-    def read(source: Stream | str) -> list[Row | BadRow]:
-        return list(read_rows(source, case.options, case.need_label))
+    def read(source: Stream | str, **changes: Any) -> list[Row | BadRow]:
+        return list(read_rows(source, replace(case.options, **changes), case.need_label))
 
     # A stream is not looked at for its encoding
     case.options = replace(case.options, encoding=file_encoding(case.path, case.options.encoding))
@@ -54,7 +55,12 @@ def check(case: Case, folder: Path) -> None:
     # How deep JSON may be nested depends on how deep the calls are, by a few levels.
     if case.options.format != "parquet" and "deep" not in case.description:
         stream = Stream(str(case.path), io.BufferedReader(io.BytesIO(case.content)))
-        assert _attempt(case, lambda: read(stream)) == (found, message), "a stream gives other rows"
+        quoting = case.options.quoting
+        # Nor for quotes around its fields
+        with suppress(InputError):
+            quoting = recognised(case.path, case.options).quoting
+        as_stream = _attempt(case, lambda: read(stream, quoting=quoting))
+        assert as_stream == (found, message), "a stream gives other rows"
     if message is None:
         _check_prediction_source(case)
     if case.need_label:
