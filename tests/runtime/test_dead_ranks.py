@@ -117,9 +117,8 @@ def test_kill_9_of_a_rank_ends_all(mode, folder):
     assert state.progress.step % 10 == 0
     assert state.weights
     said = (folder.parent / "log").read_text()
-    assert re.search(r"SIGKILL|(Exit code:|status code) (-9|137)|exits with return code = -9", said), said[
-        -3000:
-    ]
+    killed = r"SIGKILL|(Exit code:|status code) (-9|137)|exits with return code = -9"
+    assert re.search(killed, said), said[-3000:]
 
 
 @pytest.mark.parametrize("mode", ["ddp", "mp"])
