@@ -223,6 +223,7 @@ def test_the_baseline_of_pairs_reads_what_both_texts_share():
 
 
 def test_labels_that_are_far_off_are_found():
+    pytest.importorskip("cleanlab", reason="needs cleanlab: pip install -r requirements/labels.txt")
     generator = np.random.default_rng(0)
     labels = generator.normal(5, 1, 300)
     predicted = labels + generator.normal(0, 0.2, 300)
