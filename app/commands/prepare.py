@@ -41,7 +41,7 @@ def prepare(config: Config) -> str:
     from ..strategies import open_strategy
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    # What the run sets for its device is not needed here
+    # Nothing is trained here, so the device and the precision of the run are not needed.
     train = replace(config.train, device="cpu", precision="fp32")
     with open_strategy("single", replace(config, train=train)) as strategy:
         components = assemble(strategy.config, strategy)

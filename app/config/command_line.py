@@ -24,7 +24,7 @@ from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
 from .train_settings import MAX_THREADS, Threads
 
 SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
-# What other tools call the same, and what a person means who gives a group of settings one value
+# Other tools use these names for our settings. A value for a whole group is meant for one of them, too.
 OTHER_NAMES = {
     other: name
     for name, others in {
@@ -164,7 +164,7 @@ def _parse_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
     except InputError:
         raise
     except ValueError as error:
-        # What looks like a date or a number and is not one: 2001-99-99
+        # PyYAML raises this for a date or a number that cannot be one, such as 2001-99-99.
         cause, problem = error, f"{error}; put strings in quotes"
     raise InputError(f"{path} is not a readable YAML file: {problem}") from cause
 

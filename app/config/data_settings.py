@@ -82,7 +82,7 @@ SEVERAL = Task(
     ("cross_entropy", "focal", "zlpr"),
     ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss"),
 )
-# By data.task; a new kind of answer is one entry, and is described at `DataConfig.task`
+# The keys are the values of data.task. A new one is one entry here; its help is at `DataConfig.task`.
 TASKS = {
     "single_label": replace(ONE, metrics=(*ONE.metrics, "rare_f1")),
     "multi_label": SEVERAL,

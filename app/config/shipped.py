@@ -16,7 +16,7 @@ FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
 
 RANDOM_SETTINGS = ("model.architecture", "model.vocab_file", "model.config")
-# What this package is called: "app" in a clone, "chinese_text_classifier" where it is installed.
+# The package is called "app" in a clone, and "chinese_text_classifier" where it is installed.
 MODULE = __package__.partition(".")[0]
 PROGRAM = f"python -m {MODULE}"
 # The pretrained model that needs no hub

@@ -197,7 +197,9 @@ class _Files(Datasource):
         )
         taken = [name for name in (ROW_ID, HELD) if name in schema.names]
         if taken:
-            raise InputError(f"{source.name}: the output has a column {taken[0]} of its own; rename this one")
+            raise InputError(
+                f"{source.name}: the column name {taken[0]} is needed, and the file has it; rename it there"
+            )
 
     def estimate_inmemory_data_size(self) -> int:
         """Return about how many bytes the rows have."""

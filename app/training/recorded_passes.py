@@ -3,7 +3,7 @@
 A large GPU computes a batch of short texts several times faster than its thousand kernels are launched one by
 one. A graph launches all of them at once, but it has one shape, and it reads and writes the same memory each
 time. So two sizes are recorded before the first step: one that most batches of the plan fit, and one for all
-of them. A batch is filled up to the smaller size that fits with rows of padding, whose outputs nobody reads.
+of them. A batch gets rows of padding up to the smaller size that fits; their outputs are not used.
 
 https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """

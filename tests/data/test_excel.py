@@ -80,7 +80,7 @@ def test_texts_are_as_excel_shows_them(book):
     assert [row.text for row in rows] == ["=1+1", "行\r\n末_x000D_"]
 
 
-# The empty cell of a formula that nobody has computed, of an error, of merged cells
+# A cell is empty where its formula was never computed, where it has an error, and within merged cells.
 EMPTY = "found null (an empty cell; of merged cells, only the first has the value)"
 ODD_ROWS = [
     (["=A1&B1", 1], f"the text is empty, {EMPTY}"),
