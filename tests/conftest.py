@@ -107,7 +107,7 @@ def data(tmp_path_factory) -> list[str]:
 def at_step(monkeypatch) -> Callable[..., None]:
     """Return a function that has something happen in the next run of this process, in its optimizer step
     after `count` others; None: nothing."""
-    from app.strategies.single import Single
+    from app.modes.single import Single
 
     unscale = Single.unscale
 

@@ -162,7 +162,7 @@ def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
 
 def forked_main(rank: int, world_size: int, port: int, log: Path, work: Callable, arguments: tuple) -> None:
     """Be one rank that does its work and leaves."""
-    from app.strategies.launchers import end_after
+    from app.modes.launchers import end_after
 
     print_to(log)
     set_variables(rank, world_size, port, hosted=True)
@@ -210,10 +210,10 @@ def rank_main(
     """Be one rank."""
     import app.config.train_settings
     from app.config.command_line import load_config
+    from app.modes import load_mode
     from app.run.entry import work
     from app.run.job import Job
     from app.runtime.processes import leave
-    from app.strategies import load_strategy
 
     print_to(log)
     faulthandler.register(signal.SIGUSR1)
@@ -227,7 +227,7 @@ def rank_main(
             ACTIONS[entry.what](None)
     # So that the tests need not wait
     app.config.train_settings.MIN_TIMEOUT = 1
-    disturb(load_strategy(mode), rank, disturbances)
+    disturb(load_mode(mode), rank, disturbances)
     leave(work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode))
 
 
@@ -237,7 +237,7 @@ def keep_final_state(job_class: type) -> None:
     report = job_class.report
 
     def keep_and_report(self):
-        weights, optimizer = self.strategy.full_state.weights(), self.strategy.full_state.optimizer()
+        weights, optimizer = self.mode.full_state.weights(), self.mode.full_state.optimizer()
         if self.is_main and optimizer:
             save_file(contiguous(weights | optimizer), self.folder.with_name(f"{self.folder.name}.final"))
         return report(self)
@@ -245,10 +245,10 @@ def keep_final_state(job_class: type) -> None:
     job_class.report = keep_and_report
 
 
-def disturb(strategy_class: type, rank: int, disturbances: list[Disturbance]) -> None:
+def disturb(mode_class: type, rank: int, disturbances: list[Disturbance]) -> None:
     """Have what is planned for this rank happen in its steps."""
     plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
-    unscale, seen = strategy_class.unscale, []
+    unscale, seen = mode_class.unscale, []
 
     def disturbed(self) -> None:
         what = plan.get(len(seen))
@@ -260,50 +260,50 @@ def disturb(strategy_class: type, rank: int, disturbances: list[Disturbance]) ->
         unscale(self)
 
     # The first thing a step does with the whole gradients
-    strategy_class.unscale = disturbed
+    mode_class.unscale = disturbed
 
 
-def fail(strategy) -> None:
+def fail(mode) -> None:
     """Raise what was not expected."""
     raise RuntimeError("this rank gives up")
 
 
-def crawl(strategy) -> None:
+def crawl(mode) -> None:
     """Be slow."""
     time.sleep(5)
 
 
-def two_signals(strategy) -> None:
+def two_signals(mode) -> None:
     """Get SIGTERM twice."""
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def spoil_gradients(strategy) -> None:
+def spoil_gradients(mode) -> None:
     """Make all gradients not a number, as a loss does that is none; to be planned for every rank."""
-    for parameter in strategy.unwrapped_module().parameters():
+    for parameter in mode.unwrapped_module().parameters():
         parameter.grad.mul_(float("nan"))
 
 
-def spoil_weights(strategy) -> None:
+def spoil_weights(mode) -> None:
     """Make all weights not a number after a loss that was one; to be planned for every rank."""
-    for parameter in strategy.unwrapped_module().parameters():
+    for parameter in mode.unwrapped_module().parameters():
         parameter.data.fill_(float("nan"))
 
 
-def jump_back(strategy) -> None:
+def jump_back(mode) -> None:
     """Have the clock stand an hour earlier from now on."""
     clock = time.time
     time.time = lambda: clock() - 3600
 
 
-def jump_ahead(strategy) -> None:
+def jump_ahead(mode) -> None:
     """Have the clock stand a day later from now on."""
     clock = time.time
     time.time = lambda: clock() + 86400
 
 
-def limit_memory(strategy) -> None:
+def limit_memory(mode) -> None:
     """Have this process get no more than 100 MB of memory beyond what it has now; a real allocation then
     fails."""
     # What was freed before must not help
@@ -314,7 +314,7 @@ def limit_memory(strategy) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
 
 
-def terminate_in_evaluation(strategy) -> None:
+def terminate_in_evaluation(mode) -> None:
     """Get SIGTERM in the middle of each evaluation."""
     import app.run.evaluation
 
@@ -322,7 +322,7 @@ def terminate_in_evaluation(strategy) -> None:
     app.run.evaluation.evaluate = lambda *values: (os.kill(os.getpid(), signal.SIGTERM), evaluate(*values))[1]
 
 
-def close_late(strategy) -> None:
+def close_late(mode) -> None:
     """Take a second to close the log, in which the other ranks have left and the launcher sends SIGTERM."""
     from app.run.log.run_log import RunLog
 
@@ -330,7 +330,7 @@ def close_late(strategy) -> None:
     RunLog.close = lambda self: (time.sleep(1), close(self))
 
 
-def terminate_late(strategy) -> None:
+def terminate_late(mode) -> None:
     """Get SIGTERM when the run is complete, and only its log has to be closed."""
     from app.run.log.run_log import RunLog
 
@@ -338,20 +338,20 @@ def terminate_late(strategy) -> None:
     RunLog.close = lambda self: (os.kill(os.getpid(), signal.SIGTERM), close(self))
 
 
-def rename_folder(strategy) -> None:
+def rename_folder(mode) -> None:
     """Have the run folder renamed."""
-    folder = Path(strategy.config.output.dir)
+    folder = Path(mode.config.output.dir)
     folder.rename(folder.with_name("renamed"))
 
 
-def block_metrics(strategy) -> None:
+def block_metrics(mode) -> None:
     """Make metrics.jsonl a file that cannot be written."""
-    path = Path(strategy.config.output.dir, "metrics.jsonl")
+    path = Path(mode.config.output.dir, "metrics.jsonl")
     path.unlink(missing_ok=True)
     path.mkdir()
 
 
-def die_in_save(strategy) -> None:
+def die_in_save(mode) -> None:
     """Be killed while the next training state is written: behind its first file that is on the disk."""
     import app.checkpoints.training_state
 

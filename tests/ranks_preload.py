@@ -10,11 +10,9 @@ import torch.utils.tensorboard  # noqa: F401
 import yaml  # noqa: F401
 from transformers.models.bert import modeling_bert, tokenization_bert  # noqa: F401
 
-import app.run.entry
-import app.run.job
-import app.strategies.accelerate
-import app.strategies.ddp
-import app.strategies.fsdp  # noqa: F401
+import app.modes.accelerate
+import app.modes.ddp
+import app.modes.fsdp  # noqa: F401
 
 # transformers imports it where it is installed
 with suppress(ImportError):

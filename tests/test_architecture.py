@@ -29,7 +29,7 @@ LAYERS = [
     "vectors",
     "tasks",
     "report",
-    "strategies",
+    "modes",
     "training",
     "checkpoints",
     "prediction",

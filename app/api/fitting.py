@@ -89,18 +89,18 @@ def check_settings(settings: dict[str, Any] | None) -> None:
 
 def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:
     """Run one job in this process; return its exit status. torch's settings of this process are restored."""
+    from ..modes import open_mode
     from ..run.job import Job
     from ..runtime.signals import Stopped
-    from ..strategies import open_strategy
 
     with (
         shown_log(verbose),
         restored_signals(),
         restored_torch(),
-        open_strategy("single", config) as strategy,
+        open_mode("single", config) as mode,
     ):
         try:
-            return Job("single", strategy, with_report, prints_report=verbose).run()
+            return Job("single", mode, with_report, prints_report=verbose).run()
         except Stopped as stop:
             return 128 + stop.number
 

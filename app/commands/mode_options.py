@@ -64,25 +64,23 @@ def check_has_labels(verb: str, task: str) -> None:
 def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> list[PlannedMode]:
     """Return the modes to run, single first, because the others are compared with it; raises InputError.
     `processes` are those of the parallel modes (default: accelerators of `device`, or 2)."""
+    from ..modes import load_mode, mode_names
     from ..runtime.devices import count_devices
-    from ..strategies import load_strategy, strategy_names
 
-    unknown = sorted(set(wanted or ()) - set(strategy_names()))
+    unknown = sorted(set(wanted or ()) - set(mode_names()))
     if unknown:
-        raise InputError(
-            f"--modes: there is no mode {', '.join(unknown)} (known: {', '.join(strategy_names())})"
-        )
+        raise InputError(f"--modes: there is no mode {', '.join(unknown)} (known: {', '.join(mode_names())})")
     if processes is not None and processes < 1:
         raise InputError(f"--processes must be at least 1, found {processes}")
     devices = count_devices(device)
     planned = []
-    for mode in sorted(set(wanted or strategy_names()), key=lambda name: (name != "single", name)):
-        strategy = load_strategy(mode)
-        count = 1 if strategy.launcher.one_process else processes or devices or 2
+    for name in sorted(set(wanted or mode_names()), key=lambda name: (name != "single", name)):
+        mode = load_mode(name)
+        count = 1 if mode.launcher.one_process else processes or devices or 2
         too_few = None
         if 0 < devices < count:
             too_few = f"{count} processes need as many accelerators, this machine has {devices}"
-        planned.append(PlannedMode(mode, count, strategy.unavailable_reason() or too_few))
+        planned.append(PlannedMode(name, count, mode.unavailable_reason() or too_few))
     return planned
 
 

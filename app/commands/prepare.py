@@ -37,13 +37,13 @@ def prepare(config: Config) -> str:
     import logging
 
     from ..data.report import render
+    from ..modes import open_mode
     from ..run.assembly import assemble, cache_content
-    from ..strategies import open_strategy
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     # Nothing is trained here, so the device and the precision of the run are not needed.
     train = replace(config.train, device="cpu", precision="fp32")
-    with open_strategy("single", replace(config, train=train)) as strategy:
-        components = assemble(strategy.config, strategy)
+    with open_mode("single", replace(config, train=train)) as mode:
+        components = assemble(mode.config, mode)
     report = render(components.dataset, components.stores)
     return f"{report}\nPrepared in {config.data.cache_dir}, content {cache_content(components)}"

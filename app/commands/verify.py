@@ -81,27 +81,27 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
 
 def work(config: Config, options: argparse.Namespace) -> int:
     """Be one rank of a mode; return the exit status."""
+    from ..modes import load_mode
     from ..run.modes.worker import run_trainings
-    from ..strategies import load_strategy
 
     arguments = (config, options.worker, options.steps, options.trainings, options.folder)
-    return load_strategy(options.worker).launcher.launch(run_trainings, arguments, options.nprocs)
+    return load_mode(options.worker).launcher.launch(run_trainings, arguments, options.nprocs)
 
 
 def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Comparison]:
     """Run every mode and compare it with one process; raises InputError where the job does not run in one."""
+    from ..modes import load_mode
     from ..run.modes.mode_comparison import Comparison
     from ..runtime.devices import choose_device, computes_float64
-    from ..strategies import load_strategy
 
     planned = plan_modes(options.modes and ["single", *options.modes], options.processes, config.train.device)
     device, precisions, unavailable = choose_device(config.train.device), {}, {}
     for mode in planned:
-        strategy = load_strategy(mode.name)
+        kind = load_mode(mode.name)
         is_float64 = options.precision == "float64"
-        is_refused = is_float64 and not (strategy.has_float64 and computes_float64(device))
+        is_refused = is_float64 and not (kind.has_float64 and computes_float64(device))
         precisions[mode.name] = precision = "fp32" if is_refused else options.precision
-        unavailable[mode.name] = mode.unavailable or strategy.refuses(precision, device)
+        unavailable[mode.name] = mode.unavailable or kind.refuses(precision, device)
     runnable = {name for name, reason in unavailable.items() if not reason}
     model = config.model.name or f"{config.model.architecture} with random weights"
     print(

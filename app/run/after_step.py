@@ -11,10 +11,10 @@ import numpy as np
 
 from ..config.schema import TrainConfig
 from ..errors import TrainingError
+from ..modes.mode import Mode
 from ..report.metrics import is_better, metrics_in_training
 from ..runtime.devices import peak_memory
 from ..runtime.signals import StopSignals
-from ..strategies.strategy import Strategy
 from ..training.loop import RunProgress
 from ..training.non_finite import FiniteCheck
 from ..training.step import StepResult
@@ -35,7 +35,7 @@ class AfterStep:
     write is the `failure` with which all ranks end after their next step.
     """
 
-    strategy: Strategy
+    mode: Mode
     components: Components
     config: TrainConfig
     progress: RunProgress
@@ -51,9 +51,9 @@ class AfterStep:
         self.eval_every = self.config.eval_every or self.components.plan.steps_per_epoch
         self.save_every = self.config.save_every or self.eval_every
         self.first_step = self.progress.step + 1
-        self.losses = Losses(self.strategy, self.progress.loss_window)
+        self.losses = Losses(self.mode, self.progress.loss_window)
         train = self.components.loaders["train"]
-        self.check_finite = FiniteCheck(self.strategy, train)
+        self.check_finite = FiniteCheck(self.mode, train)
 
     def __call__(self, progress: RunProgress, step: StepResult) -> None:
         self.log_step(step)
@@ -81,7 +81,7 @@ class AfterStep:
         """Return the signal that any rank had at the last `share`, or 0; raises rank 0's failure on all."""
         stopped_by = self.signals.agreed()
         if self.signals.has_failed:
-            self.strategy.group.on_rank_0(self.raise_failure)
+            self.mode.group.on_rank_0(self.raise_failure)
         return stopped_by
 
     def after_last_step(self) -> None:
@@ -100,7 +100,7 @@ class AfterStep:
         try:
             yield
         except (OSError, TrainingError) as error:
-            if self.strategy.group.world_size == 1:
+            if self.mode.group.world_size == 1:
                 raise
             self.failure = self.failure or error
 
@@ -124,9 +124,9 @@ class AfterStep:
             mean = self.losses.take_mean()
             with self.failure_of_rank_0():
                 self.log.step(step, mean)
-        if step.step == self.first_step and (peak := peak_memory(self.strategy.device)) is not None:
+        if step.step == self.first_step and (peak := peak_memory(self.mode.device)) is not None:
             self.log.bar.say(
-                f"Peak memory of {self.strategy.device} after step {step.step}: {peak / 2**20:,.0f} MiB."
+                f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB."
             )
 
     def collect_losses(self) -> None:
@@ -155,7 +155,7 @@ class AfterStep:
             self.collect_losses()
             started = time.perf_counter()
             with memory_for("dev was evaluated", Remedy.EVALUATION):
-                logits = evaluate_split(self.strategy, self.components, "dev", self.log, progress.step)
+                logits = evaluate_split(self.mode, self.components, "dev", self.log, progress.step)
             split = self.components.loaders["dev"].split
             metrics = metrics_in_training(self.components.task, split, logits)
             is_best = self.update_best(metrics)

@@ -22,7 +22,7 @@ from ..model.lora import add_lora
 from ..model.packed_model import PackedModel
 from ..model.recipe import with_epochs, with_recipe
 from ..model.source import checkpoint_place
-from ..strategies.strategy import Strategy
+from ..modes.mode import Mode
 from ..tasks import prepare_task
 from ..tasks.task import Objective
 from ..training.optimizer import build_optimizer
@@ -46,13 +46,13 @@ class Components:
     task: Objective
 
 
-def assemble(config: Config, strategy: Strategy) -> Components:
+def assemble(config: Config, mode: Mode) -> Components:
     """Open the data and build the seeded model, the same on every rank; raises InputError for bad input."""
     config, dataset = open_data(config)
     data, settings = config.data, config.train
     model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
     tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
-    task = prepare_task(replace(config, model=model_settings), dataset, tokenizer, strategy.device)
+    task = prepare_task(replace(config, model=model_settings), dataset, tokenizer, mode.device)
     stores = open_stores(dataset, tokenizer, data)
     torch.manual_seed(settings.seed)
     model = task.build_model(stores)
@@ -60,10 +60,10 @@ def assemble(config: Config, strategy: Strategy) -> Components:
     add_lora(model, config.model.lora_rank)
     if settings.gradient_checkpointing:
         model.checkpoint_layers()
-    packed = choose_packed(model, strategy)
+    packed = choose_packed(model, mode)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
-    layout = model.layout(packed, choose_varlen(model, packed, strategy.device))
-    if settings.optimizer == "adamw_8bit" and not strategy.has_whole_optimizer:
+    layout = model.layout(packed, choose_varlen(model, packed, mode.device))
+    if settings.optimizer == "adamw_8bit" and not mode.has_whole_optimizer:
         raise InputError(
             "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "
             "parts of it, which also saves memory; set it to adamw, or use run_ddp.py"
@@ -87,11 +87,11 @@ def open_data(config: Config) -> tuple[Config, Dataset]:
     return chosen, dataset if chosen.data == config.data else open_dataset(chosen.data)
 
 
-def set_up(strategy: Strategy, components: Components) -> None:
-    """Wrap the model for the mode of the strategy and build its optimizer; every rank calls it."""
+def set_up(mode: Mode, components: Components) -> None:
+    """Wrap the model for the mode of the mode and build its optimizer; every rank calls it."""
     layers = num_layers(components.model)
-    strategy.config = components.config
-    strategy.setup(components.model, lambda module: build_optimizer(module, strategy.config.train, layers))
+    mode.config = components.config
+    mode.setup(components.model, lambda module: build_optimizer(module, mode.config.train, layers))
 
 
 def num_layers(model: PackedModel) -> int:
@@ -114,11 +114,11 @@ def cache_content(components: Components) -> str:
     return content_key(*map(folder_digest, [*folders, *stores]))
 
 
-def choose_packed(model: PackedModel, strategy: Strategy) -> bool:
+def choose_packed(model: PackedModel, mode: Mode) -> bool:
     """Return whether batches are packed: if the model and the mode can."""
     if not model.can_pack:
         logger.info("Batches are padded: %s.", model.why_padded)
-    return model.can_pack and strategy.accepts_packed
+    return model.can_pack and mode.accepts_packed
 
 
 def choose_varlen(model: PackedModel, packed: bool, device: torch.device) -> bool:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import torch
 
-from ..strategies.strategy import Strategy
+from ..modes.mode import Mode
 from .assembly import Components
 
 
-def describe(components: Components, strategy: Strategy, total_steps: int, folder: Path) -> str:
+def describe(components: Components, mode: Mode, total_steps: int, folder: Path) -> str:
     """Return the lines that say what is trained, on what, and where it is saved."""
     model, layout, batch_size = components.model, components.layout, components.plan.batch_size
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -18,7 +18,7 @@ def describe(components: Components, strategy: Strategy, total_steps: int, folde
         f"Model\n  {config.model_type}, {size}, {parameters / 1e6:.1f} million parameters, "
         f"{components.config.train.precision}, {'packed' if layout.packed else 'padded'} batches"
         f"{', attention over rows of any length' if layout.varlen else ''}\n  "
-        f"{strategy.group.world_size} process(es), {strategy.device}, {torch.get_num_threads()} threads; "
+        f"{mode.group.world_size} process(es), {mode.device}, {torch.get_num_threads()} threads; "
         f"{total_steps:,} steps of {batch_size} rows\n"
         f"  run folder {folder}"
     )

@@ -24,36 +24,36 @@ LOST_RANK = (
 LINGER_SECONDS = 2.5
 
 
-def main(mode: str, description: str, argv: list[str] | None = None) -> int:
+def main(name: str, description: str, argv: list[str] | None = None) -> int:
     """Run one job in a mode from the command line; return the exit status, see `work`. torch is imported only
     after the command line has been read, so that `--help` and its errors are quick."""
     try:
         check_working_folder()
         argv, nprocs = take_number(sys.argv[1:] if argv is None else argv, "--nprocs")
-        config = load_config(argv, f"run_{mode}.py", description)
-        from ..strategies import load_strategy
+        config = load_config(argv, f"run_{name}.py", description)
+        from ..modes import load_mode
 
         with ended_by_ctrl_c():
-            strategy = load_strategy(mode)
-        if nprocs and not strategy.launcher.starts_processes:
+            mode = load_mode(name)
+        if nprocs and not mode.launcher.starts_processes:
             raise InputError(
-                f"--nprocs is for run_mp.py, which starts its processes itself; run_{mode}.py has its own "
+                f"--nprocs is for run_mp.py, which starts its processes itself; run_{name}.py has its own "
                 "launcher, see --help"
             )
-        if reason := strategy.unavailable_reason():
+        if reason := mode.unavailable_reason():
             raise InputError(reason)
     except InputError as error:
         return _refuse(error)
-    return strategy.launcher.launch(work, (config, mode), nprocs)
+    return mode.launcher.launch(work, (config, name), nprocs)
 
 
-def work(config: Config, mode: str) -> int:
+def work(config: Config, name: str) -> int:
     """Run one job in this process, which is one rank of the mode; return the exit status. It is 0; 2 for bad
     input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
     with ended_by_ctrl_c():
         from .job import Job
+    from ..modes import open_mode
     from ..runtime.signals import Stopped
-    from ..strategies import open_strategy
     from .log.setup import start_logging
     from .memory_errors import Remedy, memory_for
     from .resuming import with_saved_choices
@@ -62,8 +62,8 @@ def work(config: Config, mode: str) -> int:
     try:
         start_logging(launched_rank() == 0)
         set_up = memory_for("the device and the processes were set up", Remedy.PREPARING)
-        with set_up, open_strategy(mode, with_saved_choices(config)) as strategy:
-            return Job(mode, strategy, ends_process=True).run()
+        with set_up, open_mode(name, with_saved_choices(config)) as mode:
+            return Job(name, mode, ends_process=True).run()
     except InputError as error:
         return _refuse(error)
     except TrainingError as error:

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..data.dataset import Split
 from ..errors import TrainingError
-from ..strategies.strategy import Strategy
+from ..modes.mode import Mode
 from ..training.evaluate import evaluate
 from ..training.non_finite import named_rows
 from .assembly import Components
@@ -13,14 +13,12 @@ from .log.run_log import RunLog
 BATCH_ROWS = 64  # rows of a batch, in each process
 
 
-def evaluate_split(
-    strategy: Strategy, components: Components, name: str, log: RunLog, step: int
-) -> np.ndarray:
+def evaluate_split(mode: Mode, components: Components, name: str, log: RunLog, step: int) -> np.ndarray:
     """Return what the task keeps of the rows of a split, (num_rows, any), the same on all ranks. Raises
     TrainingError, on every rank alike, where results of the model of `step` are not finite."""
     loader, task = components.loaders[name], components.task
     with log.bar.evaluation(name, len(loader)) as bar:
-        results = evaluate(strategy, loader, BATCH_ROWS, bar.update, task.row_results)
+        results = evaluate(mode, loader, BATCH_ROWS, bar.update, task.row_results)
     check_finite(results, loader.split, step)
     return results
 

@@ -13,11 +13,11 @@ from ..checkpoints.run_folder import cannot_write, check_run_folder, holds_run, 
 from ..checkpoints.run_history import describe_start, write_first_start
 from ..checkpoints.training_state import TrainingState, drop_states
 from ..data.report import render
+from ..modes.mode import Mode
 from ..report.logits_file import split_of_report
 from ..report.metrics import metrics_in_training
 from ..runtime.disk import is_full
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
-from ..strategies.strategy import Strategy
 from ..training.loop import RunProgress, planned_steps, train
 from .after_step import AfterStep
 from .assembly import assemble, set_up
@@ -46,20 +46,20 @@ class Job:
 
     def __init__(
         self,
-        mode: str,
-        strategy: Strategy,
+        mode_name: str,
+        mode: Mode,
         with_report: bool = True,
         ends_process: bool = False,
         prints_report: bool = True,
     ) -> None:
-        self.config = strategy.config
+        self.config = mode.config
+        self.mode_name = mode_name
         self.mode = mode
-        self.strategy = strategy
         self.with_report = with_report
         self.ends_process = ends_process
         self.prints_report = prints_report
-        self.on_rank_0 = strategy.group.on_rank_0
-        self.is_main = strategy.group.rank == 0
+        self.on_rank_0 = mode.group.on_rank_0
+        self.is_main = mode.group.rank == 0
         self.progress = RunProgress()
         # Of rank 0
         self.folder: Path | None = None
@@ -81,7 +81,7 @@ class Job:
             self.log.bar.close()
             if stopped_by:
                 # The launcher ends all other ranks as soon as one has ended
-                self.strategy.group.broadcast(None)
+                self.mode.group.broadcast(None)
                 return 128 + stopped_by
             self.merge()
             self.report()
@@ -106,15 +106,15 @@ class Job:
         # Before the long work, not after it
         self.on_rank_0(self.check_output)
         with memory_for("the data were opened and the model was built", Remedy.PREPARING):
-            self.components = assemble(self.config, self.strategy)
+            self.components = assemble(self.config, self.mode)
         self.config = self.components.config
         job = job_signature(self.config, self.components)
-        check_ranks(self.strategy.group, self.config, self.mode, self.components, job)
+        check_ranks(self.mode.group, self.config, self.mode_name, self.components, job)
         self.total_steps = planned_steps(self.components.plan, self.config.train)
         self.job = job | {"steps": self.total_steps}
         self.on_rank_0(self.open_folder)
         with memory_for("the model was placed and its optimizer was built", Remedy.PREPARING):
-            set_up(self.strategy, self.components)
+            set_up(self.mode, self.components)
 
     def check_output(self) -> None:
         """Raise InputError where the run could not begin to write; rank 0 calls it."""
@@ -124,22 +124,22 @@ class Job:
 
     def open_folder(self) -> None:
         """Open the run folder, and say what will be trained; rank 0 calls it."""
-        strategy, components = self.strategy, self.components
+        mode, components = self.mode, self.components
         logger.info(render(components.dataset, components.stores))
         self.folder, self.is_resumed, self.lock = open_run_folder(self.config.output)
-        self.start = describe_start(self.mode, strategy.group.world_size, str(strategy.device))
+        self.start = describe_start(self.mode_name, mode.group.world_size, str(mode.device))
         if not self.is_resumed:
             write_first_start(self.folder, self.config, self.start, components.dataset)
-        logger.info(describe(components, strategy, self.total_steps, self.folder))
+        logger.info(describe(components, mode, self.total_steps, self.folder))
 
     def resume(self) -> None:
         """Continue from the last training state, where there is one; then open log and saver."""
         with memory_for("the training state was loaded", Remedy.LOADING):
             if self.on_rank_0(self.find_state):
-                self.progress = load_state(self.strategy, self.saved, self.folder, self.job)
+                self.progress = load_state(self.mode, self.saved, self.folder, self.job)
         first_writes: list[Callable[[], None]] = []
         self.on_rank_0(lambda: first_writes.extend(self.first_writes()))
-        self.saver = Saver(self.strategy, self.folder, self.components, self.job, first_writes)
+        self.saver = Saver(self.mode, self.folder, self.components, self.job, first_writes)
         self.on_rank_0(self.open_log)
         if not self.is_main:
             self.open_log()
@@ -174,16 +174,16 @@ class Job:
 
     def train(self) -> int:
         """Train to the last step, early stopping or a signal; return the signal, or 0."""
-        strategy, components, settings = self.strategy, self.components, self.config.train
+        mode, components, settings = self.mode, self.components, self.config.train
         if self.progress.is_trained(self.total_steps):
             return 0
-        with StopSignals(strategy.group) as signals:
+        with StopSignals(mode.group) as signals:
             saving = self.total_steps, self.log, self.saver, signals
-            after_step = AfterStep(strategy, components, settings, self.progress, *saving)
+            after_step = AfterStep(mode, components, settings, self.progress, *saving)
             self.measure_start()
             self.log.speed.start()
             train(
-                strategy,
+                mode,
                 components.loaders["train"],
                 components.plan,
                 components.task.loss,
@@ -210,7 +210,7 @@ class Job:
     def evaluate(self, split: str, step: int) -> np.ndarray:
         """Return the results of the rows of a split; every rank calls it."""
         with memory_for(f"{split} was evaluated", Remedy.EVALUATION):
-            return evaluate_split(self.strategy, self.components, split, self.log, step)
+            return evaluate_split(self.mode, self.components, split, self.log, step)
 
     def merge(self) -> None:
         """Make an ordinary checkpoint of what LoRA has trained, where it is on; every rank calls it."""
@@ -226,7 +226,7 @@ class Job:
         with StopAtOnce():
             results = self.evaluate_best(split := split_of_report(self.components.loaders))
             # A report that is being written is finished first
-            with StopSignals(self.strategy.group) as signals:
+            with StopSignals(self.mode.group) as signals:
                 with memory_for("the report was written", Remedy.LOADING):
                     self.on_rank_0(partial(self.write_report, split, results))
                 if self.ends_process:
@@ -236,7 +236,7 @@ class Job:
         """Return the best model's results on a split and on dev; every rank calls it."""
         best_step = self.progress.best_step
         if best_step != self.progress.step:
-            load_best(self.strategy, self.folder)
+            load_best(self.mode, self.folder)
         results = {split: self.evaluate(split, best_step)}
         if split != "dev" and "dev" in self.components.loaders:
             results["dev"] = self.evaluate("dev", best_step) if self.dev_logits is None else self.dev_logits

@@ -24,7 +24,7 @@ from ..model.freezing import has_frozen
 from ..model.head_choice import with_few_labels, with_head_random, with_linear_start
 from ..model.lora import WEIGHTS, load_adapter
 from ..model.pretrained import add_prefix
-from ..strategies.strategy import Strategy
+from ..modes.mode import Mode
 from ..training.loop import RunProgress
 from .job_signature import LENGTH, changes, listed_changes
 
@@ -93,24 +93,22 @@ def check_can_train(state: TrainingState, total_steps: int) -> None:
         )
 
 
-def load_state(
-    strategy: Strategy, state: TrainingState | None, folder: Path | None, job: dict
-) -> RunProgress:
-    """Load a training state into the strategy and return the progress of the run; every rank calls it. Rank 0
+def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job: dict) -> RunProgress:
+    """Load a training state into the mode and return the progress of the run; every rank calls it. Rank 0
     passes in state and folder. Where no step is left, the run's best model is loaded."""
-    group = strategy.group
+    group = mode.group
     progress, steps = group.broadcast((state.progress, state.job["steps"]) if state else None)
     is_longer = steps != job["steps"]
-    has_adapter = strategy.full_state.has_adapter
+    has_adapter = mode.full_state.has_adapter
     group.on_rank_0(lambda: restore_best_model(state.folder, best_weights(folder, has_adapter)))
     if not is_longer and progress.is_trained(steps):
-        load_best(strategy, folder)
+        load_best(mode, folder)
     else:
         # Frozen weights, which a state does not have, stay as they are
-        frozen = strategy.full_state.weights() if has_frozen(strategy.unwrapped_module()) else {}
-        strategy.full_state.load_weights(frozen | add_prefix(state.weights if state else {}))
-        strategy.full_state.load_optimizer(add_prefix(state.optimizer if state else {}))
-        strategy.full_state.load_scaler(progress.scaler)
+        frozen = mode.full_state.weights() if has_frozen(mode.unwrapped_module()) else {}
+        mode.full_state.load_weights(frozen | add_prefix(state.weights if state else {}))
+        mode.full_state.load_optimizer(add_prefix(state.optimizer if state else {}))
+        mode.full_state.load_scaler(progress.scaler)
     logger.info("Resuming from step %d.", progress.step)
     if not is_longer:
         return progress
@@ -123,16 +121,16 @@ def load_state(
     return progress
 
 
-def load_best(strategy: Strategy, folder: Path | None) -> None:
+def load_best(mode: Mode, folder: Path | None) -> None:
     """Load the best weights so far, which rank 0 reads from `folder`, into the model; every rank calls it."""
     weights = {}
 
     def read() -> None:
-        path = best_weights(folder, strategy.full_state.has_adapter)
+        path = best_weights(folder, mode.full_state.has_adapter)
         weights.update(load_adapter(path) if path.name == WEIGHTS else load_file(path))
 
-    strategy.group.on_rank_0(read)
-    strategy.full_state.load_weights(add_prefix(weights))
+    mode.group.on_rank_0(read)
+    mode.full_state.load_weights(add_prefix(weights))
 
 
 def writes_of_resumed_run(

@@ -12,7 +12,7 @@ from ..checkpoints.run_folder import cannot_write, check_is_there
 from ..checkpoints.training_state import Tensors, best_weights, save_training_state
 from ..model.lora import save_adapter
 from ..model.pretrained import save_model, strip_prefix
-from ..strategies.strategy import Strategy
+from ..modes.mode import Mode
 from ..training.loop import RunProgress
 from .assembly import Components
 
@@ -53,16 +53,16 @@ class Saver(BackgroundWriter):
 
     def __init__(
         self,
-        strategy: Strategy,
+        mode: Mode,
         folder: Path | None,
         components: Components,
         job: dict,
         first_writes: list[Callable[[], None]],
     ) -> None:
         super().__init__()
-        self.strategy = strategy
+        self.mode = mode
         self.folder = folder
-        # Whose configuration is saved, before the strategy wraps it
+        # Whose configuration is saved, before the mode wraps it
         self.transformers_model = components.model.model
         self.adapter = components.model.adapter
         # A run that resumes has them already
@@ -76,7 +76,7 @@ class Saver(BackgroundWriter):
     def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
         """Copy, and write in the background, the model where `is_best`, and a state where `with_state`. Every
         rank calls it."""
-        full_state = self.strategy.full_state
+        full_state = self.mode.full_state
         weights = strip_prefix(full_state.weights()) if is_best or with_state else {}
         optimizer = strip_prefix(full_state.optimizer()) if with_state else {}
         if self.folder is None:

@@ -7,14 +7,14 @@ import torch
 
 from ..batching.loader import Batch, Loader
 from ..batching.plan import TokenLimit, evaluation_batches
-from ..strategies.strategy import Strategy
+from ..modes.mode import Mode
 
 # Outputs of a batch -> what is kept of each row
 RowResults = Callable[[torch.Tensor, Batch], torch.Tensor]
 
 
 def evaluate(
-    strategy: Strategy,
+    mode: Mode,
     loader: Loader,
     batch_size: int,
     on_batch: Callable[[int], None] = lambda rows: None,
@@ -26,20 +26,20 @@ def evaluate(
     Raises RuntimeError unless each row came back exactly once. Every rank must call it. `on_batch` is called
     with the approximate number of rows done by all ranks together.
     """
-    group = strategy.group
-    strategy.module.eval()
+    group = mode.group
+    mode.module.eval()
     own_positions, own_results = [], []
-    with strategy.evaluation_mode():
-        tokens = strategy.config.train.micro_batch_tokens
+    with mode.evaluation_mode():
+        tokens = mode.config.train.micro_batch_tokens
         limit = TokenLimit(tokens, not loader.layout.packed) if tokens else None
         shard = group.world_size, group.rank, loader.windows(), limit
         for positions in evaluation_batches(loader.lengths(), batch_size, *shard):
-            batch = loader.load(positions, strategy.device)
-            outputs = batch.row_outputs(strategy.forward(batch.inputs))
+            batch = loader.load(positions, mode.device)
+            outputs = batch.row_outputs(mode.forward(batch.inputs))
             own_results.append(row_results(outputs, batch))
             own_positions.append(batch.positions)
             on_batch(batch.num_rows * group.world_size)
-    positions = group.gather(torch.cat(own_positions).to(strategy.device)).cpu().numpy()
+    positions = group.gather(torch.cat(own_positions).to(mode.device)).cpu().numpy()
     results = group.gather(torch.cat(own_results)).cpu().numpy()
     check_rows(positions, len(loader), loader.split.name)
     ordered = np.empty_like(results)

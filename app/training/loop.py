@@ -7,8 +7,8 @@ from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
 from ..config.schema import TrainConfig
 from ..errors import TrainingError
+from ..modes.mode import Mode
 from ..runtime.devices import is_cuda
-from ..strategies.strategy import Strategy
 from .non_finite import REMEDY
 from .optimizer import learning_rate_factor, peak_learning_rate, warmup_steps
 from .out_of_memory import RetryOutOfMemory
@@ -60,7 +60,7 @@ class RunProgress:
 
 
 def train(
-    strategy: Strategy,
+    mode: Mode,
     loader: Loader,
     plan: BatchPlan,
     loss: Loss,
@@ -73,13 +73,13 @@ def train(
     `before_update` when a step's gradients are complete, and `after_step` after it."""
     total_steps = planned_steps(plan, config)
     warmup, peak = warmup_steps(config.warmup, total_steps), peak_learning_rate(config)
-    step = TrainingStep(strategy, loader, loss, config, before_update)
+    step = TrainingStep(mode, loader, loss, config, before_update)
     step.warm_up()
     run_step = RetryOutOfMemory(step, config, progress.micro_batch_size)
-    if strategy.records_passes and is_cuda(strategy.device) and not config.gradient_checkpointing:
+    if mode.records_passes and is_cuda(mode.device) and not config.gradient_checkpointing:
         steps = range(min(total_steps, RECORDED_FROM))
         micro_batches = [run_step.of_ranks(plan.batch(index))[0] for index in steps]
-        step.forward = record_passes(strategy, loader, micro_batches, step.copies)
+        step.forward = record_passes(mode, loader, micro_batches, step.copies)
     while progress.step < total_steps and not progress.stop:
         factor = learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
         result = run_step(progress.step, plan.batch(progress.step), peak * factor)

@@ -8,7 +8,7 @@ import torch
 from ..batching.loader import Loader
 from ..data.dataset import Split
 from ..errors import TrainingError
-from ..strategies.strategy import Strategy
+from ..modes.mode import Mode
 from .step import StepResult
 
 SHOWN_ROWS = 10
@@ -20,8 +20,8 @@ REMEDY = "start again from another checkpoint, with a lower train.learning_rate 
 class FiniteCheck:
     """Checks losses and gradient norms of steps, on the host; every rank calls it with the same steps."""
 
-    def __init__(self, strategy: Strategy, loader: Loader) -> None:
-        self.strategy = strategy
+    def __init__(self, mode: Mode, loader: Loader) -> None:
+        self.mode = mode
         self.loader = loader
         self.skipped_in_a_row = 0
 
@@ -42,7 +42,7 @@ class FiniteCheck:
         """Raise TrainingError for a step that is not finite; every rank calls it."""
         norm = math.nan if step.grad_norm is None else float(step.grad_norm)
         advice = "look at these rows, or lower train.learning_rate, and resume with --output.resume auto"
-        if not self.strategy.group.reduce_sum(step.finite.sum()):
+        if not self.mode.group.reduce_sum(step.finite.sum()):
             advice = f"no row has finite logits, so the weights are to blame: {REMEDY}"
         raise TrainingError(
             f"step {step.step}: the loss is {loss / step.divisor:.4g} and the gradient norm {norm:.4g}; "
@@ -54,17 +54,17 @@ class FiniteCheck:
         if not math.isfinite(loss):
             return False
         # Gradients that overflow under fp16 while the loss is finite are handled by the loss scaler.
-        overflowed = self.strategy.config.train.precision == "fp16" and step.skipped
+        overflowed = self.mode.config.train.precision == "fp16" and step.skipped
         return norm is None or overflowed or math.isfinite(norm)
 
     def rows(self, step: StepResult) -> str:
         """Return the rows of a step whose logits are not finite, over all ranks, by row id and line."""
-        own = torch.from_numpy(step.positions).to(self.strategy.device)
-        positions = self.strategy.group.gather(own[~step.finite])
+        own = torch.from_numpy(step.positions).to(self.mode.device)
+        positions = self.mode.group.gather(own[~step.finite])
         description = "rows whose logits are not finite"
         if not len(positions):
             positions, description = (
-                self.strategy.group.gather(own),
+                self.mode.group.gather(own),
                 "all logits are finite; rows of the batch",
             )
         return f"{description}: {named_rows(self.loader.split, positions.cpu().numpy())}"

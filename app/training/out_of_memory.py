@@ -30,7 +30,7 @@ class RetryOutOfMemory:
 
     def __init__(self, step: TrainingStep, config: TrainConfig, fits: int | None) -> None:
         self.step = step
-        self.strategy = step.strategy
+        self.mode = step.mode
         self.config = config
         self.fits = fits
         # From then on the step cannot be repeated: weights change
@@ -44,22 +44,22 @@ class RetryOutOfMemory:
             except (RuntimeError, MemoryError) as error:
                 self.check(error)
             # After `except`, which keeps the tensors of the failed step alive
-            self.strategy.zero_grad()
+            self.mode.zero_grad()
             # Recorded passes keep memory, and are for one micro-batch
-            self.step.forward = self.strategy.forward
+            self.step.forward = self.mode.forward
             self.halve(index + 1, batch)
 
     def micro_batches(self, batch: np.ndarray) -> Iterator[tuple[np.ndarray, bool]]:
         """Give this rank's micro-batches, as row positions, and whether each is the last."""
         self.is_committed = False
-        own = self.of_ranks(batch)[self.strategy.group.rank]
+        own = self.of_ranks(batch)[self.mode.group.rank]
         yield from ((positions, False) for positions in own[:-1])
         yield own[-1], True
         self.is_committed = True
 
     def of_ranks(self, batch: np.ndarray) -> list[list[np.ndarray]]:
         """Return the micro-batches of a global batch of each rank, as row positions."""
-        world_size, loader, limit = self.strategy.group.world_size, self.step.loader, None
+        world_size, loader, limit = self.mode.group.world_size, self.step.loader, None
         count = self.config.accumulation_steps
         if self.fits is not None:
             count = -(-len(batch) // (world_size * self.fits))
@@ -72,9 +72,9 @@ class RetryOutOfMemory:
         """Raise `error` if memory has not run out, TrainingError if it has and no step can be repeated."""
         if not is_out_of_memory(error) or self.is_committed:
             raise error
-        if self.strategy.group.world_size > 1:
+        if self.mode.group.world_size > 1:
             raise TrainingError(
-                f"memory ran out on rank {self.strategy.group.rank}, which cannot tell the others: "
+                f"memory ran out on rank {self.mode.group.rank}, which cannot tell the others: "
                 f"{first_line(error)}; resume from the last training state with --output.resume auto "
                 "--train.accumulation_steps N, with a larger number"
             ) from error
@@ -89,7 +89,7 @@ class RetryOutOfMemory:
                 "data.long windows also data.max_windows), or use a smaller model"
             )
         self.fits = -(-largest // 2)
-        give_back_memory(self.strategy.device)
+        give_back_memory(self.mode.device)
         logger.info(
             "memory ran out in step %d with micro-batches of %d rows; the step is repeated, and from now on "
             "they have at most %d rows: %d micro-batches a step in each process; the global batch stays the "

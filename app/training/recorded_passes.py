@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from ..batching.collate import Layout
 from ..batching.loader import Loader
 from ..errors import first_line
-from ..strategies.strategy import Strategy
+from ..modes.mode import Mode
 
 logger = logging.getLogger(__name__)
 # Percent of the batches that fit the smaller size
@@ -34,14 +34,14 @@ INPUTS |= {"row_offsets", "longest"}
 Forward = Callable[[dict], torch.Tensor]
 
 
-def record_passes(strategy: Strategy, loader: Loader, steps: list[list[np.ndarray]], copies: int) -> Forward:
+def record_passes(mode: Mode, loader: Loader, steps: list[list[np.ndarray]], copies: int) -> Forward:
     """Return the forward pass of training, recorded where the model allows it and memory suffices.
 
     `steps` has the rows of the micro-batches of some steps, each row `copies` times in a micro-batch. The
     backward pass is recorded too. It writes each gradient to the same memory, so that a second micro-batch
     would change the gradients of the first: steps with several are not recorded.
     """
-    layout, forward = loader.layout, strategy.forward
+    layout, forward = loader.layout, mode.forward
     is_fixed = layout.packed and layout.varlen and loader.windows() is None
     if not is_fixed or any(len(micro_batches) > 1 for micro_batches in steps):
         return forward
@@ -56,7 +56,7 @@ def record_passes(strategy: Strategy, loader: Loader, steps: list[list[np.ndarra
     limits = np.percentile(least, PERCENTILE), least.max()
     sizes = sorted({int(-(-limit // ROUND_TOKENS_TO)) * ROUND_TOKENS_TO for limit in limits})
     fullest = [batches[np.where(least <= size, least, 0).argmax()] for size in sizes]
-    examples = [loader.load(rows, strategy.device).inputs for rows in fullest]
+    examples = [loader.load(rows, mode.device).inputs for rows in fullest]
     if sizes[-1] > MAX_TOKENS or not set(examples[0]) <= INPUTS:
         return forward
     filled = {
@@ -65,11 +65,11 @@ def record_passes(strategy: Strategy, loader: Loader, steps: list[list[np.ndarra
     }
     try:
         # Dropout of the steps must not depend on the recording
-        with torch.random.fork_rng([strategy.device], device_type="cuda"):
-            if not has_memory_for(strategy, filled[sizes[-1]]):
+        with torch.random.fork_rng([mode.device], device_type="cuda"):
+            if not has_memory_for(mode, filled[sizes[-1]]):
                 return forward
             pool = torch.cuda.graph_pool_handle()
-            recorded = {size: record(strategy, inputs, pool) for size, inputs in filled.items()}
+            recorded = {size: record(mode, inputs, pool) for size, inputs in filled.items()}
     except RuntimeError as error:
         logger.warning("passes are not recorded as CUDA graphs: %s", first_line(error))
         return forward
@@ -107,31 +107,31 @@ def fill(inputs: dict, num_rows: int, num_tokens: int, longest: int, layout: Lay
     return filled | {"row_offsets": torch.cat([inputs["row_offsets"], ends[1:].int()]), "longest": longest}
 
 
-def has_memory_for(strategy: Strategy, inputs: dict) -> bool:
+def has_memory_for(mode: Mode, inputs: dict) -> bool:
     """Return whether the graphs fit into memory, beside passes that are not recorded and the optimizer's
     state; one pass over `inputs` shows it."""
-    device, parameters = strategy.device, [*strategy.module.parameters()]
+    device, parameters = mode.device, [*mode.module.parameters()]
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    torch.autograd.grad(strategy.forward(inputs).sum(), trained, allow_unused=True)
+    torch.autograd.grad(mode.forward(inputs).sum(), trained, allow_unused=True)
     of_a_pass = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.empty_cache()
     state = 2 * sum(parameter.nbytes for parameter in trained)
     return torch.cuda.mem_get_info(device)[0] > 2 * of_a_pass + state
 
 
-def record(strategy: Strategy, inputs: dict, pool: tuple[int, int]) -> Forward:
+def record(mode: Mode, inputs: dict, pool: tuple[int, int]) -> Forward:
     """Return the forward pass on inputs of the same shape as these, recorded with its backward pass."""
     names = [name for name, value in inputs.items() if isinstance(value, torch.Tensor)]
 
     class Pass(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.module = strategy.module
+            self.module = mode.module
 
         def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-            return strategy.forward(inputs | dict(zip(names, tensors, strict=True)))
+            return mode.forward(inputs | dict(zip(names, tensors, strict=True)))
 
     # Not all parameters have a gradient: an unread pooler has none
     graphed = torch.cuda.make_graphed_callables(

@@ -9,8 +9,8 @@ import torch
 
 from ..batching.loader import Loader
 from ..config.schema import TrainConfig
+from ..modes.mode import Mode
 from ..runtime.devices import has_memory
-from ..strategies.strategy import Strategy
 from .optimizer import set_learning_rate
 
 # outputs, targets -> the sum of the losses
@@ -50,16 +50,16 @@ class TrainingStep:
 
     def __init__(
         self,
-        strategy: Strategy,
+        mode: Mode,
         loader: Loader,
         loss: Loss,
         config: TrainConfig,
         before_update: Callable[[], None] = lambda: None,
     ) -> None:
-        self.strategy = strategy
+        self.mode = mode
         self.loader = loader
         self.loss = loss
-        self.forward = strategy.forward
+        self.forward = mode.forward
         self.r_drop = config.r_drop
         # How many times each row is in a micro-batch
         self.copies = 2 if config.r_drop else 1
@@ -71,28 +71,28 @@ class TrainingStep:
         self, index: int, batch: np.ndarray, micro_batches: MicroBatchRows, learning_rate: float
     ) -> StepResult:
         """Train the rows at `batch`, the global batch of step `index`; `micro_batches`: this rank's part."""
-        strategy, device = self.strategy, self.strategy.device
-        strategy.module.train()
-        set_learning_rate(strategy.optimizer, learning_rate)
+        mode, device = self.mode, self.mode.device
+        mode.module.train()
+        set_learning_rate(mode.optimizer, learning_rate)
         # Dropout is a function of the step and the rank, so that resuming needs no generator state.
-        torch.manual_seed(step_seed(self.seed, index, strategy.group.rank))
+        torch.manual_seed(step_seed(self.seed, index, mode.group.rank))
         divisor = self.loader.divisor(batch, index)
         loss_sum, positions, finite = torch.zeros((), device=device), [], []
-        with strategy.cached_autocast():
+        with mode.cached_autocast():
             for rows, is_last in micro_batches:
                 micro_batch = self.loader.load(np.tile(rows, self.copies), device, index)
                 # The gradients of the last one are exchanged with the other ranks
-                with strategy.micro_batch(is_last):
+                with mode.micro_batch(is_last):
                     outputs = micro_batch.row_outputs(self.forward(micro_batch.inputs))
                     micro_loss = self.sum_of_losses(outputs, micro_batch.labels)
-                    strategy.backward(micro_loss / divisor)
+                    mode.backward(micro_loss / divisor)
                 loss_sum += micro_loss.detach()
                 positions.append(micro_batch.label_positions.numpy())
                 finite.append(outputs.detach().isfinite().all(dim=1))
         self.before_update()
-        strategy.unscale()
-        norm, skipped = strategy.update(strategy.clip(self.max_grad_norm))
-        strategy.zero_grad()
+        mode.unscale()
+        norm, skipped = mode.update(mode.clip(self.max_grad_norm))
+        mode.zero_grad()
         return StepResult(
             step=index + 1,
             rows=len(batch),
@@ -120,10 +120,10 @@ class TrainingStep:
 
     def warm_up(self) -> None:
         """Do what the mode does in its first pass only; random generators are afterwards as they were."""
-        device = self.strategy.device
-        self.strategy.module.train()
+        device = self.mode.device
+        self.mode.module.train()
         with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):
-            self.strategy.warm_up(self.loader.load(np.empty(0, np.int64), device).inputs)
+            self.mode.warm_up(self.loader.load(np.empty(0, np.int64), device).inputs)
 
 
 def step_seed(seed: int, index: int, rank: int) -> int:

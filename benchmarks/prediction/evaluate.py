@@ -10,10 +10,10 @@ import numpy as np
 
 from app.batching.loader import Loader
 from app.config.command_line import load_config
+from app.modes import load_mode
 from app.run.assembly import assemble, set_up
 from app.run.evaluation import BATCH_ROWS
 from app.runtime.machine import set_up_machine
-from app.strategies import load_strategy
 from app.tasks.task import softmax as probabilities
 from app.training.evaluate import evaluate
 from benchmarks.harness.meter import Meter, Sizes
@@ -23,22 +23,22 @@ from benchmarks.prediction.job import PredictionJob, fastest
 def main(job: PredictionJob, meter: Meter) -> None:
     """Evaluate all rows at each step."""
     configs = {name: load_config([*job.our_arguments, "--train.precision", name]) for name in job.precisions}
-    strategies = {name: load_strategy("single")(config) for name, config in configs.items()}
-    for name, strategy in strategies.items():
-        with strategy:
-            set_up_machine(configs[name].train, strategy.device, 1)
-            parts = assemble(configs[name], strategy)
-            set_up(strategy, parts)
+    modes = {name: load_mode("single")(config) for name, config in configs.items()}
+    for name, mode in modes.items():
+        with mode:
+            set_up_machine(configs[name].train, mode.device, 1)
+            parts = assemble(configs[name], mode)
+            set_up(mode, parts)
     loader = parts.loaders["train"]
     positions = np.array(job.positions)
 
     def classify(precision: str, some: Sequence[str]) -> np.ndarray:
         wanted = positions[: len(some)]
         split = replace(loader.split, rows=loader.split.rows[wanted], labels=loader.split.labels[wanted])
-        return evaluate(strategies[precision], Loader(split, loader.store, loader.layout), BATCH_ROWS)
+        return evaluate(modes[precision], Loader(split, loader.store, loader.layout), BATCH_ROWS)
 
     texts = job.texts
-    precision = fastest(strategies, classify, texts[: job.probe_rows])
+    precision = fastest(modes, classify, texts[: job.probe_rows])
     names = parts.dataset.label_names
     settings = f"batch {BATCH_ROWS}"
     meter.start(lambda steps: Sizes(len(texts) * steps, 0, 0), precision=precision, settings=settings)

@@ -10,11 +10,11 @@ import torch
 
 from app.batching.plan import BatchPlan, micro_batches
 from app.config.command_line import load_config
+from app.modes import open_mode
 from app.run.after_step import AfterStep
 from app.run.job import Job as Run
 from app.run.log.setup import start_logging
 from app.runtime.signals import StopSignals
-from app.strategies import open_strategy
 from app.training.loop import RunProgress, train
 from app.training.step import StepResult
 from benchmarks.harness.meter import Meter, Sizes
@@ -41,17 +41,17 @@ def main(job: Job, meter: Meter) -> None:
     """Train, with the log, the TensorBoard events and the run folder of any run."""
     config = load_config(job.our_arguments, "run_single.py")
     start_logging(is_main=True)
-    with open_strategy("single", config) as strategy:
-        run = Run("single", strategy)
+    with open_mode("single", config) as mode:
+        run = Run("single", mode)
         run.prepare()
         run.resume()
-        components, settings = run.components, strategy.config.train
+        components, settings = run.components, mode.config.train
         positions = np.array(job.order())
         plan = GivenRows(len(positions), job.batch_size, job.seed, positions=positions)
         # Not entered: a signal ends the benchmark at once
-        signals = StopSignals(strategy.group)
+        signals = StopSignals(mode.group)
         steps = AfterStep(
-            strategy, components, settings, run.progress, run.total_steps, run.log, run.saver, signals
+            mode, components, settings, run.progress, run.total_steps, run.log, run.saver, signals
         )
 
         def after_step(state: RunProgress, step: StepResult) -> None:
@@ -62,7 +62,7 @@ def main(job: Job, meter: Meter) -> None:
         try:
             meter.start(lambda steps: sizes_of(run, plan, steps), precision=settings.precision)
             run.log.speed.start()
-            train(strategy, loader, plan, components.task.loss, settings, run.progress, after_step)
+            train(mode, loader, plan, components.task.loss, settings, run.progress, after_step)
         finally:
             run.log.close()
 

@@ -16,9 +16,9 @@ from app.config.schema import Config
 from app.data.dataset import Split
 from app.errors import InputError
 from app.model.pretrained import save_model
+from app.modes import open_mode
 from app.run.assembly import Components, assemble
 from app.runtime.devices import bf16_speedup
-from app.strategies import open_strategy
 from benchmarks.harness.matrix_products import Shapes
 from benchmarks.reference_job.job import Job, choose_rows
 from benchmarks.reference_job.ours import fastest_settings
@@ -78,10 +78,10 @@ def prepare(
     steps = sum(stretches) + 1
     arguments = [*arguments, *MODELS[model], *SAME_JOB]
     config = load_config([*arguments, "--train.max_steps", str(steps), "--train.epochs", str(steps)])
-    with open_strategy("single", config) as strategy:
-        parts = assemble(strategy.config, strategy)
+    with open_mode("single", config) as mode:
+        parts = assemble(mode.config, mode)
         config = parts.config
-        device = strategy.device.type
+        device = mode.device.type
         if device not in DEVICES:
             raise InputError(
                 f"the benchmark runs on {' or '.join(DEVICES)}, found {device}; add --train.device cpu"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from app.strategies import load_strategy
+from app.modes import load_mode
 from tests.processes import finish
 from tests.ranks import Disturbance, largest_difference, run, settings
 
@@ -89,7 +89,7 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
 def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, changes, data, tmp_path):
     """Dropout on, accumulation, in the middle of an epoch; early stopping, best checkpoint, curves and
     predictions too."""
-    if reason := load_strategy(mode).unavailable_reason():
+    if reason := load_mode(mode).unavailable_reason():
         pytest.skip(reason)
     if changes is LORA:
         pytest.importorskip("peft")
@@ -125,7 +125,7 @@ def test_the_comparison_sees_a_step_more(data, tmp_path):
 @pytest.mark.parametrize(("mode", "world_size"), [("ddp", 2), ("fsdp", 3), ("deepspeed", 2)])
 def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_size, data, tmp_path):
     """Its last state has weights and optimizer, and all ranks continue from it."""
-    if reason := load_strategy(mode).unavailable_reason():
+    if reason := load_mode(mode).unavailable_reason():
         pytest.skip(reason)
     changes = {"model__dropout": 0.2, "train__schedule": "constant"}
     changes |= {"train__warmup": 0, "train__eval_every": 5}
@@ -145,7 +145,7 @@ def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_si
 
 
 PLACES = [("single", 1), ("ddp", 2), ("fsdp", 3), ("accelerate", 2), ("ddp", 3), ("fsdp", 2), ("mp", 2)]
-PLACES += [("deepspeed", 2)] if load_strategy("deepspeed").unavailable_reason() is None else []
+PLACES += [("deepspeed", 2)] if load_mode("deepspeed").unavailable_reason() is None else []
 
 
 def test_one_run_resumes_through_all_modes(data, tmp_path):
@@ -166,7 +166,7 @@ def test_one_run_resumes_through_all_modes(data, tmp_path):
 def test_horovod_takes_over(data, tmp_path):
     """Its launcher starts the ranks, and its optimizer gets the state without the step that would decay the
     weights."""
-    horovod = load_strategy("horovod")
+    horovod = load_mode("horovod")
     if reason := horovod.unavailable_reason():
         pytest.skip(reason)
     changes = {"model__dropout": 0, "train__warmup": 0, "train__learning_rate": 1e-3}

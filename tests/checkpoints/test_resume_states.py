@@ -22,9 +22,9 @@ from app.checkpoints.training_state import (
 )
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
+from app.modes.single import Single
 from app.run.saving import BackgroundWriter
 from app.runtime.disk import checksum
-from app.strategies.single import Single
 from app.training.loop import RunProgress
 from app.training.non_finite import FiniteCheck
 from app.training.step import StepResult

@@ -11,8 +11,8 @@ import torch
 from app.commands import run_verb
 from app.commands.mode_options import PlannedMode, plan_modes
 from app.commands.verify import render
+from app.modes import mode_names
 from app.run.modes.mode_comparison import KINDS, Comparison
-from app.strategies import strategy_names
 from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def test_single_is_run_first_and_every_mode_once():
     planned = plan_modes(["mp", "single", "ddp", "mp"], 3, "cpu")
     assert [(mode.name, mode.processes) for mode in planned] == [("single", 1), ("ddp", 3), ("mp", 3)]
     every_mode = [mode.name for mode in plan_modes(None, None, "cpu")]
-    assert (every_mode[0], sorted(every_mode)) == ("single", sorted(strategy_names()))
+    assert (every_mode[0], sorted(every_mode)) == ("single", sorted(mode_names()))
 
 
 @pytest.mark.parametrize(("devices", "processes", "planned"), [(0, None, 2), (4, None, 4), (4, 3, 3)])
@@ -59,7 +59,7 @@ def test_an_unknown_mode_and_no_processes_are_refused(verb, capsys):
     assert run_verb(verb, ["--processes", "0"]) == 2
     assert "--processes must be at least 1, found 0" in capsys.readouterr().err
     assert run_verb(verb, ["--modes", "ddpp"]) == 2
-    known = ", ".join(strategy_names())
+    known = ", ".join(mode_names())
     assert capsys.readouterr().err == f"error: --modes: there is no mode ddpp (known: {known})\n"
 
 

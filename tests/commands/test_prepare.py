@@ -6,8 +6,8 @@ import shutil
 from dataclasses import replace
 
 from app.config.command_line import load_config
+from app.modes import open_mode
 from app.run.assembly import assemble, cache_content
-from app.strategies import open_strategy
 from tests.tiny import SIZES, write_tiny
 from tests.verbs import prepare as main
 
@@ -25,8 +25,8 @@ def test_a_run_reads_the_prepared_cache_wherever_it_is(tmp_path, capsys):
     copy = shutil.copy(rows, tmp_path / "copy.tsv")
     config = load_config([*settings, "--data.train", str(copy), "--data.cache_dir", str(moved)])
     config = replace(config, train=replace(config.train, device="cpu", seed=7))
-    with open_strategy("single", config) as strategy:
-        components = assemble(strategy.config, strategy)
+    with open_mode("single", config) as mode:
+        components = assemble(mode.config, mode)
     assert {path: path.stat().st_mtime_ns for path in moved.rglob("*")} == before
     assert printed.endswith(f"Prepared in {prepared}, content {cache_content(components)}\n")
 

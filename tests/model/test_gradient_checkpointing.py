@@ -40,7 +40,7 @@ def test_layers_that_are_computed_again_give_the_same_bits(rows, shape, changes)
 def calls_of_a_layer(training: Training) -> list:
     """Return a list to which each pass of the first layer adds."""
     calls = []
-    modules = training.strategy.module.model.named_modules()
+    modules = training.mode.module.model.named_modules()
     layer = next(module for name, module in modules if ".0." in name and isinstance(module, torch.nn.Linear))
     layer.register_forward_hook(lambda *_: calls.append(1))
     return calls

@@ -18,9 +18,9 @@ from app.checkpoints.run_files import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
 from app.checkpoints.run_history import CARD, describe_start, write_first_start
 from app.config.command_line import load_config
 from app.config.schema import Config
+from app.modes import open_mode
 from app.run.assembly import Components, assemble
 from app.run.final_report import print_and_write
-from app.strategies import open_strategy
 from app.training.loop import RunProgress
 from app.words import in_language
 from tests.multi_label_runs import arguments
@@ -102,8 +102,8 @@ def write_report(folder: Path, kind: str, language: str) -> Path:
     out.mkdir(parents=True)
     settings = {"data__task": TASKS.get(kind, kind), "data__max_length": 32, **files, **KINDS[kind][0]}
     config = load_config(arguments(files["data__train"], out, **settings))
-    with open_strategy("single", config) as strategy, in_language(language):
-        write_run(out, config, assemble(config, strategy))
+    with open_mode("single", config) as mode, in_language(language):
+        write_run(out, config, assemble(config, mode))
     return out
 
 

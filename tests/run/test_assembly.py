@@ -4,8 +4,8 @@ import pytest
 
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.model.pretrained import save_model
+from app.modes.single import Single
 from app.run.assembly import assemble, set_up
-from app.strategies.single import Single
 from tests.tiny import tiny_model, tiny_tokenizer, write_tiny
 
 
@@ -27,16 +27,16 @@ def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size,
     data = DataConfig(train=str(path), cache_dir=str(tmp_path / "cache"), max_length=16, **columns)
     train = TrainConfig(device="cpu", threads=1, batch_size=batch_size)
     config = Config(data, ModelConfig(name=str(tmp_path / "checkpoint")), train)
-    with Single(config) as strategy:
-        components = assemble(strategy.config, strategy)
+    with Single(config) as mode:
+        components = assemble(mode.config, mode)
         assert components.plan.steps_per_epoch == -(-168 // batch_size)
-        set_up(strategy, components)
+        set_up(mode, components)
         found = components.config.train
-        assert strategy.config == components.config
+        assert mode.config == components.config
         assert (found.learning_rate, found.head_learning_rate, found.warmup) == (
             rate,
             pytest.approx(10 * rate),
             warmup,
         )
-        rates = {group["lr"] * group.get("lr_scale", 1.0) for group in strategy.optimizer.param_groups}
+        rates = {group["lr"] * group.get("lr_scale", 1.0) for group in mode.optimizer.param_groups}
         assert sorted(rates) == pytest.approx([rate, 10 * rate])

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
+from app.modes.single import Single
 from app.run.assembly import assemble
 from app.run.job_signature import changes, job_signature
-from app.strategies.single import Single
 from tests.tiny import SIZES, tiny_tokenizer, write_tiny
 
 
 def signature(config: Config) -> dict:
     """Return the signature of a job as a training state keeps it."""
-    with Single(config) as strategy:
-        return json.loads(json.dumps(job_signature(config, assemble(config, strategy))))
+    with Single(config) as mode:
+        return json.loads(json.dumps(job_signature(config, assemble(config, mode))))
 
 
 @pytest.fixture(scope="module")

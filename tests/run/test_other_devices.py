@@ -13,14 +13,14 @@ from tests.stand_in_npu import installed
 
 # What code that all devices share does not say, and the files that are for CUDA only
 NAMES_CUDA = re.compile(r"torch\.cuda|_C\._cuda|['\"](cuda|mps|npu|nccl)['\"]")
-FOR_CUDA = {"runtime/devices.py", "model/varlen.py", "strategies/dp.py", "training/recorded_passes.py"}
+FOR_CUDA = {"runtime/devices.py", "model/varlen.py", "modes/dp.py", "training/recorded_passes.py"}
 CHOICES = """
 import torch
 import torch.distributed as dist
 from app.batching.loader import to_device
 from app.errors import InputError
 from app.runtime.devices import choose_device, count_devices, device_name, fastest_precision, peak_memory
-from app.strategies.torch_group import backends
+from app.modes.torch_group import backends
 
 device = choose_device("auto")
 assert (device, choose_device("npu", 1)) == (torch.device("npu", 0), torch.device("npu", 1))

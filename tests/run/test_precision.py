@@ -6,9 +6,9 @@ import pytest
 
 from app.checkpoints.run_history import HISTORY, write_config
 from app.config.schema import Config, OutputConfig, TrainConfig
+from app.modes import open_mode
 from app.run.resuming import with_saved_choices
 from app.runtime import devices
-from app.strategies import open_strategy
 
 AUTO = Config(train=TrainConfig(device="cpu", precision="auto", threads=1))
 
@@ -16,14 +16,14 @@ AUTO = Config(train=TrainConfig(device="cpu", precision="auto", threads=1))
 @pytest.mark.parametrize(("speedup", "precision"), [(0.5, "fp32"), (1.1, "fp32"), (1.9, "bf16")])
 def test_auto_takes_bf16_where_this_cpu_is_faster_in_it(monkeypatch, speedup, precision):
     monkeypatch.setattr(devices, "bf16_speedup", lambda: speedup)
-    with open_strategy("single", AUTO) as strategy:
-        assert strategy.config.train.precision == precision
+    with open_mode("single", AUTO) as mode:
+        assert mode.config.train.precision == precision
 
 
 def test_a_precision_that_is_set_is_not_measured(monkeypatch):
     monkeypatch.setattr(devices, "bf16_speedup", lambda: pytest.fail("measured"))
-    with open_strategy("single", replace(AUTO, train=replace(AUTO.train, precision="fp32"))) as strategy:
-        assert strategy.config.train.precision == "fp32"
+    with open_mode("single", replace(AUTO, train=replace(AUTO.train, precision="fp32"))) as mode:
+        assert mode.config.train.precision == "fp32"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])

@@ -3,10 +3,10 @@
 import re
 
 from app.config.schema import Config, OutputConfig
+from app.modes.single import Single
 from app.run.log.loss_window import Losses
 from app.run.log.run_log import RunLog
 from app.run.log.setup import start_logging
-from app.strategies.single import Single
 from app.training.step import StepResult
 from tests.training.tiny_training import step_result
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
+from app.modes import load_mode
+from app.modes.single import Single
 from app.run.assembly import assemble
 from app.run.job_signature import job_signature
 from app.run.rank_agreement import differences, rank_signature
-from app.strategies import load_strategy
-from app.strategies.single import Single
 from tests.ranks import run, settings
 from tests.tiny import SIZES, write_tiny
 
@@ -29,11 +29,11 @@ def config(tmp_path_factory) -> Config:
     return Config(data, ModelConfig(config=SIZES), TrainConfig(device="cpu", threads=1))
 
 
-def signature(config: Config, mode: str = "ddp") -> dict:
-    with Single(config) as strategy:
-        components = assemble(config, strategy)
+def signature(config: Config, name: str = "ddp") -> dict:
+    with Single(config) as mode:
+        components = assemble(config, mode)
         job = job_signature(config, components)
-        return json.loads(json.dumps(rank_signature(config, mode, components, job)))
+        return json.loads(json.dumps(rank_signature(config, name, components, job)))
 
 
 def test_what_may_differ_is_no_difference(config, tmp_path):
@@ -103,7 +103,7 @@ MODES = [("ddp", 3), ("fsdp", 2), ("accelerate", 2), ("deepspeed", 2)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "world_size"), MODES)
 def test_ranks_with_other_rows_end_with_one_error_and_leave_no_folder(mode, world_size, tmp_path):
-    if reason := load_strategy(mode).unavailable_reason():
+    if reason := load_mode(mode).unavailable_reason():
         pytest.skip(reason)
     for rank in range(world_size):
         write_tiny(tmp_path / f"rows-{rank}.tsv", 40 - (rank == 1))

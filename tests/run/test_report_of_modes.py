@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
+from app.modes import load_mode, mode_names
+from app.modes.launchers import Launcher, Torchrun
 from app.report.logits_file import SplitLogits, read_logits
 from app.run.modes.launching import child_environment
-from app.strategies import load_strategy, strategy_names
-from app.strategies.launchers import Launcher, Torchrun
 from tests.processes import finish
 from tests.ranks import run as run_ranks
 from tests.ranks import settings
@@ -50,7 +50,7 @@ def run(mode: str, place: Path) -> Path:
         model__dropout=0,
         output__trackers="[tensorboard]",
     )
-    launcher, log = load_strategy(mode).launcher, place / f"{mode}.log"
+    launcher, log = load_mode(mode).launcher, place / f"{mode}.log"
     if type(launcher) in (Launcher, Torchrun):
         world_size = 1 if launcher.one_process else 2
         assert run_ranks(mode, world_size, words, log=log) == [0] * world_size, log.read_text()
@@ -85,9 +85,9 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in NUMBER.findall(text)]
 
 
-@pytest.mark.parametrize("mode", [mode for mode in strategy_names() if mode != "single"])
+@pytest.mark.parametrize("mode", [mode for mode in mode_names() if mode != "single"])
 def test_every_mode_leaves_the_same_behind(mode, place, single):
-    if lacks := load_strategy(mode).unavailable_reason():
+    if lacks := load_mode(mode).unavailable_reason():
         pytest.skip(lacks)
     folder = run(mode, place)
     assert {path.name for path in folder.iterdir()} == {path.name for path in single.iterdir()}

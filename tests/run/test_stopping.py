@@ -22,10 +22,10 @@ def start(data, tmp_path, monkeypatch):
     evaluate = app.run.evaluation.evaluate
 
     def start_run(split: str = "", number: int = 0) -> int:
-        def disturbed(strategy, loader, *values):
+        def disturbed(mode, loader, *values):
             if loader.split.name == split:
                 os.kill(os.getpid(), number)
-            return evaluate(strategy, loader, *values)
+            return evaluate(mode, loader, *values)
 
         monkeypatch.setattr(app.run.evaluation, "evaluate", disturbed)
         return main("single", "", settings(data, tmp_path / "run", train__epochs=1))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from app.checkpoints.training_state import load_training_state
-from app.strategies import load_strategy
+from app.modes import load_mode
 from tests.checkpoints.test_resume import curves, evaluations
 from tests.ranks import Disturbance, Run, largest_difference, run, settings
 
@@ -84,7 +84,7 @@ class Job:
     ],
 )
 def test_a_killed_rank(mode, world_size, rank, job):
-    if reason := load_strategy(mode).unavailable_reason():
+    if reason := load_mode(mode).unavailable_reason():
         pytest.skip(reason)
     job.disturb(mode, world_size, Disturbance(10, "SIGKILL", rank))
     # That of step 8 may still have been written

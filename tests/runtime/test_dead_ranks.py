@@ -19,7 +19,7 @@ import pytest
 from safetensors.torch import load_file
 
 from app.checkpoints.training_state import load_training_state
-from app.strategies import load_strategy, strategy_names
+from app.modes import load_mode, mode_names
 from tests.processes import finish
 from tests.ranks import ROOT, SMALL
 
@@ -33,7 +33,7 @@ MODES = {
     "ddp": [*TORCHRUN, "--standalone", "run_ddp.py"],
     "mp": [sys.executable, "run_mp.py", "--nprocs", "2"],
     "deepspeed launcher": [*DEEPSPEED, "--num_accelerators=2", "run_deepspeed.py"],
-    "horovod": load_strategy("horovod").launcher.command(["run_horovod.py"], 2),
+    "horovod": load_mode("horovod").launcher.command(["run_horovod.py"], 2),
 }
 
 
@@ -48,7 +48,7 @@ def settings(folder: Path, epochs: int) -> list[str]:
 def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
     # "deepspeed launcher" is DeepSpeed too
     name = mode.split()[0]
-    if name in strategy_names() and (reason := load_strategy(name).unavailable_reason()):
+    if name in mode_names() and (reason := load_mode(name).unavailable_reason()):
         pytest.skip(reason)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     environment |= {"PYTHONPATH": str(ROOT)}

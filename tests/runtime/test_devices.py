@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from app.config.schema import Config, TrainConfig
+from app.modes import open_mode
 from app.runtime import machine
 from app.runtime.devices import bf16_speedup
-from app.strategies import open_strategy
 from tests.processes import finish
 
 # Frees 240 MB and asks for them again; prints how many new pages that took.
@@ -99,5 +99,5 @@ def test_slow_bf16_is_warned_of(monkeypatch, caplog):
     config = Config(train=TrainConfig(device="cpu", precision="bf16"))
     for limit, warnings in ((0, 0), (float("inf"), 1)):
         monkeypatch.setattr(machine, "SLOW_BF16", limit)
-        with open_strategy("single", config):
+        with open_mode("single", config):
             assert sum("train.precision fp32 is faster here" in line for line in caplog.messages) == warnings

@@ -14,7 +14,7 @@ from tests.processes import finish
 MANY_SIZES = """
 import ctypes, sys
 from app.config.command_line import load_config
-from app.strategies import open_strategy
+from app.modes import open_mode
 
 class HeapFigures(ctypes.Structure):
     _fields_ = [(str(number), ctypes.c_size_t) for number in range(7)]
@@ -22,7 +22,7 @@ class HeapFigures(ctypes.Structure):
 
 heap_figures = ctypes.CDLL(None).mallinfo2
 heap_figures.restype = HeapFigures
-with open_strategy("single", load_config(sys.argv[1:])):
+with open_mode("single", load_config(sys.argv[1:])):
     import torch
     weight = torch.ones(768, 768, dtype=torch.bfloat16)
     grown = []

@@ -7,7 +7,7 @@ import torch
 
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
-from app.strategies.single import Single
+from app.modes.single import Single
 from app.training.loop import RunProgress
 from app.training.non_finite import MAX_SKIPPED, FiniteCheck
 from app.training.step import StepResult

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from app.errors import TrainingError
+from app.modes.single import Single
 from app.runtime.group import Group
-from app.strategies.single import Single
 from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.strategies.single import Single
+from app.modes.single import Single
 from app.training.recorded_passes import fill
 from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training
@@ -28,7 +28,7 @@ def rows(request, tmp_path_factory):
 
 def test_rows_of_padding_change_no_output_and_no_gradient(rows):
     training = Training(rows, varlen=True)
-    module, loader = training.strategy.module, training.loader
+    module, loader = training.mode.module, training.loader
     inputs = loader.load(np.arange(7), torch.device("cpu")).inputs
     end = inputs["input_ids"].shape[1]
     filled = fill(inputs, 10, end + 70, 40, loader.layout)
@@ -92,7 +92,7 @@ def test_other_steps_are_not_recorded(rows, changes, caplog):
 @pytest.mark.gpu
 def test_a_model_that_cannot_be_recorded_is_trained(rows, caplog, monkeypatch):
     training = Training(rows, ON_GPU, varlen=True)
-    forward = training.strategy.module.forward
+    forward = training.mode.module.forward
 
     def waiting(**inputs):
         outputs = forward(**inputs)
@@ -100,7 +100,7 @@ def test_a_model_that_cannot_be_recorded_is_trained(rows, caplog, monkeypatch):
         float(outputs.sum())
         return outputs
 
-    monkeypatch.setattr(training.strategy.module, "forward", waiting)
+    monkeypatch.setattr(training.mode.module, "forward", waiting)
     losses = training.run().losses
     assert "not recorded as CUDA graphs" in caplog.text
     assert losses == pytest.approx(Training(rows, ON_GPU, NotRecorded, varlen=True).run().losses, rel=1e-4)

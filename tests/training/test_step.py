@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from app.model import attention
-from app.strategies.single import Single
+from app.modes.single import Single
 from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training
 

@@ -12,13 +12,13 @@ from transformers import AutoModelForSequenceClassification
 from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
+from app.modes.mode import Mode
+from app.modes.single import Single
 from app.runtime.group import Group
-from app.strategies.single import Single
-from app.strategies.strategy import Strategy
 from app.training.evaluate import evaluate
 from app.training.loop import planned_steps
 from app.training.step import StepResult, step_seed
-from tests.strategies.contract_worker import two_masks
+from tests.modes.contract_worker import two_masks
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import SMOOTHING, SmoothedCrossEntropy, Training
 
@@ -82,20 +82,20 @@ def run(
     config: TrainConfig,
     packed: bool = True,
     dropout: float = 0.0,
-    strategy_class: type[Strategy] = Single,
+    mode_class: type[Mode] = Single,
     weights: list[float] | None = WEIGHTS,
-    after_step=lambda state, log, strategy: None,
-    prepare=lambda strategy: None,
-) -> tuple[dict[str, torch.Tensor], list[StepResult], Strategy]:
-    """Train as a job does; returns the weights, what each step logged, and the strategy."""
-    training = Training(rows, config, strategy_class, packed=packed, dropout=dropout)
-    strategy = training.strategy
+    after_step=lambda state, log, mode: None,
+    prepare=lambda mode: None,
+) -> tuple[dict[str, torch.Tensor], list[StepResult], Mode]:
+    """Train as a job does; returns the weights, what each step logged, and the mode."""
+    training = Training(rows, config, mode_class, packed=packed, dropout=dropout)
+    mode = training.mode
     training.loss = SmoothedCrossEntropy("cross_entropy", None if weights is None else torch.tensor(weights))
     if config.r_drop:
-        strategy.module.model.classifier.register_forward_pre_hook(two_masks)
-    prepare(strategy)
-    training.run(after_step=lambda state, log: after_step(state, log, strategy))
-    return training.weights, training.steps, strategy
+        mode.module.model.classifier.register_forward_pre_hook(two_masks)
+    prepare(mode)
+    training.run(after_step=lambda state, log: after_step(state, log, mode))
+    return training.weights, training.steps, mode
 
 
 def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
@@ -211,14 +211,14 @@ def test_the_comparison_sees_what_it_should(rows, expected):
     assert difference(expected["r_drop"][0], expected["sgd"][0]) > 1e-3
 
 
-def sharded(num_shards: int, shard: int) -> type[Strategy]:
+def sharded(num_shards: int, shard: int) -> type[Mode]:
     """A mode of several processes, of which only one is here; it keeps the gradients of its own rows."""
 
     class ShardGroup(Group):
         rank = shard
         world_size = num_shards
 
-    class Shard(Strategy):
+    class Shard(Mode):
         group_class = ShardGroup
 
         def unscale(self) -> None:
@@ -239,12 +239,12 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
 ):
     """Also where a shard has no row of the batch, and runs a stand-in."""
     config = replace(SETTINGS["sgd"], max_steps=1, batch_size=batch_size, accumulation_steps=accumulation)
-    whole = run(singles, replace(config, accumulation_steps=1), strategy_class=sharded(1, 0))
+    whole = run(singles, replace(config, accumulation_steps=1), mode_class=sharded(1, 0))
     shards = [
-        run(singles, config, packed, strategy_class=sharded(num_shards, index)) for index in range(num_shards)
+        run(singles, config, packed, mode_class=sharded(num_shards, index)) for index in range(num_shards)
     ]
     for name, gradient in whole[2].gradients.items():
-        total = sum(strategy.gradients[name] for _, _, strategy in shards)
+        total = sum(mode.gradients[name] for _, _, mode in shards)
         torch.testing.assert_close(total, gradient, atol=2e-6, rtol=1e-4, msg=name)
     loss_sum = sum(float(logs[0].loss_sum) for _, logs, _ in shards)
     assert loss_sum == pytest.approx(float(whole[1][0].loss_sum), rel=1e-5)
@@ -283,11 +283,11 @@ def test_same_seed_same_weights_and_dropout_is_a_function_of_the_step(singles):
 def test_evaluation_does_not_disturb_training(singles):
     dataset, _, stores = singles
 
-    def look(state, log, strategy):
-        loader = loaders_of(dataset, stores, strategy.module, packed=True)["dev"]
-        first = evaluate(strategy, loader, 4)
+    def look(state, log, mode):
+        loader = loaders_of(dataset, stores, mode.module, packed=True)["dev"]
+        first = evaluate(mode, loader, 4)
         # Without dropout
-        np.testing.assert_array_equal(first, evaluate(strategy, loader, 4))
+        np.testing.assert_array_equal(first, evaluate(mode, loader, 4))
 
     config = replace(SETTINGS["sgd"], max_steps=4)
     plain, *_ = run(singles, config, dropout=0.3)
@@ -299,8 +299,8 @@ def test_evaluation_does_not_disturb_training(singles):
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
 def test_evaluate_returns_the_logits_of_each_row_in_order(rows, batch_size, packed):
     training, done = Training(rows, packed=packed, dropout=0.3), []
-    model, loader, device = training.strategy.module, training.loader, training.strategy.device
-    found = evaluate(training.strategy, loader, batch_size, done.append)
+    model, loader, device = training.mode.module, training.loader, training.mode.device
+    found = evaluate(training.mode, loader, batch_size, done.append)
     with torch.inference_mode():
         assert not model.training
         one_by_one = [
@@ -323,9 +323,9 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(rows, batch_size, pack
 )
 def test_rows_that_are_not_evaluated_once_are_an_error(singles, gathered, problem):
     training = Training(singles)
-    training.strategy.group.gather = gathered
+    training.mode.group.gather = gathered
     with pytest.raises(RuntimeError, match="every row of train must be evaluated exactly once") as error:
-        evaluate(training.strategy, training.loader, 16)
+        evaluate(training.mode, training.loader, 16)
     assert problem in str(error.value)
 
 
@@ -342,13 +342,13 @@ def test_an_empty_batch_still_has_inputs(rows):
 def test_bf16_trains_near_fp32(singles):
     config = replace(SETTINGS["sgd"], max_steps=5)
     plain, exact, _ = run(singles, config)
-    weights, logs, strategy = run(singles, replace(config, precision="bf16"))
+    weights, logs, mode = run(singles, replace(config, precision="bf16"))
     assert {value.dtype for value in weights.values()} == {torch.float32}
     assert [float(log.loss_sum) for log in logs] == pytest.approx(
         [float(log.loss_sum) for log in exact], rel=0.1
     )
     assert 0 < difference(weights, plain) < 0.05
-    assert strategy.scaler is None
+    assert mode.scaler is None
 
 
 class TorchClipping(Single):
@@ -363,7 +363,7 @@ def test_clipping_has_the_bits_of_torchs_own(singles, max_norm):
     config = replace(SETTINGS["adamw"], max_grad_norm=max_norm)
     weights, logs, _ = run(singles, config)
     norms = [float(log.grad_norm) for log in logs]
-    torchs, torch_logs, _ = run(singles, config, strategy_class=TorchClipping)
+    torchs, torch_logs, _ = run(singles, config, mode_class=TorchClipping)
     assert all(torch.equal(weights[name], torchs[name]) for name in weights)
     assert norms == [float(log.grad_norm) for log in torch_logs]
 
@@ -372,15 +372,15 @@ def test_a_norm_at_the_limit_is_clipped_as_torch_does_it():
     """Its factor is a little below 1 there: the norm is increased by 1e-6 before the division."""
     parameter = torch.nn.Parameter(torch.ones(1))
     parameter.grad = torch.full((1,), 0.5)
-    strategy = Single(Config())
-    strategy.module = torch.nn.ParameterList([parameter])
-    assert float(strategy.clip(0.5)) == 0.5
+    mode = Single(Config())
+    mode.module = torch.nn.ParameterList([parameter])
+    assert float(mode.clip(0.5)) == 0.5
     assert float(parameter.grad) == 0.5 * float(torch.tensor(0.5) / (torch.tensor(0.5) + 1e-6)) < 0.5
 
 
 def with_scale(scale: float):
-    def prepare(strategy: Strategy) -> None:
-        strategy.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    def prepare(mode: Mode) -> None:
+        mode.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
 
     return prepare
 
@@ -390,12 +390,12 @@ def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer):
     config = replace(SETTINGS[optimizer], max_steps=3, max_grad_norm=0.5, accumulation_steps=3)
     plain, exact, _ = run(singles, config)
     config = replace(config, precision="fp16")
-    weights, logs, strategy = run(singles, config, prepare=with_scale(1024.0))
+    weights, logs, mode = run(singles, config, prepare=with_scale(1024.0))
     norms = [float(log.grad_norm) for log in logs]
     assert norms == pytest.approx([float(log.grad_norm) for log in exact], rel=0.05)
     assert min(norms) > 0.5, "clipping must act"
     assert difference(weights, plain) < {"sgd": 2e-3, "adamw": 5e-3}[optimizer]
-    assert strategy.scaler.get_scale() == 1024.0
+    assert mode.scaler.get_scale() == 1024.0
     assert not any(log.skipped for log in logs)
 
 
@@ -404,9 +404,9 @@ def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer)
     config = replace(SETTINGS[optimizer], precision="fp16", epochs=5, accumulation_steps=2)
     seen = []
 
-    def look(state, log, strategy):
-        weights = {name: value.clone() for name, value in strategy.module.state_dict().items()}
-        seen.append((log, state.step, state.updates, strategy.scaler.get_scale(), weights))
+    def look(state, log, mode):
+        weights = {name: value.clone() for name, value in mode.module.state_dict().items()}
+        seen.append((log, state.step, state.updates, mode.scaler.get_scale(), weights))
 
     start = tiny_model(vocab_size=len(singles[1])).state_dict()
     run(singles, config, prepare=with_scale(2.0**32), after_step=look)

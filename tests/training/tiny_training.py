@@ -9,7 +9,7 @@ import torch
 from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
 from app.model.freezing import freeze
-from app.strategies.single import Single
+from app.modes.single import Single
 from app.tasks.losses import ClassLoss
 from app.training.evaluate import evaluate
 from app.training.loop import RunProgress, train
@@ -67,7 +67,7 @@ class Training:
 
     rows: tuple
     config: TrainConfig = SETTINGS
-    strategy_class: type = Single
+    mode_class: type = Single
     shape: dict = field(default_factory=dict)
     packed: bool = True
     varlen: bool = False
@@ -77,15 +77,15 @@ class Training:
 
     def __post_init__(self) -> None:
         dataset, tokenizer, stores = self.rows
-        self.strategy = self.strategy_class(Config(train=self.config)).__enter__()
+        self.mode = self.mode_class(Config(train=self.config)).__enter__()
         model = tiny_model(vocab_size=len(tokenizer), dropout=self.dropout, **self.shape).train()
         freeze(model, self.frozen, 2)
         if self.config.gradient_checkpointing:
             model.checkpoint_layers()
         self.loader = loaders_of(dataset, stores, model, self.packed)["train"]
         self.loader.layout = replace(self.loader.layout, varlen=self.varlen)
-        self.strategy.setup(model, lambda module: build_optimizer(module, self.config, num_layers=2))
-        self.loss = SmoothedCrossEntropy("cross_entropy", WEIGHTS.to(self.strategy.device))
+        self.mode.setup(model, lambda module: build_optimizer(module, self.config, num_layers=2))
+        self.loss = SmoothedCrossEntropy("cross_entropy", WEIGHTS.to(self.mode.device))
         self.plan = BatchPlan(len(self.loader), self.config.batch_size, self.config.seed)
         self.steps: list[StepResult] = []
 
@@ -97,20 +97,20 @@ class Training:
             after_step(state, step)
             state.stop = state.step == until
 
-        train(self.strategy, self.loader, self.plan, self.loss, self.config, self.state, keep)
+        train(self.mode, self.loader, self.plan, self.loss, self.config, self.state, keep)
         self.state.stop = False
         return self
 
     def resume(self, stopped: "Training") -> "Training":
         """Train to the end from where a training has stopped, as a new process does it."""
-        self.strategy.full_state.load_weights(stopped.weights)
-        self.strategy.full_state.load_optimizer(stopped.strategy.full_state.optimizer())
+        self.mode.full_state.load_weights(stopped.weights)
+        self.mode.full_state.load_optimizer(stopped.mode.full_state.optimizer())
         self.state, self.steps = stopped.state, stopped.steps
         return self.run()
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        return self.strategy.full_state.weights()
+        return self.mode.full_state.weights()
 
     @property
     def losses(self) -> list[float]:
@@ -124,7 +124,7 @@ class Training:
             # Its exact gradient is 0, which AdamW blows up
             if "key.bias" not in name:
                 torch.testing.assert_close(weights[name], value, atol=TOLERANCE, rtol=0, msg=name)
-        logits = [evaluate(of.strategy, of.loader, 16) for of in (self, expected)]
+        logits = [evaluate(of.mode, of.loader, 16) for of in (self, expected)]
         np.testing.assert_allclose(*logits, atol=100 * TOLERANCE)
 
     def assert_same_bits(self, expected: "Training") -> None:

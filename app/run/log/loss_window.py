@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...strategies.strategy import Strategy
+from ...modes.mode import Mode
 from ...training.step import StepResult
 
 
@@ -13,7 +13,7 @@ class Losses:
     """`window` is the run's list of (sum of losses, targets) of the steps since the last log line; the losses
     of the steps `on_device` are not in it yet."""
 
-    strategy: Strategy
+    mode: Mode
     window: list[tuple[float, int]]
     on_device: list[StepResult] = field(default_factory=list)
 
@@ -23,7 +23,7 @@ class Losses:
         steps, self.on_device = self.on_device, []
         if not steps:
             return [], []
-        sums = self.strategy.group.reduce_sum(torch.stack([step.loss_sum for step in steps])).tolist()
+        sums = self.mode.group.reduce_sum(torch.stack([step.loss_sum for step in steps])).tolist()
         self.window += [(loss_sum, step.divisor) for loss_sum, step in zip(sums, steps, strict=True)]
         return steps, sums
 

@@ -16,9 +16,9 @@ from ...config.shipped import MODULE
 from ...data.cache import content_key, file_digest
 from ...data.dataset import with_sample
 from ...errors import InputError, TrainingError
+from ...modes import load_mode
 from ...report.logits_file import check_same_rows, read_run, split_of_report
 from ...runtime.disk import write_json, write_text
-from ...strategies import load_strategy
 from ...tasks.task import Task
 from ..job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
 from ..modes.launching import child_environment, last_error
@@ -58,7 +58,7 @@ class Series:
         say(f"{name}: training, its messages are in {log}")
         ends = ["--output.dir", str(folder), "--output.resume", "auto"]
         arguments = ["-m", f"{MODULE}.run", self.mode, *self.settings, *words, *ends]
-        command = load_strategy(self.mode).launcher.command(arguments, self.processes)
+        command = load_mode(self.mode).launcher.command(arguments, self.processes)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             status, is_stopped = run_to_end(command, file, is_hopeless)

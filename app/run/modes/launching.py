@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...config.shipped import MODULE
-from ...strategies import load_strategy
+from ...modes import load_mode
 
 
 def child_environment() -> dict[str, str]:
@@ -25,7 +25,7 @@ def last_error(lines: Iterable[str]) -> str | None:
 
 def run_verb(mode: str, processes: int, verb: str, arguments: list[str], timeout: float) -> str | None:
     """Run `python -m app VERB` in a mode's processes, at most `timeout` seconds; return why it failed."""
-    command = load_strategy(mode).launcher.command(["-m", MODULE, verb, *arguments], processes)
+    command = load_mode(mode).launcher.command(["-m", MODULE, verb, *arguments], processes)
     options = {"capture_output": True, "text": True, "timeout": timeout, "check": False}
     try:
         done = subprocess.run(command, env=child_environment(), **options)

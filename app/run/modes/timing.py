@@ -16,7 +16,7 @@ import psutil
 import yaml
 
 from ...config.shipped import MODULE
-from ...strategies import load_strategy
+from ...modes import load_mode
 from .launching import child_environment, last_error
 
 # Between two measurements of the processes' memory
@@ -42,7 +42,7 @@ class Timing:
 def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeout: float) -> Timing:
     """Run a job in a mode, as run_<mode>.py does; return its row of the table, or why it failed."""
     arguments = [*settings, "--output.dir", str(folder)]
-    command = load_strategy(mode).launcher.command(["-m", f"{MODULE}.run", mode, *arguments], processes)
+    command = load_mode(mode).launcher.command(["-m", f"{MODULE}.run", mode, *arguments], processes)
     log = folder.with_suffix(".log")
     started = time.monotonic()
     with log.open("w") as file:

@@ -15,9 +15,9 @@ from torch import nn
 
 from ...batching.loader import Loader
 from ...config.schema import Config, TrainConfig
+from ...modes import open_mode
+from ...modes.mode import Mode
 from ...runtime.precision import DTYPES
-from ...strategies import open_strategy
-from ...strategies.strategy import Strategy
 from ...training.evaluate import evaluate
 from ...training.loop import RunProgress, planned_steps, train
 from ...training.step import StepResult
@@ -30,9 +30,9 @@ MAX_EVALUATED_ROWS = 33
 EVALUATION_BATCH = 8
 
 
-def result_file(folder: Path, mode: str, training: str) -> Path:
+def result_file(folder: Path, name: str, training: str) -> Path:
     """Return the file that rank 0 of a mode writes for a training."""
-    return folder / f"{mode}-{training}.safetensors"
+    return folder / f"{name}-{training}.safetensors"
 
 
 def comparable(config: Config, steps: int, training: str) -> Config:
@@ -54,13 +54,13 @@ def in_another_order(settings: TrainConfig) -> TrainConfig:
     return replace(settings, accumulation_steps=2 * settings.accumulation_steps)
 
 
-def run_trainings(config: Config, mode: str, steps: int, trainings: list[str], folder: str) -> int:
+def run_trainings(config: Config, name: str, steps: int, trainings: list[str], folder: str) -> int:
     """Do each training in this process, one rank of `mode`; rank 0 writes the results into `folder`."""
     for training in trainings:
         dtype = torch.float64 if training == "float64" else torch.float32
-        file = result_file(Path(folder), mode, training)
-        with default_dtype(dtype), open_strategy(mode, comparable(config, steps, training)) as strategy:
-            train_and_write(strategy, dtype, file)
+        file = result_file(Path(folder), name, training)
+        with default_dtype(dtype), open_mode(name, comparable(config, steps, training)) as mode:
+            train_and_write(mode, dtype, file)
     return 0
 
 
@@ -75,13 +75,13 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def train_and_write(strategy: Strategy, dtype: torch.dtype, file: Path) -> None:
+def train_and_write(mode: Mode, dtype: torch.dtype, file: Path) -> None:
     """Train a model with weights of `dtype`; every rank calls it. Rank 0 writes losses, last gradients,
     weights and logits, and as metadata processes, evaluated rows and the dtypes of the computation."""
-    components = assemble(strategy.config, strategy)
+    components = assemble(mode.config, mode)
     components.model.to(dtype)
-    set_up(strategy, components)
-    dtypes = watch_dtypes(strategy.unwrapped_module())
+    set_up(mode, components)
+    dtypes = watch_dtypes(mode.unwrapped_module())
     settings, loader, plan = components.config.train, components.loaders["train"], components.plan
     last_step = planned_steps(plan, settings) - 1
     losses: list[float] = []
@@ -91,22 +91,22 @@ def train_and_write(strategy: Strategy, dtype: torch.dtype, file: Path) -> None:
     def before_update() -> None:
         # Gathering the gradients of every step would take longer than the steps
         if progress.step == last_step:
-            gradients.update(strategy.full_state.gradients())
+            gradients.update(mode.full_state.gradients())
 
     def after_step(progress: RunProgress, step: StepResult) -> None:
-        losses.append(float(strategy.group.reduce_sum(step.loss_sum)) / step.divisor)
+        losses.append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
 
-    train(strategy, loader, plan, components.task.loss, settings, progress, after_step, before_update)
+    train(mode, loader, plan, components.task.loss, settings, progress, after_step, before_update)
     rows = evaluated_rows(components)
-    results = evaluate(strategy, rows, EVALUATION_BATCH, row_results=components.task.row_results)
-    weights = strategy.full_state.weights()
-    if strategy.group.rank != 0:
+    results = evaluate(mode, rows, EVALUATION_BATCH, row_results=components.task.row_results)
+    weights = mode.full_state.weights()
+    if mode.group.rank != 0:
         return
     tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": torch.from_numpy(results)}
     tensors |= {f"gradients/{name}": value for name, value in gradients.items()}
     tensors |= {f"weights/{name}": value for name, value in weights.items()}
     metadata = {
-        "processes": str(strategy.group.world_size),
+        "processes": str(mode.group.world_size),
         "rows": str(len(results)),
         "expected_rows": str(len(rows)),
         "dtypes": ", ".join(sorted(dtypes)),

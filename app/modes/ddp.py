@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..runtime.devices import has_memory
-from .strategy import BuildOptimizer
-from .torch_group import ProcessGroupStrategy
+from .mode import BuildOptimizer
+from .torch_group import ProcessGroupMode
 
 
-class DDP(ProcessGroupStrategy):
+class DDP(ProcessGroupMode):
     """Each rank has the whole model. Gradients are averaged over ranks during the backward pass."""
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:

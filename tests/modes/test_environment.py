@@ -1,5 +1,5 @@
 """What a launcher puts into the environment, and what is not right in it: python -m pytest
-tests/strategies/test_environment.py"""
+tests/modes/test_environment.py"""
 
 import os
 import re
@@ -9,8 +9,8 @@ import torch
 
 from app.config.command_line import load_config
 from app.errors import InputError
+from app.modes.torch_group import TorchGroup, rendezvous_store
 from app.run.entry import work
-from app.strategies.torch_group import TorchGroup, rendezvous_store
 
 MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 TWO = {"RANK": "0", "WORLD_SIZE": "2", **MEETING}

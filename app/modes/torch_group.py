@@ -17,7 +17,7 @@ from ..runtime.heartbeat import Heartbeat
 from ..runtime.processes import end_with_launcher, launched_number
 from .full_state import FullState, Tensors
 from .launchers import Torchrun
-from .strategy import Strategy
+from .mode import Mode
 
 # Rank 0 may tokenise a large file while the others wait
 TIMEOUT = timedelta(minutes=30)
@@ -131,7 +131,7 @@ class BroadcastState(FullState):
         super().load_optimizer(self.group.broadcast_tensors(tensors))
 
 
-class ProcessGroupStrategy(Strategy):
+class ProcessGroupMode(Mode):
     """A rank of a torch process group."""
 
     launcher = Torchrun()

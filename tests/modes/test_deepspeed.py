@@ -1,7 +1,7 @@
 """DeepSpeed: its configuration follows from ours, every launcher works, every stage leaves a plain
 checkpoint.
 
-python -m pytest tests/strategies/test_deepspeed.py -m "slow or not slow"
+python -m pytest tests/modes/test_deepspeed.py -m "slow or not slow"
 """
 
 import json
@@ -14,14 +14,14 @@ import pytest
 
 from app.config.schema import Config, DeepSpeedConfig, TrainConfig
 from app.errors import InputError
-from app.strategies import deepspeed, load_strategy
-from app.strategies.deepspeed_config import deepspeed_config
-from tests.strategies.launched import run
+from app.modes import deepspeed, load_mode
+from app.modes.deepspeed_config import deepspeed_config
+from tests.modes.launched import run
 
 TRAIN = TrainConfig(batch_size=32, accumulation_steps=2, max_grad_norm=0.5, learning_rate=1e-3)
 CONFIG = Config(train=TRAIN, deepspeed=DeepSpeedConfig(stage=2))
 installed = pytest.mark.skipif(
-    load_strategy("deepspeed").unavailable_reason() is not None, reason="DeepSpeed is not installed"
+    load_mode("deepspeed").unavailable_reason() is not None, reason="DeepSpeed is not installed"
 )
 
 

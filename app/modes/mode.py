@@ -20,7 +20,7 @@ from .launchers import Launcher
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
 
-class Strategy:
+class Mode:
     """One object between the loop and the mode: a context manager that joins and leaves the processes.
 
     Communication is in `group`, arithmetic in `precision`, what goes to and comes from the disk in
@@ -63,7 +63,7 @@ class Strategy:
         """Return why the mode does not train in a precision on a device, with the remedy, or None."""
         return None
 
-    def __enter__(self) -> Strategy:
+    def __enter__(self) -> Mode:
         self.group = self.group_class()
         self.device = choose_device(self.config.train.device, self.group.local_rank)
         if has_memory(self.device):

@@ -15,12 +15,12 @@ from torch import nn
 
 from .deepspeed_config import deepspeed_config, import_deepspeed
 from .full_state import FullState
-from .strategy import BuildOptimizer
-from .torch_group import ProcessGroupStrategy
+from .mode import BuildOptimizer
+from .torch_group import ProcessGroupMode
 from .zero_state import Stage0State, ZeroScaler, ZeroState
 
 
-class DeepSpeed(ProcessGroupStrategy):
+class DeepSpeed(ProcessGroupMode):
     """The engine runs forward, backward and, with ZeRO, the step; precision and loss scale are ours.
 
     DeepSpeed's own fp16 and bf16 keep low-precision weights, and its autocast clips gradients that are still

@@ -1,8 +1,8 @@
-"""The contract of all modes: the same job as one process. Finds the strategies by itself; real processes over
+"""The contract of all modes: the same job as one process. Finds the modes by itself; real processes over
 gloo: forked with what torchrun sets, or started by the mode's own launcher.
 
-python -m pytest tests/strategies/test_contract.py   a few cases of DataParallel and of DDP
-python -m pytest tests/strategies/test_contract.py -m "slow or not slow"  all modes, broken ones too
+python -m pytest tests/modes/test_contract.py   a few cases of DataParallel and of DDP
+python -m pytest tests/modes/test_contract.py -m "slow or not slow"  all modes, broken ones too
 """
 
 import random
@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.strategies import load_strategy, strategy_names
-from app.strategies.launchers import Launcher, Torchrun
-from app.strategies.strategy import Strategy
+from app.modes import load_mode, mode_names
+from app.modes.launchers import Launcher, Torchrun
+from app.modes.mode import Mode
+from tests.modes import broken_modes
+from tests.modes.contract_cases import CASES, OF_THE_MODE, OF_THE_ROWS
+from tests.modes.contract_worker import work
 from tests.processes import ROOT, finish
 from tests.ranks import fork
-from tests.strategies import broken_strategies
-from tests.strategies.contract_cases import CASES, OF_THE_MODE, OF_THE_ROWS
-from tests.strategies.contract_worker import work
 
-WORKER = str(ROOT / "tests" / "strategies" / "contract_worker.py")
+WORKER = str(ROOT / "tests" / "modes" / "contract_worker.py")
 # Accelerate refuses fp16 on the CPU
 NOT_ON_CPU = {"accelerate": ("fp16", "fp16_overflow")}
 TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
@@ -30,18 +30,14 @@ FEW = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "r_drop"
 OF_THE_REFERENCE = ["sgd", "accumulation_2", "padded", "varlen", "fp16"]
 
 
-def launch(
-    strategy: type[Strategy], nprocs: int, data: Path, out: Path, cases: list[str], stage: int = 2
-) -> None:
+def launch(mode: type[Mode], nprocs: int, data: Path, out: Path, cases: list[str], stage: int = 2) -> None:
     """Run the worker in a mode with `nprocs` processes."""
     out.mkdir()
-    target = f"{strategy.__module__}:{strategy.__name__}"
-    if type(strategy.launcher) in (Launcher, Torchrun):
+    target = f"{mode.__module__}:{mode.__name__}"
+    if type(mode.launcher) in (Launcher, Torchrun):
         fork(work, (target, str(data), str(out), cases, stage), nprocs, out / "log")
         return
-    command = strategy.launcher.command(
-        [WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs
-    )
+    command = mode.launcher.command([WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs)
     done = finish(command, timeout=600, PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -104,7 +100,7 @@ def data(tmp_path_factory) -> Path:
 def single(data) -> Path:
     """One process, the cases of the quick suite."""
     out = data.parent / "single"
-    launch(load_strategy("single"), 1, data, out, [*FEW, *OF_THE_REFERENCE])
+    launch(load_mode("single"), 1, data, out, [*FEW, *OF_THE_REFERENCE])
     return out
 
 
@@ -113,7 +109,7 @@ def single_all(data, single) -> Path:
     """One process, all cases."""
     out = data.parent / "single_all"
     others = [case for case in CASES if not (single / f"{case}.pt").exists()]
-    launch(load_strategy("single"), 1, data, out, others)
+    launch(load_mode("single"), 1, data, out, others)
     for path in single.glob("*.pt"):
         shutil.copy(path, out)
     return out
@@ -122,10 +118,10 @@ def single_all(data, single) -> Path:
 def modes() -> list:
     """Every mode but single, with one, two and three processes where a launcher starts any number."""
     found = []
-    for name in strategy_names():
+    for name in mode_names():
         if name == "single":
             continue
-        launcher = load_strategy(name).launcher
+        launcher = load_mode(name).launcher
         # One that starts the processes of another mode is that mode
         counts = (1,) if launcher.one_process else (2,) if launcher.starts_processes else (2, 1, 3)
         found += [pytest.param(name, nprocs, 2, id=f"{name}-{nprocs}") for nprocs in counts]
@@ -133,28 +129,28 @@ def modes() -> list:
     return found
 
 
-def test_every_strategy_is_in_the_suite():
+def test_every_mode_is_in_the_suite():
     names = {parameter.values[0] for parameter in modes()} | {"single"}
-    assert names == set(strategy_names())
+    assert names == set(mode_names())
     assert len(names) >= 6, f"only {sorted(names)} were found"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "nprocs", "stage"), modes())
 def test_same_job_as_single(mode, nprocs, stage, data, single_all, tmp_path):
-    strategy = load_strategy(mode)
-    if lacks := strategy.unavailable_reason():
+    kind = load_mode(mode)
+    if lacks := kind.unavailable_reason():
         pytest.skip(lacks)
     # Every case in two processes of each mode with a step of its own; `mp` starts those of DDP
     chosen = OF_THE_MODE
-    if strategy.launcher.one_process or nprocs == 2 and stage == 2 and not strategy.launcher.starts_processes:
+    if kind.launcher.one_process or nprocs == 2 and stage == 2 and not kind.launcher.starts_processes:
         chosen = CASES
     elif nprocs == 3:
         chosen = OF_THE_ROWS
     elif stage == 3:
         chosen = list(dict.fromkeys([*OF_THE_MODE, *OF_THE_ROWS]))
     cases = [case for case in chosen if case in CASES and case not in NOT_ON_CPU.get(mode, ())]
-    launch(strategy, nprocs, data, tmp_path / "out", cases, stage)
+    launch(kind, nprocs, data, tmp_path / "out", cases, stage)
     assert_same_job(single_all, tmp_path / "out", cases, nprocs)
 
 
@@ -173,7 +169,7 @@ def assert_same_job(single: Path, other: Path, cases: list[str], nprocs: int) ->
 @pytest.mark.parametrize(("mode", "nprocs"), [("dp", 1), ("ddp", 2)])
 def test_a_few_cases(mode, nprocs, data, single, tmp_path):
     """What the quick suite knows of the modes; the slow one has all cases."""
-    launch(load_strategy(mode), nprocs, data, tmp_path / "out", FEW)
+    launch(load_mode(mode), nprocs, data, tmp_path / "out", FEW)
     assert_same_job(single, tmp_path / "out", FEW, nprocs)
 
 
@@ -204,8 +200,8 @@ def test_single_does_what_its_cases_say(single):
         ("UnsynchronisedGradients", ["sgd"]),
     ],
 )
-def test_a_broken_strategy_is_caught(broken, caught_by, data, single, tmp_path):
-    """The control: the suite must fail for strategies with the mistakes that copied scripts have."""
-    launch(getattr(broken_strategies, broken), 2, data, tmp_path / "out", caught_by)
+def test_a_broken_mode_is_caught(broken, caught_by, data, single, tmp_path):
+    """The control: the suite must fail for modes with the mistakes that copied scripts have."""
+    launch(getattr(broken_modes, broken), 2, data, tmp_path / "out", caught_by)
     for case in caught_by:
         assert compare(load(single, case), load(tmp_path / "out", case), case), f"{broken} passed {case}"

@@ -7,7 +7,7 @@ from torch import nn
 
 from ..runtime.devices import is_cuda
 from ..runtime.precision import Precision
-from .strategy import BuildOptimizer, Strategy
+from .mode import BuildOptimizer, Mode
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class InPrecision(nn.Module):
             return self.model(**inputs)
 
 
-class DataParallel(Strategy):
+class DataParallel(Mode):
     """One process, every CUDA device. It splits dim 0 of its inputs, so batches are padded, not packed."""
 
     accepts_packed = False

@@ -64,4 +64,4 @@ class HorovodState(FullState):
         # it, and that step decays the weights.
         zeros = {key: torch.zeros(shape, dtype=dtype) for key, (shape, dtype) in shapes.items()}
         super().load_optimizer(tensors if self.group.rank == 0 else zeros)
-        self.group.hvd.broadcast_optimizer_state(self.strategy.optimizer, root_rank=0)
+        self.group.hvd.broadcast_optimizer_state(self.mode.optimizer, root_rank=0)

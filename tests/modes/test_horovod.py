@@ -1,17 +1,17 @@
 """Horovod: its launcher works, and a start in which each process would train alone is refused.
 
-python -m pytest tests/strategies/test_horovod.py -m slow
+python -m pytest tests/modes/test_horovod.py -m slow
 """
 
 import sys
 
 import pytest
 
-from app.strategies import load_strategy
+from app.modes import load_mode
+from tests.modes.launched import run
 from tests.processes import finish
-from tests.strategies.launched import run
 
-HOROVOD = load_strategy("horovod")
+HOROVOD = load_mode("horovod")
 needs_horovod = pytest.mark.skipif(
     HOROVOD.unavailable_reason() is not None, reason="Horovod is not installed"
 )

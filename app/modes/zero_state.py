@@ -44,12 +44,12 @@ class ZeroState(Stage0State):
     @property
     def zero(self) -> Any:
         """DeepSpeed's ZeRO optimizer, around torch's."""
-        return self.strategy.optimizer
+        return self.mode.optimizer
 
     @property
     def is_stage_3(self) -> bool:
         """Whether parameters are sharded too."""
-        return self.strategy.stage == 3
+        return self.mode.stage == 3
 
     def gradients(self) -> Tensors:
         from deepspeed.utils import safe_get_full_grad

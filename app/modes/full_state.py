@@ -10,20 +10,20 @@ Tensors = dict[str, torch.Tensor]
 
 
 class FullState:
-    """Reads and writes the state of a strategy whose ranks hold whole tensors.
+    """Reads and writes the state of a mode whose ranks hold whole tensors.
 
     Every rank must call each method. What is returned has values on rank 0 only (elsewhere it is empty), and
     what is loaded is passed in on rank 0 only; `gradients` has values on every rank.
     """
 
-    def __init__(self, strategy: Any) -> None:
-        self.strategy = strategy
-        self.group = strategy.group
+    def __init__(self, mode: Any) -> None:
+        self.mode = mode
+        self.group = mode.group
 
     @property
     def module(self) -> nn.Module:
         """The model without the mode's wrapper."""
-        return self.strategy.unwrapped_module()
+        return self.mode.unwrapped_module()
 
     @property
     def has_adapter(self) -> bool:
@@ -50,7 +50,7 @@ class FullState:
         """Return the optimizer state; its keys are `parameter/name`, such as `classifier.bias/exp_avg`."""
         tensors = {}
         for parameter_name, parameter in self.module.named_parameters():
-            for name, value in self.strategy.optimizer.state.get(parameter, {}).items():
+            for name, value in self.mode.optimizer.state.get(parameter, {}).items():
                 # The step count of bitsandbytes is a number
                 whole = full_tensor(value) if torch.is_tensor(value) else torch.tensor(value)
                 if self.group.rank == 0:
@@ -59,7 +59,7 @@ class FullState:
 
     def load_optimizer(self, tensors: Tensors) -> None:
         """Load what `optimizer` returned."""
-        optimizer = self.strategy.optimizer
+        optimizer = self.mode.optimizer
         names = {parameter: name for name, parameter in self.module.named_parameters()}
         ordered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         by_index: dict[int, Tensors] = {}
@@ -89,16 +89,16 @@ class FullState:
 
     def loss_scale(self) -> float:
         """Return the factor on the loss under fp16, else 1."""
-        return self.strategy.scaler.get_scale() if self.strategy.scaler else 1.0
+        return self.mode.scaler.get_scale() if self.mode.scaler else 1.0
 
     def scaler(self) -> dict:
         """Return the loss scale and its counters, on every rank; an empty dictionary where there is none."""
-        return self.strategy.scaler.state_dict() if self.strategy.scaler else {}
+        return self.mode.scaler.state_dict() if self.mode.scaler else {}
 
     def load_scaler(self, state: dict) -> None:
         """Load what `scaler` returned, given on every rank."""
-        if self.strategy.scaler and state:
-            self.strategy.scaler.load_state_dict(state)
+        if self.mode.scaler and state:
+            self.mode.scaler.load_state_dict(state)
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -20,8 +20,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import distribute_tensor
 
 from .full_state import Tensors
-from .strategy import BuildOptimizer
-from .torch_group import BroadcastState, ProcessGroupStrategy
+from .mode import BuildOptimizer
+from .torch_group import BroadcastState, ProcessGroupMode
 
 # Whole tensors, on rank 0 only
 FULL = {"full_state_dict": True, "cpu_offload": True}
@@ -55,7 +55,7 @@ class FSDPState(BroadcastState):
         return distribute_tensor(value, parameter.device_mesh, parameter.placements)
 
 
-class FSDP(ProcessGroupStrategy):
+class FSDP(ProcessGroupMode):
     """Each rank holds a shard of every parameter; the optimizer is built on shards, after the wrapping."""
 
     full_state_class = FSDPState

@@ -5,8 +5,8 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
-from app.strategies.ddp import DDP
-from app.strategies.single import Single
+from app.modes.ddp import DDP
+from app.modes.single import Single
 
 
 class MeanOfMeans(DDP):

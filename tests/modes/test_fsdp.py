@@ -1,6 +1,6 @@
-"""What FSDP gathers: python -m pytest tests/strategies/test_fsdp.py
+"""What FSDP gathers: python -m pytest tests/modes/test_fsdp.py
 
-That its results are those of the other modes: tests/strategies/test_contract.py, and python -m app verify
+That its results are those of the other modes: tests/modes/test_contract.py, and python -m app verify
 --precision bf16.
 """
 
@@ -9,8 +9,8 @@ import torch
 
 from app.batching.collate import collate
 from app.config.schema import Config, TrainConfig
+from app.modes.fsdp import FSDP
 from app.runtime.precision import at_least_float32
-from app.strategies.fsdp import FSDP
 from tests.tiny import tiny_model, token_rows
 
 
@@ -23,13 +23,13 @@ def test_parameters_are_gathered_in_bf16_under_bf16_only(monkeypatch, precision,
     model, gathered = tiny_model().train(), set()
     for layer in model.model.bert.encoder.layer:
         layer.output.dense.register_forward_hook(lambda module, *_: gathered.add(module.weight.dtype))
-    with FSDP(Config(train=TrainConfig(precision=precision, device="cpu"))) as strategy:
-        strategy.setup(model, lambda module: torch.optim.SGD(module.parameters(), lr=0.1))
+    with FSDP(Config(train=TrainConfig(precision=precision, device="cpu"))) as mode:
+        mode.setup(model, lambda module: torch.optim.SGD(module.parameters(), lr=0.1))
         inputs = collate(token_rows([5, 9]), None, model.layout(True))
-        with strategy.micro_batch(is_last=True):
-            logits = at_least_float32(strategy.forward(inputs))
-            strategy.backward(logits.sum())
+        with mode.micro_batch(is_last=True):
+            logits = at_least_float32(mode.forward(inputs))
+            mode.backward(logits.sum())
         assert gathered == {dtype}
         assert logits.dtype == torch.float32
-        kept = [*strategy.full_state.weights().values(), *strategy.full_state.gradients().values()]
+        kept = [*mode.full_state.weights().values(), *mode.full_state.gradients().values()]
         assert {value.dtype for value in kept} == {torch.float32}

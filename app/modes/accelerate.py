@@ -16,7 +16,7 @@ from torch import nn
 
 from ..errors import InputError
 from .ddp import DDP
-from .strategy import BuildOptimizer
+from .mode import BuildOptimizer
 
 
 class Accelerate(DDP):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 # Which imports torch
 if TYPE_CHECKING:
     from ..config.schema import Config
-    from .strategy import Strategy
+    from .mode import Mode
 
 MODES = {
     "single": ".single:Single",
@@ -24,25 +24,25 @@ MODES = {
 }
 
 
-def strategy_names() -> list[str]:
+def mode_names() -> list[str]:
     """Return the names of all modes, in alphabetical order."""
     return sorted(MODES)
 
 
-def load_strategy(mode: str) -> type[Strategy]:
-    """Return the strategy class of a mode."""
-    module, name = MODES[mode].split(":")
-    return getattr(importlib.import_module(module, __package__), name)
+def load_mode(name: str) -> type[Mode]:
+    """Return the class of a mode."""
+    module, kind = MODES[name].split(":")
+    return getattr(importlib.import_module(module, __package__), kind)
 
 
 @contextmanager
-def open_strategy(mode: str, config: Config) -> Iterator[Strategy]:
-    """Give the strategy of a mode: its group is joined; threads, memory and arithmetic are set up. Its
+def open_mode(name: str, config: Config) -> Iterator[Mode]:
+    """Give a mode: its group is joined; threads, memory and arithmetic are set up. Its
     `config` has every setting that follows from the device."""
     from ..runtime.host_memory import keep_few_kernels
     from ..runtime.machine import set_up_machine
 
     keep_few_kernels()
-    with load_strategy(mode)(config) as strategy:
-        set_up_machine(strategy.config.train, strategy.device, strategy.group.local_world_size)
-        yield strategy
+    with load_mode(name)(config) as mode:
+        set_up_machine(mode.config.train, mode.device, mode.group.local_world_size)
+        yield mode

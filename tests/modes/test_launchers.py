@@ -1,6 +1,6 @@
 """The other ways in which users start the scripts: no launcher at all, and Accelerate's.
 
-python -m pytest tests/strategies/test_launchers.py -m slow
+python -m pytest tests/modes/test_launchers.py -m slow
 """
 
 import json
@@ -9,10 +9,10 @@ from shlex import split
 
 import pytest
 
+from app.modes import load_mode
 from app.run.entry import main
-from app.strategies import load_strategy
+from tests.modes.launched import run
 from tests.ranks import run_alone, settings
-from tests.strategies.launched import run
 
 pytestmark = pytest.mark.slow
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
@@ -27,7 +27,7 @@ ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
     ],
 )
 def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
-    if reason := load_strategy(mode).unavailable_reason():
+    if reason := load_mode(mode).unavailable_reason():
         pytest.skip(reason)
     offload = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
     (tmp_path / "offload.json").write_text(json.dumps(offload), encoding="utf-8")

@@ -11,10 +11,10 @@ from torch import nn
 
 from .horovod_group import HorovodGroup, HorovodState
 from .launchers import Horovodrun
-from .strategy import BuildOptimizer, Strategy
+from .mode import BuildOptimizer, Mode
 
 
-class Horovod(Strategy):
+class Horovod(Mode):
     """`DistributedOptimizer` sums the gradients, so the loop's loss needs no factor."""
 
     launcher = Horovodrun()

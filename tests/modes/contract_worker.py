@@ -1,8 +1,8 @@
 """One rank of the contract suite: trains every case in one mode and writes what came out, on rank 0.
 
-Started by tests/strategies/test_contract.py through the mode's own launcher:
+Started by tests/modes/test_contract.py through the mode's own launcher:
 
-    torchrun --nproc_per_node=2 tests/strategies/contract_worker.py MODULE:CLASS DATA OUT CASE ...
+    torchrun --nproc_per_node=2 tests/modes/contract_worker.py MODULE:CLASS DATA OUT CASE ...
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pkgutil import resolve_name
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.strategies.contract_cases import BASE, CASES, OVERFLOW_SCALE
+from tests.modes.contract_cases import BASE, CASES, OVERFLOW_SCALE
 
 
 def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
@@ -24,17 +24,17 @@ def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
     from app.runtime.machine import set_up_machine
 
     base = TrainConfig(**BASE)
-    with resolve_name(target)(Config(train=base, deepspeed=DeepSpeedConfig(stage=stage))) as strategy:
-        set_up_machine(base, strategy.device, strategy.group.local_world_size)
+    with resolve_name(target)(Config(train=base, deepspeed=DeepSpeedConfig(stage=stage))) as mode:
+        set_up_machine(base, mode.device, mode.group.local_world_size)
         for case_name in names:
-            strategy.config = replace(strategy.config, train=replace(base, **CASES[case_name].train))
-            result = run_case(strategy, case_name, data)
-            if strategy.group.rank == 0:
+            mode.config = replace(mode.config, train=replace(base, **CASES[case_name].train))
+            result = run_case(mode, case_name, data)
+            if mode.group.rank == 0:
                 torch.save(result, Path(out) / f"{case_name}.pt")
     return 0
 
 
-def run_case(strategy, case_name: str, data: str) -> dict:
+def run_case(mode, case_name: str, data: str) -> dict:
     """Train one case; returns losses, norms, learning rates, skips, gradients of the last step, weights,
     logits."""
     import numpy as np
@@ -54,7 +54,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     from app.training.loop import RunProgress, train
     from app.training.optimizer import build_optimizer
 
-    case, config = CASES[case_name], strategy.config.train
+    case, config = CASES[case_name], mode.config.train
     cache = str(Path(data).parent / "cache")
     data_config = DataConfig(
         task=case.task, train=data, limit=case.limit, dev_size=0, test_size=0, cache_dir=cache, max_length=32
@@ -79,7 +79,7 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     tokenizer = load_tokenizer(model_config, dataset, data_config.max_length, cache)
     split = dataset.splits["train"]
     store = open_store(split.table, tokenizer, data_config.max_length, cache, long_texts(data_config))
-    task = prepare_task(Config(data_config, model_config, config), dataset, tokenizer, strategy.device)
+    task = prepare_task(Config(data_config, model_config, config), dataset, tokenizer, mode.device)
     torch.manual_seed(0)
     model = task.build_model({"train": store})
     freeze(model, case.freeze, 2)
@@ -88,14 +88,14 @@ def run_case(strategy, case_name: str, data: str) -> dict:
         model.checkpoint_layers()
     if config.r_drop:
         model.model.classifier.register_forward_pre_hook(two_masks)
-    packed = case.layout != "padded" and choose_packed(model, strategy)
+    packed = case.layout != "padded" and choose_packed(model, mode)
     layout = model.layout(packed, varlen=packed and case.layout == "varlen")
     loader = task.loader(split, store, layout)
     plan = BatchPlan(len(split), config.batch_size, 1)
-    strategy.setup(model, lambda module: build_optimizer(module, config, 2))
-    if case_name == "fp16_overflow" and strategy.scaler:
-        strategy.full_state.load_scaler(
-            strategy.full_state.scaler() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10}
+    mode.setup(model, lambda module: build_optimizer(module, config, 2))
+    if case_name == "fp16_overflow" and mode.scaler:
+        mode.full_state.load_scaler(
+            mode.full_state.scaler() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10}
         )
     result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
     state = RunProgress()
@@ -103,31 +103,31 @@ def run_case(strategy, case_name: str, data: str) -> dict:
     def before_update() -> None:
         # Gathering them all takes longer than the step
         if state.step == config.max_steps - 1:
-            result["gradients"] = strategy.full_state.gradients()
+            result["gradients"] = mode.full_state.gradients()
 
     def after_step(state: RunProgress, step) -> None:
-        result["losses"].append(float(strategy.group.reduce_sum(step.loss_sum)) / step.divisor)
+        result["losses"].append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
         result["norms"].append(float(step.grad_norm))
         result["learning_rates"].append(step.learning_rate)
         result["skipped"].append(step.skipped)
         result["updates"] = state.updates
 
-    train(strategy, loader, plan, task.loss, config, state, after_step, before_update)
+    train(mode, loader, plan, task.loss, config, state, after_step, before_update)
     # Splits of every small size, also of fewer rows than processes, must come back whole.
     sizes = {}
     for size in (1, 2, 3, 5, len(split)):
         small = task.loader(replace(split, rows=split.rows[:size], labels=split.labels[:size]), store, layout)
-        sizes[size] = evaluate(strategy, small, 4, row_results=task.row_results).shape[0]
+        sizes[size] = evaluate(mode, small, 4, row_results=task.row_results).shape[0]
     result |= {
-        "weights": strategy.full_state.weights(),
-        "logits": torch.from_numpy(evaluate(strategy, loader, 4, row_results=task.row_results).copy()),
+        "weights": mode.full_state.weights(),
+        "logits": torch.from_numpy(evaluate(mode, loader, 4, row_results=task.row_results).copy()),
         "sizes": sizes,
     }
-    restored = check_optimizer_round_trip(strategy)
+    restored = check_optimizer_round_trip(mode)
     result |= {
         "restored": restored,
         "labels": torch.from_numpy(np.array(split.labels)),
-        "world_size": strategy.group.world_size,
+        "world_size": mode.group.world_size,
     }
     return result
 
@@ -145,13 +145,13 @@ def two_masks(module, inputs):
     return torch.cat([features[:half] * kept, features[half:] * (2 - kept)])
 
 
-def check_optimizer_round_trip(strategy) -> float:
+def check_optimizer_round_trip(mode) -> float:
     """Load the mode's own weights and optimizer state back; returns the largest difference afterwards, on
     rank 0."""
-    weights, optimizer = strategy.full_state.weights(), strategy.full_state.optimizer()
-    strategy.full_state.load_weights(weights)
-    strategy.full_state.load_optimizer(optimizer)
-    again, optimizer_again = strategy.full_state.weights(), strategy.full_state.optimizer()
+    weights, optimizer = mode.full_state.weights(), mode.full_state.optimizer()
+    mode.full_state.load_weights(weights)
+    mode.full_state.load_optimizer(optimizer)
+    again, optimizer_again = mode.full_state.weights(), mode.full_state.optimizer()
     assert set(again) == set(weights), "weights changed their names"
     assert set(optimizer_again) == set(optimizer), "the optimizer state changed its names"
     pairs = [(again[key], weights[key]) for key in weights] + [
