@@ -212,16 +212,16 @@ def rank_main(
     from app.config.command_line import load_config
     from app.modes import load_mode
     from app.run.entry import work
-    from app.run.job import Job
     from app.runtime.processes import leave
+    from app.training.train import Run
 
     print_to(log)
     faulthandler.register(signal.SIGUSR1)
     if world_size > 1 or mode != "single":
         set_variables(rank, world_size, port, hosted)
-    keep_final_state(Job)
+    keep_final_state(Run)
     if any(entry.what == "die_in_report" for entry in disturbances):
-        Job.report = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+        Run.report = lambda self: os.kill(os.getpid(), signal.SIGKILL)
     for entry in disturbances:
         if entry.step < 0 and entry.rank == rank and entry.what in ACTIONS:
             ACTIONS[entry.what](None)
@@ -231,18 +231,18 @@ def rank_main(
     leave(work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode))
 
 
-def keep_final_state(job_class: type) -> None:
+def keep_final_state(run_class: type) -> None:
     """Write the weights and the optimizer state of the last step beside the run folder, which keeps only the
     best weights."""
-    report = job_class.report
+    report = run_class.report
 
     def keep_and_report(self):
         weights, optimizer = self.mode.full_state.weights(), self.mode.full_state.optimizer()
-        if self.is_main and optimizer:
+        if self.folder and optimizer:
             save_file(contiguous(weights | optimizer), self.folder.with_name(f"{self.folder.name}.final"))
         return report(self)
 
-    job_class.report = keep_and_report
+    run_class.report = keep_and_report
 
 
 def disturb(mode_class: type, rank: int, disturbances: list[Disturbance]) -> None:
@@ -316,15 +316,15 @@ def limit_memory(mode) -> None:
 
 def terminate_in_evaluation(mode) -> None:
     """Get SIGTERM in the middle of each evaluation."""
-    import app.run.evaluation
+    from app.training.train import Run
 
-    evaluate = app.run.evaluation.evaluate
-    app.run.evaluation.evaluate = lambda *values: (os.kill(os.getpid(), signal.SIGTERM), evaluate(*values))[1]
+    evaluate = Run.evaluate
+    Run.evaluate = lambda *values: (os.kill(os.getpid(), signal.SIGTERM), evaluate(*values))[1]
 
 
 def close_late(mode) -> None:
     """Take a second to close the log, in which the other ranks have left and the launcher sends SIGTERM."""
-    from app.run.log.run_log import RunLog
+    from app.training.log.run_log import RunLog
 
     close = RunLog.close
     RunLog.close = lambda self: (time.sleep(1), close(self))
@@ -332,7 +332,7 @@ def close_late(mode) -> None:
 
 def terminate_late(mode) -> None:
     """Get SIGTERM when the run is complete, and only its log has to be closed."""
-    from app.run.log.run_log import RunLog
+    from app.training.log.run_log import RunLog
 
     close = RunLog.close
     RunLog.close = lambda self: (os.kill(os.getpid(), signal.SIGTERM), close(self))

@@ -10,8 +10,8 @@ from safetensors.numpy import load_file
 
 from app.config.command_line import load_config
 from app.config.schema import Config
-from app.run.after_step import AfterStep
 from app.run.entry import work
+from app.training.train import Run
 
 
 def terminate() -> None:
@@ -24,18 +24,18 @@ def crash() -> None:
 
 def stop_after(step: int, config: Config) -> None:
     """Train in this process until SIGTERM stops the run after `step`."""
-    call = AfterStep.__call__
+    after_step = Run.after_step
 
     def stop(self, state, log):
-        call(self, state, log)
+        after_step(self, state, log)
         if state.step == step:
             self.stopped_by, state.stop = signal.SIGTERM, True
 
     try:
-        AfterStep.__call__ = stop
+        Run.after_step = stop
         assert work(config, "single") == 128 + signal.SIGTERM
     finally:
-        AfterStep.__call__ = call
+        Run.after_step = after_step
 
 
 def check_resumed(words: list[str], folder: Path, run: Path) -> None:

@@ -30,8 +30,8 @@ LAYERS = [
     "tasks",
     "report",
     "modes",
-    "training",
     "checkpoints",
+    "training",
     "prediction",
     "explanation",
     "export",
@@ -219,7 +219,7 @@ def test_imports_inside_the_package_are_relative():
         ("data/x.py", "from . import rows", {"app.data.rows"}),
         ("data/x.py", "from ..errors import nearest", {"app.errors"}),
         ("data/__init__.py", "from .rows import Row", {"app.data.rows"}),
-        ("data/x.py", "def f():\n    from app.run.job import Job", {"app.run.job"}),
+        ("data/x.py", "def f():\n    from app.training.train import Run", {"app.training.train"}),
         ("data/x.py", "if TYPE_CHECKING:\n    from app.run import entry, main", {"app.run", "app.run.entry"}),
         ("data/x.py", "import torch\nfrom appearance import app", set()),
     ],
@@ -234,9 +234,13 @@ def test_imports_of_a_file(tmp_path, monkeypatch, name, source, imported):
 
 def test_the_rules_find_what_breaks_them():
     assert upward(
-        {("app.data.rows", "app.run.job"), ("app.run.job", "app.data.rows"), ("app.run", "app.__main__")}
+        {
+            ("app.data.rows", "app.training.train"),
+            ("app.training.train", "app.data.rows"),
+            ("app.run", "app.__main__"),
+        }
     ) == {
-        ("app.data.rows", "app.run.job"),
+        ("app.data.rows", "app.training.train"),
         ("app.run", "app.__main__"),
     }
     assert circle({("a", "b"), ("b", "c")}) is None

@@ -90,8 +90,8 @@ def check_settings(settings: dict[str, Any] | None) -> None:
 def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:
     """Run one job in this process; return its exit status. torch's settings of this process are restored."""
     from ..modes import open_mode
-    from ..run.job import Job
     from ..runtime.signals import Stopped
+    from ..training.train import Run
 
     with (
         shown_log(verbose),
@@ -100,7 +100,7 @@ def run_quietly(config: Config, verbose: bool, with_report: bool) -> int:
         open_mode("single", config) as mode,
     ):
         try:
-            return Job("single", mode, with_report, prints_report=verbose).run()
+            return Run("single", mode, with_report, prints_report=verbose).run()
         except Stopped as stop:
             return 128 + stop.number
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from ..data.cache import MANIFEST
 from ..errors import TrainingError
 from ..runtime.disk import checksum, copy_file, sync, write_text
-from ..training.loop import RunProgress
+from .progress import RunProgress
 from .run_files import ADAPTER, MODEL, STATES
 from .run_folder import cannot_write, saved_states
 

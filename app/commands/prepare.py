@@ -38,12 +38,12 @@ def prepare(config: Config) -> str:
 
     from ..data.report import render
     from ..modes import open_mode
-    from ..run.assembly import assemble, cache_content
+    from ..training.build import build, cache_content
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     # Nothing is trained here, so the device and the precision of the run are not needed.
     train = replace(config.train, device="cpu", precision="fp32")
     with open_mode("single", replace(config, train=train)) as mode:
-        components = assemble(mode.config, mode)
+        components = build(mode.config, mode)
     report = render(components.dataset, components.stores)
     return f"{report}\nPrepared in {config.data.cache_dir}, content {cache_content(components)}"

@@ -51,24 +51,22 @@ def work(config: Config, name: str) -> int:
     """Run one job in this process, which is one rank of the mode; return the exit status. It is 0; 2 for bad
     input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
     with ended_by_ctrl_c():
-        from .job import Job
+        from ..training.train import Run
     from ..modes import open_mode
     from ..runtime.signals import Stopped
-    from .log.setup import start_logging
-    from .memory_errors import Remedy, memory_for
-    from .resuming import with_saved_choices
+    from ..training.log.setup import start_logging
+    from ..training.resuming import with_saved_choices
 
     use_language(config.output.language)
     try:
         start_logging(launched_rank() == 0)
-        set_up = memory_for("the device and the processes were set up", Remedy.PREPARING)
-        with set_up, open_mode(name, with_saved_choices(config)) as mode:
-            return Job(name, mode, ends_process=True).run()
+        with open_mode(name, with_saved_choices(config)) as mode:
+            return Run(name, mode, ends_process=True).run()
     except InputError as error:
         return _refuse(error)
     except TrainingError as error:
         return _refuse(error, 1)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, MemoryError, OSError) as error:
         return _refuse(_explained(error), 1)
     except Stopped as stop:
         # After the training
@@ -78,10 +76,13 @@ def work(config: Config, name: str) -> int:
         return 128 + signal.SIGINT
 
 
-def _explained(error: RuntimeError | OSError) -> TrainingError:
+def _explained(error: RuntimeError | MemoryError | OSError) -> TrainingError:
     """Return what an error of torch or the system means; raises any other one again."""
     from ..runtime.disk import OF_THE_SYSTEM
+    from ..training.step import is_out_of_memory, out_of_memory_error
 
+    if is_out_of_memory(error):
+        return out_of_memory_error(error)
     if isinstance(error, OSError):
         if error.errno not in OF_THE_SYSTEM:
             raise error

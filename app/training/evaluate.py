@@ -7,8 +7,12 @@ import torch
 
 from ..batching.loader import Batch, Loader
 from ..batching.plan import TokenLimit, evaluation_batches
+from ..data.dataset import Split
+from ..errors import TrainingError
 from ..modes.mode import Mode
+from .non_finite import named_rows
 
+BATCH_ROWS = 64  # rows of a batch, in each process
 # Outputs of a batch -> what is kept of each row
 RowResults = Callable[[torch.Tensor, Batch], torch.Tensor]
 
@@ -55,4 +59,16 @@ def check_rows(positions: np.ndarray, num_rows: int, split: str) -> None:
         raise RuntimeError(
             f"every row of {split} must be evaluated exactly once; of {num_rows:,} rows {missing:,} are "
             f"missing and {repeated:,} repeated, so there is no report"
+        )
+
+
+def check_finite(results: np.ndarray, split: Split, step: int) -> None:
+    """Raise TrainingError, naming the rows, unless all results, (num_rows, any), of a split are finite."""
+    positions = np.flatnonzero(~np.isfinite(results).all(axis=1))
+    if len(positions):
+        raise TrainingError(
+            f"step {step}: evaluation on {split.name} needs finite logits, found {len(positions):,} of "
+            f"{len(results):,} rows without: {named_rows(split, positions)}. This model was not saved as the "
+            "best; look at these rows, lower train.learning_rate or set train.precision fp32, and resume "
+            "from the last training state: --output.resume auto"
         )

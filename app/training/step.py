@@ -1,22 +1,34 @@
-"""One optimizer step, top to bottom: batch, forward, loss, backward, exchange, clip, update, zero.
-`out_of_memory.py` repeats it with smaller micro-batches."""
+"""The only training loop, whatever the mode, and its step: batch, forward, loss, backward, exchange, clip,
+update, zero. `train.py` builds what it works with, and does what follows a step."""
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from ..batching.loader import Loader
+from ..batching.plan import BatchPlan, TokenLimit, micro_batches
+from ..checkpoints.progress import RunProgress
 from ..config.schema import TrainConfig
+from ..errors import TrainingError, first_line
 from ..modes.mode import Mode
-from ..runtime.devices import has_memory
-from .optimizer import set_learning_rate
+from ..runtime.devices import has_memory, is_cuda
+from ..runtime.host_memory import give_back_memory
+from .optimizer import learning_rate_factor, peak_learning_rate, set_learning_rate, warmup_steps
+from .recorded_passes import record_passes
 
-# outputs, targets -> the sum of the losses
+logger = logging.getLogger(__name__)
+# outputs, targets -> the sum of the losses; with R-Drop it also has `divergence`
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-# (positions of rows, whether it is the last) of each micro-batch of this rank
-MicroBatchRows = Iterable[tuple[np.ndarray, bool]]
+# Passes are recorded in sizes that fit these steps. Rows come in random order, so later ones are similar.
+RECORDED_FROM = 2_000
+# oneDNN gives no reason when it finds no memory for a kernel, and the thread gets no more kernels from it:
+# its assembler keeps the first error of each thread (torch 2.13).
+NO_KERNEL = "could not create a primitive"
+# The others are messages of torch's allocators.
+MESSAGES = ("can't allocate memory", "out of memory", NO_KERNEL)
 
 
 @dataclass(frozen=True)
@@ -41,69 +53,92 @@ class StepResult:
     skipped: bool
 
 
-class TrainingStep:
-    """Trains one global batch; every rank calls it with the same batches.
+def train(
+    mode: Mode,
+    loader: Loader,
+    plan: BatchPlan,
+    loss: Loss,
+    config: TrainConfig,
+    progress: RunProgress,
+    after_step: Callable[[RunProgress, StepResult], None],
+    before_update: Callable[[], None] = lambda: None,
+) -> None:
+    """Train from `progress.step` to the last step of the plan, or until `progress.stop`.
 
     The loss of a step is the sum over the targets of its global batch divided by their number, for any number
-    of processes and micro-batches. Every rank calls `before_update` when the gradients are complete.
+    of processes and micro-batches. Every rank calls `before_update` when a step's gradients are complete, and
+    `after_step` after it.
     """
+    passes = Passes(mode, loader, loss, config)
+    total_steps = planned_steps(plan, config)
+    warmup, peak = warmup_steps(config.warmup, total_steps), peak_learning_rate(config)
+    mode.module.train()
+    warm_up(mode, loader)
+    if mode.records_passes and is_cuda(mode.device) and not config.gradient_checkpointing:
+        steps = range(min(total_steps, RECORDED_FROM))
+        rows = [passes.cut(plan.batch(step), progress.micro_batch_size)[0] for step in steps]
+        passes.forward = record_passes(mode, loader, rows, passes.copies)
 
-    def __init__(
-        self,
-        mode: Mode,
-        loader: Loader,
-        loss: Loss,
-        config: TrainConfig,
-        before_update: Callable[[], None] = lambda: None,
-    ) -> None:
+    while progress.step < total_steps and not progress.stop:
+        batch = plan.batch(progress.step)
+        learning_rate = peak * learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
+        set_learning_rate(mode.optimizer, learning_rate)
+        mode.module.train()
+        loss_sum, divisor, positions, finite = passes.run_within_memory(progress, batch)
+        before_update()
+        mode.unscale()
+        norm, skipped = mode.update(mode.clip(config.max_grad_norm))
+        mode.zero_grad()
+        progress.step += 1
+        progress.updates += not skipped
+        result = StepResult(
+            step=progress.step,
+            rows=len(batch),
+            learning_rate=learning_rate,
+            loss_sum=loss_sum,
+            divisor=divisor,
+            positions=positions,
+            finite=finite,
+            grad_norm=norm,
+            skipped=skipped,
+        )
+        after_step(progress, result)
+
+
+class Passes:
+    """The forward and backward passes of a global batch on this rank, in one or more micro-batches."""
+
+    def __init__(self, mode: Mode, loader: Loader, loss: Loss, config: TrainConfig) -> None:
         self.mode = mode
         self.loader = loader
         self.loss = loss
+        self.config = config
         self.forward = mode.forward
-        self.r_drop = config.r_drop
-        # How many times each row is in a micro-batch
+        # R-Drop compares two predictions of each row of a micro-batch.
         self.copies = 2 if config.r_drop else 1
-        self.seed = config.seed
-        self.max_grad_norm = config.max_grad_norm
-        self.before_update = before_update
 
-    def __call__(
-        self, index: int, batch: np.ndarray, micro_batches: MicroBatchRows, learning_rate: float
-    ) -> StepResult:
-        """Train the rows at `batch`, the global batch of step `index`; `micro_batches`: this rank's part."""
+    def run(
+        self, step: int, batch: np.ndarray, micro_batches: list[np.ndarray]
+    ) -> tuple[torch.Tensor, int, np.ndarray, torch.Tensor]:
+        """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), of which this rank
+        has `micro_batches`. Return `loss_sum`, `divisor`, `positions` and `finite` as in `StepResult`."""
         mode, device = self.mode, self.mode.device
-        mode.module.train()
-        set_learning_rate(mode.optimizer, learning_rate)
-        # Dropout is a function of the step and the rank, so that resuming needs no generator state.
-        torch.manual_seed(step_seed(self.seed, index, mode.group.rank))
-        divisor = self.loader.divisor(batch, index)
+        # Dropout is a function of the step and the rank, so resuming needs no state of a generator.
+        torch.manual_seed(step_seed(self.config.seed, step, mode.group.rank))
+        divisor = self.loader.divisor(batch, step)
         loss_sum, positions, finite = torch.zeros((), device=device), [], []
         with mode.cached_autocast():
-            for rows, is_last in micro_batches:
-                micro_batch = self.loader.load(np.tile(rows, self.copies), device, index)
-                # The gradients of the last one are exchanged with the other ranks
-                with mode.micro_batch(is_last):
+            for index, rows in enumerate(micro_batches):
+                micro_batch = self.loader.load(np.tile(rows, self.copies), device, step)
+                # Gradients are exchanged with the other ranks in the last one only.
+                with mode.micro_batch(is_last=index == len(micro_batches) - 1):
                     outputs = micro_batch.row_outputs(self.forward(micro_batch.inputs))
                     micro_loss = self.sum_of_losses(outputs, micro_batch.labels)
                     mode.backward(micro_loss / divisor)
                 loss_sum += micro_loss.detach()
                 positions.append(micro_batch.label_positions.numpy())
                 finite.append(outputs.detach().isfinite().all(dim=1))
-        self.before_update()
-        mode.unscale()
-        norm, skipped = mode.update(mode.clip(self.max_grad_norm))
-        mode.zero_grad()
-        return StepResult(
-            step=index + 1,
-            rows=len(batch),
-            learning_rate=learning_rate,
-            loss_sum=loss_sum,
-            divisor=divisor,
-            positions=np.concatenate(positions),
-            finite=torch.cat(finite),
-            grad_norm=norm,
-            skipped=skipped,
-        )
+        return loss_sum, divisor, np.concatenate(positions), torch.cat(finite)
 
     def sum_of_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the sum of the losses of a micro-batch, without dimensions.
@@ -114,18 +149,97 @@ class TrainingStep:
         it is the same however rows are spread over processes and micro-batches.
         """
         losses = self.loss(outputs, targets)
-        if not self.r_drop:
+        if not self.config.r_drop:
             return losses
-        return losses / 2 + self.r_drop * self.loss.divergence(*outputs.chunk(2))
+        return losses / 2 + self.config.r_drop * self.loss.divergence(*outputs.chunk(2))
 
-    def warm_up(self) -> None:
-        """Do what the mode does in its first pass only; random generators are afterwards as they were."""
-        device = self.mode.device
-        self.mode.module.train()
-        with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):
-            self.mode.warm_up(self.loader.load(np.empty(0, np.int64), device).inputs)
+    def cut(self, batch: np.ndarray, fits: int | None) -> list[list[np.ndarray]]:
+        """Return the micro-batches of a global batch of each rank, as row positions; they have at most `fits`
+        rows, where memory has run out before."""
+        config, world_size, limit = self.config, self.mode.group.world_size, None
+        count = config.accumulation_steps if fits is None else -(-len(batch) // (world_size * fits))
+        if config.micro_batch_tokens:
+            limit = TokenLimit(config.micro_batch_tokens // self.copies, not self.loader.layout.packed)
+        return micro_batches(batch, self.loader.lengths(batch), world_size, count, limit)
+
+    def run_within_memory(
+        self, progress: RunProgress, batch: np.ndarray
+    ) -> tuple[torch.Tensor, int, np.ndarray, torch.Tensor]:
+        """Call `run`; where memory runs out in one process, again with micro-batches of half the size, which
+        later steps keep. Several processes cannot repeat passes: a rank that failed cannot tell the others.
+        """
+        group = self.mode.group
+        while True:
+            parts = self.cut(batch, progress.micro_batch_size)
+            try:
+                return self.run(progress.step, batch, parts[group.rank])
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if group.world_size > 1:
+                    raise TrainingError(
+                        f"memory ran out on rank {group.rank}, which cannot tell the others: "
+                        f"{first_line(error)}; resume from the last training state with --output.resume auto "
+                        "--train.accumulation_steps N, with a larger number"
+                    ) from error
+                replace_onednn(error)
+            # From here on the error no longer keeps the tensors of the failed passes alive.
+            self.mode.zero_grad()
+            # Recorded passes keep memory, and are for one micro-batch.
+            self.forward = self.mode.forward
+            largest = max(len(rows) for of_rank in parts for rows in of_rank)
+            if largest <= 1:
+                raise TrainingError(
+                    f"memory ran out in step {progress.step + 1} with micro-batches of one row; lower "
+                    "data.max_length (with data.long windows also data.max_windows), or use a smaller model"
+                )
+            progress.micro_batch_size = -(-largest // 2)
+            give_back_memory(self.mode.device)
+            logger.info(
+                "memory ran out in step %d with micro-batches of %d rows; the step is repeated, and from now "
+                "on they have at most %d; the global batch stays the same",
+                *(progress.step + 1, largest, progress.micro_batch_size),
+            )
 
 
-def step_seed(seed: int, index: int, rank: int) -> int:
+def warm_up(mode: Mode, loader: Loader) -> None:
+    """Do what the mode does in its first pass only; random generators are afterwards as they were."""
+    device = mode.device
+    with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):
+        mode.warm_up(loader.load(np.empty(0, np.int64), device).inputs)
+
+
+def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:
+    """Return the steps of the whole training."""
+    steps = plan.steps_per_epoch * config.epochs
+    return min(steps, config.max_steps) if config.max_steps else steps
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
     """Return a seed that differs for every step and rank."""
-    return int(np.random.SeedSequence([seed, index, rank]).generate_state(1, np.uint64)[0])
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
+
+
+def replace_onednn(error: Exception) -> None:
+    """Compute without oneDNN from now on, where it is what found no memory: it would find none again."""
+    if NO_KERNEL in str(error) and torch.backends.mkldnn.enabled:
+        torch.backends.mkldnn.set_flags(False)
+        logger.warning(
+            "oneDNN found no memory for a kernel: torch's own kernels are used from now on; in bf16 they are "
+            "slower"
+        )
+
+
+def out_of_memory_error(error: Exception) -> TrainingError:
+    """Return the error of a run whose memory has run out outside of the passes of a step."""
+    return TrainingError(
+        f"memory ran out: {first_line(error)}; end other programs, lower train.micro_batch_tokens, or choose "
+        "a smaller model or a machine with more memory, and start again with --resume auto"
+    )
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an allocation failed, on a device or on the host."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
+        text in str(error) for text in MESSAGES
+    )

@@ -1,4 +1,4 @@
-"""This project's evaluation during training: `app.training.loop.evaluate` over rows that are tokenised
+"""This project's evaluation during training: `app.training.step.evaluate` over rows that are tokenised
 already."""
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import numpy as np
 from app.batching.loader import Loader
 from app.config.command_line import load_config
 from app.modes import load_mode
-from app.run.assembly import assemble, set_up
-from app.run.evaluation import BATCH_ROWS
 from app.runtime.machine import set_up_machine
 from app.tasks.task import softmax as probabilities
-from app.training.evaluate import evaluate
+from app.training.build import build, set_up
+from app.training.evaluate import BATCH_ROWS, evaluate
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.prediction.job import PredictionJob, fastest
 
@@ -27,7 +26,7 @@ def main(job: PredictionJob, meter: Meter) -> None:
     for name, mode in modes.items():
         with mode:
             set_up_machine(configs[name].train, mode.device, 1)
-            parts = assemble(configs[name], mode)
+            parts = build(configs[name], mode)
             set_up(mode, parts)
     loader = parts.loaders["train"]
     positions = np.array(job.positions)

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from app.training.log.setup import start_logging
 
 from app.batching.plan import BatchPlan, micro_batches
+from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode
-from app.run.after_step import AfterStep
-from app.run.job import Job as Run
-from app.run.log.setup import start_logging
-from app.runtime.signals import StopSignals
-from app.training.loop import RunProgress, train
-from app.training.step import StepResult
+from app.training.step import StepResult, train
+from app.training.train import Job as Run
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 
@@ -44,18 +42,12 @@ def main(job: Job, meter: Meter) -> None:
     with open_mode("single", config) as mode:
         run = Run("single", mode)
         run.prepare()
-        run.resume()
         components, settings = run.components, mode.config.train
         positions = np.array(job.order())
         plan = GivenRows(len(positions), job.batch_size, job.seed, positions=positions)
-        # Not entered: a signal ends the benchmark at once
-        signals = StopSignals(mode.group)
-        steps = AfterStep(
-            mode, components, settings, run.progress, run.total_steps, run.log, run.saver, signals
-        )
 
         def after_step(state: RunProgress, step: StepResult) -> None:
-            steps.log_step(step)
+            run.log_step(step)
             meter.step_done(lambda: step.loss_sum / step.divisor)
 
         loader = components.loaders["train"]
@@ -64,7 +56,7 @@ def main(job: Job, meter: Meter) -> None:
             run.log.speed.start()
             train(mode, loader, plan, components.task.loss, settings, run.progress, after_step)
         finally:
-            run.log.close()
+            run.closing.close()
 
 
 def sizes_of(run: Run, plan: BatchPlan, steps: int) -> Sizes:

@@ -17,8 +17,8 @@ from app.data.dataset import Split
 from app.errors import InputError
 from app.model.pretrained import save_model
 from app.modes import open_mode
-from app.run.assembly import Components, assemble
 from app.runtime.devices import bf16_speedup
+from app.training.build import Components, build
 from benchmarks.harness.matrix_products import Shapes
 from benchmarks.reference_job.job import Job, choose_rows
 from benchmarks.reference_job.ours import fastest_settings
@@ -79,7 +79,7 @@ def prepare(
     arguments = [*arguments, *MODELS[model], *SAME_JOB]
     config = load_config([*arguments, "--train.max_steps", str(steps), "--train.epochs", str(steps)])
     with open_mode("single", config) as mode:
-        parts = assemble(mode.config, mode)
+        parts = build(mode.config, mode)
         config = parts.config
         device = mode.device.type
         if device not in DEVICES:

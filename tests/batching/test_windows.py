@@ -11,7 +11,7 @@ from app.batching.plan import evaluation_batches
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
 from app.data.tokenizer import load_tokenizer
-from app.run.assembly import open_stores
+from app.training.build import open_stores
 from tests.tiny import tiny_model
 
 CPU = torch.device("cpu")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from app.checkpoints.progress import RunProgress
 from app.checkpoints.run_folder import saved_states
 from app.checkpoints.run_history import HISTORY
 from app.checkpoints.training_state import (
@@ -23,10 +24,9 @@ from app.checkpoints.training_state import (
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.modes.single import Single
-from app.run.saving import BackgroundWriter
 from app.runtime.disk import checksum
-from app.training.loop import RunProgress
 from app.training.non_finite import FiniteCheck
+from app.training.saving import BackgroundWriter
 from app.training.step import StepResult
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import step_result

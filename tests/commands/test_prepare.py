@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.config.command_line import load_config
 from app.modes import open_mode
-from app.run.assembly import assemble, cache_content
+from app.training.build import build, cache_content
 from tests.tiny import SIZES, write_tiny
 from tests.verbs import prepare as main
 
@@ -26,7 +26,7 @@ def test_a_run_reads_the_prepared_cache_wherever_it_is(tmp_path, capsys):
     config = load_config([*settings, "--data.train", str(copy), "--data.cache_dir", str(moved)])
     config = replace(config, train=replace(config.train, device="cpu", seed=7))
     with open_mode("single", config) as mode:
-        components = assemble(mode.config, mode)
+        components = build(mode.config, mode)
     assert {path: path.stat().st_mtime_ns for path in moved.rglob("*")} == before
     assert printed.endswith(f"Prepared in {prepared}, content {cache_content(components)}\n")
 

@@ -12,7 +12,7 @@ from app.data.label_sets import label_form
 from app.data.splits import fold_of_rows, part_of_rows, split_rows, split_sizes
 from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
-from app.run.assembly import open_stores
+from app.training.build import open_stores
 from tests.tiny import write_tiny
 
 SIDES = ("train", "dev", "test")

@@ -41,6 +41,7 @@ def run_case(mode, case_name: str, data: str) -> dict:
     import torch
 
     from app.batching.plan import BatchPlan
+    from app.checkpoints.progress import RunProgress
     from app.config.schema import Config, DataConfig, ModelConfig
     from app.data.dataset import open_dataset
     from app.data.long_texts import long_texts
@@ -48,11 +49,10 @@ def run_case(mode, case_name: str, data: str) -> dict:
     from app.data.tokens import open_store
     from app.model.freezing import freeze
     from app.model.lora import add_lora
-    from app.run.assembly import choose_packed
     from app.tasks import prepare_task
     from app.training.evaluate import evaluate
-    from app.training.loop import RunProgress, train
     from app.training.optimizer import build_optimizer
+    from app.training.step import train
 
     case, config = CASES[case_name], mode.config.train
     cache = str(Path(data).parent / "cache")
@@ -88,7 +88,7 @@ def run_case(mode, case_name: str, data: str) -> dict:
         model.checkpoint_layers()
     if config.r_drop:
         model.model.classifier.register_forward_pre_hook(two_masks)
-    packed = case.layout != "padded" and choose_packed(model, mode)
+    packed = case.layout != "padded" and model.can_pack and mode.accepts_packed
     layout = model.layout(packed, varlen=packed and case.layout == "varlen")
     loader = task.loader(split, store, layout)
     plan = BatchPlan(len(split), config.batch_size, 1)

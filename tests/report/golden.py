@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from app.checkpoints.progress import RunProgress
 from app.checkpoints.run_files import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
 from app.checkpoints.run_history import CARD, describe_start, write_first_start
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.modes import open_mode
-from app.run.assembly import Components, assemble
-from app.run.final_report import print_and_write
-from app.training.loop import RunProgress
+from app.training.build import Components, build
+from app.training.final_report import print_and_write
 from app.words import in_language
 from tests.multi_label_runs import arguments
 
@@ -103,7 +103,7 @@ def write_report(folder: Path, kind: str, language: str) -> Path:
     settings = {"data__task": TASKS.get(kind, kind), "data__max_length": 32, **files, **KINDS[kind][0]}
     config = load_config(arguments(files["data__train"], out, **settings))
     with open_mode("single", config) as mode, in_language(language):
-        write_run(out, config, assemble(config, mode))
+        write_run(out, config, build(config, mode))
     return out
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.config.command_line import load_config
 from app.report.advice import Evidence, render_advice, what_next
-from app.run.final_report import evidence_of
+from app.training.final_report import evidence_of
 from tests.report.rows_case import fitted_task, random_rows, report_metrics
 from tests.spoken import spoken_in
 

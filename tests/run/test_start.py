@@ -25,7 +25,7 @@ def first_step(record):
         print(json.dumps(sorted(sys.modules)))
     return True
 
-logging.getLogger("app.run.log.run_log").addFilter(first_step)
+logging.getLogger("app.training.log.run_log").addFilter(first_step)
 sys.exit(main("single", "", sys.argv[1:]))
 """
 
@@ -39,6 +39,6 @@ def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(dat
     done = finish([sys.executable, "-c", FIRST_STEP, *data, *arguments])
     assert done.returncode == 0, done.stderr
     modules = json.loads(done.stdout.splitlines()[0])
-    assert {"torch", "transformers.models.bert.modeling_bert", "app.run.job"} <= set(modules)
+    assert {"torch", "transformers.models.bert.modeling_bert", "app.training.train"} <= set(modules)
     assert LATER & set(modules) == set()
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))

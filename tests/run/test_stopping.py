@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import app.run.evaluation
-import app.run.job
+import app.training.train
 from app.run.entry import main
+from app.training.train import Run
 from tests.ranks import Disturbance, run, settings
 
 
@@ -19,15 +19,15 @@ from tests.ranks import Disturbance, run, settings
 def start(data, tmp_path, monkeypatch):
     """Return a function that runs as run_single.py does; the run gets a signal in its evaluation on a
     split."""
-    evaluate = app.run.evaluation.evaluate
+    evaluate = Run.evaluate
 
     def start_run(split: str = "", number: int = 0) -> int:
-        def disturbed(mode, loader, *values):
-            if loader.split.name == split:
+        def disturbed(self, name, step):
+            if name == split:
                 os.kill(os.getpid(), number)
-            return evaluate(mode, loader, *values)
+            return evaluate(self, name, step)
 
-        monkeypatch.setattr(app.run.evaluation, "evaluate", disturbed)
+        monkeypatch.setattr(Run, "evaluate", disturbed)
         return main("single", "", settings(data, tmp_path / "run", train__epochs=1))
 
     return start_run
@@ -67,9 +67,9 @@ def test_the_cache_may_be_removed_while_a_run_trains(data, start, at_step, tmp_p
 
 
 def test_a_report_that_is_being_written_is_finished(start, tmp_path, monkeypatch):
-    drop_states = app.run.job.drop_states
+    drop_states = app.training.train.drop_states
     monkeypatch.setattr(
-        app.run.job,
+        app.training.train,
         "drop_states",
         lambda *values, **keys: (signal.raise_signal(signal.SIGTERM), drop_states(*values, **keys)),
     )

@@ -1,5 +1,6 @@
 """Training that can learn no more is an error: python -m pytest tests/training/test_non_finite.py"""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,9 +9,10 @@ import torch
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.modes.single import Single
-from app.training.loop import RunProgress
+from app.run.entry import main
 from app.training.non_finite import MAX_SKIPPED, FiniteCheck
 from app.training.step import StepResult
+from tests.ranks import settings
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import step_result
 
@@ -59,11 +61,10 @@ def test_a_norm_that_is_not_finite_ends_the_run(loader):
         new_check(loader)(steps, [1.0] * 9)
 
 
-def test_a_training_without_an_update_has_no_report():
-    RunProgress(step=3).check_trained(5)
-    RunProgress(step=5, updates=1).check_trained(5)
-    for state in (RunProgress(step=5), RunProgress(step=2, stopped_early=True)):
-        with pytest.raises(
-            TrainingError, match=f"all {state.step} steps were skipped, .* nothing was trained"
-        ):
-            state.check_trained(5)
+@pytest.mark.parametrize("early", [{}, {"train__early_stopping": 1, "train__eval_every": 1}])
+def test_a_training_without_an_update_has_no_report(early, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Single, "update", lambda self, norm: (norm, True))
+    assert main("single", "", settings(data, tmp_path / "run", train__epochs=1, **early)) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.match(r"error: all \d steps were skipped, .* nothing was trained, and there is no report", said)
+    assert not (tmp_path / "run" / "report.json").exists()

@@ -16,8 +16,7 @@ from app.modes.mode import Mode
 from app.modes.single import Single
 from app.runtime.group import Group
 from app.training.evaluate import evaluate
-from app.training.loop import planned_steps
-from app.training.step import StepResult, step_seed
+from app.training.step import StepResult, planned_steps, step_seed
 from tests.modes.contract_worker import two_masks
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import SMOOTHING, SmoothedCrossEntropy, Training

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from app.batching.plan import BatchPlan
+from app.checkpoints.progress import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.model.freezing import freeze
 from app.modes.single import Single
 from app.tasks.losses import ClassLoss
 from app.training.evaluate import evaluate
-from app.training.loop import RunProgress, train
 from app.training.optimizer import build_optimizer
-from app.training.step import StepResult
+from app.training.step import StepResult, train
 from tests.tiny import loaders_of, tiny_model
 
 SETTINGS = TrainConfig(

@@ -13,7 +13,7 @@ from ...checkpoints.run_folder import LOCK
 from ...checkpoints.training_state import drop_states
 from ...errors import TrainingError
 from ...report.metrics import is_better
-from ..log.metrics_file import METRICS, parse_line
+from ...training.log.metrics_file import METRICS, parse_line
 from .search_space import Range, word
 from .series import Series, say
 from .study import own_lock, study_lock

@@ -20,7 +20,7 @@ from ...modes import load_mode
 from ...report.logits_file import check_same_rows, read_run, split_of_report
 from ...runtime.disk import write_json, write_text
 from ...tasks.task import Task
-from ..job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
+from ...training.job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
 from ..modes.launching import child_environment, last_error
 
 JOB = "job.json"

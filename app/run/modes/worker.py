@@ -14,14 +14,14 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ...batching.loader import Loader
+from ...checkpoints.progress import RunProgress
 from ...config.schema import Config, TrainConfig
 from ...modes import open_mode
 from ...modes.mode import Mode
 from ...runtime.precision import DTYPES
+from ...training.build import Components, build, set_up
 from ...training.evaluate import evaluate
-from ...training.loop import RunProgress, planned_steps, train
-from ...training.step import StepResult
-from ..assembly import Components, assemble, set_up
+from ...training.step import StepResult, planned_steps, train
 
 CONTROL = "-control"
 DTYPE_OF = {"float64": torch.float64, "fp32": torch.float32} | DTYPES
@@ -78,7 +78,7 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 def train_and_write(mode: Mode, dtype: torch.dtype, file: Path) -> None:
     """Train a model with weights of `dtype`; every rank calls it. Rank 0 writes losses, last gradients,
     weights and logits, and as metadata processes, evaluated rows and the dtypes of the computation."""
-    components = assemble(mode.config, mode)
+    components = build(mode.config, mode)
     components.model.to(dtype)
     set_up(mode, components)
     dtypes = watch_dtypes(mode.unwrapped_module())

@@ -8,7 +8,7 @@ from torch import nn
 
 from ..config.schema import Config
 from ..data.cache import content_key, file_digest
-from .assembly import Components
+from .build import Components
 
 # Settings that decide how long a run trains
 LENGTH = ("train.epochs", "train.max_steps")

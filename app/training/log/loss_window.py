@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ...modes.mode import Mode
-from ...training.step import StepResult
+from ..step import StepResult
 
 
 @dataclass

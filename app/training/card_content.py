@@ -8,7 +8,7 @@ from ..config.schema import Config
 from ..config.shipped import E5_SMALL
 from ..data.dataset import Split
 from ..report.card import CardContent, SplitFacts, split_content
-from .assembly import Components
+from .build import Components
 
 E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
 

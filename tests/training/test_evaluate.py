@@ -1,4 +1,4 @@
-"""An evaluation whose logits are not finite: python -m pytest tests/run/test_evaluation.py"""
+"""An evaluation whose logits are not finite: python -m pytest tests/training/test_evaluate.py"""
 
 import re
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.errors import TrainingError
-from app.run.evaluation import check_finite
+from app.training.evaluate import check_finite
 from tests.ranks import Disturbance, Run, settings
 from tests.tiny import open_tiny
 

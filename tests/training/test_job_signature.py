@@ -1,5 +1,5 @@
 """What makes two jobs the same, and what a refusal to resume says: python -m pytest
-tests/run/test_job_signature.py"""
+tests/training/test_job_signature.py"""
 
 import json
 from dataclasses import replace
@@ -9,15 +9,15 @@ import pytest
 
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.modes.single import Single
-from app.run.assembly import assemble
-from app.run.job_signature import changes, job_signature
+from app.training.build import build
+from app.training.job_signature import changes, job_signature
 from tests.tiny import SIZES, tiny_tokenizer, write_tiny
 
 
 def signature(config: Config) -> dict:
     """Return the signature of a job as a training state keeps it."""
     with Single(config) as mode:
-        return json.loads(json.dumps(job_signature(config, assemble(config, mode))))
+        return json.loads(json.dumps(job_signature(config, build(config, mode))))
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from ..checkpoints.progress import RunProgress
 from ..checkpoints.run_files import ADAPTER, keep_reports
 from ..checkpoints.run_folder import finished_error, is_finished, run_to_resume
 from ..checkpoints.run_history import add_start, read_settings
@@ -25,7 +26,6 @@ from ..model.head_choice import with_few_labels, with_head_random, with_linear_s
 from ..model.lora import WEIGHTS, load_adapter
 from ..model.pretrained import add_prefix
 from ..modes.mode import Mode
-from ..training.loop import RunProgress
 from .job_signature import LENGTH, changes, listed_changes
 
 logger = logging.getLogger(__name__)

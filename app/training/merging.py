@@ -15,7 +15,7 @@ from ..model.encoder_config import checkpoint_config
 from ..model.pretrained import load_weights, save_model
 from ..model.transformers_calls import quiet_transformers
 from ..report.logits_file import split_of_report
-from .assembly import Components
+from .build import Components
 
 logger = logging.getLogger(__name__)
 # Of the report, which are compared

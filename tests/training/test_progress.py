@@ -1,12 +1,12 @@
-"""The log of a run: python -m pytest tests/run/test_progress.py"""
+"""The log of a run: python -m pytest tests/training/test_progress.py"""
 
 import re
 
 from app.config.schema import Config, OutputConfig
 from app.modes.single import Single
-from app.run.log.loss_window import Losses
-from app.run.log.run_log import RunLog
-from app.run.log.setup import start_logging
+from app.training.log.loss_window import Losses
+from app.training.log.run_log import RunLog
+from app.training.log.setup import start_logging
 from app.training.step import StepResult
 from tests.training.tiny_training import step_result
 

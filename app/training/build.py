@@ -1,4 +1,4 @@
-"""Configuration -> the components of a run: data, tokenizer, task, model, loaders, batch plan."""
+"""Settings -> the components of a run: data, tokenizer, task, model, loaders, batch plan, optimizer."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from ..model.source import checkpoint_place
 from ..modes.mode import Mode
 from ..tasks import prepare_task
 from ..tasks.task import Objective
-from ..training.optimizer import build_optimizer
+from .optimizer import build_optimizer
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Components:
     task: Objective
 
 
-def assemble(config: Config, mode: Mode) -> Components:
+def build(config: Config, mode: Mode) -> Components:
     """Open the data and build the seeded model, the same on every rank; raises InputError for bad input."""
     config, dataset = open_data(config)
     data, settings = config.data, config.train
@@ -54,25 +54,32 @@ def assemble(config: Config, mode: Mode) -> Components:
     tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
     task = prepare_task(replace(config, model=model_settings), dataset, tokenizer, mode.device)
     stores = open_stores(dataset, tokenizer, data)
+
     torch.manual_seed(settings.seed)
     model = task.build_model(stores)
     freeze(model, config.model.freeze, num_layers(model))
     add_lora(model, config.model.lora_rank)
     if settings.gradient_checkpointing:
         model.checkpoint_layers()
-    packed = choose_packed(model, mode)
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
-    layout = model.layout(packed, choose_varlen(model, packed, mode.device))
     if settings.optimizer == "adamw_8bit" and not mode.has_whole_optimizer:
         raise InputError(
             "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "
             "parts of it, which also saves memory; set it to adamw, or use run_ddp.py"
         )
+
+    if not model.can_pack:
+        logger.info("Batches are padded: %s.", model.why_padded)
+    packed = model.can_pack and mode.accepts_packed
+    # There are no kernels of rows of any length for float64.
+    varlen = packed and torch.get_default_dtype() != torch.float64 and model.has_varlen_kernels(mode.device)
+    layout = model.layout(packed, varlen)
     loaders = {name: task.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
+
     has_pairs = dataset.splits["train"].table.has_pairs
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
-    # So that the run's files are read in the same way again
+    # What was assumed of the files is kept, so that they are read in the same way again.
     config = replace(config, data=replace(data, **dataset.assumed))
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
     config = with_recipe(config, plan.steps_per_epoch, has_pairs)
@@ -85,18 +92,6 @@ def open_data(config: Config) -> tuple[Config, Dataset]:
     train = dataset.files["train"]
     chosen = with_head(config, train.num_rows, len(dataset.label_names), train.has_pairs)
     return chosen, dataset if chosen.data == config.data else open_dataset(chosen.data)
-
-
-def set_up(mode: Mode, components: Components) -> None:
-    """Wrap the model for the mode of the mode and build its optimizer; every rank calls it."""
-    layers = num_layers(components.model)
-    mode.config = components.config
-    mode.setup(components.model, lambda module: build_optimizer(module, mode.config.train, layers))
-
-
-def num_layers(model: PackedModel) -> int:
-    """Return the number of layers of the encoder, 0 where its configuration does not say."""
-    return getattr(model.model.config, "num_hidden_layers", 0)
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
@@ -114,13 +109,12 @@ def cache_content(components: Components) -> str:
     return content_key(*map(folder_digest, [*folders, *stores]))
 
 
-def choose_packed(model: PackedModel, mode: Mode) -> bool:
-    """Return whether batches are packed: if the model and the mode can."""
-    if not model.can_pack:
-        logger.info("Batches are padded: %s.", model.why_padded)
-    return model.can_pack and mode.accepts_packed
+def set_up(mode: Mode, components: Components) -> None:
+    """Wrap the model for the mode and build its optimizer; every rank calls it."""
+    mode.config, layers = components.config, num_layers(components.model)
+    mode.setup(components.model, lambda module: build_optimizer(module, mode.config.train, layers))
 
 
-def choose_varlen(model: PackedModel, packed: bool, device: torch.device) -> bool:
-    """Return whether attention is varlen: if the device has kernels, which there are none of for float64."""
-    return packed and torch.get_default_dtype() != torch.float64 and model.has_varlen_kernels(device)
+def num_layers(model: PackedModel) -> int:
+    """Return the number of layers of the encoder, 0 where its configuration does not say."""
+    return getattr(model.model.config, "num_hidden_layers", 0)

@@ -1,5 +1,5 @@
 """Ranks that would not train the same are refused before the first step: python -m pytest
-tests/run/test_rank_agreement.py"""
+tests/training/test_rank_agreement.py"""
 
 import json
 import shutil
@@ -11,9 +11,9 @@ import pytest
 from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
 from app.modes import load_mode
 from app.modes.single import Single
-from app.run.assembly import assemble
-from app.run.job_signature import job_signature
-from app.run.rank_agreement import differences, rank_signature
+from app.training.build import build
+from app.training.job_signature import job_signature
+from app.training.rank_agreement import differences, rank_signature
 from tests.ranks import run, settings
 from tests.tiny import SIZES, write_tiny
 
@@ -31,7 +31,7 @@ def config(tmp_path_factory) -> Config:
 
 def signature(config: Config, name: str = "ddp") -> dict:
     with Single(config) as mode:
-        components = assemble(config, mode)
+        components = build(config, mode)
         job = job_signature(config, components)
         return json.loads(json.dumps(rank_signature(config, name, components, job)))
 

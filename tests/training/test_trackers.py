@@ -1,4 +1,4 @@
-"""Services that follow a run end no training: python -m pytest tests/run/test_trackers.py"""
+"""Services that follow a run end no training: python -m pytest tests/training/test_trackers.py"""
 
 import json
 import os
@@ -13,8 +13,8 @@ from app.config.command_line import load_config
 from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.run.entry import main
-from app.run.log.run_log import flat
-from app.run.log.trackers import PROJECT, Trackers, check_trackers
+from app.training.log.run_log import flat
+from app.training.log.trackers import PROJECT, Trackers, check_trackers
 from tests.multi_label_runs import train, write_posts
 from tests.ranks import settings
 from tests.tiny import write_tiny

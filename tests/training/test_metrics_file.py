@@ -1,8 +1,8 @@
-"""metrics.jsonl of a run that resumes: python -m pytest tests/run/test_metrics_file.py"""
+"""metrics.jsonl of a run that resumes: python -m pytest tests/training/test_metrics_file.py"""
 
 import pytest
 
-from app.run.log.metrics_file import drop_later_lines, read_evaluations
+from app.training.log.metrics_file import drop_later_lines, read_evaluations
 
 LINES = [
     '{"step": 3, "loss": 1.0, "正面\u2028": 1}\n',

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..checkpoints.progress import RunProgress
 from ..checkpoints.run_files import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.run_history import add_finish, read_starts, write_card
 from ..config.schema import Config
@@ -20,11 +21,11 @@ from ..report.page import PageContent, render_page, rows_of_split, seen_in_train
 from ..report.text import calibration_effect, cost_of_length, report_text, row_readings
 from ..runtime.disk import checksum, write_json, write_text
 from ..tasks.task import FITTED_ON, Scores
-from ..training.loop import RunProgress, planned_steps
 from ..words import _, in_language, pgettext
-from .assembly import Components
+from .build import Components
 from .card_content import base_model_of, card_content
 from .log.metrics_file import METRICS, read_evaluations
+from .step import planned_steps
 
 # To try where the model is no better than a linear one: the first that was not it
 OTHERS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from ..checkpoints.progress import RunProgress
 from ..checkpoints.run_folder import cannot_write, check_is_there
 from ..checkpoints.training_state import Tensors, best_weights, save_training_state
 from ..model.lora import save_adapter
 from ..model.pretrained import save_model, strip_prefix
 from ..modes.mode import Mode
-from ..training.loop import RunProgress
-from .assembly import Components
+from .build import Components
 
 KEPT_STATES = 2  # training states of an unfinished run
 

@@ -10,7 +10,7 @@ from ..config.schema import Config
 from ..data.cache import content_key, file_digest
 from ..errors import InputError
 from ..runtime.group import Group
-from .assembly import Components, cache_content
+from .build import Components, cache_content
 from .job_signature import MAX_LISTED, TOKENIZER, content_of, shown
 
 # Settings of a machine

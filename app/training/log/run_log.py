@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...checkpoints.run_folder import cannot_write
 from ...config.schema import OutputConfig
-from ...training.step import StepResult
+from ..step import StepResult
 from .metrics_file import METRICS, append_metrics, drop_later_lines
 from .progress_bar import ProgressBar
 from .setup import close_log_file, open_log_file

@@ -1,11 +1,11 @@
-"""What a run is put together from: python -m pytest tests/run/test_assembly.py"""
+"""What a run is put together from: python -m pytest tests/training/test_build.py"""
 
 import pytest
 
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.model.pretrained import save_model
 from app.modes.single import Single
-from app.run.assembly import assemble, set_up
+from app.training.build import build, set_up
 from tests.tiny import tiny_model, tiny_tokenizer, write_tiny
 
 
@@ -28,7 +28,7 @@ def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size,
     train = TrainConfig(device="cpu", threads=1, batch_size=batch_size)
     config = Config(data, ModelConfig(name=str(tmp_path / "checkpoint")), train)
     with Single(config) as mode:
-        components = assemble(mode.config, mode)
+        components = build(mode.config, mode)
         assert components.plan.steps_per_epoch == -(-168 // batch_size)
         set_up(mode, components)
         found = components.config.train
