@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from app.training.log.setup import start_logging
 
 from app.batching.plan import BatchPlan, micro_batches
 from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode
+from app.training.log.setup import start_logging
 from app.training.step import StepResult, train
-from app.training.train import Job as Run
+from app.training.train import Run
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 

@@ -13,7 +13,9 @@ from tests.report.rows_case import random_rows
 
 def test_calibration_bins_are_those_of_sklearn():
     scores = open_task("single_label", list("甲乙丙丁")).score(*random_rows("single_label", 1004, 4))
-    accuracy, confidence = calibration_curve(scores.correct, scores.confidence, n_bins=15, strategy="quantile")
+    accuracy, confidence = calibration_curve(
+        scores.correct, scores.confidence, n_bins=15, strategy="quantile"
+    )
     bins = confidence_bins(scores.confidence, scores.correct)
     assert bins.accuracy == pytest.approx(accuracy)
     assert bins.confidence == pytest.approx(confidence)
