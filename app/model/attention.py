@@ -2,20 +2,27 @@
 
 A model looks up its attention function by name and passes it the extra keyword arguments of the forward call
 (https://huggingface.co/docs/transformers/attention_interface); here they are the row layout made by
-`app.batching.collate`.
+`app.batching.collate`. There are two ways: on CUDA one kernel takes rows of any length, elsewhere rows are
+padded in groups of similar length.
 """
 
+from collections.abc import Mapping, Sequence
+
 import torch
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from .dropout import LEVELS, levels
-from .grouped_attention import GroupedAttention, HeadLayout
-from .row_attention import attend_in_groups
-from .varlen import attend_varlen
+from ..runtime.devices import is_cuda
+
+# `dropout` is a probability in transformers' signatures
+from .dropout import dropout as drop
 
 NAME = "packed_rows"
+# What `collate` says of the rows of a packed batch
+VARLEN = ("row_offsets", "longest")
+GROUPED = ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")
 
 
 def packed_attention(
@@ -26,117 +33,272 @@ def packed_attention(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    row_offsets: torch.Tensor | None = None,
-    longest: int = 0,
-    group_shapes: tuple[tuple[int, int, bool], ...] | None = None,
-    to_padded: torch.Tensor | None = None,
-    from_padded: torch.Tensor | None = None,
-    key_mask: torch.Tensor | None = None,
-    head_layout: HeadLayout | None = None,
     sliding_window: int | None = None,
-    **kwargs,
+    **inputs,
 ) -> tuple[torch.Tensor, None]:
     """Let each token attend to the tokens of the same row: to all, or where the module says `is_causal` to
     itself and those before; with `sliding_window` only to those less far away.
 
     `query`, `key`, `value`: (1, heads, total_tokens, head_size); returns (1, total_tokens, heads, head_size).
-    `key` and `value` may have fewer heads, each for several of `query` in a row.
-    With `row_offsets` a variable-length kernel takes them packed. With `group_shapes` they are laid out by
-    row, in groups of rows of similar length, each group padded to its longest row, and with `head_layout`
-    dropout is computed by one function for all groups. Without either, the batch is padded and transformers'
-    own function is called.
+    `key` and `value` may have fewer heads, each for several of `query` in a row. `inputs` have the layout of
+    a packed batch; without it the batch is padded, and transformers' own function is called.
     """
-    causal = getattr(module, "is_causal", False)
-    if row_offsets is None and group_shapes is None:
+    layout = {name: inputs.pop(name) for name in (*VARLEN, *GROUPED) if name in inputs}
+    if not layout:
         # transformers makes no mask only where no window is shorter than the rows
         assert attention_mask is not None or (sliding_window or query.shape[2]) >= query.shape[2]
         return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **inputs
         )
     # Not states[0]: its gradient would be a tensor of zeros into which the given one is copied.
-    by_token = [states.squeeze(0).transpose(0, 1) for states in (query, key, value)]
-    if row_offsets is not None:
-        rows = (row_offsets, row_offsets, longest, longest)
-        return attend_varlen(*by_token, *rows, dropout, scaling, causal, sliding_window)[None], None
-    if head_layout is not None and 0 < levels(dropout) < LEVELS:
-        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-        return GroupedAttention.apply(*by_token, head_layout, levels(dropout), scaling)[None], None
-    by_row = [ToRows.apply(states, to_padded, from_padded) for states in by_token]
-    queries_per_row = [longest for _, longest, _ in group_shapes]
-    attended = attend_in_groups(
-        *by_row,
-        *(queries_per_row, group_shapes, key_mask, dropout, scaling, causal, sliding_window),
-        getattr(module, "training", False),
-    )
-    return FromRows.apply(attended, to_padded, from_padded, key_mask)[None], None
+    states = [states.squeeze(0).transpose(0, 1) for states in (query, key, value)]
+    causal = getattr(module, "is_causal", False)
+    return attend_rows(*states, layout, dropout, scaling, causal, sliding_window)[None], None
 
 
-def first_token_attention(
-    module: torch.nn.Module,
+def attend_rows(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    row_offsets: torch.Tensor | None = None,
-    longest: int = 0,
-    group_shapes: tuple[tuple[int, int, bool], ...] | None = None,
-    row_order: torch.Tensor | None = None,
-    to_padded: torch.Tensor | None = None,
-    from_padded: torch.Tensor | None = None,
-    key_mask: torch.Tensor | None = None,
+    layout: Mapping,
+    dropout: float,
+    scaling: float | None,
+    causal: bool = False,
+    window: int | None = None,
 ) -> torch.Tensor:
-    """Let the first token of each row, (num_rows, heads, head_size), attend to the tokens of its row; `key`,
-    `value` (total_tokens, heads, head_size). `module` is the model's self-attention."""
-    dropout = module.dropout.p if module.training else 0.0
-    if row_offsets is not None:
-        query_offsets = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
-        return attend_varlen(
-            query, key, value, query_offsets, row_offsets, 1, longest, dropout, module.scaling
+    """Let the queries of each packed row attend to the tokens of the row.
+
+    `query`: (total_tokens, heads, head_size) or, of the first token of each row, (num_rows, heads,
+    head_size); returned in the same shape. `key`, `value`: (total_tokens, key heads, head_size).
+    """
+    is_of_rows = len(query) < len(key)
+    if "row_offsets" in layout:
+        ends, longest = layout["row_offsets"], layout["longest"]
+        starts = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device) if is_of_rows else ends
+        rows = (starts, ends, 1 if is_of_rows else longest, longest)
+        return attend_varlen(query, key, value, *rows, dropout, scaling, causal, window)
+    shapes, key_mask = layout["group_shapes"], layout["key_mask"]
+    order = layout["to_padded"], layout["from_padded"]
+    keys, values = (Rearrange.apply(states, *order) for states in (key, value))
+    if not is_of_rows:
+        counts = [longest for _, longest, _ in shapes]
+        query = Rearrange.apply(query, *order)
+        attended = attend_in_groups(
+            query, keys, values, counts, shapes, key_mask, dropout, scaling, causal, window
         )
-    keys, values = (ToRows.apply(states, to_padded, from_padded) for states in (key, value))
-    queries = query.index_select(0, row_order)
-    queries_per_row = [1] * len(group_shapes)
-    attended = attend_in_groups(
-        *(queries, keys, values, queries_per_row, group_shapes, key_mask, dropout, module.scaling),
-        is_training=module.training,
-    )
-    return torch.empty_like(attended).index_copy(0, row_order, attended)
+        return Rearrange.apply(attended, *reversed(order), key_mask)
+    queries = query.index_select(0, layout["row_order"])
+    attended = attend_in_groups(queries, keys, values, [1] * len(shapes), shapes, key_mask, dropout, scaling)
+    return torch.empty_like(attended).index_copy(0, layout["row_order"], attended)
 
 
-class ToRows(torch.autograd.Function):
-    """Packed tokens, (total_tokens, ...) -> rows, (padded_tokens, ...), padded with the first token.
+class Rearrange(torch.autograd.Function):
+    """Tokens selected by an index, whose gradient is a selection too, several times faster than the
+    scatter-add that is the gradient of a selection in general.
 
-    No output depends on padding, so its gradient is 0 and the backward pass can be a selection too, several
-    times faster than the scatter-add that is the gradient of a selection in general.
+    From packed tokens, (total_tokens, ...), to rows, (padded_tokens, ...), padded with the first token: by
+    `to_padded`, back by `from_padded`; no output depends on padding. From rows to tokens: by the other two,
+    and with `key_mask`, where padding gets the gradient 0.
     """
 
     @staticmethod
     def forward(
-        ctx, tokens: torch.Tensor, to_padded: torch.Tensor, from_padded: torch.Tensor
+        ctx,
+        states: torch.Tensor,
+        index: torch.Tensor,
+        back: torch.Tensor,
+        key_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        ctx.save_for_backward(from_padded)
-        return tokens.index_select(0, to_padded)
+        ctx.save_for_backward(back, key_mask)
+        return states.index_select(0, index)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor):
-        return gradient.index_select(0, *ctx.saved_tensors), None, None
+        back, key_mask = ctx.saved_tensors
+        gradient = gradient.index_select(0, back)
+        if key_mask is not None:
+            gradient.masked_fill_(~key_mask.view(-1, *(1,) * (gradient.dim() - 1)), 0)
+        return gradient, None, None, None
 
 
-class FromRows(torch.autograd.Function):
-    """From padded rows, (padded_tokens, ...), to packed tokens, (total_tokens, ...)."""
+def attend_in_groups(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    queries_per_row: Sequence[int],
+    group_shapes: Sequence[tuple[int, int, bool]],
+    key_mask: torch.Tensor,
+    dropout: float,
+    scaling: float | None,
+    causal: bool = False,
+    window: int | None = None,
+) -> torch.Tensor:
+    """Let each row's queries attend to the row's keys, one group of rows of similar length at a time.
 
-    @staticmethod
-    def forward(
-        ctx, rows: torch.Tensor, to_padded: torch.Tensor, from_padded: torch.Tensor, key_mask: torch.Tensor
-    ) -> torch.Tensor:
-        ctx.save_for_backward(to_padded, key_mask)
-        return rows.index_select(0, from_padded)
+    `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (padded_tokens, key
+    heads, head_size); each with one row after the other. `queries_per_row`: for each group, the number of
+    queries that each of its rows has. `group_shapes`: for each group, its number of rows, the length they are
+    padded to, and whether any has padding. `key_mask`: (padded_tokens,) bool, False for padding. `causal` and
+    `window` as in `packed_attention`, for as many queries as keys.
+    """
+    key_counts = [num_rows * longest for num_rows, longest, _ in group_shapes]
+    query_counts = [
+        num_rows * count for (num_rows, _, _), count in zip(group_shapes, queries_per_row, strict=True)
+    ]
+    groups = (
+        query.split(query_counts),
+        key.split(key_counts),
+        value.split(key_counts),
+        key_mask.split(key_counts),
+    )
+    outputs = []
+    for (num_rows, longest, has_padding), *states, group_mask in zip(group_shapes, *groups, strict=True):
+        by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
+        if window is not None and longest > window:
+            mask = group_mask.view(num_rows, longest)
+            output = attend_in_blocks(*by_row, mask, dropout, scaling, causal, window)
+        else:
+            # Rows of one length need no mask; it would only slow the kernel down. Nor do causal ones, whose
+            # padding comes last.
+            mask = group_mask.view(num_rows, 1, 1, longest) if has_padding and not causal else None
+            output = attend(*by_row, mask, dropout, scaling, causal)
+        outputs.append(output.transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs)
 
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor):
-        to_padded, key_mask = ctx.saved_tensors
-        by_row = gradient.index_select(0, to_padded)
-        padding = ~key_mask.view(-1, *(1,) * (by_row.dim() - 1))
-        return by_row.masked_fill_(padding, 0), None, None, None
+
+def attend_in_blocks(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_mask: torch.Tensor,
+    dropout: float,
+    scaling: float | None,
+    causal: bool,
+    window: int,
+) -> torch.Tensor:
+    """Let each token attend to those less than `window` away, in time and memory proportional to the tokens.
+
+    `query`, `key`, `value` as in `attend`, with as many queries as keys; `key_mask` (num_rows, longest). Long
+    rows are cut into blocks, each with the keys around it; one block is enough for rows up to three windows.
+    """
+    num_rows, _, longest, _ = query.shape
+    block = longest if longest <= 3 * window else window
+    count = -(-longest // block)
+    before, after = (0, 0) if count == 1 else (window - 1, 0 if causal else window - 1)
+    fill = count * block - longest
+    size = before + block + after
+
+    def blocks(states: torch.Tensor) -> torch.Tensor:
+        """Return keys or values, (num_rows, heads, longest, any), as (num_rows * count, heads, size, any)."""
+        around = pad(states, (0, 0, before, after + fill)).unfold(2, size, block)
+        return around.permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    queries = pad(query, (0, 0, 0, fill)).unflatten(2, (count, block)).transpose(1, 2).flatten(0, 1)
+    distance = (
+        torch.arange(size, device=query.device) - before - torch.arange(block, device=query.device)[:, None]
+    )
+    band = (distance.abs() < window) & (distance <= 0 if causal else True)
+    real = blocks(key_mask[:, None, :, None].to(torch.uint8)).bool().transpose(2, 3)
+    # Padding attends to itself: a softmax of nothing would be NaN
+    mask = (band & real) | (distance == 0)
+    output = attend(queries, blocks(key), blocks(value), mask, dropout, scaling)
+    return output.unflatten(0, (num_rows, count)).transpose(1, 2).flatten(2, 3)[:, :, :longest]
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    scaling: float | None,
+    causal: bool = False,
+) -> torch.Tensor:
+    """Return the attention of padded rows, (num_rows, heads, queries, head_size).
+
+    `query` has this shape; `key`, `value`: (num_rows, key heads, keys, head_size); `mask`: (num_rows, 1, 1 or
+    queries, keys) bool, False where a query may not attend, or None; `causal` without a mask only.
+    """
+    has_groups = query.shape[1] != key.shape[1]
+    if not dropout or has_groups or causal or query.device.type != "cpu":
+        return scaled_dot_product_attention(
+            *(query, key, value, mask, dropout), is_causal=causal, scale=scaling, enable_gqa=has_groups
+        )
+    # torch's own dropout takes longer here, see dropout.py. In fp32 inside, as in torch.
+    num_rows, heads, _, head_size = query.shape
+    with torch.autocast("cpu", enabled=False):
+        queries, keys, values = (
+            states.to(torch.float32, memory_format=torch.contiguous_format).reshape(
+                num_rows * heads, -1, head_size
+            )
+            for states in (query, key, value)
+        )
+        bias = queries.new_zeros(1, 1, 1)
+        if mask is not None:
+            bias = queries.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+            bias = bias.expand(-1, heads, -1, -1).flatten(0, 1)
+        alpha = head_size**-0.5 if scaling is None else scaling
+        scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=alpha)
+        weights = drop(scores.softmax(-1), dropout)
+        return torch.bmm(weights, values).view(query.shape).to(query.dtype)
+
+
+def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
+    """Return whether torch has kernels for `attend_varlen` on a device: for CUDA from compute capability 8.0,
+    not for ROCm."""
+    is_recent = (
+        is_cuda(device) and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
+    return is_recent and head_size % 8 == 0 and head_size <= 256
+
+
+def attend_varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    query_offsets: torch.Tensor,
+    key_offsets: torch.Tensor,
+    longest_query: int,
+    longest_key: int,
+    dropout: float,
+    scaling: float | None,
+    causal: bool = False,
+    window: int | None = None,
+) -> torch.Tensor:
+    """Let the tokens of each packed row attend to those of the same row, in one kernel without any padding.
+
+    `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (total_tokens, key
+    heads, head_size); `query_offsets`, `key_offsets`: (num_rows + 1,) int32, the start of each row, and the
+    end of the last, which must be the end of the tensor: tokens after it would get NaN gradients without an
+    error (https://github.com/pytorch/pytorch/issues/176793). No row may be empty. `causal` and `window` as in
+    `packed_attention`.
+
+    The kernels are those behind torch's `varlen_attn`, which takes neither dropout nor fp32
+    (https://github.com/pytorch/pytorch/pull/179390). Where there is none, rows attend one by one, slowly.
+    """
+    has_no_kernel = query.dtype == torch.float32 and window is not None and not causal
+    if not (is_cuda(query.device) or query.is_meta) or has_no_kernel:
+        lengths = [offsets.diff().tolist() for offsets in (query_offsets, key_offsets)]
+        shapes = [(1, length, False) for length in lengths[1]]
+        mask = torch.ones(len(key), dtype=torch.bool, device=key.device)
+        return attend_in_groups(query, key, value, lengths[0], shapes, mask, dropout, scaling, causal, window)
+    if key.shape[1] != query.shape[1]:
+        key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], 1) for states in (key, value))
+    rows = (query_offsets, key_offsets, longest_query, longest_key)
+    if query.dtype == torch.float32:
+        states = (query[None], key[None], value[None])
+        needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in states)
+        # A causal mask from the top left is 1
+        outputs = torch.ops.aten._efficient_attention_forward(
+            *states, None, *rows, dropout, int(causal), needs_grad, scale=scaling, window_size=window
+        )
+        return outputs[0][0]
+    sides = {}
+    if window is not None:
+        sides = {"window_size_left": window - 1, "window_size_right": 0 if causal else window - 1}
+    return torch.ops.aten._flash_attention_forward(
+        query, key, value, *rows, dropout, causal, False, scale=scaling, **sides
+    )[0]
 
 
 def packed_mask(*args, attention_mask: torch.Tensor | None = None, **kwargs) -> torch.Tensor | None:

@@ -25,15 +25,10 @@ class Dropout(nn.Dropout):
 def dropout(values: torch.Tensor, p: float) -> torch.Tensor:
     """Return CPU `values` (any shape) with each element 0 with probability `p`, the others scaled up. The
     expected value of each element does not change. `p` from 0 to 1."""
-    dropped = levels(p)
+    dropped = round(p * LEVELS)
     if dropped == 0:
         return values
     return values * 0 if dropped == LEVELS else _Drop.apply(values, dropped)
-
-
-def levels(p: float) -> int:
-    """Return how many of LEVELS elements are dropped with probability `p`."""
-    return round(p * LEVELS)
 
 
 def keep_mask(shape: torch.Size, dropped: int, dtype: torch.dtype) -> torch.Tensor:

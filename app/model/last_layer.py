@@ -10,10 +10,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from .attention import first_token_attention
-
-# The arguments of `first_token_attention` that describe a packed batch, for varlen or grouped attention.
-LAYOUT = {"row_offsets", "longest"} | {"group_shapes", "row_order", "to_padded", "from_padded", "key_mask"}
+from .attention import attend_rows
 
 
 class ReadTokens:
@@ -55,9 +52,8 @@ class FirstTokens(ReadTokens):
                 (attention.value, tokens),
             )
         ]
-        attended = first_token_attention(
-            attention, *states, **{name: more[name] for name in LAYOUT & set(more)}
-        ).flatten(1)
+        dropout = attention.dropout.p if attention.training else 0.0
+        attended = attend_rows(*states, more, dropout, attention.scaling).flatten(1)
         # The batch dimension is added here, not at the end: FSDP warns about a layer that returns a view.
         return self.feed_forward_chunk(self.attention.output(attended[None], first[None]))
 

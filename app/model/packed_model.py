@@ -12,10 +12,8 @@ from transformers import PreTrainedConfig
 from ..batching.collate import Layout
 from . import attention
 from .dropout import replace_dropout
-from .grouped_attention import head_layout
 from .packing import PACKINGS, why_padded
 from .transformers_calls import attempt
-from .varlen import has_varlen_kernels
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -63,12 +61,6 @@ class PackedModel(nn.Module):
         """Return the states of a packed batch's tokens, (1, total_tokens, hidden), or of `read_tokens`."""
         # Another attention function would let tokens attend across rows, without an error.
         assert self.model.config._attn_implementation == attention.NAME
-        config = self.model.config
-        # Only layers of BERT have this rate, whose tokens attend to the whole row
-        has_dropout = self.training and getattr(config, "attention_probs_dropout_prob", 0) > 0
-        if has_dropout and input_ids.device.type == "cpu" and "group_shapes" in inputs:
-            layout = (inputs[name] for name in ("group_shapes", "to_padded", "from_padded", "key_mask"))
-            inputs["head_layout"] = head_layout(config.num_attention_heads, *layout)
         if self.packing.reads_last:
             inputs["use_cache"] = False
         return self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
@@ -77,8 +69,7 @@ class PackedModel(nn.Module):
         """Return whether this model can run packed with variable-length attention on a device."""
         config = self.model.config
         head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        has_window = "sliding_attention" in (getattr(config, "layer_types", None) or ())
-        return self.can_pack and has_varlen_kernels(device, head_size, self.packing.reads_last, has_window)
+        return self.can_pack and attention.has_varlen_kernels(device, head_size)
 
     def layout(self, packed: bool, varlen: bool = False) -> Layout:
         """Return the input layout this model needs; `packed` only where it can run so."""

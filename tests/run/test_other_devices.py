@@ -13,7 +13,7 @@ from tests.stand_in_npu import installed
 
 # What code that all devices share does not say, and the files that are for CUDA only
 NAMES_CUDA = re.compile(r"torch\.cuda|_C\._cuda|['\"](cuda|mps|npu|nccl)['\"]")
-FOR_CUDA = {"runtime/devices.py", "model/varlen.py", "modes/dp.py", "training/recorded_passes.py"}
+FOR_CUDA = {"runtime/devices.py", "model/attention.py", "modes/dp.py", "training/recorded_passes.py"}
 CHOICES = """
 import torch
 import torch.distributed as dist
