@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..config.schema import Config
 from ..config.shipped import E5_SMALL, e5_file
-from .e5_small.local import fetch_e5
+from .e5_small import fetch_e5
 from .encoder_config import NO_CODE, cannot_load, checkpoint_config
 from .source import checkpoint_place
 from .transformers_calls import attempt, quiet_transformers

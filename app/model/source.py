@@ -9,7 +9,7 @@ from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
 from ..errors import InputError, listed
 from ..words import _
-from .e5_small.local import local_checkpoint
+from .e5_small import local_checkpoint
 from .encoder_config import CONFIG_FILES, MERGE, without_model_type
 
 MODELSCOPE = "modelscope:"

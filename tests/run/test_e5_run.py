@@ -9,10 +9,10 @@ import yaml
 from transformers import pipeline
 
 from app.config import shipped
-from app.model.e5_small import local
+from app.model import e5_small
 from app.run.entry import main
 from app.runtime.disk import checksum
-from tests.model.e5_small.tiny_file import write_tiny_file
+from tests.model.tiny_e5_file import write_tiny_file
 from tests.tiny import LABELS, write_tiny
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -25,7 +25,7 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     path = shipped.fetched_e5_file()
     path.parent.mkdir(parents=True)
     write_tiny_file(path)
-    monkeypatch.setattr(local, "SHA256", checksum(path))
+    monkeypatch.setattr(e5_small, "SHA256", checksum(path))
     data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.max_length", "16"]
     data += ["--train.device", "cpu", "--train.precision", "fp32"]
     assert main("single", "", [*data, "--output.dir", "few"]) == 0

