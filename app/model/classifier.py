@@ -8,10 +8,10 @@ from torch import nn
 
 from ..batching.collate import collate
 from ..errors import InputError
+from .checkpoint_config import attempt
 from .last_layer import return_read_tokens_only
 from .packed_model import PackedModel
 from .packing import means
-from .transformers_calls import attempt
 
 UNUSABLE = (
     "the model cannot classify a text; its configuration (config.json and model.config) and its tokenizer "

@@ -9,10 +9,9 @@ from transformers import AutoModelForMaskedLM
 
 from ..config.schema import ModelConfig
 from ..data.long_texts import highest_id
-from .encoder_config import check_fit, encoder_config
+from .checkpoint_config import encoder_config, quiet_transformers
 from .packed_model import PackedModel
-from .pretrained import make_model
-from .transformers_calls import quiet_transformers
+from .pretrained import check_fit, make_model
 
 logger = logging.getLogger(__name__)
 HEADS = ("cls", "lm_head", "generator_predictions", "generator_lm_head", "head", "decoder")

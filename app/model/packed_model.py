@@ -11,9 +11,9 @@ from transformers import PreTrainedConfig
 
 from ..batching.collate import Layout
 from . import attention
+from .checkpoint_config import attempt
 from .dropout import replace_dropout
 from .packing import PACKINGS, why_padded
-from .transformers_calls import attempt
 
 if TYPE_CHECKING:
     from peft import LoraConfig

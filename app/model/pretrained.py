@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,11 @@ from ..config.schema import ModelConfig
 from ..data.long_texts import highest_id
 from ..errors import InputError, shorten
 from ..runtime.disk import whole_files
+from .checkpoint_config import MERGE, NO_CODE, attempt, cannot_load, encoder_config, quiet_transformers
 from .classifier import Classifier
-from .encoder_config import MERGE, NO_CODE, cannot_load, check_fit, encoder_config
 from .head import last_layer
 from .linear_start import add_mean_layer
-from .size import check_size
-from .transformers_calls import attempt, quiet_transformers
+from .packed_model import max_positions
 
 logger = logging.getLogger(__name__)
 # Of parameter names in our Classifier
@@ -78,7 +77,6 @@ def make_model(
     `load_weights` says of them; `heads` may be missing there. Raises InputError where there is none."""
     if settings.name is None:
         problem = f"model.config does not make a {settings.architecture} {kind}"
-        attempt(lambda: check_size(config), problem)
         return attempt(lambda: auto_class.from_config(config), problem), {}
     problem = cannot_load(settings.name)
     model, info = attempt(lambda: load_weights(settings.name, config, auto_class, **NO_CODE), problem)
@@ -97,7 +95,6 @@ def load_weights(
     Files are read into memory and not mapped: one that is cut short while it is mapped ends the process with
     SIGBUS. `hub` as `from_pretrained` takes it, which also describes the names (`output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model).
     """
-    check_size(config, Path(name) if Path(name).is_dir() else None)
     return auto_class.from_pretrained(
         name,
         config=config,
@@ -118,47 +115,43 @@ def check_weights(
 ) -> None:
     """Raise InputError for weights of an encoder that have other shapes, that the model does not take, or of
     which many are missing; warn of a few. `changed` are the keys of the configuration that the user set."""
+    base, config = f"{model.base_model_prefix}.", model.config
 
     def of_encoder(keys) -> list[str]:
-        return sorted(
-            key for key in keys if not key.removeprefix(f"{model.base_model_prefix}.").startswith(heads)
-        )
+        return sorted(key for key in keys if not key.removeprefix(base).startswith(heads))
 
-    shapes = {key: (tuple(saved), tuple(needed)) for key, saved, needed in info["mismatched_keys"]}
-    if mismatched := of_encoder(shapes):
-        problem, key = wrong_shape(model.config, mismatched[0], *shapes[mismatched[0]])
-        remedy = f"correct {key} in its config.json"
+    shapes = {key: shapes for key, *shapes in info["mismatched_keys"]}
+    for key in of_encoder(shapes):
+        remedy = "correct its config.json"
         if changed:
             remedy = (
                 "a checkpoint has its sizes in itself: leave out the sizes of model.config, and any --config "
                 "file that sets them, such as configs/small_bert.yaml"
             )
+        problem = wrong_shape(key, *shapes[key])
+        raise InputError(f"the weights of {name} do not fit model.config: {problem}; {remedy}")
+    # Layers may be left out, or added, on purpose
+    is_strict = {"num_hidden_layers", config.attribute_map.get("num_hidden_layers")}.isdisjoint(changed)
+    parts = {part for part, _module in model.base_model.named_children()}
+    unexpected = sorted(map(str, info["unexpected_keys"]))
+    lora = [key for key in unexpected if ".lora_" in key]
+    unused = [key for key in of_encoder(unexpected) if key.startswith(base) or key.partition(".")[0] in parts]
+    if lora or unused and is_strict:
+        remedy = "correct its config.json, such as its model_type or number of layers"
         raise InputError(
-            f"the weights of {name} do not fit model.config: {problem}{_and_more(mismatched)}; {remedy}"
+            f"{name} holds weights that a {config.model_type} model of its config.json does not have: "
+            f"{(lora or unused)[0]}{_and_more(lora or unused)}; "
+            f"{f'these are LoRA weights: {MERGE}' if lora else remedy}"
         )
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
     missing, encoder = of_encoder(info["missing_keys"]), of_encoder(sizes)
-    unused = sorted(map(str, info["unexpected_keys"]))
-    is_lora = any(".lora_" in key for key in unused)
-    kind = f"{model.config.model_type} model"
-    if len(missing) == len(encoder) and not is_lora:
-        found = f", found {unused[0]}{_and_more(unused)}" if unused else ""
-        raise InputError(f"{name} holds no weights of a {kind}: no name of a weight matches{found}")
-    # Layers may be left out, or added, on purpose
-    layers = {"num_hidden_layers", model.config.attribute_map.get("num_hidden_layers")}
-    is_strict = layers.isdisjoint(changed)
-    unused = [key for key in unused if is_lora or is_strict and _is_of_encoder(model, key, heads)]
-    if unused:
-        remedy = "correct its config.json, such as its model_type or number of layers"
-        raise InputError(
-            f"{name} holds weights that a {kind} of its config.json does not have: {unused[0]}"
-            f"{_and_more(unused)}; {f'these are LoRA weights: {MERGE}' if is_lora else remedy}"
-        )
     values = sum(sizes.get(key, 0) for key in missing) / sum(sizes[key] for key in encoder)
-    if is_strict and max(values, len(missing) / len(encoder)) > MAX_MISSING:
+    share = max(values, len(missing) / len(encoder))
+    if share == 1 or is_strict and share > MAX_MISSING:
         raise InputError(
             f"{name} has no weights for {len(missing):,} of the {len(encoder):,} of its encoder, such as "
-            f"{missing[0]}: its config.json and its weights do not belong together; copy both again"
+            f"{missing[0]}, found {', '.join(unexpected[:1]) or 'no others'}: its config.json and its "
+            "weights do not belong together; copy both again"
         )
     if missing:
         logger.warning(
@@ -166,20 +159,9 @@ def check_weights(
         )
 
 
-def _is_of_encoder(model: nn.Module, key: str, heads: tuple[str, ...]) -> bool:
-    """Return whether a weight that the model does not take is one of an encoder, by its name."""
-    _before, is_inside, inner = f".{key}".rpartition(f".{model.base_model_prefix}.")
-    parts = {part for part, _module in model.base_model.named_children()}
-    return bool(is_inside or key.partition(".")[0] in parts) and not inner.lstrip(".").startswith(heads)
-
-
-def wrong_shape(config: PreTrainedConfig, name: str, saved: tuple, needed: tuple) -> tuple[str, str]:
-    """Return what is wrong with the shape of a weight, and the key of config.json that has the wrong size."""
-    size = next((wanted for found, wanted in zip(saved, needed, strict=False) if found != wanted), None)
-    keys = [key for key, value in config.to_dict().items() if value == size and type(value) is int]
-    keys = ["id2label"] if size == config.num_labels and name.startswith(HEADS) else keys
-    problem = f"{name} has shape {tuple(saved)}, and {tuple(needed)} is needed"
-    return problem, " or ".join(keys) or "the sizes"
+def wrong_shape(name: str, saved: Sequence[int], needed: Sequence[int]) -> str:
+    """Return what is wrong with the shape of a weight."""
+    return f"{name} has shape {tuple(saved)}, and {tuple(needed)} is needed"
 
 
 def _keeps_head(
@@ -214,6 +196,26 @@ def _keeps_head(
 
 def _and_more(names: list[str]) -> str:
     return f", and {len(names) - 1} more" if names[1:] else ""
+
+
+def check_fit(config: PreTrainedConfig, vocabulary: int, max_length: int) -> None:
+    """Raise InputError where token ids below `vocabulary`, or positions, are outside the embeddings."""
+    positions = max_positions(config)
+    if positions is not None and max_length > positions:
+        raise InputError(
+            f"data.max_length must be at most the model's {positions} positions, found {max_length}"
+        )
+    check_vocabulary(config, vocabulary)
+
+
+def check_vocabulary(config: PreTrainedConfig, vocabulary: int, where: str = "") -> None:
+    """Raise InputError, `where` first, unless the model has embeddings for token ids below `vocabulary`."""
+    size = getattr(config, "vocab_size", None)
+    if size and vocabulary > size:
+        raise InputError(
+            f"{where}the model has embeddings for {size:,} tokens and the tokenizer's ids go up to "
+            f"{vocabulary - 1:,}; they must belong together"
+        )
 
 
 def save_model(folder: Path, model, state: dict, tokenizer) -> None:

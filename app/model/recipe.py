@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..config.schema import Config
 from ..config.shipped import E5_SMALL, e5_file
+from .checkpoint_config import NO_CODE, attempt, cannot_load, checkpoint_config, quiet_transformers
 from .e5_small import fetch_e5
-from .encoder_config import NO_CODE, cannot_load, checkpoint_config
 from .source import checkpoint_place
-from .transformers_calls import attempt, quiet_transformers
 
 logger = logging.getLogger(__name__)
 USUAL_WARMUP = 0.1

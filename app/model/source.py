@@ -9,8 +9,8 @@ from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
 from ..errors import InputError, listed
 from ..words import _
+from .checkpoint_config import CONFIG_FILES, MERGE, without_model_type
 from .e5_small import local_checkpoint
-from .encoder_config import CONFIG_FILES, MERGE, without_model_type
 
 MODELSCOPE = "modelscope:"
 HUB = "https://huggingface.co"

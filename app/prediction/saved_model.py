@@ -10,10 +10,9 @@ from transformers import AutoTokenizer
 from ..checkpoints.run_history import HISTORY, finished_weights
 from ..data.long_texts import check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, first_line, nearest
-from ..model.encoder_config import check_vocabulary, checkpoint_config
+from ..model.checkpoint_config import checkpoint_config, quiet_transformers
 from ..model.packed_model import max_positions
-from ..model.pretrained import check_weights, load_weights, wrong_shape
-from ..model.transformers_calls import quiet_transformers
+from ..model.pretrained import check_vocabulary, check_weights, load_weights, wrong_shape
 from ..runtime.disk import checksum
 from ..runtime.model_lock import MODEL_LOCK
 from ..words import _
@@ -125,8 +124,7 @@ def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -
     check_weights(str(folder), model, info)
     wrong = sorted(info["missing_keys"])
     for mismatch in sorted(info["mismatched_keys"]):
-        problem, keys = wrong_shape(model.config, *mismatch)
-        raise InputError(f"{folder}: {problem}; correct {keys} in config.json, or copy the folder again")
+        raise InputError(f"{folder}: {wrong_shape(*mismatch)}; correct config.json, or copy the folder again")
     if wrong:
         architectures = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures")
         raise InputError(

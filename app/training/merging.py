@@ -10,10 +10,9 @@ from torch import nn
 
 from ..checkpoints.run_files import ADAPTER, MODEL
 from ..errors import TrainingError
+from ..model.checkpoint_config import checkpoint_config, quiet_transformers
 from ..model.classifier import Classifier
-from ..model.encoder_config import checkpoint_config
 from ..model.pretrained import load_weights, save_model
-from ..model.transformers_calls import quiet_transformers
 from ..report.logits_file import split_of_report
 from .build import Components
 

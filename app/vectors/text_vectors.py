@@ -21,11 +21,10 @@ from ..config.schema import ModelConfig
 from ..data.cache import build_once, content_key
 from ..data.long_texts import RowEncoder, guarded
 from ..data.tokenizer import set_prefix
-from ..model.encoder_config import cannot_load, checkpoint_config
+from ..model.checkpoint_config import attempt, cannot_load, checkpoint_config, quiet_transformers
 from ..model.packed_model import PackedModel, max_positions
 from ..model.pretrained import check_weights, load_weights
 from ..model.source import checkpoint_place
-from ..model.transformers_calls import attempt, quiet_transformers
 from ..runtime.devices import choose_device, fastest_precision
 from ..runtime.model_lock import MODEL_LOCK
 from ..runtime.precision import Precision

@@ -183,7 +183,7 @@ def test_unknown_key_names_the_nearest(source, checkpoint):
 
 @pytest.mark.parametrize("key", ["num_labels", "id2label", "label2id", "problem_type"])
 def test_labels_cannot_be_set_in_the_model(key):
-    with pytest.raises(InputError, match=f"'{key}' follows from the labels of the data"):
+    with pytest.raises(InputError, match=f"'{key}' cannot be set: labels follow from the data"):
         build({key: 7})
 
 
@@ -322,7 +322,7 @@ def test_weights_of_another_size_are_refused(checkpoint):
 def test_weights_under_foreign_names_are_refused_not_ignored(checkpoint):
     weights = load_file(checkpoint / "model.safetensors")
     folder = with_weights(checkpoint, {f"encoder_of_ours.{name}": value for name, value in weights.items()})
-    with pytest.raises(InputError, match="holds no weights of a bert model: no name of a weight matches"):
+    with pytest.raises(InputError, match="no weights for 53 of the 53 of .*, found encoder_of_ours.bert"):
         build(name=str(folder))
 
 
@@ -398,14 +398,15 @@ def test_a_checkpoint_without_much_of_its_encoder_is_refused(checkpoint, kept):
         ("id2label", {"0": "x", "1": "y"}),
     ],
 )
-def test_a_wrong_size_in_the_configuration_is_named(checkpoint, key, value):
+def test_a_wrong_size_in_the_configuration_names_the_weight(checkpoint, key, value):
     values = {key: value} | ({"label2id": {"x": 0, "y": 1}} if key == "id2label" else {})
     change(checkpoint / "config.json", **values)
     tiny_tokenizer().save_pretrained(checkpoint)
-    with pytest.raises(InputError, match=rf"has shape \(.*\), and \(.*\) is needed.*; correct {key} "):
+    problem = r"has shape \(.*\), and \(.*\) is needed; correct .*config.json"
+    with pytest.raises(InputError, match=problem):
         load_checkpoint(checkpoint)
     if key != "id2label":
-        with pytest.raises(InputError, match=f"correct {key} "):
+        with pytest.raises(InputError, match=problem):
             build(name=str(checkpoint))
 
 

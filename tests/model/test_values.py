@@ -1,8 +1,4 @@
-"""Sizes and other values that no model can have: python -m pytest tests/model/test_size.py"""
-
-import json
-import shutil
-from pathlib import Path
+"""Values that no model can have: python -m pytest tests/model/test_values.py"""
 
 import pytest
 import torch
@@ -14,14 +10,7 @@ from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.classifier import check_passes
 from app.model.pretrained import build_model
-from app.prediction.saved_model import load_checkpoint
-from tests.saved_classifier import LABELS, save_checkpoint
-from tests.tiny import SIZES, tiny_tokenizer, token_rows
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> Path:
-    return save_checkpoint(tmp_path_factory.mktemp("saved"))
+from tests.tiny import LABELS, SIZES, tiny_tokenizer, token_rows
 
 
 def build(values: dict, architecture: str = "bert", **settings):
@@ -37,47 +26,11 @@ def build(values: dict, architecture: str = "bert", **settings):
     return model.train()
 
 
-HUGE = {
-    "num_labels": (10**12, "num_labels must be at most 1,000,000, found 1000000000000"),
-    "num_hidden_layers": (10**12, "num_hidden_layers must be at most 1,000"),
-    # 4 GiB: this machine has it, the file does not
-    "hidden_size": (2**15, "asks for a model of"),
-    "vocab_size": (10**12, "asks for a model of"),
-    "max_position_embeddings": (10**12, "asks for a model of"),
-    "type_vocab_size": (10**10, "asks for a model of"),
-    "intermediate_size": (10**9, "asks for a model of"),
-}
-
-
-@pytest.mark.parametrize("key", HUGE)
-def test_a_strangers_configuration_cannot_take_all_memory(saved, tmp_path, key):
-    value, problem = HUGE[key]
-    folder = shutil.copytree(saved, tmp_path / "checkpoint")
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {key: value}), encoding="utf-8")
-    for load in (load_checkpoint, lambda name: build({}, name=str(name), config={})):
-        with pytest.raises(InputError, match=problem) as error:
-            load(folder)
-        assert str(folder) in str(error.value)
-
-
-@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("num_hidden_layers", 10**9), ("hidden_size", 10**9 + 8), ("intermediate_size", 10**12)],
-)
-def test_settings_cannot_take_all_memory(architecture, key, value):
-    with pytest.raises(
-        InputError, match=r"model\.config|num_hidden_layers must be at most 1,000, found 1000000000"
-    ):
-        build({key: value}, architecture)
-
-
 VALUES = {
     "max_position_embeddings": (0, "at most the model's 0 positions, found 32"),
-    "type_vocab_size": (0, r"makes .*embeddings\.weight of shape \(0, 32\), without any value"),
+    "type_vocab_size": (0, "the model cannot classify a text"),
     "chunk_size_feed_forward": ("x", None),
-    "dtype": ("float16", "set train.precision instead"),
+    "dtype": ("float16", r"weights are fp32 \(train\.precision\)"),
     "num_attention_heads": (-1, "the model cannot classify a text"),
     "hidden_size": (0, "does not make a bert classifier"),
     "output_hidden_states": ("x", "the model cannot classify a text"),
@@ -104,7 +57,7 @@ def loss(model) -> torch.Tensor:
     return model(**collate(token_rows([5, 9]), None, model.layout(model.can_pack))).square().sum()
 
 
-def test_chunks_of_any_size_change_nothing(saved):
+def test_chunks_of_any_size_change_nothing():
     """A checkpoint may ask for them; a packed batch has any number of tokens."""
     torch.manual_seed(0)
     expected = loss(build({}, dropout=0.0))
@@ -116,9 +69,6 @@ ABSURD = [
     0,
     -1,
     1,
-    10**5,
-    10**12,
-    10**30,
     float("nan"),
     float("inf"),
     1e30,
