@@ -14,8 +14,8 @@ from torch import nn
 from ..batching.loader import Loader, means_of_rows
 from ..batching.plan import CPU_BATCH_TOKENS, token_batches
 from ..errors import InputError
+from .classifier import PackedModel
 from .head import head_inputs, last_layer
-from .packed_model import PackedModel
 
 # In the configuration of a checkpoint that has the layer
 ADDED = "has_mean_layer"

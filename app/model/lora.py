@@ -16,9 +16,9 @@ from torch import nn
 
 from ..errors import InputError
 from ..runtime.disk import whole_files
+from .classifier import PackedModel
 from .dropout import replace_dropout
 from .freezing import trained_parameters
-from .packed_model import PackedModel
 
 if TYPE_CHECKING:
     from peft import LoraConfig

@@ -10,7 +10,7 @@ from transformers import AutoModelForMaskedLM
 from ..config.schema import ModelConfig
 from ..data.long_texts import highest_id
 from .checkpoint_config import encoder_config, quiet_transformers
-from .packed_model import PackedModel
+from .classifier import PackedModel
 from .pretrained import check_fit, make_model
 
 logger = logging.getLogger(__name__)

@@ -15,10 +15,9 @@ from ..data.long_texts import highest_id
 from ..errors import InputError, shorten
 from ..runtime.disk import whole_files
 from .checkpoint_config import MERGE, NO_CODE, attempt, cannot_load, encoder_config, quiet_transformers
-from .classifier import Classifier
+from .classifier import Classifier, max_positions
 from .head import last_layer
 from .linear_start import add_mean_layer
-from .packed_model import max_positions
 
 logger = logging.getLogger(__name__)
 # Of parameter names in our Classifier

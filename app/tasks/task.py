@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset, Split
     from ..data.labels import LabelForm
     from ..data.tokens import TokenStore
-    from ..model.packed_model import PackedModel
+    from ..model.classifier import PackedModel
 
 # What a run folder has of a decision that was fitted, and on which split: never on test, which measures
 DECISION, FITTED_ON = "decision.json", "dev"

@@ -15,11 +15,10 @@ from ..data.long_texts import long_texts
 from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
 from ..errors import InputError
-from ..model.classifier import check_passes
+from ..model.classifier import PackedModel, check_passes
 from ..model.freezing import freeze
 from ..model.head_choice import with_head
 from ..model.lora import add_lora
-from ..model.packed_model import PackedModel
 from ..model.recipe import with_epochs, with_recipe
 from ..model.source import checkpoint_place
 from ..modes.mode import Mode

@@ -22,7 +22,7 @@ from ..data.cache import build_once, content_key
 from ..data.long_texts import RowEncoder, guarded
 from ..data.tokenizer import set_prefix
 from ..model.checkpoint_config import attempt, cannot_load, checkpoint_config, quiet_transformers
-from ..model.packed_model import PackedModel, max_positions
+from ..model.classifier import PackedModel, max_positions
 from ..model.pretrained import check_weights, load_weights
 from ..model.source import checkpoint_place
 from ..runtime.devices import choose_device, fastest_precision

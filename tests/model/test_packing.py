@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification
 
 from app.batching.collate import collate
-from app.model.classifier import Classifier, check_passes
-from app.model.packing import PACKINGS
+from app.model.classifier import PACKINGS, Classifier, check_passes
 from tests.tiny import tiny_model, token_rows
 
 GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
