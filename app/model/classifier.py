@@ -1,12 +1,9 @@
 """A model of transformers that also takes packed batches, whatever its head is; and the classifier."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,9 +18,6 @@ from . import attention
 from .checkpoint_config import attempt
 from .dropout import replace_dropout
 from .last_layer import return_read_tokens_only
-
-if TYPE_CHECKING:
-    from peft import LoraConfig
 
 UNUSABLE = (
     "the model cannot classify a text; its configuration (config.json and model.config) and its tokenizer "
@@ -65,8 +59,8 @@ class PackedModel(nn.Module):
     """transformers' `model`, with faster parts where `can_pack`. `forward` takes the tensors of
     `app.batching.collate.collate` and returns one output for each target, in the model's precision."""
 
-    # peft's configuration, where only an adapter and the head are trained, see app/model/lora.py
-    adapter: LoraConfig | None = None
+    # peft's configuration, where only LoRA factors and the head are trained
+    adapter = None
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

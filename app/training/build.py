@@ -16,11 +16,10 @@ from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
 from ..errors import InputError
 from ..model.classifier import PackedModel, check_passes
-from ..model.freezing import freeze
 from ..model.head_choice import with_head
-from ..model.lora import add_lora
 from ..model.recipe import with_epochs, with_recipe
 from ..model.source import checkpoint_place
+from ..model.trained_weights import add_lora, freeze
 from ..modes.mode import Mode
 from ..tasks import prepare_task
 from ..tasks.task import Objective

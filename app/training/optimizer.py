@@ -8,8 +8,8 @@ import torch
 
 from ..config.schema import TrainConfig
 from ..errors import InputError
-from ..model.freezing import layer_depth
 from ..model.recipe import USUAL_WARMUP
+from ..model.trained_weights import layer_depth
 from ..runtime.devices import is_cuda
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from ..checkpoints.progress import RunProgress
 from ..checkpoints.run_folder import cannot_write, check_is_there
 from ..checkpoints.training_state import Tensors, best_weights, save_training_state
-from ..model.lora import save_adapter
 from ..model.pretrained import save_model, strip_prefix
+from ..model.trained_weights import save_adapter
 from ..modes.mode import Mode
 from .build import Components
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from app.model.lora import add_lora, load_adapter, save_adapter
+from app.model.trained_weights import add_lora, load_adapter, save_adapter
 from app.run import merging
 from app.run.entry import main
 from tests.ranks import settings

@@ -47,8 +47,7 @@ def run_case(mode, case_name: str, data: str) -> dict:
     from app.data.long_texts import long_texts
     from app.data.tokenizer import load_tokenizer
     from app.data.tokens import open_store
-    from app.model.freezing import freeze
-    from app.model.lora import add_lora
+    from app.model.trained_weights import add_lora, freeze
     from app.tasks import prepare_task
     from app.training.evaluate import evaluate
     from app.training.optimizer import build_optimizer

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from app.errors import InputError
-from app.model.freezing import freeze
+from app.model.trained_weights import freeze
 from app.tasks import open_task
 from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
 from tests.tiny import open_tiny, tiny_model

@@ -9,7 +9,7 @@ import torch
 from app.batching.plan import BatchPlan
 from app.checkpoints.progress import RunProgress
 from app.config.schema import Config, TrainConfig
-from app.model.freezing import freeze
+from app.model.trained_weights import freeze
 from app.modes.single import Single
 from app.tasks.losses import ClassLoss
 from app.training.evaluate import evaluate
