@@ -45,7 +45,7 @@ def train_folder(
 ) -> Path:
     """Train with `settings`, by their dotted names, and return the run's folder; the labels are `names`.
     Without output.dir the run is in `folder`, without a report. Raises KeyboardInterrupt after Ctrl-C."""
-    from ..model.head_choice import with_head
+    from ..model.recipe import with_head
     from ..model.source import checkpoint_place
 
     has_folder = "output.dir" in settings

@@ -16,8 +16,7 @@ from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
 from ..errors import InputError
 from ..model.classifier import PackedModel, check_passes
-from ..model.head_choice import with_head
-from ..model.recipe import with_epochs, with_recipe
+from ..model.recipe import with_epochs, with_head, with_recipe
 from ..model.source import checkpoint_place
 from ..model.trained_weights import add_lora, freeze
 from ..modes.mode import Mode

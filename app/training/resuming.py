@@ -21,8 +21,8 @@ from ..checkpoints.training_state import (
 )
 from ..config.schema import Config
 from ..errors import InputError
-from ..model.head_choice import with_few_labels, with_head_random, with_linear_start
 from ..model.pretrained import add_prefix
+from ..model.recipe import with_few_labels, with_head_random, with_linear_start
 from ..model.trained_weights import WEIGHTS, has_frozen, load_adapter
 from ..modes.mode import Mode
 from .job_signature import LENGTH, changes, listed_changes

@@ -8,7 +8,7 @@ from app.checkpoints.run_history import HISTORY, write_config
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.config.shipped import DEFAULT_CONFIG, FEW_LABELS_CONFIG
-from app.model.head_choice import MAX_ROWS, with_head, with_linear_start
+from app.model.recipe import MAX_ROWS, with_head, with_linear_start
 from app.training.resuming import with_saved_choices
 
 NEW = "--data.train=new.csv"
