@@ -15,7 +15,6 @@ from ..batching.loader import Loader, means_of_rows
 from ..batching.plan import CPU_BATCH_TOKENS, token_batches
 from ..errors import InputError
 from .classifier import PackedModel
-from .head import head_inputs, last_layer
 
 # In the configuration of a checkpoint that has the layer
 ADDED = "has_mean_layer"
@@ -25,6 +24,14 @@ WEIGHT_OF_MEAN = 100.0
 SCALE = 0.1
 # Of logistic regression on vectors of length 1 (docs/few_labels.md)
 C = 30.0
+
+
+def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
+    """Return the name of the last layer of the head of a model of transformers, and the layer."""
+    linear = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return next(
+        (key, layer) for key, layer in reversed(linear) if not key.startswith(model.base_model_prefix)
+    )
 
 
 def add_mean_layer(model: nn.Module) -> None:
@@ -98,13 +105,18 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
 def _inputs_of(model: PackedModel, loader: Loader, last: nn.Linear) -> np.ndarray:
     """Return what the last layer reads of each row, (num_rows, size) float32; of windows their mean."""
     order = token_batches(loader.lengths(), CPU_BATCH_TOKENS)
-    is_training = model.training
-    with head_inputs(last) as states:
+    is_training, states = model.training, []
+    hook = last.register_forward_pre_hook(
+        lambda _, inputs: states.append(inputs[0].detach().flatten(0, -2).float().cpu())
+    )
+    try:
         for positions in order:
             batch = loader.load(positions, torch.device("cpu"))
             model.eval()(**batch.inputs)
             if batch.windows_per_row is not None:
                 states[-1] = means_of_rows(states[-1], batch.windows_per_row)
+    finally:
+        hook.remove()
     model.train(is_training)
     states = torch.cat(states).numpy()
     return states[np.argsort(np.concatenate(order), kind="stable")]

@@ -16,8 +16,7 @@ from ..errors import InputError, shorten
 from ..runtime.disk import whole_files
 from .checkpoint_config import MERGE, NO_CODE, attempt, cannot_load, encoder_config, quiet_transformers
 from .classifier import Classifier, max_positions
-from .head import last_layer
-from .linear_start import add_mean_layer
+from .linear_start import add_mean_layer, last_layer
 
 logger = logging.getLogger(__name__)
 # Of parameter names in our Classifier

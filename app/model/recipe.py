@@ -1,5 +1,5 @@
-"""What is chosen where the settings do not say: how the head starts, epochs, learning rates. It follows from the
-model and the data; docs/quality.md has the measurements."""
+"""What is chosen where the settings do not say: how the head starts, epochs, learning rates. It follows from
+the model and the data; docs/quality.md has the measurements."""
 
 import logging
 import math

@@ -10,8 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from app.config.command_line import load_config
 from app.errors import InputError
-from app.model.head import head_inputs, last_layer
-from app.model.linear_start import C, add_mean_layer
+from app.model.linear_start import C, add_mean_layer, last_layer
 from app.prediction.torch_runtime import load_predictor
 from app.run.entry import work
 from app.vectors.text_vectors import open_vectors
@@ -37,7 +36,9 @@ def states_and_logits(folder, texts: list[str]) -> tuple[np.ndarray, np.ndarray]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     inputs = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
-    with torch.no_grad(), head_inputs(last_layer(model)[1]) as states:
+    states = []
+    last_layer(model)[1].register_forward_pre_hook(lambda _, given: states.append(given[0]))
+    with torch.no_grad():
         logits = model(**inputs).logits
     return states[0].numpy(), logits.numpy()
 
