@@ -68,10 +68,6 @@ class PackedModel(nn.Module):
         self.model = model
         config = model.config
         config.return_dict = True
-        # Chunks save little memory, and only some numbers of tokens can be cut into them
-        for module in model.modules():
-            if hasattr(module, "chunk_size_feed_forward"):
-                module.chunk_size_feed_forward = 0
         self.why_padded = why_padded(model)
         self.can_pack = not self.why_padded
         self.packing = PACKINGS.get(config.model_type)

@@ -1,6 +1,7 @@
 """An encoder that predicts masked tokens, and how its head begins where a checkpoint has none."""
 
 import logging
+from operator import attrgetter
 
 import torch
 from torch import nn
@@ -21,6 +22,16 @@ HEADS += ("pooler", "classifier", "score")
 SHRINK = 0.1
 
 
+# For each type of model: what comes before the output matrix, the layer of that, and the bias after it
+PARTS = {
+    "bert": ("cls.predictions.transform", "cls.predictions.decoder", "cls.predictions.bias"),
+    "electra": ("generator_predictions", "generator_lm_head", "generator_lm_head.bias"),
+    "roberta": ("lm_head", "lm_head.decoder", "lm_head.bias"),
+    "modernbert": ("head", "decoder", "decoder.bias"),
+}
+PARTS |= {"ernie": PARTS["bert"], "xlm-roberta": PARTS["roberta"]}
+
+
 class MaskedLanguageModel(PackedModel):
     """transformers' model for masked language modelling; only masked tokens go through the head.
 
@@ -30,9 +41,13 @@ class MaskedLanguageModel(PackedModel):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        self.heads = HEAD_PARTS.get(model.config.model_type) if self.can_pack else None
-        if self.heads:
-            drop_output_matrix(model)
+        self.parts = PARTS.get(model.config.model_type) if self.can_pack else None
+        if self.parts:
+            _, output, bias = self.parts
+            if bias == f"{output}.bias":
+                model.get_submodule(output).weight = None
+            else:
+                model.set_submodule(output, nn.Identity())
 
     def forward(
         self,
@@ -42,38 +57,17 @@ class MaskedLanguageModel(PackedModel):
         **inputs: torch.Tensor,
     ) -> torch.Tensor:
         """Return the logits of the tokens at `masked`, see `batching.masking`; None: of first tokens."""
-        if self.heads is None:
+        if self.parts is None:
             logits = self.model(input_ids=input_ids, **inputs).logits
             return logits[:, 0] if masked is None else logits[masked]
         if first_tokens is None:
             hidden = self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
             states = hidden[:, 0] if masked is None else hidden[masked]
         else:
-            states = (
-                self.encode(input_ids, **inputs)
-                .squeeze(0)
-                .index_select(0, first_tokens if masked is None else masked)
-            )
-        transform, bias = self.heads
-        return linear(
-            transform(self.model, states), self.model.get_input_embeddings().weight, bias(self.model)
-        )
-
-
-# For each type of model: what comes before the output matrix, and the bias after it.
-HEAD_PARTS = {
-    "bert": (
-        lambda model, states: model.cls.predictions.transform(states),
-        lambda model: model.cls.predictions.bias,
-    ),
-    "electra": (
-        lambda model, states: model.generator_predictions(states),
-        lambda model: model.generator_lm_head.bias,
-    ),
-    "roberta": (lambda model, states: model.lm_head(states), lambda model: model.lm_head.bias),
-    "modernbert": (lambda model, states: model.head(states), lambda model: model.decoder.bias),
-}
-HEAD_PARTS |= {"ernie": HEAD_PARTS["bert"], "xlm-roberta": HEAD_PARTS["roberta"]}
+            tokens = first_tokens if masked is None else masked
+            states = self.encode(input_ids, **inputs).squeeze(0).index_select(0, tokens)
+        transform, _, bias = (attrgetter(part)(self.model) for part in self.parts)
+        return linear(transform(states), self.model.get_input_embeddings().weight, bias)
 
 
 def build_masked_model(
@@ -118,23 +112,3 @@ def start_head(model: nn.Module, missing: set[str], token_counts: torch.Tensor) 
         counts = token_counts.float() + 1
         output.bias[: len(counts)].copy_((counts / counts.sum()).log())
     return is_new
-
-
-class OutputBias(nn.Module):
-    """The bias after an output matrix that is a parameter elsewhere."""
-
-    def __init__(self, bias: nn.Parameter | None) -> None:
-        super().__init__()
-        self.bias = bias
-
-
-def drop_output_matrix(model: nn.Module) -> None:
-    """Remove the output matrix, which is that of the embeddings, from the head; its bias keeps its name."""
-    if model.config.model_type in ("bert", "ernie"):
-        model.cls.predictions.decoder = nn.Identity()
-    elif model.config.model_type == "modernbert":
-        model.decoder = OutputBias(model.decoder.bias)
-    elif model.config.model_type == "electra":
-        model.generator_lm_head = OutputBias(model.generator_lm_head.bias)
-    else:
-        model.lm_head.decoder = nn.Identity()

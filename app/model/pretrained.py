@@ -113,7 +113,7 @@ def check_weights(
 ) -> None:
     """Raise InputError for weights of an encoder that have other shapes, that the model does not take, or of
     which many are missing; warn of a few. `changed` are the keys of the configuration that the user set."""
-    base, config = f"{model.base_model_prefix}.", model.config
+    base, kind = f"{model.base_model_prefix}.", f"a {model.config.model_type} model of its config.json"
 
     def of_encoder(keys) -> list[str]:
         return sorted(key for key in keys if not key.removeprefix(base).startswith(heads))
@@ -128,33 +128,32 @@ def check_weights(
             )
         problem = wrong_shape(key, *shapes[key])
         raise InputError(f"the weights of {name} do not fit model.config: {problem}; {remedy}")
-    # Layers may be left out, or added, on purpose
-    is_strict = {"num_hidden_layers", config.attribute_map.get("num_hidden_layers")}.isdisjoint(changed)
-    parts = {part for part, _module in model.base_model.named_children()}
     unexpected = sorted(map(str, info["unexpected_keys"]))
-    lora = [key for key in unexpected if ".lora_" in key]
+    if lora := [key for key in unexpected if ".lora_" in key]:
+        raise InputError(f"{name} holds LoRA weights, such as {lora[0]}; {MERGE}")
+    # Layers may be left out, or added, on purpose
+    layers = {"num_hidden_layers", model.config.attribute_map.get("num_hidden_layers")}
+    is_strict = layers.isdisjoint(changed)
+    parts = {part for part, _module in model.base_model.named_children()}
     unused = [key for key in of_encoder(unexpected) if key.startswith(base) or key.partition(".")[0] in parts]
-    if lora or unused and is_strict:
-        remedy = "correct its config.json, such as its model_type or number of layers"
+    if unused and is_strict:
         raise InputError(
-            f"{name} holds weights that a {config.model_type} model of its config.json does not have: "
-            f"{(lora or unused)[0]}{_and_more(lora or unused)}; "
-            f"{f'these are LoRA weights: {MERGE}' if lora else remedy}"
+            f"{name} holds {len(unused):,} weights that {kind} does not have, such as {unused[0]}; correct "
+            "its config.json, such as its model_type or number of layers"
         )
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
     missing, encoder = of_encoder(info["missing_keys"]), of_encoder(sizes)
+    if not missing:
+        return
+    problem = f"{len(missing):,} of the {len(encoder):,} of its encoder, such as {missing[0]}"
     values = sum(sizes.get(key, 0) for key in missing) / sum(sizes[key] for key in encoder)
     share = max(values, len(missing) / len(encoder))
     if share == 1 or is_strict and share > MAX_MISSING:
         raise InputError(
-            f"{name} has no weights for {len(missing):,} of the {len(encoder):,} of its encoder, such as "
-            f"{missing[0]}, found {', '.join(unexpected[:1]) or 'no others'}: its config.json and its "
-            "weights do not belong together; copy both again"
+            f"{name} has no weights for {problem}, found {', '.join(unexpected[:1]) or 'no others'}: its "
+            "config.json and its weights do not belong together; copy both again"
         )
-    if missing:
-        logger.warning(
-            "%s has no weights for %s%s; initialised at random", name, missing[0], _and_more(missing)
-        )
+    logger.warning("%s has no weights for %s: initialised at random", name, problem)
 
 
 def wrong_shape(name: str, saved: Sequence[int], needed: Sequence[int]) -> str:
@@ -190,10 +189,6 @@ def _keeps_head(
         shorten(", ".join(earlier_labels), 80),
     )
     return False
-
-
-def _and_more(names: list[str]) -> str:
-    return f", and {len(names) - 1} more" if names[1:] else ""
 
 
 def check_fit(config: PreTrainedConfig, vocabulary: int, max_length: int) -> None:

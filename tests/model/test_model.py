@@ -161,8 +161,7 @@ def test_fewer_layers_of_a_checkpoint_are_its_first(checkpoint):
 def test_more_layers_than_the_checkpoint_has_are_reported(checkpoint, caplog):
     with caplog.at_level(logging.WARNING):
         build({"num_hidden_layers": 5}, name=str(checkpoint))
-    assert "has no weights for bert.encoder.layer.3" in caplog.text
-    assert "31 more; initialised at random" in caplog.text
+    assert "has no weights for 32 of the 85 of its encoder, such as bert.encoder.layer.3" in caplog.text
 
 
 def test_half_precision_checkpoint_is_trained_in_fp32(checkpoint):
@@ -353,8 +352,8 @@ UNUSED = {
     "two of three layers": (dict, {"num_hidden_layers": 2}, "bert.encoder.layer.2"),
     "one of three layers": (dict, {"num_hidden_layers": 1}, "bert.encoder.layer.1"),
     "an encoder alone": (without_prefix, {"num_hidden_layers": 2}, "encoder.layer.2"),
-    "LoRA beside the matrices": (lora_beside, {}, "these are LoRA weights: merge them"),
-    "LoRA of a whole model": (lora_as_saved, {}, "these are LoRA weights: merge them"),
+    "LoRA beside the matrices": (lora_beside, {}, "LoRA weights, such as"),
+    "LoRA of a whole model": (lora_as_saved, {}, "LoRA weights, such as"),
     "another part": (with_another_part, {}, "task.weight"),
 }
 
@@ -366,7 +365,7 @@ def test_weights_of_an_encoder_that_the_model_does_not_take_are_refused(checkpoi
     change(checkpoint / "config.json", **config)
     tiny_tokenizer().save_pretrained(checkpoint)
     for load in (lambda: build(name=str(checkpoint)), lambda: load_checkpoint(checkpoint)):
-        with pytest.raises(InputError, match="does not have: .*") as error:
+        with pytest.raises(InputError, match="; (correct its config.json|merge them)") as error:
             load()
         assert named in str(error.value)
 

@@ -172,15 +172,9 @@ def test_a_configuration_of_an_unknown_model_is_told_the_line_to_add(tmp_path, v
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        (
-            ("bert_model.ckpt.index", "bert_config.json"),
-            "transformers-cli convert --model_type bert --config",
-        ),
-        (("tf_model.h5", "config.json"), "from_tf=True"),
-        (
-            ("adapter_config.json", "adapter_model.safetensors"),
-            "LoRA weights without their model; merge them",
-        ),
+        (("bert_model.ckpt.index", "bert_config.json"), "found those of TensorFlow; convert them"),
+        (("tf_model.h5", "config.json"), "found those of TensorFlow; convert them"),
+        (("adapter_config.json", "adapter_model.safetensors"), "for LoRA weights alone: merge them"),
         (("README.md",), "a checkpoint must have config.json, found README.md"),
     ],
 )
