@@ -37,6 +37,7 @@ LAYERS = [
     "export",
     "serving",
     "run",
+    "runs",
     "commands",
     "api",
 ]

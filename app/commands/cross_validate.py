@@ -10,10 +10,7 @@ trains one split with several seeds. The same command again continues what was i
 trainer (--group.key) may follow.
 """
 
-from __future__ import annotations
-
 import argparse
-from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
 from ..config.schema import Config
@@ -22,81 +19,74 @@ from ..words import _, use_language
 from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
 from .parser import between, number
 
-if TYPE_CHECKING:
-    from ..run.many_runs.series import Series
+NAME = "cross_validation"
 
 
 def run(argv: list[str], program: str) -> int:
     """Train the folds or seeds and print the result; return the exit status."""
-    options, settings = parse(argv, program)
-    config = load_config(settings)
-    use_language(config.output.language)
-    check_has_labels("cross-validate", config.data.task)
-    planned = plan_mode(options, config)
-    return run_series(lambda: train(options, settings, config, planned))
-
-
-def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options of this verb, and the trainer's settings."""
     parser = series_parser(program, __doc__)
     add = parser.add_mutually_exclusive_group().add_argument
     folds = "parts of the train file; each is tested once (default: 5)"
     add("--folds", type=number(int, between(2, 1000)), default=5, help=folds)
     seeds = "train the same split with this many seeds, from train.seed on"
     add("--seeds", type=number(int, between(2, 100)), help=seeds)
-    return parser.parse_known_args(argv)
+    options, settings = parser.parse_known_args(argv)
+    config = load_config(settings)
+    use_language(config.output.language)
+    check_has_labels("cross-validate", config.data.task)
+    planned = plan_mode(options, config)
+    work = train_seeds if options.seeds else train_folds
+    return run_series(lambda: work(options, settings, config, planned))
 
 
-def train(options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode) -> str:
-    """Train all runs, write the figures and return them as text."""
-    from ..run.many_runs.series import Series, default_folder, open_series, write_figures
+def train_seeds(
+    options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode
+) -> str:
+    """Train all seeds, write the figures and return them as text."""
+    from ..data.dataset import open_dataset
+    from ..runs import folds
+    from ..runs.series import Series, default_folder, open_series, write_figures
 
-    kind = f"{options.seeds} seeds" if options.seeds else f"{options.folds} folds"
-    folder = default_folder(config, kind)
-    series = Series(folder, kind, planned.name, planned.processes, settings)
-    if options.seeds:
-        from ..run.many_runs.cross_validation import NAME
-        from ..run.many_runs.seeds import check_seeds, render_seeds, train_seeds
-
-        check_seeds(config)
-        open_series(series, config)
-        figures = train_seeds(series, config, options.seeds)
-        text = render_seeds(figures)
-        write_figures(folder, NAME, figures, text)
-        return text
-    return run_folds(series, options, config)
+    kind = f"{options.seeds} seeds"
+    series = Series(default_folder(config, kind), kind, planned.name, planned.processes, settings)
+    # Data that cannot be opened is an error before anything is trained
+    open_dataset(config.data)
+    open_series(series, config)
+    figures = folds.train_seeds(series, config, options.seeds)
+    text = folds.render_seeds(figures)
+    write_figures(series.folder, NAME, figures, text)
+    return text
 
 
-def run_folds(series: Series, options: argparse.Namespace, config: Config) -> str:
-    """Train all folds and list the label issues; return that as text."""
+def train_folds(
+    options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode
+) -> str:
+    """Train all folds, list the label issues, write the figures and return them as text."""
     from ..report.label_issues import check_cleanlab
-    from ..run.many_runs.cross_validation import (
-        NAME,
-        cross_validate,
-        fold_datasets,
-        render_folds,
-        render_label_issues,
-    )
-    from ..run.many_runs.issue_list import ISSUES, filled_rows, list_issues
-    from ..run.many_runs.series import open_series, say, write_figures
+    from ..runs import folds
+    from ..runs.issue_list import ISSUES, filled_rows, list_issues, render_issues
+    from ..runs.series import Series, default_folder, open_series, say, write_figures
 
-    without_labels = None
+    kind = f"{options.folds} folds"
+    series = Series(default_folder(config, kind), kind, planned.name, planned.processes, settings)
+    issues, without_labels = series.folder / ISSUES, None
     try:
         check_cleanlab()
     except InputError as error:
         without_labels = _("There will be no label_issues.csv: {why}").format(why=error)
         say(without_labels)
     # Before hours of training
-    filled_rows(series.folder / ISSUES)
-    datasets = fold_datasets(config, options.folds)
+    filled_rows(issues)
+    datasets = folds.fold_datasets(config, options.folds)
     open_series(series, config)
-    oof_rows, figures = cross_validate(series, datasets)
-    texts = [render_folds(figures)]
+    oof_rows = folds.train_folds(series, datasets)
+    figures = folds.fold_figures(oof_rows)
+    texts = [folds.render_folds(figures)]
     write_figures(series.folder, NAME, figures, texts[0])
     if without_labels:
         return f"{texts[0]}\n\n{without_labels}"
-    figures["labels"] = list_issues(series.folder, oof_rows)
-    texts.append(render_label_issues(figures["labels"], oof_rows.task))
+    figures["labels"] = list_issues(issues, oof_rows)
+    texts.append(render_issues(figures["labels"], oof_rows.task))
     write_figures(series.folder, NAME, figures, "\n\n".join(texts))
     where = _("Written into {folder}").format(folder=series.folder)
     if figures["labels"]["can_judge"]:

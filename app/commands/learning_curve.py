@@ -21,8 +21,8 @@ def run(argv: list[str], program: str) -> int:
     use_language(config.output.language)
     check_has_labels("learning-curve", config.data.task)
     planned = plan_mode(options, config)
-    from ..run.many_runs.series import Series, default_folder, open_series, write_figures
-    from ..run.many_runs.share_curve import render_curve, train_parts
+    from ..runs.folds import render_shares, train_shares
+    from ..runs.series import Series, default_folder, open_series, write_figures
 
     kind = "learning curve"
     folder = default_folder(config, kind)
@@ -30,8 +30,8 @@ def run(argv: list[str], program: str) -> int:
     open_series(series, config)
 
     def train() -> str:
-        figures = train_parts(series, config)
-        text = render_curve(figures)
+        figures = train_shares(series, config)
+        text = render_shares(figures)
         write_figures(folder, "learning_curve", figures, text)
         return f"{text}\nWritten into {folder}"
 

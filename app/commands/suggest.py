@@ -125,7 +125,7 @@ def run(argv: list[str], program: str) -> None:
 
     folder = args.checkpoint or choose_run()[0]
     if args.add:
-        from ..run.many_runs.next_round import add_round
+        from ..runs.next_round import add_round
 
         print(add_round(folder, args.pool, Path(args.target)))
         return

@@ -12,21 +12,16 @@ it in several terminals, and they share the trials. Needs Optuna. Any setting of
 follow.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
 from ..config.data_settings import TASKS
+from ..config.schema import Config
 from ..errors import InputError
 from ..words import use_language
 from .mode_options import PlannedMode, check_has_labels, plan_mode, run_series, series_parser
 from .parser import between, number
-
-if TYPE_CHECKING:
-    from ..config.schema import Config
 
 SAMPLERS, PRUNERS = ("tpe", "gp", "random"), ("median", "halving", "none")
 CONTINUES = "the same command continues with the same trials"
@@ -39,44 +34,32 @@ def run(argv: list[str], program: str) -> int:
     parser = series_parser(program, __doc__)
     add, trials = parser.add_argument, "trials of the whole search, in all its processes (default: 20)"
     add("--trials", type=number(int, between(2, 10_000)), default=20, help=trials)
-    add("--space", metavar="FILE", help="YAML file of settings and their values to search")
+    add("--space", type=Path, metavar="FILE", help="YAML file of settings and their values to search")
     add("--sampler", choices=SAMPLERS, default="tpe", help="how settings are drawn (default: tpe)")
     add("--pruner", choices=PRUNERS, default="median", help="how poor trials are stopped (default: median)")
     add("--seed", type=int, default=0, help="random seed of the draws (default: 0)")
-    return work(*parser.parse_known_args(argv))
-
-
-def work(options: argparse.Namespace, words: list[str]) -> int:
-    """Run the search and print the result; return the exit status."""
-    from ..run.many_runs.search_space import read_space, split_words
+    options, words = parser.parse_known_args(argv)
+    try:
+        from ..runs.search_space import read_space, split_words
+    except ImportError as error:
+        raise InputError(NEEDS_OPTUNA) from error
 
     spaces, settings = split_words(words)
     config = load_config(settings)
     use_language(config.output.language)
-    check_config(config)
-    path = Path(options.space) if options.space else None
-    space = read_space(path, spaces, settings, TASKS[config.data.task].losses)
+    check_has_labels("tune", config.data.task)
+    space = read_space(options.space, spaces, settings, TASKS[config.data.task].losses)
     planned = plan_mode(options, config)
     return run_series(lambda: search(options, settings, config, space, planned), CONTINUES)
 
 
-def check_config(config: Config) -> None:
-    """Raise InputError for settings with which nothing can be searched."""
-    check_has_labels("tune", config.data.task)
-
-
 def search(
-    options: argparse.Namespace, settings: list[str], config: Config, space: list, planned: PlannedMode
+    options: argparse.Namespace, settings: list[str], config: Config, space: dict, planned: PlannedMode
 ) -> str:
     """Run all trials and the final run; return the result as text."""
-    try:
-        from ..run.many_runs.search import Search, run_trials
-        from ..run.many_runs.study import open_study, study_lock
-    except ImportError as error:
-        raise InputError(NEEDS_OPTUNA) from error
     from ..data.dataset import open_dataset
-    from ..run.many_runs.search_report import finish_once
-    from ..run.many_runs.series import Series, default_folder, open_series
+    from ..runs.search import Search, run_search
+    from ..runs.series import Series, default_folder
     from ..tasks import open_task
 
     dataset = open_dataset(config.data)
@@ -88,11 +71,6 @@ def search(
     task = open_task(config.data.task, dataset.label_names)
     metric = task.choose_best_metric(config.train.best_metric)
     kind = f"a search by {options.sampler}, pruner {options.pruner}, seed {options.seed}"
-    folder = default_folder(config, "tune")
-    series = Series(folder, kind, planned.name, planned.processes, settings)
-    with study_lock(folder):
-        open_series(series, config, {one.name: f"searched in {one}" for one in space})
-        study = open_study(folder, metric, options.sampler, options.pruner, options.seed)
-    one_search = Search(series, space, metric, options.trials, study)
-    run_trials(one_search)
-    return finish_once(one_search)
+    series = Series(default_folder(config, "tune"), kind, planned.name, planned.processes, settings)
+    drawn = (options.sampler, options.pruner, options.seed)
+    return run_search(Search(series, space, metric, options.trials, *drawn), config)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from app.run.many_runs.share_curve import render_curve
+from app.runs.folds import render_shares
 from tests.commands.test_cross_validate import TINY
 from tests.spoken import spoken_in
 from tests.tiny import write_tiny
@@ -35,8 +35,8 @@ def figures(change: float, low: float, high: float) -> dict:
     ],
 )
 def test_what_a_curve_says(values, said):
-    assert said in render_curve(figures(*values))
-    assert "302" in spoken_in("zh", render_curve, figures(*values))
+    assert said in render_shares(figures(*values))
+    assert "302" in spoken_in("zh", render_shares, figures(*values))
 
 
 def test_rows_without_labels_are_refused(capsys):

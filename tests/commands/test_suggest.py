@@ -8,7 +8,7 @@ import pytest
 from app.commands.suggest import STRATEGIES
 from app.prediction.run_data import dataset_of_run
 from app.report.logits_file import read_run
-from app.run.many_runs.next_round import new_rows
+from app.runs.next_round import new_rows
 from app.vectors import STRATEGIES as IMPLEMENTED
 from tests.tiny import tiny_lines, train_tiny
 from tests.verbs import suggest as main

@@ -21,7 +21,6 @@ import yaml
 from app.commands import main
 from app.config.command_line import SHORT_OPTIONS, load_config, take_number
 from app.config.schema import SETTINGS
-from app.run.many_runs.search_space import parse_range, split_words
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
@@ -215,10 +214,14 @@ def check_verb(words: list[str]) -> None:
     if "--help" in words:
         words = words[:1]
     if words[:1] == ["tune"]:
+        if not find_spec("optuna"):
+            return
+        from app.runs.search_space import parse_values, split_words
+
         spaces, rest = split_words(words[1:])
         words = ["tune", *rest]
         for name, values in spaces.items():
-            parse_range(name, values)
+            parse_values(name, values)
     # Its settings are those of a run
     if words[:1] == ["prepare"]:
         check_settings(words[1:])

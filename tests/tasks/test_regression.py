@@ -17,7 +17,7 @@ from app.report.baselines import Texts, ridge
 from app.report.label_issues import find_issues, judge
 from app.report.metrics import Answers, Drawn, answer_values, metrics_of
 from app.run.comparing import compare_runs
-from app.run.many_runs.cross_validation import render_label_issues
+from app.runs.issue_list import render_issues
 from app.tasks import open_task
 from tests.multi_label_runs import arguments, predict_again, read_predictions, train
 from tests.verbs import predict
@@ -234,8 +234,8 @@ def test_labels_that_are_far_off_are_found():
     assert issues.flagged[at].all()
     assert set(issues.order[: len(at)]) == set(at)
     figures = {"can_judge": True, "ranked": len(issues.order), "flagged": int(issues.flagged.sum())}
-    assert "rows are more than half a standard deviation off" in render_label_issues(figures, SCORE)
+    assert "rows are more than half a standard deviation off" in render_issues(figures, SCORE)
     figures = judge(SCORE, scores) | {"can_judge": False}
-    text = render_label_issues(figures, SCORE)
+    text = render_issues(figures, SCORE)
     assert f"at most half a standard deviation off in {figures['accuracy']:.1%} of the rows" in text
     assert "most frequent" not in text

@@ -7,28 +7,28 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...checkpoints.run_folder import is_finished
-from ...checkpoints.run_history import CONFIG
-from ...config.command_line import load_config
-from ...data.dataset import Dataset
-from ...data.file_formats import FORMATS
-from ...data.read import ReadOptions, recognised
-from ...data.rows import Row
-from ...errors import InputError, TrainingError
-from ...prediction.recorded_settings import recorded_settings
-from ...prediction.run_data import dataset_of_run
-from ...prediction.sources import open_file
-from ...report.logits_file import read_run
-from ...tasks.task import Task
-from ..comparing import compare_runs, render_comparison
-from ..entry import work
+from ..checkpoints.run_folder import is_finished
+from ..checkpoints.run_history import CONFIG
+from ..config.command_line import load_config
+from ..data.dataset import Dataset
+from ..data.file_formats import FORMATS
+from ..data.read import ReadOptions, recognised
+from ..data.rows import Row
+from ..errors import InputError, TrainingError
+from ..prediction.recorded_settings import recorded_settings
+from ..prediction.run_data import dataset_of_run
+from ..prediction.sources import open_file
+from ..report.logits_file import read_run
+from ..run.comparing import compare_runs, render_comparison
+from ..run.entry import work
+from ..tasks.task import Task
 from .series import say
 
 COLUMNS = ("text", "text_pair", "label")
 # How the new file is read, whatever the run's own files were
 READING = {"format": "csv", "text_column": "text", "label_column": "label", "header": "true"}
 READING |= {"encoding": "utf-8", "quoting": "double", "dev_size": "0", "test_size": "0", "verb": "{}"}
-READING |= dict.fromkeys(("label_separator", "label_columns", "limit", "relabel"), "null")
+READING |= dict.fromkeys(("label_separator", "label_columns", "limit", "relabel", "dev", "test"), "null")
 
 
 def add_round(folder: Path, labelled: str, target: Path) -> str:
@@ -42,24 +42,23 @@ def add_round(folder: Path, labelled: str, target: Path) -> str:
     dataset = dataset_of_run(folder, "suggest --add needs", "name another run with --checkpoint")
     task, _ = read_run(folder)
     new = new_rows(folder, labelled, dataset, task)
-    held_out = {name: target.with_name(f"{target.stem}-{name}.csv") for name in ("dev", "test")}
-    files = {name: path for name, path in held_out.items() if name in dataset.splits}
     has_pairs = dataset.splits["train"].table.has_pairs
-    _write(target, [*_split_rows(dataset, "train", task), *new], has_pairs)
-    for name, path in files.items():
-        _write(path, _split_rows(dataset, name, task), has_pairs)
-    run = folder.with_name(target.stem)
+    held_out = [name for name in ("dev", "test") if name in dataset.splits]
     reading = READING | {"text_pair_column": "text_pair" if has_pairs else "null", "train": str(target)}
-    reading |= {name: str(files[name]) if name in files else "null" for name in held_out}
-    words = [word for name, value in reading.items() for word in (f"--data.{name}", value)]
-    output = ["--output.dir", str(run), "--output.name", "null", "--output.resume", "auto"]
-    train_rows = len(dataset.splits["train"])
-    say(f"{target}: {train_rows:,} training rows of {folder} and {len(new):,} new ones; training {run}")
+    _write(target, [*_split_rows(dataset, "train", task), *new], has_pairs)
+    for name in held_out:
+        reading[name] = str(target.with_name(f"{target.stem}-{name}.csv"))
+        _write(Path(reading[name]), _split_rows(dataset, name, task), has_pairs)
+    run = folder.with_name(target.stem)
+    num_rows = len(dataset.splits["train"])
+    say(f"{target}: {num_rows:,} training rows of {folder} and {len(new):,} new ones; training {run}")
     if not is_finished(run):
-        status = work(load_config(["--config", str(folder / CONFIG), *words, *output]), "single")
+        words = [word for name, value in reading.items() for word in (f"--data.{name}", value)]
+        words += ["--output.dir", str(run), "--output.name", "null", "--output.resume", "auto"]
+        status = work(load_config(["--config", str(folder / CONFIG), *words]), "single")
         if status:
             raise TrainingError(f"{run}: the training ended with status {status}; the same command continues")
-    if not files:
+    if not held_out:
         return f"{folder} has no dev or test rows, so that the two cannot be compared"
     return render_comparison(folder, run, compare_runs(folder, run))
 

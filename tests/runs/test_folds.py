@@ -1,5 +1,5 @@
 """Folds and seeds of rows with any number of labels: python -m pytest
-tests/run/many_runs/test_multi_label_folds.py"""
+tests/runs/test_folds.py"""
 
 import csv
 import json
@@ -16,11 +16,18 @@ from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
 from app.report.logits_file import logits_of, write_logits
-from app.run.many_runs.cross_validation import fold_datasets, fold_figures, render_folds, render_label_issues
-from app.run.many_runs.issue_list import list_issues
-from app.run.many_runs.out_of_fold import OutOfFold, gather_folds, write_oof
-from app.run.many_runs.seeds import render_seeds, train_seeds
-from app.run.many_runs.series import Series
+from app.runs.folds import (
+    OutOfFold,
+    fold_datasets,
+    fold_figures,
+    gather_folds,
+    render_folds,
+    render_seeds,
+    train_seeds,
+    write_oof,
+)
+from app.runs.issue_list import list_issues, render_issues
+from app.runs.series import Series
 from tests.multi_label_runs import NAMES, write_posts, write_thresholds
 from tests.spoken import spoken_in
 
@@ -125,7 +132,7 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
     pytest.importorskip(
         "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
     )
-    figures = list_issues(tmp_path, found)
+    figures = list_issues(tmp_path / "label_issues.csv", found)
     with (tmp_path / "label_issues.csv").open(encoding="utf-8", newline="") as file:
         issues = list(csv.DictReader(file))
     wrong = (expected_sets(found) != found.split.labels).any(axis=1)
@@ -141,7 +148,7 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
         assert (issue["text_hash"], int(issue["line"])) == (row["text_hash"], row["line"])
     scores = [float(issue["score"]) for issue in issues]
     assert scores == sorted(scores)
-    assert "Labels that confident learning takes for" in render_label_issues(figures, found.task)
+    assert "Labels that confident learning takes for" in render_issues(figures, found.task)
 
     for issue in issues[:3]:
         issue["label"] = issue["suggested"]
@@ -163,7 +170,7 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
 def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path):
     """In the row of their text, at the end where that is not ranked any more; as spreadsheets save them."""
     pytest.importorskip("cleanlab", reason="needs cleanlab: pip install -r requirements/labels.txt")
-    list_issues(tmp_path, found)
+    list_issues(tmp_path / "label_issues.csv", found)
     path = tmp_path / "label_issues.csv"
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
@@ -173,7 +180,7 @@ def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path):
     for encoding, delimiter in ways:
         with path.open("w", encoding=encoding, newline="") as file:
             csv.writer(file, delimiter=delimiter).writerows([header, *reversed(rows), gone])
-        list_issues(tmp_path, found)
+        list_issues(tmp_path / "label_issues.csv", found)
         with path.open(encoding="utf-8", newline="") as file:
             assert list(csv.reader(file)) == [header, *rows, gone]
     notes = [["note"], *([""] for _row in rows), ["?"]]
@@ -181,7 +188,7 @@ def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path):
     noted = [[*note, *row] for note, row in zip(notes, [header, *rows, gone], strict=True)]
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(noted)
-    list_issues(tmp_path, found)
+    list_issues(tmp_path / "label_issues.csv", found)
     with path.open(encoding="utf-8", newline="") as file:
         assert list(csv.reader(file)) == [[*row, note] for note, *row in noted]
 

@@ -1,27 +1,27 @@
-"""A series of runs in one folder, each in separate processes; finished ones stay, others resume."""
+"""A series of runs in one folder, each in processes of its own; finished runs stay, others resume."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints.run_folder import CHECKPOINTS, is_finished
-from ...checkpoints.training_state import drop_states
-from ...config.schema import Config
-from ...config.shipped import MODULE
-from ...data.cache import content_key, file_digest
-from ...data.dataset import with_sample
-from ...errors import InputError, TrainingError
-from ...modes import load_mode
-from ...report.logits_file import check_same_rows, read_run, split_of_report
-from ...runtime.disk import write_json, write_text
-from ...tasks.task import Task
-from ...training.job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
-from ..modes.launching import child_environment, last_error
+from filelock import FileLock, Timeout
+
+from ..checkpoints.run_folder import CHECKPOINTS, LOCK, is_finished
+from ..checkpoints.training_state import drop_states
+from ..config.schema import Config
+from ..config.shipped import MODULE
+from ..data.cache import content_key, file_digest
+from ..data.dataset import with_sample
+from ..errors import InputError, TrainingError
+from ..modes import load_mode
+from ..runtime.disk import write_json, write_text
+from ..training.job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
 
 JOB = "job.json"
 POLL_SECONDS = 0.5
@@ -51,55 +51,72 @@ class Series:
         and ends, and so does this process, with Stopped.
         """
         folder = self.path(name)
+        wait_for_orphan(folder)
         if is_finished(folder):
             say(f"{name}: finished before")
             return True
         log = folder.with_name(f"{name}.log")
         say(f"{name}: training, its messages are in {log}")
         ends = ["--output.dir", str(folder), "--output.resume", "auto"]
-        arguments = ["-m", f"{MODULE}.run", self.mode, *self.settings, *words, *ends]
-        command = load_mode(self.mode).launcher.command(arguments, self.processes)
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        command = mode_command(
+            self.mode, self.processes, f"{MODULE}.run", self.mode, *self.settings, *words, *ends
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             status, is_stopped = run_to_end(command, file, is_hopeless)
-        if is_stopped and not is_finished(folder):
+        if is_finished(folder):
+            # Nobody trains a run of a series for longer
+            drop_states(folder, keep=0, keep_damaged=0)
+            return True
+        if is_stopped:
             return False
-        if status or not is_finished(folder):
-            with log.open(encoding="utf-8", errors="replace") as lines:
-                error = last_error(lines) or "it printed no error"
-            raise TrainingError(
-                f"{name} failed with status {status}: {error}; the whole output is in {log}. The same "
-                "command continues where it stopped"
-            )
-        # Nobody trains a run of a series for longer
-        drop_states(folder, keep=0, keep_damaged=0)
-        return True
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            error = last_error(lines) or "it printed no error"
+        raise TrainingError(
+            f"{name} failed with status {status}: {error}; the whole output is in {log}. The same command "
+            "continues where it stopped"
+        )
 
 
-def scores_of_runs(folder: Path, names: list[str]) -> tuple[Task, str, int, list]:
-    """Return the task of finished runs, the split of their reports, its rows, and the scores of each run;
-    raises InputError where they were tested on other rows."""
-    first, scores = None, []
-    for name in names:
-        task, splits = read_run(folder / name)
-        split = split_of_report(splits)
-        rows = splits[split]
-        first = rows if first is None else first
-        try:
-            check_same_rows(first, rows)
-        except InputError as error:
-            raise InputError(f"{folder}: {names[0]}, {name}: {error}") from error
-        scores.append(task.score(rows.labels, rows.logits))
-    return task, split, len(rows), scores
+def mode_command(mode: str, processes: int, module: str, *words: str) -> list[str]:
+    """Return the command that starts `python -m MODULE WORDS` in a mode, by its own launcher."""
+    return load_mode(mode).launcher.command(["-m", module, *words], processes)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of this process, so changed that `python -m app` is this package in any folder.
+    PYTHONSAFEPATH keeps the working folder off the module path: a folder `app` in it would be run instead."""
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+
+
+def last_error(lines: Iterable[str]) -> str | None:
+    """Return the last line that names an error, shortened; None where there is none."""
+    errors = [line.strip() for line in lines if "rror" in line]
+    return errors[-1][:500] if errors else None
+
+
+def wait_for_orphan(folder: Path) -> None:
+    """Wait until a run has ended whose series was killed: it still trains in its folder."""
+    if not (folder / LOCK).exists():
+        return
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        say(f"{folder.name}: waiting for its processes, which were not killed with their series")
+        lock.acquire()
+    lock.release()
 
 
 def run_to_end(command: list[str], output, is_hopeless: Callable[[], bool] | None = None) -> tuple[int, bool]:
     """Run a command to its end; return its status, and whether `is_hopeless` has stopped it. Raises Stopped
     once it has ended after SIGTERM or SIGINT to this process."""
-    from ...runtime.signals import SIGNALS, Stopped
+    from ..runtime.signals import SIGNALS, Stopped
 
     received: list[int] = []
     process: subprocess.Popen | None = None
+    is_stopped = False
 
     def pass_on(number: int, frame: object = None) -> None:
         received.append(number)
@@ -114,7 +131,11 @@ def run_to_end(command: list[str], output, is_hopeless: Callable[[], bool] | Non
         process = subprocess.Popen(command, env=child_environment(), **options)
         if received:
             process.send_signal(received[0])
-        is_stopped = stop_hopeless(process, received, is_hopeless)
+        while is_hopeless and not received and not is_stopped and process.poll() is None:
+            time.sleep(POLL_SECONDS)
+            if is_hopeless():
+                process.terminate()
+                is_stopped = True
         status = process.wait()
     finally:
         for number, handler in before.items():
@@ -124,18 +145,6 @@ def run_to_end(command: list[str], output, is_hopeless: Callable[[], bool] | Non
     if received:
         raise Stopped(received[0])
     return status, is_stopped
-
-
-def stop_hopeless(
-    process: subprocess.Popen, received: list[int], is_hopeless: Callable[[], bool] | None
-) -> bool:
-    """Wait for the end of a process, a signal, or `is_hopeless`, which stops it; return whether that did."""
-    while is_hopeless and not received and process.poll() is None:
-        if is_hopeless():
-            process.terminate()
-            return True
-        time.sleep(POLL_SECONDS)
-    return False
 
 
 def say(text: str) -> None:
@@ -151,18 +160,21 @@ def write_figures(folder: Path, name: str, figures: dict, text: str) -> None:
 
 def default_folder(config: Config, kind: str) -> Path:
     """Return output.dir, or the folder in which the same command finds what it did before."""
-    return (
-        Path(config.output.dir)
-        if config.output.dir
-        else CHECKPOINTS / f"{config.output.name}-{kind.replace(' ', '-')}"
-    )
+    if config.output.dir:
+        return Path(config.output.dir)
+    return CHECKPOINTS / f"{config.output.name}-{kind.replace(' ', '-')}"
 
 
 def open_series(series: Series, config: Config, searched: dict[str, str] | None = None) -> None:
-    """Make the folder of a series; raises InputError unless it is empty, or holds runs of this very job.
-    `searched` has settings that differ between the runs, each with the range of its values."""
-    job = series_job(series, config)
-    job["settings"] |= searched or {}
+    """Make the folder of a series; raises InputError unless it is empty, or holds runs of this very job: the
+    same settings, and data files of the same content. `searched` has settings that differ between the runs,
+    each with the range of its values."""
+    settings, data = flat_settings(config), with_sample(config.data)
+    for name in (*FILES, "relabel"):
+        path = getattr(data, name)
+        content = path and content_key(file_digest(Path(path)))
+        settings[f"data.{name}"] = path and {"path": str(path), "content": content}
+    job = {"kind": series.kind, "settings": settings | (searched or {})}
     folder, record = series.folder, series.folder / JOB
     if record.is_file():
         saved = json.loads(record.read_text(encoding="utf-8"))
@@ -183,16 +195,3 @@ def open_series(series: Series, config: Config, searched: dict[str, str] | None 
         write_json(record, job)
     except OSError as error:
         raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
-
-
-def series_job(series: Series, config: Config) -> dict:
-    """Return what all runs of a series have in common: settings, and the content of the data files."""
-    settings = flat_settings(config)
-    data = with_sample(config.data)
-    for name in (*FILES, "relabel"):
-        path = getattr(data, name)
-        settings[f"data.{name}"] = path and {
-            "path": str(path),
-            "content": content_key(file_digest(Path(path))),
-        }
-    return {"kind": series.kind, "settings": settings}

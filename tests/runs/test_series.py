@@ -1,4 +1,4 @@
-"""A series of runs in one folder: python -m pytest tests/run/many_runs"""
+"""A series of runs in one folder: python -m pytest tests/runs"""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from app.config.command_line import load_config
 from app.errors import InputError, TrainingError
-from app.run.many_runs.series import Series, open_series, run_to_end
+from app.runs.series import Series, open_series, run_to_end
 from app.runtime.signals import Stopped
 from tests.tiny import write_tiny
 
