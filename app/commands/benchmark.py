@@ -10,13 +10,9 @@ table has medians, with the speed-up over single of the same round. Any setting 
 may follow.
 """
 
-from __future__ import annotations
-
-import argparse
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
 from ..prediction.output import check_output
@@ -24,46 +20,21 @@ from .exit_status import say
 from .mode_options import PlannedMode, modes_parser, plan_modes
 from .parser import at_least, number
 
-if TYPE_CHECKING:
-    from ..run.modes.timing import Timing
-
 
 def run(argv: list[str], program: str) -> int:
     """Time the modes that the command line asks for, and print the table; return the exit status."""
-    options, settings = parse(argv, program)
+    parser = modes_parser(program, __doc__, timeout=7200)
+    rounds = "times that each mode runs, in turns (default: 1)"
+    parser.add_argument("--rounds", type=number(int, at_least(1)), default=1, help=rounds)
+    options, settings = parser.parse_known_args(argv)
     config = load_config(settings)
     if options.output:
         check_output(options.output, None)
     modes = plan_modes(options.modes, options.processes, config.train.device)
     from ..checkpoints.run_history import describe_start
-    from ..run.modes.timing import over_rounds, render
+    from ..runs.timing import Timing, over_rounds, render, run_mode
     from ..runtime.devices import choose_device
     from ..runtime.disk import write_json
-
-    rounds = time_rounds(modes, options, settings)
-    timings = over_rounds(rounds)
-    print(render(timings))
-    if options.output:
-        start = describe_start("single", 1, str(choose_device(config.train.device)))
-        medians, *by_round = ([asdict(timing) for timing in table] for table in (timings, *rounds))
-        write_json(Path(options.output), {"machine": start, "modes": medians, "rounds": by_round})
-    available = {mode.name for mode in modes if not mode.unavailable}
-    return 1 if any(timing.rows_per_second is None for timing in timings if timing.mode in available) else 0
-
-
-def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options of this verb, and the trainer's settings."""
-    parser = modes_parser(program, __doc__, timeout=7200)
-    rounds = "times that each mode runs, in turns (default: 1)"
-    parser.add_argument("--rounds", type=number(int, at_least(1)), default=1, help=rounds)
-    return parser.parse_known_args(argv)
-
-
-def time_rounds(
-    modes: list[PlannedMode], options: argparse.Namespace, settings: list[str]
-) -> list[list[Timing]]:
-    """Run every mode once a round, in turns; return the timings of each round."""
-    from ..run.modes.timing import Timing, run_mode
 
     def time_mode(mode: PlannedMode, turn: int) -> Timing:
         if mode.unavailable:
@@ -72,4 +43,12 @@ def time_rounds(
         with tempfile.TemporaryDirectory() as folder:
             return run_mode(mode.name, mode.processes, settings, Path(folder, mode.name), options.timeout)
 
-    return [[time_mode(mode, turn) for mode in modes] for turn in range(1, options.rounds + 1)]
+    rounds = [[time_mode(mode, turn) for mode in modes] for turn in range(1, options.rounds + 1)]
+    timings = over_rounds(rounds)
+    print(render(timings))
+    if options.output:
+        start = describe_start("single", 1, str(choose_device(config.train.device)))
+        medians, *by_round = ([asdict(timing) for timing in table] for table in (timings, *rounds))
+        write_json(Path(options.output), {"machine": start, "modes": medians, "rounds": by_round})
+    available = {mode.name for mode in modes if not mode.unavailable}
+    return 1 if any(timing.rows_per_second is None for timing in timings if timing.mode in available) else 0

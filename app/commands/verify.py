@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from ..config.command_line import load_config
 from ..config.schema import Config
+from ..config.shipped import MODULE
 from ..errors import InputError
 from ..prediction.output import check_output
 from .mode_options import PlannedMode, modes_parser, plan_modes
@@ -37,7 +39,7 @@ from .parser import at_least, number
 
 if TYPE_CHECKING:
     # Imports torch, which --help does without
-    from ..run.modes.mode_comparison import Comparison
+    from ..runs.verify import Comparison
 
 PRECISIONS = ("float64", "fp32", "bf16", "fp16")
 TABLE_NOTE = """
@@ -49,22 +51,6 @@ else up to 10 times the control: the difference of one process that adds the sam
 
 def run(argv: list[str], program: str) -> int:
     """Verify all modes or a device, or as a worker train in one of them; return the exit status."""
-    options, settings = parse(argv, program)
-    config = load_config(settings)
-    if options.worker:
-        return work(config, options)
-    if options.output:
-        check_output(options.output, None)
-    comparisons = verify_device(options, settings) if options.device else verify(config, options, settings)
-    print(render(comparisons))
-    if options.output:
-        table = json.dumps([asdict(comparison) for comparison in comparisons], indent=2)
-        Path(options.output).write_text(f"{table}\n", encoding="utf-8")
-    return 1 if any(comparison.verdict == "FAIL" for comparison in comparisons) else 0
-
-
-def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options of this verb, and the trainer's settings."""
     parser = modes_parser(program, __doc__, timeout=3600)
     add, steps = parser.add_argument, "optimizer steps of each mode (default: 3)"
     add("--steps", type=number(int, at_least(1)), default=3, help=steps)
@@ -76,32 +62,38 @@ def parse(argv: list[str], program: str) -> tuple[argparse.Namespace, list[str]]
     add("--nprocs", type=int, help=argparse.SUPPRESS)
     add("--trainings", nargs="+", help=argparse.SUPPRESS)
     add("--folder", help=argparse.SUPPRESS)
-    return parser.parse_known_args(argv)
+    options, settings = parser.parse_known_args(argv)
+    config = load_config(settings)
+    if options.worker:
+        from ..modes import load_mode
+        from ..runs.verify import run_trainings
+
+        arguments = (config, options.worker, options.steps, options.trainings, options.folder)
+        return load_mode(options.worker).launcher.launch(run_trainings, arguments, options.nprocs)
+    if options.output:
+        check_output(options.output, None)
+    rows = verify_device(options, settings) if options.device else verify_modes(config, options, settings)
+    print(render(rows))
+    if options.output:
+        table = json.dumps([asdict(row) for row in rows], indent=2)
+        Path(options.output).write_text(f"{table}\n", encoding="utf-8")
+    return 1 if any(row.verdict == "FAIL" for row in rows) else 0
 
 
-def work(config: Config, options: argparse.Namespace) -> int:
-    """Be one rank of a mode; return the exit status."""
-    from ..modes import load_mode
-    from ..run.modes.worker import run_trainings
-
-    arguments = (config, options.worker, options.steps, options.trainings, options.folder)
-    return load_mode(options.worker).launcher.launch(run_trainings, arguments, options.nprocs)
-
-
-def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Comparison]:
+def verify_modes(config: Config, options: argparse.Namespace, settings: list[str]) -> list[Comparison]:
     """Run every mode and compare it with one process; raises InputError where the job does not run in one."""
     from ..modes import load_mode
-    from ..run.modes.mode_comparison import Comparison
+    from ..runs.verify import Comparison
     from ..runtime.devices import choose_device, computes_float64
 
     planned = plan_modes(options.modes and ["single", *options.modes], options.processes, config.train.device)
     device, precisions, unavailable = choose_device(config.train.device), {}, {}
-    for mode in planned:
-        kind = load_mode(mode.name)
-        is_float64 = options.precision == "float64"
-        is_refused = is_float64 and not (kind.has_float64 and computes_float64(device))
-        precisions[mode.name] = precision = "fp32" if is_refused else options.precision
-        unavailable[mode.name] = mode.unavailable or kind.refuses(precision, device)
+    for one in planned:
+        mode, precision = load_mode(one.name), options.precision
+        if precision == "float64" and not (mode.has_float64 and computes_float64(device)):
+            precision = "fp32"
+        precisions[one.name] = precision
+        unavailable[one.name] = one.unavailable or mode.refuses(precision, device)
     runnable = {name for name, reason in unavailable.items() if not reason}
     model = config.model.name or f"{config.model.architecture} with random weights"
     print(
@@ -109,18 +101,19 @@ def verify(config: Config, options: argparse.Namespace, settings: list[str]) -> 
         f"{config.data.train or 'the sample set'}, dropout off, in {options.precision}",
         flush=True,
     )
-    comparisons = []
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for mode in planned:
-            if reason := unavailable[mode.name]:
-                row = Comparison(mode.name, mode.processes, verdict="not run", reason=reason)
-            elif mode.name == "single":
-                train_references(mode, {precisions[name] for name in runnable}, folder, options, settings)
-                row = Comparison(mode.name, mode.processes, verdict="reference")
+        for one in planned:
+            precision = precisions[one.name]
+            if reason := unavailable[one.name]:
+                row = Comparison(one.name, one.processes, verdict="not run", reason=reason)
+            elif one.name == "single":
+                train_references({precisions[name] for name in runnable}, folder, options, settings)
+                row = Comparison(one.name, one.processes, verdict="reference")
             else:
-                row = train_and_compare(mode, precisions[mode.name], folder, folder, options, settings)
-            comparisons.append(row)
-    return comparisons
+                row = train_and_compare(one, precision, folder, folder, options, settings)
+            rows.append(row)
+    return rows
 
 
 def verify_device(options: argparse.Namespace, settings: list[str]) -> list[Comparison]:
@@ -128,24 +121,23 @@ def verify_device(options: argparse.Namespace, settings: list[str]) -> list[Comp
     is not there, or the job does not run on the CPU."""
     from ..runtime.devices import choose_device
 
-    device, single, precision = choose_device(options.device), PlannedMode("single", 1, None), "fp32"
+    device = str(choose_device(options.device))
     with tempfile.TemporaryDirectory() as on_cpu, tempfile.TemporaryDirectory() as on_device:
-        train_references(single, {precision}, on_cpu, options, [*settings, "--train.device", "cpu"])
-        settings = [*settings, "--train.device", str(device)]
-        comparison = train_and_compare(single, precision, on_cpu, on_device, options, settings)
-    return [replace(comparison, mode=str(device))]
+        train_references({"fp32"}, on_cpu, options, [*settings, "--train.device", "cpu"])
+        settings = [*settings, "--train.device", device]
+        row = train_and_compare(PlannedMode("single", 1, None), "fp32", on_cpu, on_device, options, settings)
+    return [replace(row, mode=device)]
 
 
 def train_references(
-    single: PlannedMode, precisions: set[str], folder: str, options: argparse.Namespace, settings: list[str]
+    precisions: set[str], folder: str, options: argparse.Namespace, settings: list[str]
 ) -> None:
     """Train in one process in each precision, below float64 with a control; raises InputError if it fails."""
-    from ..run.modes.worker import CONTROL
+    from ..runs.verify import CONTROL
 
-    trainings = []
-    for precision in sorted(precisions):
-        trainings += [precision] if precision == "float64" else [precision, f"{precision}{CONTROL}"]
-    if failure := train_apart(single, trainings, folder, options, settings):
+    controls = [f"{precision}{CONTROL}" for precision in precisions if precision != "float64"]
+    trainings = sorted([*precisions, *controls])
+    if failure := train_apart(PlannedMode("single", 1, None), trainings, folder, options, settings):
         raise InputError(f"the job does not run in one process: {failure}")
 
 
@@ -158,44 +150,50 @@ def train_and_compare(
     settings: list[str],
 ) -> Comparison:
     """Train in the processes of a mode, into `folder`, and compare the results with the references."""
-    from ..run.modes.mode_comparison import Comparison, compare
-    from ..run.modes.worker import CONTROL, result_file
+    from ..runs.verify import CONTROL, Comparison, compare, result_file
 
     if failure := train_apart(mode, [precision], folder, options, settings):
         return Comparison(mode.name, mode.processes, precision, reason=failure)
-    reference, result = result_file(Path(references), "single", precision), Path(folder)
-    control = None
-    if precision != "float64":
-        control = result_file(Path(references), "single", f"{precision}{CONTROL}")
-    return compare(mode.name, precision, reference, result_file(result, mode.name, precision), control)
+    reference = result_file(Path(references), "single", precision)
+    control = result_file(Path(references), "single", f"{precision}{CONTROL}")
+    result = result_file(Path(folder), mode.name, precision)
+    return compare(mode.name, precision, reference, result, control if control.exists() else None)
 
 
 def train_apart(
     mode: PlannedMode, trainings: list[str], folder: str, options: argparse.Namespace, settings: list[str]
 ) -> str | None:
     """Train in a mode's own processes, with a line of progress; return why that failed, or None."""
-    from ..run.modes.launching import run_verb
+    from ..runs.series import child_environment, last_error, mode_command
 
     processes = "1 process" if mode.processes == 1 else f"{mode.processes} processes"
     print(f"{mode.name}, {processes}, {', '.join(trainings)} ...", end=" ", file=sys.stderr, flush=True)
-    started = time.monotonic()
     worker = ["--worker", mode.name, "--steps", str(options.steps), "--folder", folder]
-    arguments = [*worker, "--trainings", *trainings, *settings]
-    failure = run_verb(mode.name, mode.processes, "verify", arguments, options.timeout)
-    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    return failure
+    words = ["verify", *worker, "--trainings", *trainings, *settings]
+    command, started = mode_command(mode.name, mode.processes, MODULE, *words), time.monotonic()
+    run_options = {"capture_output": True, "text": True, "timeout": options.timeout, "check": False}
+    try:
+        done = subprocess.run(command, env=child_environment(), **run_options)
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {options.timeout:.0f} seconds"
+    finally:
+        print(f"{time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    if not done.returncode:
+        return None
+    error = last_error(done.stderr.splitlines())
+    return error or f"it ended with status {done.returncode}: {done.stderr[-300:]}"
 
 
-def render(comparisons: list[Comparison]) -> str:
+def render(rows: list[Comparison]) -> str:
     """Return the table as text."""
     import pandas as pd
 
-    from ..run.modes.mode_comparison import KINDS
+    from ..runs.verify import KINDS
 
     def number(value: float | None, style: str) -> str:
         return "-" if value is None else format(value, style)
 
-    rows = [
+    table = [
         {
             "mode": row.mode,
             "processes": row.processes,
@@ -206,6 +204,6 @@ def render(comparisons: list[Comparison]) -> str:
             "": row.verdict,
             "why": row.reason,
         }
-        for row in comparisons
+        for row in rows
     ]
-    return TABLE_NOTE + "\n" + pd.DataFrame(rows).to_string(index=False)
+    return TABLE_NOTE + "\n" + pd.DataFrame(table).to_string(index=False)

@@ -12,7 +12,7 @@ from app.commands import run_verb
 from app.commands.mode_options import PlannedMode, plan_modes
 from app.commands.verify import render
 from app.modes import mode_names
-from app.run.modes.mode_comparison import KINDS, Comparison
+from app.runs.verify import KINDS, Comparison
 from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 from app.modes import load_mode, mode_names
 from app.modes.launchers import Launcher, Torchrun
 from app.report.logits_file import SplitLogits, read_logits
-from app.run.modes.launching import child_environment
+from app.runs.series import child_environment
 from tests.processes import finish
 from tests.ranks import run as run_ranks
 from tests.ranks import settings

@@ -14,12 +14,12 @@ from app.config.command_line import load_config
 from app.errors import InputError
 from app.report.metrics import answer_values
 from app.run.comparing import compare_runs
-from app.run.modes.mode_comparison import compare
+from app.runs.verify import compare
 from app.tasks import open_task
 from app.tasks.tree import Tree
 from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, predict_again, read_predictions, train
-from tests.run.mode_ranks import train as verify_mode
+from tests.runs.mode_ranks import train as verify_mode
 from tests.verbs import predict
 
 # A path may end where others go on

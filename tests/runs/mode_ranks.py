@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app import modes
 from app.config.schema import Config
-from app.run.modes.worker import result_file, run_trainings
+from app.runs.verify import result_file, run_trainings
 from tests.modes import broken_modes
 from tests.ranks import fork
 

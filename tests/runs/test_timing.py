@@ -1,6 +1,6 @@
 """Timing the modes: medians over rounds. The command line: tests/commands/test_mode_verbs.py"""
 
-from app.run.modes.timing import Timing, over_rounds
+from app.runs.timing import Timing, over_rounds
 
 
 def test_rounds_of_modes_become_medians():

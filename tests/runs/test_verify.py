@@ -12,10 +12,10 @@ from safetensors.torch import save_file
 
 from app.config.command_line import load_config
 from app.config.schema import Config
-from app.run.modes.mode_comparison import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, compare
+from app.runs.verify import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, compare
 from tests.ranks import ROOT, SMALL
 from tests.real_data import REAL_DATA
-from tests.run.mode_ranks import train
+from tests.runs.mode_ranks import train
 from tests.tiny import write_tiny
 
 SETTINGS = [f"--model.config.{key}={size}" for key, size in SMALL.items()]

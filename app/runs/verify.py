@@ -1,0 +1,175 @@
+"""Whether two modes do the same job: each trains a few steps in its own processes, and what comes out is
+compared with what one process computes.
+
+In float64 rounding is near 1e-15 and errors are far above it, so one limit fits every model. In lower
+precision rounding depends on the model, and AdamW enlarges that of small gradients up to the learning rate.
+There one process does the job a second time with the rows added up in another order; this *control* shows how
+far rounding alone moves a result. A *training* is a precision (`float64`, `fp32`, `bf16`, `fp16`), or one of
+the last three with its control (`fp32-control`).
+"""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.linalg import vector_norm
+
+from ..checkpoints.progress import RunProgress
+from ..config.schema import Config
+from ..modes import open_mode
+from ..modes.mode import Mode
+from ..runtime.precision import DTYPES
+from ..training.build import build, set_up
+from ..training.evaluate import evaluate
+from ..training.step import StepResult, planned_steps, train
+
+KINDS = ("losses", "gradients", "weights", "logits")
+CONTROL = "-control"
+DTYPE_OF = {"float64": torch.float64, "fp32": torch.float32} | DTYPES
+FLOAT64_LIMIT = 1e-9  # of a relative difference
+# A mode may differ this many times as much as the control, because two ways to add rows up never round alike;
+# 4 is the most that was seen
+MAX_CONTROL_RATIO = 10.0
+# A smaller control counts as this. The few losses may be equal by chance, and the norm by which gradients are
+# clipped has an error of this size in float32, whatever the order of the rows; modes compute it differently.
+MIN_CONTROL = 1e-6
+# An odd number of rows in several batches, so that ranks evaluate different numbers of rows
+MAX_EVALUATED_ROWS, EVALUATION_BATCH = 33, 8
+
+
+def result_file(folder: Path, mode: str, training: str) -> Path:
+    """Return the file that rank 0 of a mode writes for a training."""
+    return folder / f"{mode}-{training}.safetensors"
+
+
+def run_trainings(config: Config, mode: str, steps: int, trainings: list[str], folder: str) -> int:
+    """Do each training in this process, one rank of `mode`; rank 0 writes the results into `folder`."""
+    before = torch.get_default_dtype()
+    for training in trainings:
+        precision = training.removesuffix(CONTROL)
+        settings = replace(config.train, max_steps=steps, log_every=1, early_stopping=None)
+        # Without autocast, fp32 computes in the dtype of the weights
+        settings = replace(settings, precision="fp32" if precision == "float64" else precision)
+        if training.endswith(CONTROL):
+            # The same rows are added up in another order
+            settings = replace(settings, accumulation_steps=2 * settings.accumulation_steps)
+        # Dropout makes modes differ by design
+        comparable = replace(config, model=replace(config.model, dropout=0.0), train=settings)
+        torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
+        try:
+            with open_mode(mode, comparable) as opened:
+                train_and_write(opened, result_file(Path(folder), mode, training))
+        finally:
+            torch.set_default_dtype(before)
+    return 0
+
+
+def train_and_write(mode: Mode, file: Path) -> None:
+    """Train a model with weights of the default dtype; every rank calls it. Rank 0 writes losses, last
+    gradients, weights and logits, and as metadata processes, evaluated rows and the dtypes it computed in."""
+    components = build(mode.config, mode)
+    components.model.to(torch.get_default_dtype())
+    set_up(mode, components)
+    settings, plan, loaders = components.config.train, components.plan, components.loaders
+    last_step = planned_steps(plan, settings) - 1
+    progress = RunProgress()
+    losses: list[float] = []
+    dtypes: set[str] = set()
+    gradients: dict[str, torch.Tensor] = {}
+    linear = next(module for module in mode.unwrapped_module().modules() if isinstance(module, nn.Linear))
+    linear.register_forward_hook(lambda module, inputs, output: dtypes.add(str(output.dtype)))
+
+    def before_update() -> None:
+        # Gathering the gradients of every step would take longer than the steps
+        if progress.step == last_step:
+            gradients.update(mode.full_state.gradients())
+
+    def after_step(progress: RunProgress, step: StepResult) -> None:
+        losses.append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
+
+    train(mode, loaders["train"], plan, components.task.loss, settings, progress, after_step, before_update)
+    tested = loaders[next(name for name in ("test", "dev", "train") if name in loaders)]
+    rows, labels = (values[:MAX_EVALUATED_ROWS] for values in (tested.split.rows, tested.split.labels))
+    first_rows = components.task.loader(
+        replace(tested.split, rows=rows, labels=labels), tested.store, tested.layout
+    )
+    results = evaluate(mode, first_rows, EVALUATION_BATCH, row_results=components.task.row_results)
+    weights = mode.full_state.weights()
+    if mode.group.rank != 0:
+        return
+    tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": torch.from_numpy(results)}
+    tensors |= {f"gradients/{name}": value for name, value in gradients.items()}
+    tensors |= {f"weights/{name}": value for name, value in weights.items()}
+    metadata = {
+        "processes": str(mode.group.world_size),
+        "rows": str(len(results)),
+        "expected_rows": str(len(rows)),
+        "dtypes": ", ".join(sorted(dtypes)),
+    }
+    save_file({name: value.contiguous() for name, value in tensors.items()}, file, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One row of the table: a mode, compared with one process in the same `precision`.
+
+    `differences`: of losses, last gradients, weights and logits, the L2 norm of the difference divided by the
+    L2 norm of the values. `control`: the same numbers of the control; None in float64. `control_ratio`: the
+    largest of their ratios. `rows` are those that an evaluation counted.
+    """
+
+    mode: str
+    processes: int
+    precision: str | None = None
+    differences: dict[str, float] | None = None
+    control: dict[str, float] | None = None
+    control_ratio: float | None = None
+    rows: int | None = None
+    expected_rows: int | None = None
+    verdict: str = "FAIL"
+    reason: str = ""
+
+
+def compare(mode: str, precision: str, reference: Path, result: Path, control: Path | None) -> Comparison:
+    """Compare what a mode wrote with what one process wrote; PASS where every difference is in its limit, all
+    rows were counted, and the mode computed in `precision`."""
+    with safe_open(result, framework="pt") as file:
+        metadata = file.metadata()
+    processes, rows, expected = (int(metadata[name]) for name in ("processes", "rows", "expected_rows"))
+    one_process, tensors = load_file(reference), load_file(result)
+    if set(one_process) != set(tensors):
+        return Comparison(mode, processes, precision, reason="the names of the parameters differ")
+    differences = relative_differences(one_process, tensors)
+    rounding, ratio, limits = None, None, dict.fromkeys(KINDS, FLOAT64_LIMIT)
+    if control:
+        rounding = relative_differences(one_process, load_file(control))
+        limits = {kind: MAX_CONTROL_RATIO * max(rounding[kind], MIN_CONTROL) for kind in KINDS}
+        ratio = MAX_CONTROL_RATIO * max(differences[kind] / limits[kind] for kind in KINDS)
+    far = [kind for kind in KINDS if not differences[kind] <= limits[kind]]
+    reasons = [f"{kind} differ by more than {limits[kind]:.2g}" for kind in far]
+    if metadata["dtypes"] != str(DTYPE_OF[precision]):
+        reasons.append(f"it computed in {metadata['dtypes']}, and {DTYPE_OF[precision]} was asked for")
+    if rows != expected:
+        reasons.append("not every row was counted once")
+    verdict = "FAIL" if reasons else "PASS"
+    figures = (differences, rounding, ratio, rows, expected)
+    return Comparison(mode, processes, precision, *figures, verdict, "; ".join(reasons))
+
+
+def relative_differences(
+    reference: dict[str, torch.Tensor], result: dict[str, torch.Tensor]
+) -> dict[str, float]:
+    """Return for each of `KINDS` the L2 norm of the difference divided by that of `reference`. Both have the
+    same names. Another shape, or a value that is not finite, is an infinite difference."""
+    squares = {kind: [0.0, 0.0] for kind in KINDS}
+    for name, expected in reference.items():
+        value, sums = result[name], squares[name.split("/")[0]]
+        same_shape = value.shape == expected.shape
+        sums[0] += float(vector_norm(value - expected)) ** 2 if same_shape else math.inf
+        sums[1] += float(vector_norm(expected)) ** 2
+    differences = {kind: math.sqrt(far / (norm or 1.0)) for kind, (far, norm) in squares.items()}
+    return {kind: value if math.isfinite(value) else math.inf for kind, value in differences.items()}
