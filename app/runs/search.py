@@ -1,7 +1,7 @@
 """A search for settings on Optuna: each trial is a run that sees no test row; a final run is measured on it.
 
 Optuna keeps the study on the disk, draws the settings, and notices by heartbeats that a process of the search
-has died; its trial is then continued under another number, with the same settings in the same folder.
+has died; Optuna then adds its trial again, which goes on with the same settings in the same folder.
 """
 
 import html
@@ -107,20 +107,18 @@ def run_search(search: Search, config: Config) -> str:
         return finish(search, study)
 
 
-def first_number(trial: FrozenTrial) -> int:
-    """Return the number that a trial had at first: it gets another one when it is continued."""
-    number = RetryHeartbeatStaleTrialCallback.retried_trial_number(trial)
-    return trial.number if number is None else number
-
-
 def last_tries(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials; of one that was continued the last try."""
-    return list({first_number(trial): trial for trial in study.get_trials(deepcopy=False)}.values())
+    """Return the trials in the order in which they began; of one that was continued the last try."""
+    first = RetryHeartbeatStaleTrialCallback.retried_trial_number
+    tries = study.get_trials(deepcopy=False)
+    return list(
+        {first(trial) if first(trial) is not None else trial.number: trial for trial in tries}.values()
+    )
 
 
 def run_trial(search: Search, study: optuna.Study, trial: Trial) -> float:
     """Train one trial and return its best value on dev; raises TrialPruned, TrainingError and Stopped."""
-    number = first_number(study.get_trials(deepcopy=False)[trial.number])
+    number = [one.number for one in last_tries(study)].index(trial.number)
     # Without another seed each process of a search, and a continued one, would draw the same values again
     study.sampler = SAMPLERS[search.sampler](seed=search.seed + number)
     params = {name: draw(trial, name, values) for name, values in search.space.items()}
@@ -192,7 +190,7 @@ def finish(search: Search, study: optuna.Study) -> str:
     table = study.trials_dataframe(("number", "state", "value", "duration", "params", "user_attrs"))
     table = table.set_index("number").loc[[trial.number for trial in trials]]
     table.columns = [name.removeprefix("params_").removeprefix("user_attrs_") for name in table.columns]
-    table.insert(0, "trial", [first_number(trial) for trial in trials])
+    table.insert(0, "trial", range(len(trials)))
     write_text(folder / "trials.csv", table.to_csv(index=False))
     finished = [trial.value for trial in trials if trial.state == COMPLETE]
     if not finished:
@@ -200,11 +198,12 @@ def finish(search: Search, study: optuna.Study) -> str:
             "no trial has finished; trials.csv says why; raise --trials, or set --pruner none"
         )
     best = study.best_trial
-    words, name = as_words(best.params), f"final-{first_number(best):03}"
+    number = [trial.number for trial in trials].index(best.number)
+    words, name = as_words(best.params), f"final-{number:03}"
     settings = load_config([*search.series.settings, *words]).to_dict()
     settings["data"].pop("verb")
     settings["output"] = {key: settings["output"][key] for key in ("name", "language")}
-    note = f"# {trial_name(first_number(best))}: {search.metric} on dev {best.value:.4f}\n"
+    note = f"# {trial_name(number)}: {search.metric} on dev {best.value:.4f}\n"
     write_text(folder / "best.yaml", note + yaml.safe_dump(settings, allow_unicode=True, sort_keys=False))
     search.series.run(name, words)
     task, splits = read_run(folder / name)
@@ -218,7 +217,7 @@ def finish(search: Search, study: optuna.Study) -> str:
     figures = {
         "metric": search.metric,
         "trials": {state: states.count(state) for state in sorted(set(states))},
-        "best_trial": first_number(best),
+        "best_trial": number,
         "best_settings": best.params,
         "best_dev": best.value,
         "median_dev": median(finished),
