@@ -16,7 +16,7 @@ def check_decided_alike(run: Path, folder: Path, texts: list[str]) -> Explanatio
     """Export a run to `folder` and compare the answers on `texts`; return the explanation of the first."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    assert export([str(run), "--to", "onnx", "--output", str(folder)]) == 0
+    assert export([str(run), "--output", str(folder)]) == 0
     answers = load(run).predict(texts).tolist()
     assert load(folder).predict(texts).tolist() == answers
     [found] = explain(load_plain_model(run, "cpu"), (texts[0],), False, None, 20, 0)

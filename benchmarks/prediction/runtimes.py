@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from app.export.exported_folder import ExportOptions, export
+from app.export.export import export
 from benchmarks.harness.command import say
 from benchmarks.prediction.job import PredictionJob
 
@@ -29,7 +29,7 @@ def exported(job: PredictionJob, folder: Path, precision: str) -> Path:
     texts, output = folder / "texts_to_compare.txt", folder / f"onnx-{precision}"
     texts.write_text("\n".join(" ".join(text.split()) for text in job.texts), encoding="utf-8")
     # What changes is reported here, so no export is refused.
-    export(Path(job.checkpoint), output, ExportOptions(precision, 1.0, None, str(texts), num_rows=256), say)
+    export(Path(job.checkpoint), output, say, precision, 1.0, str(texts))
     return output
 
 

@@ -67,7 +67,7 @@ def prepare(args: argparse.Namespace, folder: Path) -> dict:
 
     from app.data.read import ReadOptions
     from app.data.rows import text_rows
-    from app.export.exported_folder import ExportOptions, export
+    from app.export.export import export
     from app.prediction.torch_runtime import load_predictor
     from benchmarks.prediction.prepare import prepare as prepare_prediction
 
@@ -85,7 +85,7 @@ def prepare(args: argparse.Namespace, folder: Path) -> dict:
     ]
     file = folder / "rows_to_compare.txt"
     file.write_text("\n".join(texts), encoding="utf-8")
-    export(checkpoint, folder / "exported", ExportOptions("fp32", 1.0, None, str(file), num_rows=64), say)
+    export(checkpoint, folder / "exported", say, tolerance=1.0, rows_file=str(file))
     return {"checkpoint": str(checkpoint), "texts": texts, "wanted": wanted, "tolerance": TOLERANCE}
 
 

@@ -24,7 +24,7 @@ def exported(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("labels")
     posts = write_posts(folder / "posts.jsonl")
     train(posts, folder / "run", train__epochs=2, data__test_size=0.2, data__dev_size=0.2)
-    assert export([str(folder / "run"), "--to", "onnx"]) == 0
+    assert export([str(folder / "run")]) == 0
     return folder / "run", folder / "run-onnx"
 
 

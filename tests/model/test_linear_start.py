@@ -66,7 +66,7 @@ def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     assert agree > 0.8
     assert report["accuracy"] > 0.8
     pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install -r requirements/onnx.txt")
-    assert export([str(tmp_path / "run"), "--to", "onnx"]) == 0
+    assert export([str(tmp_path / "run")]) == 0
 
 
 def test_several_labels_a_row(tmp_path):

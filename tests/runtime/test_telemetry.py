@@ -1,6 +1,6 @@
 """Libraries that report to their makers: python -m pytest tests/runtime/test_telemetry.py
 
-That ONNX Runtime then leaves no id of the machine is in tests/export/test_exported_folder.py.
+That ONNX Runtime then leaves no id of the machine is in tests/export/test_export.py.
 """
 
 import os

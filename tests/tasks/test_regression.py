@@ -187,7 +187,7 @@ def test_an_exported_model_gives_the_same_numbers(run, tmp_path):
     pytest.importorskip("onnx")
     from tests.verbs import export
 
-    assert export([str(run), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
+    assert export([str(run), "--output", str(tmp_path / "onnx")]) == 0
     proof = json.loads((tmp_path / "onnx" / "export.json").read_text(encoding="utf-8"))["proof"]
     assert proof["flipped"] == 0
     assert proof["spearman_change"] == pytest.approx([0, 0], abs=1e-4)

@@ -11,11 +11,9 @@ from torch import nn
 
 from ..errors import InputError
 from ..runtime.telemetry import turn_off_telemetry
-from .first_tokens import keep_first_tokens
-from .layer_norms import write_out_layer_norms
+from .faster import keep_first_tokens, write_out_layer_norms
 
-# The version of ONNX' operators
-OPSET = 17
+OPSET = 17  # the version of ONNX' operators
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -31,13 +29,6 @@ class Logits(nn.Module):
         return self.model(**dict(zip(self.names, inputs, strict=True))).logits
 
 
-def input_names(model: nn.Module) -> list[str]:
-    """Return the inputs that a model takes, in their order in the graph."""
-    takes_types = getattr(model.config, "type_vocab_size", 2) > 1
-    names = signature(model.forward).parameters
-    return [name for name in INPUTS if name in names and (name != "token_type_ids" or takes_types)]
-
-
 def write_graph(model: nn.Module, path: Path) -> list[str]:
     """Write the graph of a freshly loaded model, (batch, length) of any size, attention and GELU as single
     operators; return its inputs' names. Raises InputError without onnx, or where it cannot be exported."""
@@ -51,17 +42,18 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
             f"export needs onnx and ONNX Runtime ({error}); install them: pip install -r "
             "requirements/onnx.txt -c constraints.txt"
         ) from error
-    names = input_names(model)
+    config, known = model.config, signature(model.forward).parameters
+    takes_types = getattr(config, "type_vocab_size", 2) > 1
+    names = [name for name in INPUTS if name in known and (name != "token_type_ids" or takes_types)]
+    options = FusionOptions("bert")
+    # The fused operator would leave ERNIE's embedding of the task out.
+    options.enable_embed_layer_norm = not getattr(config, "use_task_id", False)
+    heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
     plain = path.with_suffix(".plain.onnx")
     with quiet():
         _trace(model, plain, names)
-        config = model.config
-        heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
-        options = FusionOptions("bert")
-        # The fused operator would leave ERNIE's embedding of the task out
-        options.enable_embed_layer_norm = not getattr(config, "use_task_id", False)
         optimized = optimize_model(
-            *(str(plain), "bert", heads, width), optimization_options=options, opt_level=0
+            str(plain), "bert", heads, width, optimization_options=options, opt_level=0
         )
         optimized.topological_sort()
         keep_first_tokens(optimized.model)
@@ -73,16 +65,12 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
 
 def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
     """Write the graph as torch traces it, on rows of two lengths."""
-    # Whose pattern is known to the optimizer
-    model.set_attn_implementation("eager")
-    input_ids = torch.full((2, 8), 1)
-    attention_mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
+    model.set_attn_implementation("eager")  # the optimizer knows its pattern
     rows = {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask,
-        "token_type_ids": torch.zeros_like(input_ids),
+        "input_ids": torch.full((2, 8), 1),
+        "attention_mask": torch.tensor([[1] * 8, [1] * 5 + [0] * 3]),
+        "token_type_ids": torch.zeros((2, 8), dtype=torch.long),
     }
-    sizes = {0: "batch", 1: "length"}
     try:
         torch.onnx.export(
             Logits(model, names).eval(),
@@ -91,26 +79,13 @@ def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
             input_names=names,
             output_names=["logits"],
             opset_version=OPSET,
-            dynamic_axes=dict.fromkeys(names, sizes) | {"logits": {0: "batch"}},
-            # The other exporter's graphs are not yet known to ONNX Runtime's optimizer
-            dynamo=False,
+            dynamic_axes=dict.fromkeys(names, {0: "batch", 1: "length"}) | {"logits": {0: "batch"}},
+            dynamo=False,  # the other exporter's graphs are not yet known to ONNX Runtime's optimizer
         )
     except (RuntimeError, ValueError, TypeError, torch.onnx.errors.OnnxExporterError) as error:
         raise InputError(
             f"a {model.config.model_type} model cannot be exported: {error}; use a BERT-like encoder"
         ) from error
-
-
-def move_weights(graph: Path, weights: Path) -> None:
-    """Move the weights of a graph's file to one beside it, which ONNX Runtime maps instead of reading it."""
-    import onnx
-
-    model = onnx.load(str(graph))
-    # Onnx would write into it
-    weights.unlink(missing_ok=True)
-    # It stays empty where all weights are smaller than what onnx moves
-    weights.touch()
-    onnx.save(model, str(graph), save_as_external_data=True, location=weights.name)
 
 
 @contextmanager

@@ -1,0 +1,168 @@
+"""A fused ONNX graph in fp32 -> the same graph whose linear layers compute with 8-bit numbers.
+
+The input of a layer has one scale for a whole batch. In a trained encoder a few neurons are up to a hundred
+times the others, and 8 bits then leave nothing of these. Two exact changes of the fp32 graph prevent that:
+the outlier neurons of a feed-forward layer are computed beside it in fp32, and the outlier channels of any
+other layer's input are divided, with its weights multiplied by as much. The default model needs both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..prediction.onnx_runtime import cuts_off_sums
+from .faster import LAYER_NORMS
+from .graph import quiet
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+NUM_OUTLIERS = 16  # neurons of a feed-forward layer; half as many channels of another layer's input
+LAYERS = ["MatMul", "Attention"]  # the linear layers; attention is one operator with the three before it
+OUTLIERS = "outliers/"
+
+
+def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: int = NUM_OUTLIERS) -> None:
+    """Quantise the graph in a file, in its place.
+
+    Outliers are those with the largest values in `batches`, inputs of the graph by name, arrays (num_rows,
+    length). Weights have one scale for each output channel; where this CPU cuts off large sums of 8-bit
+    products they have 7 bits, whose sums fit.
+    """
+    import onnx
+    from onnx import numpy_helper
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    model = onnx.load(str(graph))
+    for number, node in enumerate(model.graph.node):
+        node.name = node.name or f"{node.op_type}_{number}"
+    weights = {entry.name: numpy_helper.to_array(entry) for entry in model.graph.initializer}
+    layers = [
+        node
+        for node in model.graph.node
+        if node.op_type in LAYERS and not node.name.startswith(LAYER_NORMS) and node.input[1] in weights
+    ]
+    peaks = _peaks(model, list({layer.input[0] for layer in layers}), graph, batches)
+    makers = {name: node for node in model.graph.node for name in node.output}
+    for layer in layers:
+        values, neurons = peaks[layer.input[0]], _neurons(layer, makers, weights)
+        if neurons is None:
+            _divide_channels(model, weights, layer, values, num_outliers // 2)
+        else:
+            _split_neurons(model, weights, (*neurons, layer), values, num_outliers)
+    read = {name for node in model.graph.node for name in node.input}
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.ascontiguousarray(array), name)
+        for name, array in weights.items()
+        if name in read
+    )
+    onnx.save(model, str(graph))
+    with quiet():
+        quantize_dynamic(
+            graph,
+            graph,
+            LAYERS,
+            per_channel=True,
+            reduce_range=cuts_off_sums(),
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=[
+                node.name for node in model.graph.node if node.name.startswith((OUTLIERS, LAYER_NORMS))
+            ],
+            # The quantiser does not know the types behind fused operators.
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+        )
+
+
+def _neurons(layer: NodeProto, makers: dict, weights: dict) -> tuple[NodeProto, NodeProto] | None:
+    """Return what makes the neurons that a layer reads, a linear layer and its activation, or None."""
+    activation = makers.get(layer.input[0])
+    if activation is None or activation.op_type != "BiasGelu":
+        return None
+    first = makers[activation.input[0]]
+    is_known = {first.input[1], activation.input[1]} <= weights.keys()
+    return (first, activation) if is_known else None
+
+
+def _peaks(model: ModelProto, names: list[str], graph: Path, batches: list[dict]) -> dict[str, np.ndarray]:
+    """Return the largest absolute value of each channel, (width,), of the outputs `names` of operators."""
+    import onnx
+    import onnxruntime
+
+    probed = onnx.ModelProto()
+    probed.CopyFrom(model)
+    del probed.graph.output[:]
+    probed.graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names
+    )
+    probe = graph.with_suffix(".probe.onnx")
+    try:
+        onnx.save(probed, str(probe))
+        session = onnxruntime.InferenceSession(str(probe), providers=["CPUExecutionProvider"])
+        peaks = [
+            [np.abs(values).reshape(-1, values.shape[-1]).max(axis=0) for values in session.run(names, batch)]
+            for batch in batches
+        ]
+    finally:
+        probe.unlink(missing_ok=True)
+    return {
+        name: np.max(of_name, axis=0) for name, of_name in zip(names, zip(*peaks, strict=True), strict=True)
+    }
+
+
+def _divide_channels(
+    model: ModelProto, weights: dict[str, np.ndarray], layer: NodeProto, peaks: np.ndarray, count: int
+) -> None:
+    """Divide the `count` channels of a layer's input that are largest, to the size of the next, and multiply
+    their weights by as much."""
+    from onnx import helper
+
+    if count >= len(peaks):
+        return
+    factor = np.maximum(1, peaks / max(np.sort(peaks)[-count - 1], 1e-6)).astype(np.float32)
+    name = f"{OUTLIERS}{layer.name}/divided"
+    weights[f"{name}/weight"], weights[f"{name}/factor"] = (
+        weights[layer.input[1]] * factor[:, None],
+        1 / factor,
+    )
+    divided = helper.make_node("Mul", [layer.input[0], f"{name}/factor"], [name], name=name)
+    layer.input[0], layer.input[1] = name, f"{name}/weight"
+    model.graph.node.insert(list(model.graph.node).index(layer), divided)
+
+
+def _split_neurons(
+    model: ModelProto,
+    weights: dict[str, np.ndarray],
+    layer: tuple[NodeProto, NodeProto, NodeProto],
+    peaks: np.ndarray,
+    count: int,
+) -> None:
+    """Compute the `count` neurons with the largest values beside a feed-forward layer, in fp32."""
+    from onnx import helper
+
+    if count >= len(peaks):
+        return
+    first, activation, second = layer
+    order = np.argsort(-peaks, kind="stable")
+    outliers, rest = np.sort(order[:count]), np.sort(order[count:])
+    name, read, output = f"{OUTLIERS}{second.name}", first.input[0], second.output[0]
+    for part, node, axis in (("first", first, 1), ("bias", activation, 0), ("second", second, 0)):
+        array = weights[node.input[1]]
+        weights[f"{name}/{part}"] = array.take(outliers, axis)
+        node.input[1] = f"{name}/{part}/rest"
+        weights[node.input[1]] = array.take(rest, axis)
+    second.output[0] = f"{name}/sum_of_rest"
+    beside = [
+        ("MatMul", [read, f"{name}/first"], f"{name}/neurons", ""),
+        ("BiasGelu", [f"{name}/neurons", f"{name}/bias"], f"{name}/active", "com.microsoft"),
+        ("MatMul", [f"{name}/active", f"{name}/second"], f"{name}/sum", ""),
+        ("Add", [f"{name}/sum_of_rest", f"{name}/sum"], output, ""),
+    ]
+    at = list(model.graph.node).index(second)
+    for kind, inputs, made, domain in beside:
+        at += 1
+        node = helper.make_node(kind, inputs, [made], name=f"{OUTLIERS}{made}", domain=domain)
+        model.graph.node.insert(at, node)
