@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from app.explanation.plain_model import load_plain_model
 
 from app.api import load
 from app.explanation.explanation import Explanation, explain
-from app.explanation.plain_model import load_plain_model
 from tests.verbs import export
 
 
