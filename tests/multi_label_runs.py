@@ -13,7 +13,7 @@ import torch
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
-from app.run.entry import work
+from app.run import work
 from app.tasks import open_task, prepare_task
 from app.tasks.task import Task
 from tests.tiny import SIZES, WORDS, tiny_tokenizer

@@ -176,7 +176,7 @@ def run_alone(mode: str, argv: list[str], log: Path) -> int:
 
 def alone_main(rank: int, world_size: int, mode: str, argv: list[str], log: Path) -> None:
     """Be the process of a script."""
-    from app.run.entry import main
+    from app.run import main
 
     print_to(log)
     sys.exit(main(mode, "", argv))
@@ -211,7 +211,7 @@ def rank_main(
     import app.config.train_settings
     from app.config.command_line import load_config
     from app.modes import load_mode
-    from app.run.entry import work
+    from app.run import work
     from app.runtime.processes import leave
     from app.training.train import Run
 

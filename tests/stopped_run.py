@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from app.config.command_line import load_config
 from app.config.schema import Config
-from app.run.entry import work
+from app.run import work
 from app.training.train import Run
 
 

@@ -42,11 +42,11 @@ LAYERS = [
     "api",
 ]
 # `python -m` runs these; the scripts at the root are found by themselves.
-ENTRIES = ("app", "app.__main__", "app.run.__main__")
+ENTRIES = ("app", "app.__main__", "app.run")
 
 
 def name_of(path: Path) -> str:
-    """Return the name of a module: app/run/__init__.py is app.run."""
+    """Return the name of a module: app/run.py is app.run."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -221,7 +221,7 @@ def test_imports_inside_the_package_are_relative():
         ("data/x.py", "from ..errors import nearest", {"app.errors"}),
         ("data/__init__.py", "from .rows import Row", {"app.data.rows"}),
         ("data/x.py", "def f():\n    from app.training.train import Run", {"app.training.train"}),
-        ("data/x.py", "if TYPE_CHECKING:\n    from app.run import entry, main", {"app.run", "app.run.entry"}),
+        ("data/x.py", "if TYPE_CHECKING:\n    from app.run import main", {"app.run"}),
         ("data/x.py", "import torch\nfrom appearance import app", set()),
     ],
 )

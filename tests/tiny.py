@@ -16,7 +16,7 @@ from app.data.dataset import Dataset, open_dataset
 from app.data.tokenizer import load_tokenizer
 from app.model.classifier import Classifier
 from app.model.pretrained import build_model
-from app.run.entry import work
+from app.run import work
 from app.training.build import open_stores
 
 # Tensors this small are faster so, above all beside other work

@@ -32,7 +32,7 @@ def compare(runs: list[Path], output: str | None) -> str:
     """Return each run's comparison with the first as text; raises InputError for runs without one."""
     if len(runs) < 2 or (output is not None and len(runs) != 2):
         raise InputError(f"two runs are needed{' for --output' if output else ''}, found {len(runs)}")
-    from ..run.comparing import compare_runs, render_comparison, write_changed_rows
+    from ..runs.comparing import compare_runs, render_comparison, write_changed_rows
 
     compared = [compare_runs(runs[0], run) for run in runs[1:]]
     if output is not None:

@@ -8,7 +8,7 @@ import pytest
 from app.checkpoints.run_folder import open_run_folder
 from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.run.entry import main
+from app.run import main
 from tests.ranks import settings
 
 pytestmark = pytest.mark.usefixtures("empty_folder")

@@ -9,7 +9,7 @@ import yaml
 
 from app.errors import InputError
 from app.prediction.saved_model import load_checkpoint
-from app.run.entry import main
+from app.run import main
 from tests import ranks
 from tests.stopped_run import crash, terminate
 

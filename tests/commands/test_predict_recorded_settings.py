@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.prediction.open_model import ComputeOptions, open_model
-from app.run.entry import main as train
+from app.run import main as train
 from tests.tiny import SIZES, tiny_lines
 from tests.verbs import export
 from tests.verbs import predict as main

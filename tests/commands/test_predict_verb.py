@@ -19,7 +19,7 @@ from transformers import AutoConfig, BertModel, BertTokenizer
 from app.errors import InputError
 from app.prediction.output import open_output
 from app.prediction.torch_runtime import load_predictor
-from app.run.entry import main as train
+from app.run import main as train
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 from tests.tiny import write_tiny
 from tests.verbs import predict as main

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.config.command_line import load_config
-from app.run.entry import work
+from app.run import work
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "data" / "composed" / "posts.jsonl"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.config.schema import Config
-from app.run.entry import main
+from app.run import main
 from tests.documents import commands
 from tests.documents.commands import DOCUMENTS, ROOT, read
 from tests.tiny import tiny_tokenizer, write_tiny

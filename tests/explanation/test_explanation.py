@@ -10,15 +10,16 @@ import torch
 
 pytest.importorskip("captum", reason="needs captum: pip install -r requirements/explain.txt")
 
-from app.data.long_texts import LongTexts, RowEncoder
-from app.data.rows import Row
-from app.errors import InputError, TrainingError
-from app.explanation.explanation import Explanation, explain
 from app.explanation.explanation_page import render_page
 from app.explanation.faithfulness import MIN_UNITS, Faithfulness, delete, measure_faithfulness
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import KnownLabel, cut_notes, render_text, strongest, verdict
 from app.explanation.text_units import tokenise, words_of_units
+
+from app.data.long_texts import LongTexts, RowEncoder
+from app.data.rows import Row
+from app.errors import InputError, TrainingError
+from app.explanation.explanation import Explanation, explain
 from app.prediction.torch_runtime import load_predictor
 from tests.report.test_page import HOSTILE, Checker
 from tests.saved_classifier import LABELS, of_pipeline, save_checkpoint

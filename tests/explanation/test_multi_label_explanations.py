@@ -7,9 +7,10 @@ import pytest
 
 pytest.importorskip("captum")
 
-from app.explanation.explanation import Explanation, explain
 from app.explanation.plain_model import PlainModel, load_plain_model
 from app.explanation.sentences import heading
+
+from app.explanation.explanation import Explanation, explain
 from app.prediction.open_model import ComputeOptions, open_model
 from tests.multi_label_runs import write_thresholds
 from tests.report.test_page import Checker

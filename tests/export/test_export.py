@@ -19,7 +19,7 @@ from app.prediction.exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, rea
 from app.prediction.onnx_runtime import cuts_off_sums, load_exported
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
-from app.run.entry import main as train
+from app.run import main as train
 from tests.export.image import image_requirements, run_in_image, with_dependencies
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.tiny import write_tiny

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from app.config.command_line import load_config
 from app.config.schema import Config, ModelConfig, TrainConfig
 from app.model.recipe import with_epochs
-from app.run.entry import work
+from app.run import work
 from tests.multi_label_runs import arguments
 from tests.stopped_run import stop_after
 from tests.tiny import write_tiny

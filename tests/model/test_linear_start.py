@@ -12,7 +12,7 @@ from app.config.command_line import load_config
 from app.errors import InputError
 from app.model.linear_start import C, add_mean_layer, last_layer
 from app.prediction.torch_runtime import load_predictor
-from app.run.entry import work
+from app.run import work
 from app.vectors.text_vectors import open_vectors
 from tests.multi_label_runs import arguments, write_posts
 from tests.saved_classifier import random_texts, save_checkpoint

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from app.model.trained_weights import add_lora, load_adapter, save_adapter
-from app.run import merging
-from app.run.entry import main
+from app.run import main
+from app.training import merging
 from tests.ranks import settings
 from tests.tiny import tiny_model, write_tiny
 

@@ -10,7 +10,7 @@ import torch
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.modes.torch_group import TorchGroup, rendezvous_store
-from app.run.entry import work
+from app.run import work
 
 MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 TWO = {"RANK": "0", "WORLD_SIZE": "2", **MEETING}

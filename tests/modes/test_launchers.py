@@ -10,7 +10,7 @@ from shlex import split
 import pytest
 
 from app.modes import load_mode
-from app.run.entry import main
+from app.run import main
 from tests.modes.launched import run
 from tests.ranks import run_alone, settings
 

@@ -21,7 +21,7 @@ from app.report.logits_file import (
     write_logits,
     write_predictions,
 )
-from app.run.comparing import Comparison, compare
+from app.runs.comparing import Comparison, compare
 from app.tasks import open_task
 from app.tasks.task import Task
 from tests.multi_label_runs import NAMES, read_predictions, task_with, write_posts

@@ -5,7 +5,7 @@ import sys
 from app.config.command_line import load_config
 from app.modes import load_mode
 from app.modes.mode import Mode
-from app.run.entry import work
+from app.run import work
 
 
 def failing_work(config, mode: str) -> int:

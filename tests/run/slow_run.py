@@ -7,7 +7,7 @@ from pathlib import Path
 from app.config.command_line import load_config
 from app.modes import load_mode
 from app.modes.mode import Mode
-from app.run.entry import work
+from app.run import work
 
 
 def slow_work(config, mode: str, file: str) -> int:

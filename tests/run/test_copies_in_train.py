@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.run.entry import main
+from app.run import main
 from tests.run.test_run import SMALL
 from tests.tiny import LABELS
 

@@ -10,7 +10,7 @@ from transformers import pipeline
 
 from app.config import shipped
 from app.model import e5_small
-from app.run.entry import main
+from app.run import main
 from app.runtime.disk import checksum
 from tests.model.tiny_e5_file import write_tiny_file
 from tests.tiny import LABELS, write_tiny

@@ -11,7 +11,7 @@ import pytest
 
 from app.data.rows import Row
 from app.prediction.open_model import ComputeOptions, open_model
-from app.run.entry import main
+from app.run import main
 from tests.multi_label_runs import read_predictions
 from tests.run.test_run import SMALL
 from tests.tiny import LABELS, WORDS

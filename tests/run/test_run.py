@@ -18,7 +18,7 @@ from transformers import (
     pipeline,
 )
 
-from app.run.entry import main
+from app.run import main
 from app.tasks.task import softmax as probabilities
 from tests import multi_label_runs
 from tests.processes import finish as finished_process

@@ -18,7 +18,7 @@ LATER = {
 }
 FIRST_STEP = """
 import json, logging, sys
-from app.run.entry import main
+from app.run import main
 
 def first_step(record):
     if record.getMessage().startswith("step 1/"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import app.training.train
-from app.run.entry import main
+from app.run import main
 from app.training.train import Run
 from tests.ranks import Disturbance, run, settings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.run.entry import main
+from app.run import main
 from tests.ranks import ROOT, Disturbance, run, settings
 
 

@@ -14,7 +14,7 @@ from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.report.metrics import answer_values
-from app.run.comparing import compare_runs
+from app.runs.comparing import compare_runs
 from app.tasks import open_task
 from app.tasks.ordinal import bias_of_shares
 from app.tasks.task import softmax

@@ -13,7 +13,7 @@ from app.api import load
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.report.metrics import answer_values
-from app.run.comparing import compare_runs
+from app.runs.comparing import compare_runs
 from app.runs.verify import compare
 from app.tasks import open_task
 from app.tasks.tree import Tree

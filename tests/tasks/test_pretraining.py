@@ -12,7 +12,7 @@ from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.run.entry import work
+from app.run import work
 from app.tasks import open_task
 from tests.multi_label_runs import arguments, task_of, train
 from tests.tiny import WORDS, tiny_lines

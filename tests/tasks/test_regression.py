@@ -16,7 +16,7 @@ from app.errors import InputError
 from app.report.baselines import Texts, ridge
 from app.report.label_issues import find_issues, judge
 from app.report.metrics import Answers, Drawn, answer_values, metrics_of
-from app.run.comparing import compare_runs
+from app.runs.comparing import compare_runs
 from app.runs.issue_list import render_issues
 from app.tasks import open_task
 from tests.multi_label_runs import arguments, predict_again, read_predictions, train

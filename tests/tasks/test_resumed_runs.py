@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.config.command_line import load_config
-from app.run.entry import work
+from app.run import work
 from tests.multi_label_runs import arguments, write_posts
 from tests.stopped_run import check_resumed
 from tests.tasks.test_ordinal import write_stars

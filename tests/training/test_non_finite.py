@@ -9,7 +9,7 @@ import torch
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.modes.single import Single
-from app.run.entry import main
+from app.run import main
 from app.training.non_finite import MAX_SKIPPED, FiniteCheck
 from app.training.step import StepResult
 from tests.ranks import settings

@@ -12,7 +12,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 from app.config.command_line import load_config
 from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.run.entry import main
+from app.run import main
 from app.training.log.run_log import flat
 from app.training.log.trackers import PROJECT, Trackers, check_trackers
 from tests.multi_label_runs import train, write_posts

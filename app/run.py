@@ -1,20 +1,23 @@
-"""What every entry script calls: read the command line, then run one job in one mode."""
+"""What every entry script calls: read the command line, then run one job in one mode.
+
+`python -m app.run MODE [settings]` does what run_<mode>.py does, from any folder.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
 import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from ..config.command_line import load_config, take_number
-from ..errors import InputError, TrainingError, check_working_folder
-from ..runtime.processes import ended_by_ctrl_c, launched_rank
-from ..words import _, use_language
+from .errors import InputError, TrainingError, check_working_folder, missing_package
+from .runtime.processes import ended_by_ctrl_c, launched_rank
+from .words import _, use_language
 
 if TYPE_CHECKING:
-    from ..config.schema import Config
+    from .config.schema import Config
 
 LOST_RANK = (
     # In errors of gloo and NCCL after a rank has ended
@@ -25,25 +28,36 @@ LINGER_SECONDS = 2.5
 
 
 def main(name: str, description: str, argv: list[str] | None = None) -> int:
-    """Run one job in a mode from the command line; return the exit status, see `work`. torch is imported only
-    after the command line has been read, so that `--help` and its errors are quick."""
+    """Run one job in the mode `name` from the command line; return the exit status, see `work`; 130 after
+    Ctrl-C. torch is imported after the command line has been read, so that `--help` and errors are quick."""
     try:
-        check_working_folder()
-        argv, nprocs = take_number(sys.argv[1:] if argv is None else argv, "--nprocs")
-        config = load_config(argv, f"run_{name}.py", description)
-        from ..modes import load_mode
-
-        with ended_by_ctrl_c():
-            mode = load_mode(name)
-        if nprocs and not mode.launcher.starts_processes:
-            raise InputError(
-                f"--nprocs is for run_mp.py, which starts its processes itself; run_{name}.py has its own "
-                "launcher, see --help"
-            )
-        if reason := mode.unavailable_reason():
-            raise InputError(reason)
+        return _start(name, description, sys.argv[1:] if argv is None else argv)
     except InputError as error:
         return _refuse(error)
+    except ModuleNotFoundError as error:
+        print(missing_package(error), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _start(name: str, description: str, argv: list[str]) -> int:
+    from .config.command_line import load_config, take_number
+    from .modes import load_mode
+
+    check_working_folder()
+    argv, nprocs = take_number(argv, "--nprocs")
+    config = load_config(argv, f"run_{name}.py", description)
+    with ended_by_ctrl_c():
+        mode = load_mode(name)
+    if nprocs and not mode.launcher.starts_processes:
+        raise InputError(
+            f"--nprocs is for run_mp.py, which starts its processes itself; run_{name}.py has its own "
+            "launcher, see --help"
+        )
+    if reason := mode.unavailable_reason():
+        raise InputError(reason)
     return mode.launcher.launch(work, (config, name), nprocs)
 
 
@@ -51,11 +65,11 @@ def work(config: Config, name: str) -> int:
     """Run one job in this process, which is one rank of the mode; return the exit status. It is 0; 2 for bad
     input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
     with ended_by_ctrl_c():
-        from ..training.train import Run
-    from ..modes import open_mode
-    from ..runtime.signals import Stopped
-    from ..training.log.setup import start_logging
-    from ..training.resuming import with_saved_choices
+        from .training.train import Run
+    from .modes import open_mode
+    from .runtime.signals import Stopped
+    from .training.log.setup import start_logging
+    from .training.resuming import with_saved_choices
 
     use_language(config.output.language)
     try:
@@ -78,8 +92,8 @@ def work(config: Config, name: str) -> int:
 
 def _explained(error: RuntimeError | MemoryError | OSError) -> TrainingError:
     """Return what an error of torch or the system means; raises any other one again."""
-    from ..runtime.disk import OF_THE_SYSTEM
-    from ..training.step import is_out_of_memory, out_of_memory_error
+    from .runtime.disk import OF_THE_SYSTEM
+    from .training.step import is_out_of_memory, out_of_memory_error
 
     if is_out_of_memory(error):
         return out_of_memory_error(error)
@@ -100,3 +114,9 @@ def _refuse(error: Exception, status: int = 2) -> int:
     rank, message = launched_rank(), _("error: {error}").format(error=error)
     print(message if rank == 0 else f"error (rank {rank}): {error}", file=sys.stderr)
     return status
+
+
+if __name__ == "__main__":
+    # Processes that are started import `work` by the name of this module.
+    module = importlib.import_module(__spec__.name)
+    sys.exit(module.main(sys.argv[1], __doc__, sys.argv[2:]))
