@@ -246,10 +246,9 @@ def attend(
 def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
     """Return whether torch has kernels for `attend_varlen` on a device: for CUDA from compute capability 8.0,
     not for ROCm."""
-    is_recent = (
-        is_cuda(device) and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
-    )
-    return is_recent and head_size % 8 == 0 and head_size <= 256
+    if not is_cuda(device) or torch.version.hip or not torch.backends.cuda.is_flash_attention_available():
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0) and head_size % 8 == 0 and head_size <= 256
 
 
 def attend_varlen(

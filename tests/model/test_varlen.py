@@ -43,6 +43,7 @@ def test_varlen_kernels_take_what_they_are_given(dtype, heads, longest_query, ca
 def test_varlen_kernels_are_those_of_recent_nvidia_gpus(monkeypatch):
     has_kernels, cuda = attention.has_varlen_kernels, torch.device("cuda")
     assert not has_kernels(torch.device("cpu"), 64)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     assert has_kernels(cuda, 64)
     assert not has_kernels(cuda, 12)
