@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from app.explanation.plain_model import load_plain_model
 
 from app.api import load
-from app.explanation.explanation import Explanation, explain
+from app.explanation.explanation import ExplainedModel, Explanation, explain
 from tests.verbs import export
 
 
@@ -19,6 +18,6 @@ def check_decided_alike(run: Path, folder: Path, texts: list[str]) -> Explanatio
     assert export([str(run), "--output", str(folder)]) == 0
     answers = load(run).predict(texts).tolist()
     assert load(folder).predict(texts).tolist() == answers
-    [found] = explain(load_plain_model(run, "cpu"), (texts[0],), False, None, 20, 0)
+    [found] = explain(ExplainedModel(run, "cpu"), (texts[0],), draws=20)
     assert found.label_names[found.label] == answers[0]
     return found

@@ -2,13 +2,13 @@
 
 python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅
 python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅 --label 悲伤
-python -m app explain checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗 --language zh
+python -m app explain checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗
 cat letter.txt | python -m app explain checkpoints/sample-001 - --html why.html
 
-Integrated gradients (captum) of the log-odds of the label, for each character. They must add up to the
-difference that the text makes, and pass a test: deleting the characters they favour must lower the log-odds
-more than deleting at random does. Where they do not, it says that this is no explanation. Exit status: 0,
-also then; 1 for a model that gives no numbers, 2 for bad input.
+Integrated gradients (captum) of the log-odds of the label, for each character. They must pass a test:
+deleting the characters they favour must lower the log-odds more than deleting at random does. Where they do
+not, it says that this is no explanation. It speaks the language of LANG. Exit status: 0, also then; 1 for a
+model that gives no numbers, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -18,33 +18,53 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..words import LANGUAGES, use_language
 from .exit_status import say
-from .parser import DEVICES, Parser, at_least, number
+from .parser import DEVICES, Parser
 
 if TYPE_CHECKING:
-    from ..explanation.sentences import KnownLabel
+    from ..explanation.shown import KnownLabel
     from ..tasks.task import Task
 
 
-def build_parser(program: str) -> Parser:
-    """Return the parser of the command line."""
-    parser = Parser(program, __doc__)
-    add = parser.add_argument
-    model = "a run, or any transformers checkpoint for sequence classification"
-    add("model", type=Path, metavar="RUN", help=model)
+def run(argv: list[str], program: str) -> None:
+    """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
+    add = (parser := Parser(program, __doc__)).add_argument
+    add(
+        "model",
+        type=Path,
+        metavar="RUN",
+        help="a run, or any transformers checkpoint for sequence classification",
+    )
     add("text", metavar="TEXT", help="the text; - is standard input, all of it")
     add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
     add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
-    page = "page to write; replaces an earlier one only (default: explanation.html; none: no page)"
-    add("--html", type=Path, metavar="FILE", default=Path("explanation.html"), help=page)
-    add("--language", choices=LANGUAGES, default="auto", help="en or zh (default: auto, that of LANG)")
-    draws = "random orders that the deletion test compares with (default: 50)"
-    # The test cannot pass with fewer orders.
-    add("--draws", type=number(int, at_least(19)), default=50, help=draws)
-    add("--seed", type=number(int, at_least(0)), default=0, help="seed of these orders (default: 0)")
+    add(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        default=Path("explanation.html"),
+        help="page to write; replaces an earlier one only (default: explanation.html; none: no page)",
+    )
     add("--device", default="auto", help=DEVICES)
-    return parser
+    args = parser.parse_args(argv)
+    from ..explanation.shown import check_page, render_text, write_page
+
+    if args.html != Path("none"):
+        check_page(args.html)
+    from ..explanation.explanation import ExplainedModel, explain
+    from ..prediction.recorded_settings import check_pairs, run_settings
+
+    settings = run_settings(args.model)
+    check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")
+    text = read_text(args.text)
+    texts = (text,) if args.text_pair is None else (text, args.text_pair)
+    model = ExplainedModel(args.model, args.device)
+    explanations = explain(model, texts, bool(settings.get("remove_spaces")), args.label)
+    known = label_in_data(args.model, model.task, explanations[0].text.texts)
+    print("\n\n".join(render_text(one, known) for one in explanations))
+    if args.html != Path("none"):
+        write_page(args.html, explanations, known)
+        say(f"Saved in {args.html}")
 
 
 def read_text(text: str) -> str:
@@ -57,40 +77,12 @@ def read_text(text: str) -> str:
         raise InputError("<stdin>: a text in UTF-8 is needed, found other bytes; convert it first") from error
 
 
-def run(argv: list[str], program: str) -> None:
-    """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
-    args = build_parser(program).parse_args(argv)
-    use_language(args.language)
-    from ..explanation.explanation_page import check_page, write_page
-
-    if args.html != Path("none"):
-        check_page(args.html)
-    from ..explanation.explanation import explain
-    from ..explanation.plain_model import load_plain_model
-    from ..explanation.sentences import render_text
-    from ..prediction.recorded_settings import check_pairs, run_settings
-
-    settings = run_settings(args.model)
-    check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")
-    text = read_text(args.text)
-    texts = (text,) if args.text_pair is None else (text, args.text_pair)
-    model = load_plain_model(args.model, args.device)
-    explanations = explain(
-        model, texts, bool(settings.get("remove_spaces")), args.label, args.draws, args.seed
-    )
-    known = label_in_data(args.model, model.task, explanations[0].text.texts)
-    print("\n\n".join(render_text(one, known) for one in explanations))
-    if args.html != Path("none"):
-        write_page(args.html, explanations, known)
-        say(f"Saved in {args.html}")
-
-
 def label_in_data(folder: Path, task: Task, texts: tuple[str, ...]) -> KnownLabel | None:
     """Return the labels that the run's data has for a cleaned text, or a pair; None where it has none."""
     import numpy as np
 
     from ..data.table import text_hashes
-    from ..explanation.sentences import KnownLabel
+    from ..explanation.shown import KnownLabel
     from ..prediction.run_data import dataset_of_run
 
     try:

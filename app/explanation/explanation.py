@@ -1,19 +1,69 @@
-"""A text -> why the classifier gives it its label, and whether that is an explanation."""
+"""A text -> what each of its tokens adds to the label's log-odds, by integrated gradients
+(https://arxiv.org/abs/1703.01365), and whether that explains anything, by a deletion test."""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from inspect import signature
+from pathlib import Path
 
 import numpy as np
+import torch
 
+from ..data.long_texts import RowEncoder, Token, ranges_of
 from ..data.read import BadRow, ReadOptions
-from ..data.rows import text_rows
-from ..errors import InputError, excerpt, listed, nearest
-from .faithfulness import Faithfulness, measure_faithfulness
-from .integrated_gradients import Attributions, attribute
-from .plain_model import PlainModel
-from .text_units import TokenisedText, tokenise
+from ..data.rows import Row, text_rows
+from ..errors import InputError, TrainingError, excerpt, listed, nearest
+from ..prediction.exported_model import is_exported, read_record
+from ..prediction.recorded_settings import run_long_texts, run_settings
+from ..prediction.saved_model import load_checkpoint, longest_row
+from ..prediction.torch_runtime import task_of_checkpoint
+from ..runtime.devices import choose_device
+
+BATCH_TOKENS = 4096  # of a pass: its rows times its longest row
+STEPS = 64  # from the neutral text to the text
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)  # of the units, which are deleted
+DRAWS = 50  # random orders of deletion
+MIN_UNITS = 5  # with fewer, random deletion is the same deletion too often
+# Where a single unit decides, one of as many random orders as there are units begins with it.
+LEVEL = 0.1
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Characters `start` to `end` of text `part` (1: the second of a pair), and their tokens' positions. Most
+    units have one token. Tokens that share a character, as in byte-level tokenizers, are one unit."""
+
+    part: int
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+    is_unknown: bool
+
+
+@dataclass(frozen=True)
+class TokenisedText:
+    """One text, or a pair: `input_ids` and `token_types`, both (num_tokens,) int64, and units, in order.
+
+    `read` has the ranges of characters, from the first to the last (exclusive), that the model reads of each
+    text: none, one, or head and tail; `is_cut` is whether there were more tokens than it takes.
+    """
+
+    texts: tuple[str, ...]
+    input_ids: np.ndarray
+    token_types: np.ndarray
+    units: list[Unit]
+    read: list[list[tuple[int, int]]]
+    is_cut: bool
+
+    def without(self, deleted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids and token types without the units `deleted`; special tokens stay."""
+        positions = [position for index in deleted for position in self.units[index].tokens]
+        kept = np.setdiff1d(np.arange(len(self.input_ids)), positions)
+        return self.input_ids[kept], self.token_types[kept]
 
 
 @dataclass(frozen=True)
@@ -21,8 +71,11 @@ class Explanation:
     """Why `label`, a class id, has its probability; `probabilities` (num_labels,) in the order of
     `label_names`.
 
-    `predicted` are the class ids of the labels that the model gives to the text. Where the model gives a
-    number instead, that number is the only "probability", and stands for its log-odds too.
+    `predicted` are the class ids of the labels that the model gives to the text. `values` (num_units,) are
+    what the units add to the label's log-odds, from `neutral`, those of a text of `[MASK]`, to `log_odds`;
+    their sum differs from that by captum's convergence delta. `p_value` is that of the deletion test, None
+    for a text too short for it. Where the model gives a number, that number is the only "probability", and
+    stands for its log-odds too.
     """
 
     text: TokenisedText
@@ -30,64 +83,221 @@ class Explanation:
     probabilities: np.ndarray
     predicted: list[int]
     label: int
-    attributions: Attributions
-    test: Faithfulness
+    values: np.ndarray
+    log_odds: float
+    neutral: float
+    p_value: float | None
     is_number: bool = False
 
-    @cached_property
-    def values(self) -> np.ndarray:
-        """The attribution of each unit, (num_units,) float64, in log-odds; above 0: for the label."""
-        return unit_values(self.text, self.attributions.values)
+    @property
+    def delta(self) -> float:
+        """By how much the attributions do not add up."""
+        return float(self.values.sum() - (self.log_odds - self.neutral))
 
     @property
     def is_explanation(self) -> bool:
-        """Whether the attributions add up, and pass the deletion test."""
-        return self.attributions.has_converged and self.test.holds
+        """Whether the attributions find what matters to the model better than chance."""
+        return self.p_value is not None and self.p_value <= LEVEL
 
 
-def unit_values(text: TokenisedText, values: np.ndarray) -> np.ndarray:
-    """Return the sum of the tokens' `values`, (num_tokens,), for each unit."""
-    return np.array([values[list(unit.tokens)].sum() for unit in text.units])
+class ExplainedModel:
+    """The classifier in `folder` as transformers computes it, with its own attention, in fp32. Log-odds,
+    log(p / (1 - p)), unlike p do not flatten where the model is sure. Raises InputError."""
+
+    def __init__(self, folder: Path, device: str = "auto") -> None:
+        if is_exported(folder):
+            raise InputError(
+                f"{folder}: an exported model has no gradients, which an explanation needs; use the run that "
+                f"it was made from, {read_record(folder).made.get('from', 'see export.json')}"
+            )
+        model, self.tokenizer = load_checkpoint(folder)
+        names = signature(model.forward).parameters
+        if "inputs_embeds" not in names:
+            raise InputError(
+                f"a {model.config.model_type} model cannot be explained; use a BERT-like encoder"
+            )
+        self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
+        self.task = task_of_checkpoint(folder, model.config)
+        self.max_length = longest_row(model.config, self.tokenizer, run_settings(folder).get("max_length"))
+        backend, side = self.tokenizer.backend_tokenizer, self.tokenizer.truncation_side
+        self.encoder = RowEncoder(backend, self.max_length, side, run_long_texts(folder))
+        self.device = choose_device(device)
+        model.set_attn_implementation("eager")
+        self.model = model.eval().to(self.device).requires_grad_(False)
+        self.deadline = math.inf  # of time.monotonic(), for an explanation that may not take longer
+
+    @property
+    def neutral_id(self) -> int:
+        """The token that stands for "nothing is known here"."""
+        known = (self.tokenizer.mask_token_id, self.tokenizer.unk_token_id, self.tokenizer.pad_token_id)
+        return next((token for token in known if token is not None), 0)
+
+    def embed(self, input_ids: np.ndarray) -> torch.Tensor:
+        """Return the word embeddings, (..., width), of ids."""
+        return self.model.get_input_embeddings()(torch.as_tensor(input_ids, device=self.device))
+
+    def logits(self, embeddings: torch.Tensor, token_types: np.ndarray) -> torch.Tensor:
+        """Return the logits, (num_rows, num_labels), of embeddings (num_rows, length, width). Raises
+        TimeoutError after the deadline, TrainingError for non-finite logits."""
+        if time.monotonic() > self.deadline:
+            raise TimeoutError
+        types = torch.as_tensor(token_types, device=self.device).expand(embeddings.shape[:2])
+        more = {"token_type_ids": types} if self.takes_types else {}
+        logits = self.model(inputs_embeds=embeddings, attention_mask=torch.ones_like(types), **more).logits
+        if not logits.isfinite().all():
+            raise TrainingError(
+                "the model's logits must be finite numbers; its weights are damaged or too large, choose "
+                "another checkpoint"
+            )
+        return logits
+
+    def log_odds(self, embeddings: torch.Tensor, token_types: np.ndarray, label: int) -> torch.Tensor:
+        """Return the log-odds of a label, (num_rows,), as `logits` does."""
+        return self.task.log_odds(self.task.scale_logits(self.logits(embeddings, token_types)), label)
+
+    @torch.no_grad()
+    def log_odds_of_rows(
+        self, rows: Sequence[np.ndarray], types: Sequence[np.ndarray], label: int
+    ) -> np.ndarray:
+        """Return the log-odds of a label, (num_rows,) float64, for rows of token ids and their token types.
+        Rows of one length are computed together, so that none is padded."""
+        lengths = np.array([len(row) for row in rows])
+        log_odds = np.empty(len(rows))
+        for length in np.unique(lengths):
+            same = np.flatnonzero(lengths == length)
+            for batch in np.array_split(same, -(-len(same) * int(length) // BATCH_TOKENS)):
+                ids, token_types = (np.stack([values[at] for at in batch]) for values in (rows, types))
+                found = self.log_odds(self.embed(ids), token_types, label)
+                log_odds[batch] = found.double().cpu().numpy()
+        return log_odds
+
+    @torch.no_grad()
+    def probabilities(self, text: TokenisedText) -> np.ndarray:
+        """Return the probabilities of a text, (num_labels,) float64."""
+        logits = self.logits(self.embed(text.input_ids)[None], text.token_types)
+        return self.task.probabilities(logits.double().cpu().numpy())[0]
 
 
 def explain(
-    model: PlainModel,
+    model: ExplainedModel,
     texts: tuple[str, ...],
     remove_spaces: bool = False,
     label: str | None = None,
-    draws: int = 50,
-    seed: int = 0,
+    draws: int = DRAWS,
 ) -> list[Explanation]:
     """Return the explanation of a text, or of a pair of texts, for a label (None: for each predicted one).
 
     Where no label is predicted, it is the most probable one that is explained. The same arguments give the
-    same explanation. Raises InputError for an empty text and an unknown label.
+    same explanation. Raises InputError for an empty text, an unknown label, and where captum is not
+    installed; TrainingError for a model that gives no numbers.
     """
-    chosen = None if label is None else [find_label(label, model.task.label_names)]
+    task = model.task
+    if label is not None and label not in task.label_names:
+        raise InputError(
+            f"--label must be a label of the model, found {excerpt(label)}{nearest(label, task.label_names)} "
+            f"(known: {listed(task.label_names)})"
+        )
     [row] = text_rows([texts if len(texts) > 1 else texts[0]], ReadOptions(remove_spaces=remove_spaces))
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)
-    probabilities = model.probabilities(text.input_ids, text.token_types)
-    predicted = model.task.explained_labels(probabilities)
-    positions = [position for unit in text.units for position in unit.tokens]
+    probabilities = model.probabilities(text)
+    predicted = task.explained_labels(probabilities)
+    labels = predicted or [int(probabilities.argmax())]
     explanations = []
-    for label_id in chosen or predicted or [int(probabilities.argmax())]:
-        attributions = attribute(model, text.input_ids, text.token_types, positions, label_id)
-        values = unit_values(text, attributions.values)
-        test = measure_faithfulness(model, text, values, label_id, draws, seed)
-        names, is_number = model.task.label_names, not model.task.has_confidence
+    for label_id in labels if label is None else [task.label_names.index(label)]:
+        values, log_odds, neutral = attribute(model, text, label_id)
         explanations.append(
-            Explanation(text, names, probabilities, predicted, label_id, attributions, test, is_number)
+            Explanation(
+                text,
+                task.label_names,
+                probabilities,
+                predicted,
+                label_id,
+                values,
+                log_odds,
+                neutral,
+                deletion_test(model, text, values, label_id, draws),
+                not task.has_confidence,
+            )
         )
     return explanations
 
 
-def find_label(name: str, label_names: list[str]) -> int:
-    """Return the id of a label; raises InputError with the nearest name for an unknown one."""
-    if name not in label_names:
+def tokenise(encoder: RowEncoder, row: Row, unknown_id: int | None) -> TokenisedText:
+    """Return a text, or a pair, as its tokens; raises InputError for one without a token, and for one that is
+    read in several windows."""
+    texts = (row.text,) if row.pair is None else (row.text, row.pair)
+    parts, is_cut = encoder.parts_read(texts)
+    if encoder.long.way == "windows" and len(parts) > 1:
+        [(start, end)] = ranges_of(parts[:1], 0)
         raise InputError(
-            f"--label must be a label of the model, found {excerpt(name)}{nearest(name, label_names)} "
-            f"(known: {listed(label_names)})"
+            f"a text that is read in one window is needed (data.long windows), found one of {len(parts)}; "
+            f"explain a part of it, for instance its first window, characters {start + 1:,} to {end:,}"
         )
-    return label_names.index(name)
+    tokens = [token for part in parts for token in part]
+    units = _units(tokens, unknown_id)
+    if not units:
+        raise InputError(
+            "the text has no token of its characters, so nothing can be explained; give another text"
+        )
+    read = [ranges_of(parts, text) if is_cut else [(0, len(given))] for text, given in enumerate(texts)]
+    ids, types = (np.array(values, np.int64) for values in list(zip(*tokens, strict=True))[:2])
+    return TokenisedText(texts, ids, types, units, read, is_cut)
+
+
+def _units(tokens: list[Token], unknown_id: int | None) -> list[Unit]:
+    units: list[Unit] = []
+    for position, (token_id, _, part, start, end) in enumerate(tokens):
+        if part is None or end <= start:
+            continue  # a special token, or one that stands for no character
+        first, positions, is_unknown = start, (position,), token_id == unknown_id
+        if units and units[-1].part == part and start < units[-1].end:
+            last = units.pop()
+            first, end = last.start, max(end, last.end)
+            positions, is_unknown = last.tokens + positions, last.is_unknown or is_unknown
+        units.append(Unit(part, first, end, positions, is_unknown))
+    return units
+
+
+def attribute(model: ExplainedModel, text: TokenisedText, label: int) -> tuple[np.ndarray, float, float]:
+    """Return what each unit adds to the log-odds of a label, (num_units,) float64, on a straight line from a
+    text of neutral tokens, and the log-odds of both texts, the neutral one last."""
+    try:
+        from captum.attr import IntegratedGradients
+    except ImportError as error:
+        raise InputError(
+            f"explain needs captum ({error}); install it: pip install -r requirements/explain.txt -c "
+            "constraints.txt"
+        ) from error
+    neutral_ids = text.input_ids.copy()
+    neutral_ids[[position for unit in text.units for position in unit.tokens]] = model.neutral_id
+    method = IntegratedGradients(lambda embeddings: model.log_odds(embeddings, text.token_types, label))
+    gradients = method.attribute(
+        model.embed(text.input_ids)[None],
+        model.embed(neutral_ids)[None],
+        n_steps=STEPS,
+        internal_batch_size=max(1, BATCH_TOKENS // len(neutral_ids)),
+    )
+    of_tokens = gradients[0].double().sum(-1).cpu().numpy()
+    values = np.array([of_tokens[list(unit.tokens)].sum() for unit in text.units])
+    ends = model.log_odds_of_rows([text.input_ids, neutral_ids], [text.token_types] * 2, label)
+    return values, float(ends[0]), float(ends[1])
+
+
+def deletion_test(
+    model: ExplainedModel, text: TokenisedText, values: np.ndarray, label: int, draws: int
+) -> float | None:
+    """Return the p-value of `values`, (num_units,): the share of `draws` random orders of deletion, and of
+    ours, that lower the log-odds as much, on average, as deleting the units with the highest values first.
+    None for a text too short to be tested."""
+    num_units = len(text.units)
+    if num_units < MIN_UNITS:
+        return None
+    counts = np.unique([1, *np.ceil(np.array(SHARES) * num_units - 1e-9).astype(int)])
+    generator = np.random.default_rng(0)
+    orders = [np.argsort(-values, kind="stable"), *(generator.permutation(num_units) for _ in range(draws))]
+    shorter = [text.without(order[:count]) for order in orders for count in counts]
+    rows, types = zip(*shorter, strict=True)
+    remaining = model.log_odds_of_rows(rows, types, label).reshape(len(orders), len(counts)).mean(axis=1)
+    return float((1 + (remaining[1:] <= remaining[0] + 1e-9).sum()) / (1 + draws))

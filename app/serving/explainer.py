@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, TrainingError
@@ -14,7 +13,7 @@ from .answers import row_texts
 from .requests import Question, Refusal
 
 if TYPE_CHECKING:
-    from ..explanation.plain_model import PlainModel
+    from ..explanation.explanation import ExplainedModel
 
 # Random orders of the deletion test: the fewest with which it can pass, as people wait
 DRAWS = 19
@@ -28,7 +27,7 @@ class Explainer:
         self.seconds = seconds
         self.lock = asyncio.Lock()
         # The model that was opened, and the one that explains it
-        self.plain: tuple[OpenedModel, PlainModel] | None = None
+        self.plain: tuple[OpenedModel, ExplainedModel] | None = None
 
     async def explain(self, model: OpenedModel, wanted: Question) -> list[dict]:
         """Return what `explanation_shown` does for each label; raises Refusal."""
@@ -49,17 +48,14 @@ class Explainer:
                 raise Refusal(424, "backend", str(error)) from error
 
     def _explanations(self, model: OpenedModel, wanted: Question) -> list[dict]:
-        from ..explanation.explanation import explain
-        from ..explanation.explanation_page import explanation_shown
-        from ..explanation.plain_model import load_plain_model
+        from ..explanation.explanation import ExplainedModel, explain
+        from ..explanation.shown import explanation_shown
 
         if self.plain is None or self.plain[0] is not model:
-            self.plain = model, load_plain_model(model.folder, model.predictor.runtime.description["device"])
+            device = model.predictor.runtime.description["device"]
+            self.plain = model, ExplainedModel(model.folder, device)
         plain = self.plain[1]
         plain.deadline = time.monotonic() + self.seconds
         explanations = explain(plain, row_texts(wanted.row), model.remove_spaces, wanted.label, DRAWS)
         with in_language(wanted.language):
-            shown = [explanation_shown(one) for one in explanations]
-        return [
-            one | {"strongest": [list(map(asdict, words)) for words in one["strongest"]]} for one in shown
-        ]
+            return [explanation_shown(one) for one in explanations]

@@ -28,7 +28,7 @@ def test_a_label_is_explained_with_the_words_and_the_test(model):
     [best, *_] = ask(model, "predict", {"inputs": TEXT}).json()
     [found] = ask(model, "explain", {"inputs": TEXT}).json()
     assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
-    assert "".join(piece["text"] for piece in found["texts"][0][0]) == TEXT
+    assert "".join(piece["text"] for piece in found["texts"][0]) == TEXT
     assert "deleting" in found["verdict"]
     least = min(LABELS, key=lambda name: name == best["label"])
     [other] = ask(model, "explain", {"inputs": TEXT, "label": least, "language": "zh"}).json()

@@ -354,15 +354,14 @@ function whyButton(row, item) {
 
 function shownExplanation({ heading, verdict, is_good, notes, texts, strongest }) {
   const parts = [element("p", "first", heading), ...notes.map((note) => element("p", "note", note))];
-  for (const [pieces, cutBefore, cutAfter] of texts) {
-    const text = element("p", "text", cutBefore ? "… " : "");
+  for (const pieces of texts) {
+    const text = element("p", "text");
     for (const { text: characters, shade, value } of pieces) {
       const piece = element("span", "", characters);
       if (value !== null) piece.title = value;
       piece.style.backgroundColor = `rgba(${shade > 0 ? "230, 120, 20" : "50, 110, 220"}, ${Math.abs(shade)})`;
       text.append(piece);
     }
-    if (cutAfter) text.append(" …");
     parts.push(text);
   }
   strongest.forEach((words, i) => {
