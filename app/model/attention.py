@@ -6,7 +6,7 @@ A model looks up its attention function by name and passes it the extra keyword 
 padded in groups of similar length.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -66,30 +66,53 @@ def attend_rows(
     causal: bool = False,
     window: int | None = None,
 ) -> torch.Tensor:
-    """Let the queries of each packed row attend to the tokens of the row.
+    """Let the queries of each packed row attend to the tokens of the row: in one kernel, or one group of rows
+    of similar length at a time.
 
     `query`: (total_tokens, heads, head_size) or, of the first token of each row, (num_rows, heads,
     head_size); returned in the same shape. `key`, `value`: (total_tokens, key heads, head_size).
     """
     is_of_rows = len(query) < len(key)
     if "row_offsets" in layout:
-        ends, longest = layout["row_offsets"], layout["longest"]
-        starts = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device) if is_of_rows else ends
-        rows = (starts, ends, 1 if is_of_rows else longest, longest)
-        return attend_varlen(query, key, value, *rows, dropout, scaling, causal, window)
-    shapes, key_mask = layout["group_shapes"], layout["key_mask"]
+        offsets, longest = layout["row_offsets"], layout["longest"]
+        has_no_kernel = query.dtype == torch.float32 and window is not None and not causal
+        if (is_cuda(query.device) or query.is_meta) and not has_no_kernel:
+            firsts = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
+            rows = (firsts if is_of_rows else offsets, offsets, 1 if is_of_rows else longest, longest)
+            return attend_varlen(query, key, value, *rows, dropout, scaling, causal, window)
+        # One by one, slowly
+        lengths, tokens = offsets.diff().tolist(), torch.arange(len(key), device=key.device)
+        layout = {"group_shapes": [(1, length, False) for length in lengths], "key_mask": tokens >= 0}
+        layout |= {"to_padded": tokens, "from_padded": tokens, "row_order": tokens[: len(lengths)]}
+    shapes, key_mask, row_order = layout["group_shapes"], layout["key_mask"], layout["row_order"]
     order = layout["to_padded"], layout["from_padded"]
-    keys, values = (Rearrange.apply(states, *order) for states in (key, value))
-    if not is_of_rows:
-        counts = [longest for _, longest, _ in shapes]
-        query = Rearrange.apply(query, *order)
-        attended = attend_in_groups(
-            query, keys, values, counts, shapes, key_mask, dropout, scaling, causal, window
-        )
-        return Rearrange.apply(attended, *reversed(order), key_mask)
-    queries = query.index_select(0, layout["row_order"])
-    attended = attend_in_groups(queries, keys, values, [1] * len(shapes), shapes, key_mask, dropout, scaling)
-    return torch.empty_like(attended).index_copy(0, layout["row_order"], attended)
+    counts = [num_rows * longest for num_rows, longest, _ in shapes]
+    query_counts = [num_rows for num_rows, _, _ in shapes] if is_of_rows else counts
+    queries = query.index_select(0, row_order) if is_of_rows else Rearrange.apply(query, *order)
+    groups = zip(
+        shapes,
+        queries.split(query_counts),
+        Rearrange.apply(key, *order).split(counts),
+        Rearrange.apply(value, *order).split(counts),
+        key_mask.split(counts),
+        strict=True,
+    )
+    outputs = []
+    for (num_rows, longest, has_padding), *states, group_mask in groups:
+        by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
+        mask = group_mask.view(num_rows, longest)
+        if window is not None and longest > window:
+            output = attend_in_blocks(*by_row, mask, dropout, scaling, causal, window)
+        else:
+            # Rows of one length need no mask; it would only slow the kernel down. Nor do causal ones, whose
+            # padding comes last.
+            mask = mask[:, None, None] if has_padding and not causal else None
+            output = attend(*by_row, mask, dropout, scaling, causal)
+        outputs.append(output.transpose(1, 2).flatten(0, 1))
+    attended = torch.cat(outputs)
+    if is_of_rows:
+        return torch.empty_like(attended).index_copy(0, row_order, attended)
+    return Rearrange.apply(attended, *reversed(order), key_mask)
 
 
 class Rearrange(torch.autograd.Function):
@@ -119,51 +142,6 @@ class Rearrange(torch.autograd.Function):
         if key_mask is not None:
             gradient.masked_fill_(~key_mask.view(-1, *(1,) * (gradient.dim() - 1)), 0)
         return gradient, None, None, None
-
-
-def attend_in_groups(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    queries_per_row: Sequence[int],
-    group_shapes: Sequence[tuple[int, int, bool]],
-    key_mask: torch.Tensor,
-    dropout: float,
-    scaling: float | None,
-    causal: bool = False,
-    window: int | None = None,
-) -> torch.Tensor:
-    """Let each row's queries attend to the row's keys, one group of rows of similar length at a time.
-
-    `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (padded_tokens, key
-    heads, head_size); each with one row after the other. `queries_per_row`: for each group, the number of
-    queries that each of its rows has. `group_shapes`: for each group, its number of rows, the length they are
-    padded to, and whether any has padding. `key_mask`: (padded_tokens,) bool, False for padding. `causal` and
-    `window` as in `packed_attention`, for as many queries as keys.
-    """
-    key_counts = [num_rows * longest for num_rows, longest, _ in group_shapes]
-    query_counts = [
-        num_rows * count for (num_rows, _, _), count in zip(group_shapes, queries_per_row, strict=True)
-    ]
-    groups = (
-        query.split(query_counts),
-        key.split(key_counts),
-        value.split(key_counts),
-        key_mask.split(key_counts),
-    )
-    outputs = []
-    for (num_rows, longest, has_padding), *states, group_mask in zip(group_shapes, *groups, strict=True):
-        by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
-        if window is not None and longest > window:
-            mask = group_mask.view(num_rows, longest)
-            output = attend_in_blocks(*by_row, mask, dropout, scaling, causal, window)
-        else:
-            # Rows of one length need no mask; it would only slow the kernel down. Nor do causal ones, whose
-            # padding comes last.
-            mask = group_mask.view(num_rows, 1, 1, longest) if has_padding and not causal else None
-            output = attend(*by_row, mask, dropout, scaling, causal)
-        outputs.append(output.transpose(1, 2).flatten(0, 1))
-    return torch.cat(outputs)
 
 
 def attend_in_blocks(
@@ -273,14 +251,8 @@ def attend_varlen(
     `packed_attention`.
 
     The kernels are those behind torch's `varlen_attn`, which takes neither dropout nor fp32
-    (https://github.com/pytorch/pytorch/pull/179390). Where there is none, rows attend one by one, slowly.
+    (https://github.com/pytorch/pytorch/pull/179390). There is none for windows to both sides in fp32.
     """
-    has_no_kernel = query.dtype == torch.float32 and window is not None and not causal
-    if not (is_cuda(query.device) or query.is_meta) or has_no_kernel:
-        lengths = [offsets.diff().tolist() for offsets in (query_offsets, key_offsets)]
-        shapes = [(1, length, False) for length in lengths[1]]
-        mask = torch.ones(len(key), dtype=torch.bool, device=key.device)
-        return attend_in_groups(query, key, value, lengths[0], shapes, mask, dropout, scaling, causal, window)
     if key.shape[1] != query.shape[1]:
         key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], 1) for states in (key, value))
     rows = (query_offsets, key_offsets, longest_query, longest_key)
