@@ -66,10 +66,10 @@ def work(config: Config, name: str) -> int:
     input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
     with ended_by_ctrl_c():
         from .training.train import Run
+    from .checkpoints.saving_and_resuming import with_saved_choices
     from .modes import open_mode
     from .runtime.signals import Stopped
     from .training.log.setup import start_logging
-    from .training.resuming import with_saved_choices
 
     use_language(config.output.language)
     try:

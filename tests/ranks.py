@@ -237,7 +237,7 @@ def keep_final_state(run_class: type) -> None:
     report = run_class.report
 
     def keep_and_report(self):
-        weights, optimizer = self.mode.full_state.weights(), self.mode.full_state.optimizer()
+        weights, optimizer = self.mode.weights(), self.mode.optimizer_state()
         if self.folder and optimizer:
             save_file(contiguous(weights | optimizer), self.folder.with_name(f"{self.folder.name}.final"))
         return report(self)

@@ -1,4 +1,5 @@
-"""The folder of a run: an empty one, or that of the run which this start resumes. Nothing in it is erased."""
+"""The folder of a run, and its files by name: an empty folder, or that of the run which this start resumes.
+Nothing in it is erased."""
 
 import errno
 import json
@@ -8,7 +9,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from itertools import count
 from pathlib import Path
 
@@ -16,24 +16,38 @@ from filelock import FileLock, Timeout
 
 from ..config.schema import OutputConfig
 from ..errors import InputError, TrainingError
+from ..report.logits_file import LOGITS
 from ..runtime.disk import is_full
-from ..runtime.processes import launcher_id, launcher_start
+from ..runtime.processes import launcher_id
+from ..tasks.task import DECISION
 from ..words import _
-from .run_files import REPORT, STATES
-from .run_history import HISTORY, last_time
+from .run_history import CARD, HISTORY, last_time
 
 logger = logging.getLogger(__name__)
 CHECKPOINTS = Path("checkpoints")
 LOCK = ".lock"
-# seconds, between the machines of a job
-CLOCKS_DIFFER = 5.0
+STATES = "state"
+# The weights of the best checkpoint so far
+MODEL = "model.safetensors"
+# A run with LoRA keeps what it trained here, in the best checkpoint so far; peft reads this file.
+ADAPTER = "adapter/adapter_model.safetensors"
+# Written last: a folder that has it is a finished run
+REPORT = "report.json"
+TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
+# In the order in which they are written and put aside; the card says what the report says
+REPORT_FILES = (LOGITS, DECISION, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
+
+
+def best_weights(folder: Path, has_adapter: bool) -> Path:
+    """Return the file with the trained weights of the best checkpoint so far of a run."""
+    return folder / (ADAPTER if has_adapter else MODEL)
 
 
 def run_to_resume(config: OutputConfig) -> Path | None:
     """Return the folder of the run to resume, or None: an interrupted run where its launcher restarted it or
     `config.resume` is auto; a finished one in `config.dir` where that is auto."""
     if config.dir is None:
-        own = [run for run in interrupted(CHECKPOINTS) if is_of_this_launcher(run)] if is_restarted() else []
+        own = [run for run in interrupted(CHECKPOINTS) if is_restarted(run)]
         return newest(own or (named(config.name) if config.resume == "auto" else []))
     folder = Path(config.dir)
     if not holds_run(folder):
@@ -56,25 +70,18 @@ def interrupted(parent: Path) -> Iterator[Path]:
 
 def resumes(config: OutputConfig, folder: Path) -> bool:
     """Return whether the interrupted run in a folder is resumed: by setting, or restarted by its launcher."""
-    return config.resume == "auto" or (is_restarted() and is_of_this_launcher(folder))
+    return config.resume == "auto" or is_restarted(folder)
 
 
-def is_restarted() -> bool:
-    """Return whether torchrun has started the processes of this job again."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
-
-
-def is_of_this_launcher(folder: Path) -> bool:
-    """Return whether this process's launcher made the run's last start, not another with its rdzv_id."""
-    try:
-        start = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"][-1]
-        if launcher_id() is None or start["launcher"] != launcher_id():
-            return False
-        since = launcher_start()
-        return since is None or datetime.fromisoformat(start["started"]).timestamp() > since - CLOCKS_DIFFER
-    except (OSError, ValueError, TypeError, LookupError):
-        # Another run's file, damaged
+def is_restarted(folder: Path) -> bool:
+    """Return whether torchrun has started this process again after the last start of the run in a folder."""
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) == 0 or launcher_id() is None:
         return False
+    # Another run's file may be damaged
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        start = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"][-1]
+        return start["launcher"] == launcher_id()
+    return False
 
 
 def newest(runs: list[Path]) -> Path | None:
@@ -100,6 +107,21 @@ def check_is_there(folder: Path) -> None:
 def is_finished(folder: Path) -> bool:
     """Return whether the run in a folder has written its report."""
     return (folder / REPORT).exists()
+
+
+def finished_at(folder: Path) -> float | None:
+    """Return when a run wrote its last report, in seconds since 1970, or None; also of one that trains on
+    since. Its history says so, and the time of the file where that is damaged."""
+    stem, suffix = REPORT.split(".")
+    times = [path.stat().st_mtime for path in folder.glob(f"{stem}*.{suffix}")]
+    return (last_time(folder, "finished") or max(times)) if times else None
+
+
+def keep_reports(folder: Path, step: int) -> None:
+    """Put the report of a finished run aside, under names with its last step, before the run is changed."""
+    for path in (folder / name for name in REPORT_FILES):
+        if path.exists():
+            path.rename(path.with_name(f"{path.stem}.step-{step}{path.suffix}"))
 
 
 def check_run_folder(config: OutputConfig) -> None:

@@ -7,11 +7,9 @@ the same files in every mode.
 
 import json
 import logging
-import re
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
-from itertools import count
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -21,25 +19,53 @@ from safetensors.torch import load_file, save_file
 from ..data.cache import MANIFEST
 from ..errors import TrainingError
 from ..runtime.disk import checksum, copy_file, sync, write_text
-from .progress import RunProgress
-from .run_files import ADAPTER, MODEL, STATES
-from .run_folder import cannot_write, saved_states
+from .run_folder import STATES, cannot_write, saved_states
 
 logger = logging.getLogger(__name__)
-FORMAT = 2
+FORMAT = 3
 PROGRESS = "progress.json"
 # The run's best model as it was when the state was written
 BEST = "best.safetensors"
 DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, SafetensorError)
-# Files, sizes and times of the states that this process has written or checked
-KNOWN_WHOLE: dict[Path, tuple] = {}
 Tensors = dict[str, torch.Tensor]
+
+
+@dataclass
+class RunProgress:
+    """Plain data, equal on every rank; a training state on disk keeps all of it but `stop`.
+
+    `step`: global batches seen. `updates`: optimizer steps that changed the weights; fewer than `step` only
+    where fp16 overflowed or a step was skipped. `micro_batch_size`: rows that fit into memory, once it has
+    run out. `stop`: end the loop after this step. `stopped_early`: early stopping has ended the training.
+    `best_value`, `best_step`: the best evaluation on dev so far; `evaluations_without_improvement` since
+    then. `loss_window`: (sum of losses over all ranks, targets) of each step since the last log line.
+    `loss_sum`, `loss_targets`: those since the last evaluation. `scaler`: state of the loss scaler.
+    `start_metrics`: those before the first step.
+    """
+
+    step: int = 0
+    updates: int = 0
+    micro_batch_size: int | None = None
+    stop: bool = False
+    stopped_early: bool = False
+    best_value: float | None = None
+    best_step: int = 0
+    evaluations_without_improvement: int = 0
+    loss_window: list[tuple[float, int]] = field(default_factory=list)
+    loss_sum: float = 0.0
+    loss_targets: int = 0
+    scaler: dict = field(default_factory=dict)
+    start_metrics: dict = field(default_factory=dict)
+
+    def is_trained(self, total_steps: int) -> bool:
+        """Return whether no step is left: all are done, or early stopping has ended the training."""
+        return self.stopped_early or self.step >= total_steps
 
 
 @dataclass(frozen=True)
 class TrainingState:
     """A training state as it was read from `folder`: tensors by parameter name, none where training is done.
-    `job` is what the run trains on, see app/run/job_signature.py."""
+    `job` is what the run trains on, see job.py."""
 
     progress: RunProgress
     job: dict
@@ -84,7 +110,6 @@ def save_training_state(
         shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         sync(final.parent)
-        KNOWN_WHOLE[final] = file_stats(final)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise cannot_write(f"the training state of step {progress.step}", error, folder) from error
@@ -153,11 +178,6 @@ def is_damage(error: Exception) -> bool:
     )  # safetensors gives the system's error only as text
 
 
-def best_weights(folder: Path, has_adapter: bool) -> Path:
-    """Return the file with the trained weights of the best checkpoint so far of a run."""
-    return folder / (ADAPTER if has_adapter else MODEL)
-
-
 def restore_best_model(state: Path, model: Path) -> None:
     """Restore the best model of the time of the state: the run may have saved better ones since."""
     if (state / BEST).exists():
@@ -175,16 +195,12 @@ def add_best_model(state: Path, model: Path) -> None:
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damaged: int = 1) -> None:
-    """Remove all training states but `written` and the newest `keep` whole ones; with 0 their folder too.
-    Damaged ones are renamed, and the newest `keep_damaged` stay, as do those that cannot be read now."""
-    states = saved_states(folder)
-    if len(states) > keep > 0:
-        states = [state for state in states if state == written or is_whole(state)]
-    for old in states[keep:]:
-        if old != written:
-            shutil.rmtree(old, ignore_errors=True)
-    for damaged in damaged_states(folder)[keep_damaged:]:
-        shutil.rmtree(damaged, ignore_errors=True)
+    """Remove all training states but `written` and the newest `keep`; with 0 their folder too. Of the damaged
+    ones, which have other names, the newest `keep_damaged` stay."""
+    others = [state for state in saved_states(folder) if state != written]
+    damaged = sorted((folder / STATES).glob("damaged-step-*"), reverse=True)
+    for old in [*others[keep - bool(written) :], *damaged[keep_damaged:]]:
+        shutil.rmtree(old, ignore_errors=True)
     if not keep:
         remove_unfinished(folder)
         # It has something else
@@ -192,45 +208,15 @@ def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damag
             (folder / STATES).rmdir()
 
 
-def is_whole(state: Path) -> bool:
-    """Return whether a state is whole; a damaged one is renamed. Only new and changed files are read."""
-    try:
-        seen = file_stats(state)
-        if KNOWN_WHOLE.get(state) != seen:
-            check_state(state)
-            KNOWN_WHOLE[state] = seen
-    except (*DAMAGE, OSError) as error:
-        if is_damage(error):
-            set_aside(state, error)
-        return False
-    return True
-
-
-def file_stats(state: Path) -> tuple:
-    """Return names, sizes and times of a state's files."""
-    stats = {path.name: path.stat() for path in sorted(state.iterdir())}
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
-
-
-def damaged_states(folder: Path) -> list[Path]:
-    """Return the renamed damaged states of a run folder, the newest first."""
-    matches = {
-        path: re.fullmatch(r"damaged-step-(\d+)(?:\.(\d+))?", path.name)
-        for path in (folder / STATES).glob("damaged-*")
-    }
-    numbers = {path: (int(match[1]), int(match[2] or 0)) for path, match in matches.items() if match}
-    return sorted(numbers, key=numbers.get, reverse=True)
-
-
 def set_aside(state: Path, error: Exception) -> None:
     """Rename a damaged state, so that it takes no whole one's place."""
-    names = (f"damaged-{state.name}{f'.{number}' if number else ''}" for number in count())
-    aside = next(path for path in map(state.with_name, names) if not path.exists())
+    aside = state.with_name(f"damaged-{state.name}")
     logger.warning(
         "%s is damaged and is skipped: %s; it is renamed to %s, and removed when a newer one is damaged or "
         "the run is finished",
         *(state, error, aside.name),
     )
+    shutil.rmtree(aside, ignore_errors=True)
     with suppress(OSError):
         state.rename(aside)
 

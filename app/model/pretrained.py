@@ -19,8 +19,6 @@ from .classifier import Classifier, max_positions
 from .linear_start import add_mean_layer, last_layer
 
 logger = logging.getLogger(__name__)
-# Of parameter names in our Classifier
-PREFIX = "model."
 # A checkpoint without them gets new ones, without a warning
 HEADS = ("classifier", "pooler", "pre_classifier", "score")
 MAX_MISSING = 0.1  # share of an encoder's weights, or of their values, that may be new
@@ -223,13 +221,3 @@ def save_model(folder: Path, model, state: dict, tokenizer) -> None:
         # Not a new folder in the place of one that was renamed meanwhile
         aside.stat()
         tokenizer.save_pretrained(aside)
-
-
-def strip_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return tensors of our Classifier under the names of transformers' model, as in model.safetensors."""
-    return {name.removeprefix(PREFIX): value for name, value in tensors.items()}
-
-
-def add_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return tensors of transformers' model under the names of our Classifier."""
-    return {f"{PREFIX}{name}": value for name, value in tensors.items()}

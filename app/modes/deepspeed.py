@@ -6,7 +6,7 @@ https://deepspeed.readthedocs.io/en/stable/zero3.html
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -14,10 +14,8 @@ import torch
 from torch import nn
 
 from .deepspeed_config import deepspeed_config, import_deepspeed
-from .full_state import FullState
-from .mode import BuildOptimizer
+from .mode import BuildOptimizer, Tensors
 from .torch_group import ProcessGroupMode
-from .zero_state import Stage0State, ZeroScaler, ZeroState
 
 
 class DeepSpeed(ProcessGroupMode):
@@ -57,8 +55,10 @@ class DeepSpeed(ProcessGroupMode):
         return self.stage == 0
 
     @property
-    def full_state_class(self) -> type[FullState]:
-        return ZeroState if self.stage else Stage0State
+    def state_form(self) -> str:
+        if self.stage == 0:
+            return super().state_form
+        return f"cut by DeepSpeed (ZeRO {self.stage}, {self.group.world_size} processes)"
 
     def new_scaler(self) -> torch.amp.GradScaler | None:
         return (
@@ -120,3 +120,73 @@ class DeepSpeed(ProcessGroupMode):
         if self.scaler:
             self.scaler.update_after(skipped)
         return torch.tensor(float("inf") if skipped else float(self.engine.get_global_grad_norm())), skipped
+
+    # DeepSpeed's own checkpoints are pickles. With ZeRO each rank's optimizer steps on flat shards, which are
+    # saved side by side: they fit the same stage and number of processes only.
+
+    def weights(self) -> Tensors:
+        with self.whole_parameters():
+            return super().weights()
+
+    def load_weights(self, weights: Tensors) -> None:
+        with self.whole_parameters():
+            super().load_weights(weights)
+        if self.stage:
+            self.optimizer.refresh_fp32_params()
+
+    def optimizer_state(self) -> Tensors:
+        if self.stage == 0:
+            return super().optimizer_state()
+        return {
+            f"{index}/{name}": self.group.gather(value.cpu()) if value.dim() else value.cpu()
+            for index, shard in enumerate(self.shards())
+            for name, value in self.optimizer.optimizer.state[shard].items()
+        }
+
+    def load_optimizer_state(self, tensors: Tensors) -> None:
+        if self.stage == 0:
+            super().load_optimizer_state(tensors)
+            return
+        shards = self.shards()
+        for key in self.group.broadcast(list(tensors)):
+            index, _, name = key.partition("/")
+            value, shard = self.group.broadcast(tensors.get(key)), shards[int(index)]
+            own = value.chunk(self.group.world_size)[self.group.rank] if value.dim() else value
+            self.optimizer.optimizer.state[shard][name] = own.clone().to(shard.device)
+
+    def gradients(self) -> Tensors:
+        if self.stage == 0:
+            return super().gradients()
+        from deepspeed.utils import safe_get_full_grad
+
+        scale = self.scaler.get_scale() if self.scaler else 1.0
+        return {
+            name: safe_get_full_grad(value).cpu() / scale
+            for name, value in self.unwrapped_module().named_parameters()
+            if value.requires_grad
+        }
+
+    def shards(self) -> list[torch.Tensor]:
+        """Return this rank's parts of the flat weights, on which its optimizer steps."""
+        zero = self.optimizer
+        return zero.fp32_partitioned_groups_flat if self.stage == 3 else zero.single_partition_of_fp32_groups
+
+    def whole_parameters(self) -> AbstractContextManager:
+        """Return a context in which parameters that stage 3 has cut are whole; rank 0's changes are kept."""
+        if self.stage < 3:
+            return nullcontext()
+        parameters = list(self.engine.module.parameters())
+        return self.deepspeed.zero.GatheredParameters(parameters, modifier_rank=0)
+
+
+class ZeroScaler(torch.amp.GradScaler):
+    """torch's loss scale for ZeRO optimizers, which unscale, clip and skip by themselves."""
+
+    def update_after(self, overflow: bool) -> None:
+        """Lower the scale after an overflow, raise it after enough steps without one."""
+        state = self.state_dict()
+        tracker = 0 if overflow else state["_growth_tracker"] + 1
+        factor = state["backoff_factor"] if overflow else 1.0
+        if tracker == state["growth_interval"]:
+            tracker, factor = 0, state["growth_factor"]
+        self.load_state_dict(state | {"scale": state["scale"] * factor, "_growth_tracker": tracker})

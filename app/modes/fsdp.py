@@ -10,55 +10,16 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    set_model_state_dict,
-)
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import distribute_tensor
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from .full_state import Tensors
 from .mode import BuildOptimizer
-from .torch_group import BroadcastState, ProcessGroupMode
-
-# Whole tensors, on rank 0 only
-FULL = {"full_state_dict": True, "cpu_offload": True}
-FROM_RANK_0 = {"full_state_dict": True, "broadcast_from_rank0": True}
-
-
-class FSDPState(BroadcastState):
-    """The full state of sharded parameters."""
-
-    def weights(self) -> Tensors:
-        options = StateDictOptions(**FULL, ignore_frozen_params=self.has_adapter)
-        weights = get_model_state_dict(self.module, options=options)
-        if self.group.world_size > 1:
-            return weights
-        # On the CPU the whole tensors of one process are its parameters, which training changes
-        return {name: weight.clone() for name, weight in weights.items()}
-
-    def load_weights(self, weights: Tensors) -> None:
-        for module in self.module.modules():
-            if isinstance(module, FSDPModule):
-                # The outermost module keeps whole parameters after a forward pass
-                module.reshard()
-        # It changes the dictionary that it gets
-        options = StateDictOptions(**FROM_RANK_0, strict=not self.has_adapter)
-        set_model_state_dict(self.module, dict(weights), options=options)
-
-    def place(self, value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
-        # A step count
-        if value.shape != parameter.shape:
-            return value
-        return distribute_tensor(value, parameter.device_mesh, parameter.placements)
+from .torch_group import ProcessGroupMode
 
 
 class FSDP(ProcessGroupMode):
     """Each rank holds a shard of every parameter; the optimizer is built on shards, after the wrapping."""
 
-    full_state_class = FSDPState
     has_whole_optimizer = False
     caches_casts = False
 
@@ -73,6 +34,11 @@ class FSDP(ProcessGroupMode):
         for layer in layers:
             fully_shard(layer, **options)
         super().wrap(fully_shard(model, **options), build_optimizer)
+
+    def unwrapped_module(self) -> nn.Module:
+        # It keeps whole parameters after a forward pass, and its state is that of the sharded ones
+        self.module.reshard()
+        return self.module
 
     def gathered_in(self) -> MixedPrecisionPolicy:
         """Return the dtypes of what is sent: under bf16, parameters as autocast casts them, in half the

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from .horovod_group import HorovodGroup, HorovodState
+from .horovod_group import HorovodGroup
 from .launchers import Horovodrun
-from .mode import BuildOptimizer, Mode
+from .mode import BuildOptimizer, Mode, Tensors
 
 
 class Horovod(Mode):
@@ -19,7 +19,6 @@ class Horovod(Mode):
 
     launcher = Horovodrun()
     group_class = HorovodGroup
-    full_state_class = HorovodState
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -57,3 +56,9 @@ class Horovod(Mode):
     def update(self, norm: torch.Tensor) -> tuple[torch.Tensor, bool]:
         with self.optimizer.skip_synchronize():
             return super().update(norm)
+
+    def load_weights(self, weights: Tensors) -> None:
+        super().load_weights(self.group.broadcast(weights))
+
+    def load_optimizer_state(self, tensors: Tensors) -> None:
+        super().load_optimizer_state(self.group.broadcast(tensors))

@@ -1,4 +1,4 @@
-"""The ranks that horovodrun started: their collectives, and a full state from rank 0.
+"""The ranks that horovodrun started, and their collectives.
 
 https://horovod.readthedocs.io/en/stable/api.html#module-horovod.torch
 """
@@ -10,7 +10,6 @@ import torch
 from ..errors import InputError
 from ..runtime.group import Group
 from ..runtime.processes import end_with_launcher, launched_number
-from .full_state import FullState, Tensors
 
 
 class HorovodGroup(Group):
@@ -46,22 +45,3 @@ class HorovodGroup(Group):
         # The default name is that of the type, and ranks whose values differ in type would wait for each
         # other.
         return self.hvd.broadcast_object(value, root_rank=0, name="value")
-
-
-class HorovodState(FullState):
-    """The full state of ranks that each hold the whole model."""
-
-    def load_weights(self, weights: Tensors) -> None:
-        if self.group.rank == 0:
-            super().load_weights(weights)
-        self.group.hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
-
-    def load_optimizer(self, tensors: Tensors) -> None:
-        shapes = self.group.broadcast({key: (value.shape, value.dtype) for key, value in tensors.items()})
-        if not shapes:
-            return
-        # Zeros on the other ranks: where there is no state, broadcast_optimizer_state takes a step to create
-        # it, and that step decays the weights.
-        zeros = {key: torch.zeros(shape, dtype=dtype) for key, (shape, dtype) in shapes.items()}
-        super().load_optimizer(tensors if self.group.rank == 0 else zeros)
-        self.group.hvd.broadcast_optimizer_state(self.mode.optimizer, root_rank=0)

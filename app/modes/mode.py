@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 
 from ..config.schema import Config
+from ..model.trained_weights import has_frozen
 from ..runtime.devices import choose_device, fastest_precision, has_memory
 from ..runtime.group import Group
 from ..runtime.precision import Precision
-from .full_state import FullState, full_tensor
 from .launchers import Launcher
 
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
+Tensors = dict[str, torch.Tensor]
 
 
 class Mode:
     """One object between the loop and the mode: a context manager that joins and leaves the processes.
 
-    Communication is in `group`, arithmetic in `precision`, what goes to and comes from the disk in
-    `full_state`, and how processes are started in `launcher`. The rest, here, is how a mode wraps the model
-    and makes a step.
+    Communication is in `group`, arithmetic in `precision`, and how processes are started in `launcher`. The
+    rest, here, is how a mode wraps the model, makes a step, and gives and takes its state.
     """
 
     launcher = Launcher()
     group_class: type[Group] = Group
-    full_state_class: type[FullState] = FullState
     # Whether the wrapped model takes packed batches
     accepts_packed = True
     # Whether passes may be recorded as CUDA graphs: nothing but the model's kernels may run in them
@@ -51,7 +58,6 @@ class Mode:
         self.module: nn.Module
         self.optimizer: torch.optim.Optimizer
         self.scaler: torch.amp.GradScaler | None = None
-        self.full_state: FullState
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -82,7 +88,6 @@ class Mode:
     def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
         self.precision = Precision(self.config.train.precision, self.device)
-        self.full_state = self.full_state_class(self)
         self.scaler = self.new_scaler()
         self.wrap(model.to(self.device), build_optimizer)
 
@@ -148,3 +153,95 @@ class Mode:
     def zero_grad(self) -> None:
         """Free all gradients."""
         self.optimizer.zero_grad()
+
+    # The state of training has one form, whole tensors on the CPU by the parameter names of transformers'
+    # model, so that a run can be resumed in another mode or number of processes. Every rank calls what
+    # follows. What is returned is whole on rank 0, and what is loaded is given there.
+
+    @property
+    def state_form(self) -> str:
+        """What must be the same in a run and the state from which it resumes: how the state is cut."""
+        return "whole"
+
+    def inner(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Return transformers' model and torch's optimizer, without any wrapper."""
+        return self.unwrapped_module().model, getattr(self.optimizer, "optimizer", self.optimizer)
+
+    def weights(self) -> Tensors:
+        """Return the weights; where an adapter is trained, only what is trained."""
+        model, _ = self.inner()
+        options = whole(ignore_frozen_params=self.unwrapped_module().adapter is not None)
+        return self.copies(get_model_state_dict(model, options=options))
+
+    def load_weights(self, weights: Tensors) -> None:
+        """Load what `weights` returned; what is not trained may be missing, and stays as it is."""
+        model, _ = self.inner()
+        # It changes the dictionary that it gets
+        set_model_state_dict(model, dict(weights), options=from_rank_0(strict=not has_frozen(model)))
+
+    def optimizer_state(self) -> Tensors:
+        """Return the optimizer state; its keys are `parameter/name`, such as `classifier.bias/exp_avg`."""
+        model, optimizer = self.inner()
+        if not optimizer.state:
+            # torch would make a step to get one
+            return {}
+        state = get_optimizer_state_dict(model, optimizer, options=whole()).get("state", {})
+        # The step count of bitsandbytes is a number
+        return self.copies({key: torch.as_tensor(value) for key, value in flat(state)})
+
+    def load_optimizer_state(self, tensors: Tensors) -> None:
+        """Load what `optimizer_state` returned."""
+        if not self.group.broadcast(bool(tensors)):
+            return
+        model, optimizer = self.inner()
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        groups = [
+            group | {"params": [names[parameter] for parameter in group["params"]]}
+            for group in optimizer.param_groups
+        ]
+        state: dict[str, Any] = {}
+        for key, value in tensors.items():
+            *path, entry = key.split("/")
+            values = state
+            for part in path:
+                values = values.setdefault(part, {})
+            values[entry] = value.item() if value.dtype == torch.int64 else value
+        given = {"state": state, "param_groups": groups} if tensors else {}
+        set_optimizer_state_dict(model, optimizer, given, options=from_rank_0())
+
+    def gradients(self) -> Tensors:
+        """Return the gradients, unscaled, on every rank; to be called before the optimizer step."""
+        scale = self.scaler.get_scale() if self.scaler else 1.0
+        return {
+            name: (full_tensor(parameter.grad).detach() / scale).cpu()
+            for name, parameter in self.unwrapped_module().named_parameters()
+            if parameter.grad is not None
+        }
+
+    def copies(self, tensors: Tensors) -> Tensors:
+        """Return tensors on the CPU that later steps do not change: there torch gives the parameters."""
+        is_copied = has_memory(self.device)
+        return {name: value if is_copied else value.clone() for name, value in tensors.items()}
+
+
+def whole(**options: bool) -> StateDictOptions:
+    return StateDictOptions(full_state_dict=True, cpu_offload=True, **options)
+
+
+def from_rank_0(**options: bool) -> StateDictOptions:
+    is_several = dist.is_initialized()
+    return StateDictOptions(full_state_dict=True, broadcast_from_rank0=is_several, **options)
+
+
+def flat(values: dict, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested dictionaries by their path."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{before}{key}/")
+        else:
+            yield f"{before}{key}", value
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole of a tensor that may be sharded over the ranks; every rank must call it."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

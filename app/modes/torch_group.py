@@ -15,7 +15,6 @@ from ..errors import InputError
 from ..runtime.group import Group
 from ..runtime.heartbeat import Heartbeat
 from ..runtime.processes import end_with_launcher, launched_number
-from .full_state import FullState, Tensors
 from .launchers import Torchrun
 from .mode import Mode
 
@@ -97,17 +96,6 @@ class TorchGroup(Group):
         dist.broadcast_object_list(holder, src=0, device=self.device)
         return holder[0]
 
-    def broadcast_tensors(self, tensors: Tensors) -> Tensors:
-        """Return rank 0's tensors on every rank, on its device."""
-        shapes = self.broadcast({key: (value.shape, value.dtype) for key, value in tensors.items()})
-        received = {}
-        for key, (shape, dtype) in shapes.items():
-            received[key] = (tensors[key] if self.rank == 0 else torch.empty(shape, dtype=dtype)).to(
-                self.device
-            )
-            dist.broadcast(received[key], src=0)
-        return received
-
 
 def backends(device: torch.device) -> str:
     """Return the back ends of a process group on `device`: gloo for the CPU, and for a device what torch or
@@ -117,26 +105,11 @@ def backends(device: torch.device) -> str:
     return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
 
 
-class BroadcastState(FullState):
-    """The full state of ranks that hold the whole model; loading sends rank 0's tensors to the others."""
-
-    def load_weights(self, weights: Tensors) -> None:
-        with torch.no_grad():
-            for name, value in self.held().items():
-                if self.group.rank == 0:
-                    value.copy_(weights[name])
-                dist.broadcast(value.detach(), src=0)
-
-    def load_optimizer(self, tensors: Tensors) -> None:
-        super().load_optimizer(self.group.broadcast_tensors(tensors))
-
-
 class ProcessGroupMode(Mode):
     """A rank of a torch process group."""
 
     launcher = Torchrun()
     group_class = TorchGroup
-    full_state_class = BroadcastState
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients; the factor undoes the averaging over ranks, which would make a mean of means."""

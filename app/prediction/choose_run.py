@@ -7,8 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.run_files import REPORT, finished_at
-from ..checkpoints.run_folder import CHECKPOINTS
+from ..checkpoints.run_folder import CHECKPOINTS, REPORT, finished_at
 from ..errors import InputError
 from ..report.metrics import BY_KEY, Metric
 from ..tasks import TASKS, task_class

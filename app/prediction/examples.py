@@ -4,7 +4,7 @@ import csv
 from itertools import islice
 from pathlib import Path
 
-from ..checkpoints.run_files import PREDICTIONS
+from ..checkpoints.run_folder import PREDICTIONS
 
 # Longer texts are no quick examples
 MAX_CHARACTERS = 120

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.run_files import PREDICTIONS
+from ..checkpoints.run_folder import PREDICTIONS
 from ..errors import InputError
 from ..report.bootstrap import Interval, differences
 from ..report.confidence import mcnemar

@@ -24,7 +24,7 @@ from optuna.samplers import GPSampler, RandomSampler, TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from ..checkpoints.run_files import MODEL, REPORT
+from ..checkpoints.run_folder import MODEL, REPORT
 from ..checkpoints.training_state import drop_states
 from ..config.command_line import load_config
 from ..config.schema import Config

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ..checkpoints.job import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
 from ..checkpoints.run_folder import CHECKPOINTS, LOCK, is_finished
 from ..checkpoints.training_state import drop_states
 from ..config.schema import Config
@@ -21,7 +22,6 @@ from ..data.dataset import with_sample
 from ..errors import InputError, TrainingError
 from ..modes import load_mode
 from ..runtime.disk import write_json, write_text
-from ..training.job_signature import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
 
 JOB = "job.json"
 POLL_SECONDS = 0.5

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.linalg import vector_norm
 
-from ..checkpoints.progress import RunProgress
+from ..checkpoints.training_state import RunProgress
 from ..config.schema import Config
 from ..modes import open_mode
 from ..modes.mode import Mode
@@ -86,7 +86,7 @@ def train_and_write(mode: Mode, file: Path) -> None:
     def before_update() -> None:
         # Gathering the gradients of every step would take longer than the steps
         if progress.step == last_step:
-            gradients.update(mode.full_state.gradients())
+            gradients.update(mode.gradients())
 
     def after_step(progress: RunProgress, step: StepResult) -> None:
         losses.append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
@@ -98,7 +98,7 @@ def train_and_write(mode: Mode, file: Path) -> None:
         replace(tested.split, rows=rows, labels=labels), tested.store, tested.layout
     )
     results = evaluate(mode, first_rows, EVALUATION_BATCH, row_results=components.task.row_results)
-    weights = mode.full_state.weights()
+    weights = mode.weights()
     if mode.group.rank != 0:
         return
     tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": torch.from_numpy(results)}

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import platform
 import signal
 import sys
 import threading
@@ -98,28 +97,7 @@ def launched_number(name: str, default: int, least: int = 0, most: int = 1 << 31
 
 
 def launcher_id() -> str | None:
-    """Return what all processes of one torchrun job share, restarted ones too; None without torchrun."""
-    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
-    return f"{platform.node()}:{launcher_process()}" if run_id == "none" else run_id
-
-
-def launcher_process() -> int:
-    """Return torchrun's process id: the nearest ancestor without its variables, for there may be wrappers."""
-    process = os.getppid()
-    try:
-        while b"TORCHELASTIC_RUN_ID=" in Path(f"/proc/{process}/environ").read_bytes():
-            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, ValueError):
-        # No Linux, or not our process
-        return os.getppid()
-    return process
-
-
-def launcher_start() -> float | None:
-    """Return when torchrun was started, in seconds since 1970, or None where the system does not say."""
-    try:
-        ticks = int(Path(f"/proc/{launcher_process()}/stat").read_text().rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return time.time() - age
+    """Return what all processes of one torchrun on a machine share, restarted ones too, and no others: the
+    folder that it makes for their errors; None without torchrun."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    return str(Path(file).parents[2]) if file else None

@@ -9,7 +9,6 @@ from ..batching.collate import Layout
 from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
 from ..config.schema import Config, DataConfig
-from ..data.cache import content_key, folder_digest
 from ..data.dataset import Dataset, open_dataset
 from ..data.long_texts import long_texts
 from ..data.tokenizer import load_tokenizer
@@ -96,14 +95,6 @@ def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, Toke
     settings = data.max_length, data.cache_dir, long_texts(data), data.verb.workers
     stores = {table.key: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.key] for name, split in dataset.splits.items()}
-
-
-def cache_content(components: Components) -> str:
-    """Return a digest of what a run reads from the cache: rows, splits and tokens. Reads them once."""
-    dataset = components.dataset
-    folders = [dataset.folder, *(folder for table in dataset.tables for folder in table.folders)]
-    stores = dict.fromkeys(store.folder for store in components.stores.values())
-    return content_key(*map(folder_digest, [*folders, *stores]))
 
 
 def set_up(mode: Mode, components: Components) -> None:

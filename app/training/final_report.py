@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints.progress import RunProgress
-from ..checkpoints.run_files import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
+from ..checkpoints.run_folder import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.run_history import add_finish, read_starts, write_card
+from ..checkpoints.training_state import RunProgress
 from ..config.schema import Config
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.recipe import fewest_steps

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints.run_files import ADAPTER, MODEL
+from ..checkpoints.run_folder import ADAPTER, MODEL
 from ..errors import TrainingError
 from ..model.checkpoint_config import checkpoint_config, quiet_transformers
 from ..model.classifier import Classifier

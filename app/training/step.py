@@ -10,7 +10,7 @@ import torch
 
 from ..batching.loader import Loader
 from ..batching.plan import BatchPlan, TokenLimit, micro_batches
-from ..checkpoints.progress import RunProgress
+from ..checkpoints.training_state import RunProgress
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..modes.mode import Mode

@@ -8,7 +8,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..checkpoints.progress import RunProgress
+from ..checkpoints.job import check_ranks, job_signature
 from ..checkpoints.run_folder import cannot_write, check_run_folder, holds_run, open_run_folder
 from ..checkpoints.run_history import describe_start, write_first_start
-from ..checkpoints.training_state import TrainingState, drop_states
+from ..checkpoints.saving_and_resuming import Saver, find_state, load_best, load_state, record_resume
+from ..checkpoints.training_state import RunProgress, TrainingState, drop_states
 from ..data.report import render
 from ..errors import TrainingError
 from ..modes.mode import Mode
@@ -31,15 +32,11 @@ from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from .build import build, set_up
 from .evaluate import BATCH_ROWS, check_finite, evaluate
 from .final_report import print_and_write
-from .job_signature import job_signature
 from .log.loss_window import Losses
 from .log.run_log import RunLog
 from .log.trackers import check_trackers
 from .merging import merge_adapter
 from .non_finite import REMEDY, FiniteCheck
-from .rank_agreement import check_ranks
-from .resuming import check_not_done, find_state, load_best, load_state, writes_of_resumed_run
-from .saving import Saver
 from .step import StepResult, is_out_of_memory, out_of_memory_error, planned_steps, train
 
 logger = logging.getLogger(__name__)
@@ -124,9 +121,11 @@ class Run:
         self.components = build(self.config, self.mode)
         self.config = self.components.config
         self.total_steps = planned_steps(self.components.plan, self.config.train)
-        self.job = job_signature(self.config, self.components)
-        check_ranks(self.group, self.config, self.mode_name, self.components, self.job)
-        self.job["steps"] = self.total_steps
+        dataset, stores, model = self.components.dataset, self.components.stores, self.components.model
+        best_metric = self.components.task.best_metric
+        self.job = job_signature(self.config, dataset, self.components.tokenizer, model, best_metric)
+        check_ranks(self.group, self.mode_name, self.config, dataset, stores, self.job)
+        self.job |= {"steps": self.total_steps, "the optimizer state": self.mode.state_form}
         self.group.on_rank_0(self.open_folder)
         set_up(self.mode, self.components)
         self.resume()
@@ -138,7 +137,6 @@ class Run:
         """Raise InputError where the run could not begin to write; rank 0 calls it."""
         check_run_folder(self.config.output)
         check_trackers(self.config.output)
-        check_not_done(self.config)
 
     def open_folder(self) -> None:
         """Open the run folder, and say what will be trained; rank 0 calls it."""
@@ -165,28 +163,32 @@ class Run:
         """Continue from the last training state, where there is one; then open log and saver."""
         if self.group.on_rank_0(self.find_state):
             self.progress = load_state(self.mode, self.saved, self.folder, self.job)
-        first_writes: list[Callable[[], None]] = []
-        self.group.on_rank_0(lambda: first_writes.extend(self.first_writes()))
         self.group.on_rank_0(self.open_log)
         if self.folder is None:
             self.open_log()
         self.closing.callback(self.log.close)
-        self.saver = Saver(self.mode, self.folder, self.components, self.job, first_writes)
+        model, tokenizer = self.components.model, self.components.tokenizer
+        self.saver = Saver(self.mode, self.folder, model, tokenizer, self.job)
         self.closing.callback(self.saver.close)
+        self.group.on_rank_0(self.record_start)
 
     def find_state(self) -> bool:
         """Return whether there is a training state to resume from, then in `saved`; rank 0 calls it."""
         self.saved = find_state(self.config, self.folder, self.job) if self.is_resumed else None
         return self.saved is not None
 
-    def first_writes(self) -> list[Callable[[], None]]:
-        """Return what has to be written before the first new file of a resumed run; rank 0 calls it."""
+    def record_start(self) -> None:
+        """Have the start of a resumed run written, before its first new file; rank 0 calls it."""
         if not self.is_resumed:
-            return []
+            return
         start = self.folder, self.config, self.start
         if not self.saved:
-            return [partial(write_first_start, *start, self.components.dataset)]
-        return writes_of_resumed_run(*start, self.saved, self.progress, self.total_steps)
+            self.saver.before_first = partial(write_first_start, *start, self.components.dataset)
+        elif self.progress.is_trained(self.total_steps):
+            # It only lacks its report.
+            record_resume(*start, self.saved, self.total_steps)
+        else:
+            self.saver.before_first = partial(record_resume, *start, self.saved, self.total_steps)
 
     def open_log(self) -> None:
         """Open the log of the run; on ranks other than 0 it says nothing."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from app.checkpoints.run_files import REPORT
+from app.checkpoints.run_folder import REPORT
 from app.checkpoints.run_history import code_version
 from app.config.schema import DataConfig
 from app.data.cache import content_key, file_digest

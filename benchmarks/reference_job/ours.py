@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from app.batching.plan import BatchPlan, micro_batches
-from app.checkpoints.progress import RunProgress
+from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode
 from app.training.log.setup import start_logging

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,10 +10,7 @@ import pytest
 from app.checkpoints.run_folder import check_run_folder, run_to_resume
 from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.runtime import processes
-from app.runtime.processes import launcher_process, launcher_start
 
-ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime.now().astimezone()
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -62,12 +57,14 @@ def test_a_copy_was_started_when_the_run_was():
         assert run_to_resume(config) == copied
 
 
+LAUNCHER = "/tmp/torchelastic_x/exp_1"
+
+
 @pytest.fixture
 def restarted(monkeypatch):
-    """Be a process that torchrun, started a minute ago as job `exp`, has started again."""
+    """Be a process that torchrun has started again."""
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "exp")
-    monkeypatch.setattr("app.checkpoints.run_folder.launcher_start", lambda: NOW.timestamp() - 60)
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", f"{LAUNCHER}/attempt_1/0/error.json")
 
 
 def started(seconds_ago: int) -> str:
@@ -76,11 +73,9 @@ def started(seconds_ago: int) -> str:
 
 OTHER_JOBS = [
     # Of yesterday, with the same rdzv_id
-    {"launcher": "exp", "started": started(86400)},
-    {"launcher": "other", "started": started(50)},
-    {"launcher": None, "started": started(50)},
-    {"launcher": "exp"},
-    {"launcher": "exp", "started": "yesterday"},
+    {"launcher": "/tmp/torchelastic_x/exp_2"},
+    {"launcher": None},
+    {},
 ]
 
 
@@ -99,8 +94,8 @@ def test_a_restarted_job_resumes_no_other_job(restarted, details):
 
 
 def test_a_restarted_job_resumes_its_own_run(restarted):
-    make_run("checkpoints/a-001", age=-9, launcher="exp", started=started(86400))
-    own = make_run("checkpoints/a-002", launcher="exp", started=started(50))
+    make_run("checkpoints/a-001", age=-9, launcher=LAUNCHER, started=started(86400))
+    own = make_run("checkpoints/a-002", launcher=LAUNCHER, started=started(50))
     make_run("checkpoints/a-003", launcher="other", started=started(20))
     assert (
         run_to_resume(OutputConfig(name="a")) == run_to_resume(OutputConfig(name="a", resume="auto")) == own
@@ -109,25 +104,6 @@ def test_a_restarted_job_resumes_its_own_run(restarted):
 
 
 def test_without_a_launcher_no_run_is_its_own(restarted, monkeypatch):
-    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
     make_run("checkpoints/a-001", launcher=None, started=started(20))
     assert run_to_resume(OutputConfig(name="a")) is None
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
-def test_the_launcher_is_found_behind_a_wrapper():
-    """Its process and its start are those of the ancestor that has not got the variables of torchrun."""
-    code = "from app.runtime.processes import *; print(launcher_process(), launcher_start())"
-    words = ["sh", "-c", f"{sys.executable} -c '{code}'; true"]
-    variables = os.environ | {"TORCHELASTIC_RUN_ID": "none", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
-    process, since = done.stdout.split()
-    assert int(process) == os.getpid()
-    assert float(since) <= datetime.now().timestamp()
-    assert launcher_process() == os.getppid()
-    assert launcher_start() <= float(since) + 1
-
-
-def test_where_the_system_does_not_say_there_is_no_start(monkeypatch):
-    monkeypatch.setattr(processes, "launcher_process", lambda: "none")
-    assert launcher_start() is None

@@ -145,7 +145,6 @@ def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_si
 
 
 PLACES = [("single", 1), ("ddp", 2), ("fsdp", 3), ("accelerate", 2), ("ddp", 3), ("fsdp", 2), ("mp", 2)]
-PLACES += [("deepspeed", 2)] if load_mode("deepspeed").unavailable_reason() is None else []
 
 
 def test_one_run_resumes_through_all_modes(data, tmp_path):
@@ -161,6 +160,22 @@ def test_one_run_resumes_through_all_modes(data, tmp_path):
     resumings = [line for line in log.read_text().splitlines() if line.startswith("Resuming")]
     assert len(resumings) == len(PLACES)
     assert largest_difference(tmp_path / "whole", tmp_path / "stopped") <= 1e-5
+
+
+def test_zero_resumes_as_it_was_only(data, tmp_path):
+    """The shards of its optimizer fit no other stage, number of processes or mode."""
+    if reason := load_mode("deepspeed").unavailable_reason():
+        pytest.skip(reason)
+    argv, log = settings(data, tmp_path / "run"), tmp_path / "log"
+    assert run("deepspeed", 2, argv, [Disturbance(4, "SIGTERM")], log) == [143] * 2
+    cut = "the optimizer state was cut by DeepSpeed (ZeRO 2, 2 processes) and is "
+    for mode, world_size, changes, now in (
+        ("ddp", 2, [], "whole"),
+        ("deepspeed", 1, [], "cut by DeepSpeed (ZeRO 2, 1 processes)"),
+        ("deepspeed", 2, ["--deepspeed.stage=1"], "cut by DeepSpeed (ZeRO 1, 2 processes)"),
+    ):
+        assert run(mode, world_size, [*argv, *changes], log=log) == [2] * world_size
+        assert f"{cut}{now}; change them back" in log.read_text()
 
 
 def test_horovod_takes_over(data, tmp_path):

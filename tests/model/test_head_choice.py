@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from app.checkpoints.run_history import HISTORY, write_config
+from app.checkpoints.saving_and_resuming import with_saved_choices
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.config.shipped import DEFAULT_CONFIG, FEW_LABELS_CONFIG
 from app.model.recipe import MAX_ROWS, with_head, with_linear_start
-from app.training.resuming import with_saved_choices
 
 NEW = "--data.train=new.csv"
 FEW = 2 * 8

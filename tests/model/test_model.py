@@ -21,7 +21,7 @@ from app.batching.collate import collate
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.classifier import Classifier
-from app.model.pretrained import build_model, save_model, strip_prefix
+from app.model.pretrained import build_model, save_model
 from app.prediction.saved_model import load_checkpoint
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
 
@@ -114,7 +114,7 @@ def test_checkpoint_gives_the_logits_of_plain_transformers(checkpoint):
 
 def test_our_own_folder_loads_again_without_a_trace_of_ours(tmp_path):
     model = tiny_model("roberta", pad_id=1)
-    save_model(tmp_path, model.model, strip_prefix(model.state_dict()), tiny_tokenizer(1))
+    save_model(tmp_path, model.model, model.model.state_dict(), tiny_tokenizer(1))
     text = (tmp_path / "config.json").read_text()
     assert "packed_rows" not in text
     assert json.loads(text)["architectures"] == ["RobertaForSequenceClassification"]
@@ -129,7 +129,7 @@ def test_our_own_folder_loads_again_without_a_trace_of_ours(tmp_path):
 
 def test_saving_is_silent_and_readable_by_others(tmp_path, capfd):
     model = tiny_model()
-    save_model(tmp_path, model.model, strip_prefix(model.state_dict()), tiny_tokenizer())
+    save_model(tmp_path, model.model, model.model.state_dict(), tiny_tokenizer())
     build(name=str(tmp_path))
     assert capfd.readouterr() == ("", "")
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
@@ -421,6 +421,6 @@ def test_checkpoint_with_old_norm_names_is_saved_with_the_models_own(checkpoint,
     assert torch.equal(logits(model), expected)
     folder = tmp_path / "saved"
     folder.mkdir()
-    save_model(folder, model.model, strip_prefix(model.state_dict()), tiny_tokenizer())
+    save_model(folder, model.model, model.model.state_dict(), tiny_tokenizer())
     saved = load_file(folder / "model.safetensors")
     model.load_state_dict({f"model.{name}": value for name, value in saved.items()})

@@ -41,7 +41,7 @@ def run_case(mode, case_name: str, data: str) -> dict:
     import torch
 
     from app.batching.plan import BatchPlan
-    from app.checkpoints.progress import RunProgress
+    from app.checkpoints.training_state import RunProgress
     from app.config.schema import Config, DataConfig, ModelConfig
     from app.data.dataset import open_dataset
     from app.data.long_texts import long_texts
@@ -93,8 +93,8 @@ def run_case(mode, case_name: str, data: str) -> dict:
     plan = BatchPlan(len(split), config.batch_size, 1)
     mode.setup(model, lambda module: build_optimizer(module, config, 2))
     if case_name == "fp16_overflow" and mode.scaler:
-        mode.full_state.load_scaler(
-            mode.full_state.scaler() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10}
+        mode.scaler.load_state_dict(
+            mode.scaler.state_dict() | {"scale": OVERFLOW_SCALE, "backoff_factor": 2.0**-10}
         )
     result = {"losses": [], "norms": [], "learning_rates": [], "skipped": []}
     state = RunProgress()
@@ -102,7 +102,7 @@ def run_case(mode, case_name: str, data: str) -> dict:
     def before_update() -> None:
         # Gathering them all takes longer than the step
         if state.step == config.max_steps - 1:
-            result["gradients"] = mode.full_state.gradients()
+            result["gradients"] = mode.gradients()
 
     def after_step(state: RunProgress, step) -> None:
         result["losses"].append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
@@ -118,7 +118,7 @@ def run_case(mode, case_name: str, data: str) -> dict:
         small = task.loader(replace(split, rows=split.rows[:size], labels=split.labels[:size]), store, layout)
         sizes[size] = evaluate(mode, small, 4, row_results=task.row_results).shape[0]
     result |= {
-        "weights": mode.full_state.weights(),
+        "weights": mode.weights(),
         "logits": torch.from_numpy(evaluate(mode, loader, 4, row_results=task.row_results).copy()),
         "sizes": sizes,
     }
@@ -147,10 +147,10 @@ def two_masks(module, inputs):
 def check_optimizer_round_trip(mode) -> float:
     """Load the mode's own weights and optimizer state back; returns the largest difference afterwards, on
     rank 0."""
-    weights, optimizer = mode.full_state.weights(), mode.full_state.optimizer()
-    mode.full_state.load_weights(weights)
-    mode.full_state.load_optimizer(optimizer)
-    again, optimizer_again = mode.full_state.weights(), mode.full_state.optimizer()
+    weights, optimizer = mode.weights(), mode.optimizer_state()
+    mode.load_weights(weights)
+    mode.load_optimizer_state(optimizer)
+    again, optimizer_again = mode.weights(), mode.optimizer_state()
     assert set(again) == set(weights), "weights changed their names"
     assert set(optimizer_again) == set(optimizer), "the optimizer state changed its names"
     pairs = [(again[key], weights[key]) for key in weights] + [

@@ -31,5 +31,5 @@ def test_parameters_are_gathered_in_bf16_under_bf16_only(monkeypatch, precision,
             mode.backward(logits.sum())
         assert gathered == {dtype}
         assert logits.dtype == torch.float32
-        kept = [*mode.full_state.weights().values(), *mode.full_state.gradients().values()]
+        kept = [*mode.weights().values(), *mode.gradients().values()]
         assert {value.dtype for value in kept} == {torch.float32}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.checkpoints.run_files import finished_at
+from app.checkpoints.run_folder import finished_at
 from app.checkpoints.run_history import add_finish
 from app.errors import InputError
 from app.prediction.choose_run import choose_run, describe_model

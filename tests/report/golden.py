@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checkpoints.progress import RunProgress
-from app.checkpoints.run_files import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
+from app.checkpoints.run_folder import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
 from app.checkpoints.run_history import CARD, describe_start, write_first_start
+from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.modes import open_mode

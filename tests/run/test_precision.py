@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from app.checkpoints.run_history import HISTORY, write_config
+from app.checkpoints.saving_and_resuming import with_saved_choices
 from app.config.schema import Config, OutputConfig, TrainConfig
 from app.modes import open_mode
 from app.runtime import devices
-from app.training.resuming import with_saved_choices
 
 AUTO = Config(train=TrainConfig(device="cpu", precision="auto", threads=1))
 

@@ -42,7 +42,7 @@ def test_frozen_weights_have_no_gradient_and_no_optimizer_state(rows, frozen, de
     # A key's bias has no gradient
     assert changed | {name for name in weights if "key.bias" in name} >= weights.keys() - frozen_names
     assert not changed & frozen_names
-    state = training.mode.full_state.optimizer()
+    state = training.mode.optimizer_state()
     assert {key.rpartition("/")[0] for key in state} == weights.keys() - frozen_names
 
 

@@ -71,7 +71,7 @@ def test_8_bit_adamw_trains_as_adamw_and_resumes_bit_for_bit(tmp_path):
     assert all(torch.equal(resumed.weights[name], value) for name, value in whole.weights.items())
     assert whole.losses == pytest.approx(plain.losses, rel=0.02)
     assert whole.losses != plain.losses
-    state = whole.mode.full_state.optimizer()
+    state = whole.mode.optimizer_state()
     sizes = {name: value for name, value in state.items() if "query.weight" in name}
     assert {value.dtype for name, value in sizes.items() if "/state" in name} == {torch.uint8}
 

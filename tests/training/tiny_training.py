@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from app.batching.plan import BatchPlan
-from app.checkpoints.progress import RunProgress
+from app.checkpoints.training_state import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.model.trained_weights import freeze
 from app.modes.single import Single
@@ -103,14 +103,14 @@ class Training:
 
     def resume(self, stopped: "Training") -> "Training":
         """Train to the end from where a training has stopped, as a new process does it."""
-        self.mode.full_state.load_weights(stopped.weights)
-        self.mode.full_state.load_optimizer(stopped.mode.full_state.optimizer())
+        self.mode.load_weights(stopped.weights)
+        self.mode.load_optimizer_state(stopped.mode.optimizer_state())
         self.state, self.steps = stopped.state, stopped.steps
         return self.run()
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        return self.mode.full_state.weights()
+        return self.mode.weights()
 
     @property
     def losses(self) -> list[float]:

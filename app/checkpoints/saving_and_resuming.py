@@ -1,0 +1,235 @@
+"""What a run writes while it trains, how it resumes from there, and training for longer."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from ..config.schema import Config
+from ..errors import InputError
+from ..model.classifier import PackedModel
+from ..model.pretrained import save_model
+from ..model.recipe import with_few_labels, with_head_random, with_linear_start
+from ..model.trained_weights import load_adapter, save_adapter
+from ..modes.mode import Mode
+from .job import FREE_TO_RESUME, changes, listed_changes
+from .run_folder import (
+    ADAPTER,
+    best_weights,
+    cannot_write,
+    check_is_there,
+    finished_error,
+    is_finished,
+    keep_reports,
+    run_to_resume,
+)
+from .run_history import add_start, read_settings
+from .training_state import (
+    RunProgress,
+    Tensors,
+    TrainingState,
+    add_best_model,
+    load_training_state,
+    restore_best_model,
+    save_training_state,
+)
+
+logger = logging.getLogger(__name__)
+KEPT_STATES = 2  # training states of an unfinished run
+
+
+class BackgroundWriter:
+    """Writes in the background, one task at a time; an error is raised by the next call."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="writer")
+        self.running: Future | None = None
+
+    def start(self, write: Callable[[], None]) -> None:
+        """Call `write` in the background, after the previous one has ended."""
+        self.wait()
+        self.running = self.pool.submit(write)
+
+    def check(self) -> None:
+        """Raise the error of a write that has failed; does not wait."""
+        if self.running and self.running.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the running write, and raise its error."""
+        running, self.running = self.running, None
+        if running:
+            running.result()
+
+    def close(self) -> None:
+        """Wait until nothing is being written; an error that was not raised yet is dropped."""
+        self.pool.shutdown(wait=True)
+
+
+class Saver(BackgroundWriter):
+    """Copies weights and writes them in the background. Each rank has one; that with a `folder` writes. `job`
+    is stored in each training state; `before_first` is called once, before the first file."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        folder: Path | None,
+        model: PackedModel,
+        tokenizer,
+        job: dict,
+    ) -> None:
+        super().__init__()
+        self.mode = mode
+        self.folder = folder
+        # Whose configuration is saved, before the mode wraps it
+        self.transformers_model = model.model
+        self.adapter = model.adapter
+        # A run that resumes has them already
+        self.frozen = {name for name, value in model.model.named_parameters() if not value.requires_grad}
+        self.tokenizer = tokenizer
+        self.job = job
+        self.before_first: Callable[[], None] | None = None
+
+    def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
+        """Copy, and write in the background, the model where `is_best`, and a state where `with_state`. Every
+        rank calls it."""
+        mode = self.mode
+        weights = mode.weights() if is_best or with_state else {}
+        optimizer = mode.optimizer_state() if with_state else {}
+        if self.folder is None:
+            return
+        scaler = mode.scaler.state_dict() if mode.scaler else {}
+        progress = replace(progress, loss_window=list(progress.loss_window), scaler=scaler)
+
+        def write() -> None:
+            try:
+                check_is_there(self.folder)
+                if self.before_first:
+                    self.before_first()
+                    self.before_first = None
+                if is_best:
+                    self.write_model(weights)
+                if with_state:
+                    # After the last step the run's model is the best for good, and needs no copy
+                    has_best = progress.best_step and not is_trained
+                    best = best_weights(self.folder, self.adapter is not None) if has_best else None
+                    trained = {name: value for name, value in weights.items() if name not in self.frozen}
+                    check_is_there(self.folder)
+                    save_training_state(
+                        self.folder, progress, self.job, trained, optimizer, KEPT_STATES, best
+                    )
+            except (OSError, SafetensorError) as error:
+                raise cannot_write("the model", error, self.folder) from error
+
+        self.start(write)
+
+    def write_model(self, weights: Tensors) -> None:
+        """Write the run's model, or what is trained of it."""
+        if self.adapter:
+            save_adapter(self.folder, self.adapter, weights)
+        else:
+            save_model(self.folder, self.transformers_model, weights, self.tokenizer)
+
+
+def with_saved_choices(config: Config) -> Config:
+    """Return the configuration with the head and the precision of the run that it resumes, where they are
+    auto. Measured again, another precision could be the fastest; another version may call other rows few."""
+    if "auto" not in (config.train.precision, config.model.head):
+        return config
+    folder = run_to_resume(config.output)
+    saved = read_settings(folder) if folder else {}
+    model, precision = saved.get("model", {}), saved.get("train", {}).get("precision")
+    if config.model.head == "auto" and model.get("head") == "linear":
+        config = with_few_labels(config) if model.get("freeze") else with_linear_start(config)
+    elif config.model.head == "auto" and model.get("head") == "random":
+        config = with_head_random(config)
+    if config.train.precision != "auto" or precision not in ("fp32", "bf16"):
+        return config
+    return replace(config, train=replace(config.train, precision=precision))
+
+
+def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
+    """Return the newest training state of the run in `folder`, or None: the run starts from the beginning.
+    Rank 0 calls it. Raises InputError for a state of another job, and for steps that cannot be trained."""
+    state = load_training_state(folder)
+    if state is None:
+        if is_finished(folder):
+            raise InputError(
+                f"{folder} holds a finished run whose training states are damaged, so it cannot train for "
+                f"longer; start a new run from its model with --model.name {folder}"
+            )
+        logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
+        return None
+    paths = [(one.get("model.name") or {}).get("path") for one in (state.job, job)]
+    # A run resumes with its own weights, whatever those that it began with are now
+    free = FREE_TO_RESUME | {"model.name"} if paths[0] == paths[1] else FREE_TO_RESUME
+    if changed := changes(state.job, job, free):
+        raise InputError(
+            "a run can be resumed only with the settings and data it was started with: "
+            f"{listed_changes(changed)}; change them back, or choose another output.dir"
+        )
+    done, steps = state.progress.step, job["steps"]
+    if state.job["steps"] != steps and steps <= done:
+        raise InputError(
+            f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
+            f"found {steps}; raise them, or choose another output.dir"
+        )
+    if state.job["steps"] == steps and is_finished(folder):
+        raise finished_error(Path(config.output.dir))
+    return state
+
+
+def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job: dict) -> RunProgress:
+    """Load a training state into the mode and return the progress of the run; every rank calls it. Rank 0
+    passes in state and folder. Where no step is left, the run's best model is loaded."""
+    group = mode.group
+    progress, steps = group.broadcast((state.progress, state.job["steps"]) if state else None)
+    is_longer = steps != job["steps"]
+    has_adapter = mode.unwrapped_module().adapter is not None
+    group.on_rank_0(lambda: restore_best_model(state.folder, best_weights(folder, has_adapter)))
+    if not is_longer and progress.is_trained(steps):
+        load_best(mode, folder)
+    else:
+        mode.load_optimizer_state(state.optimizer if state else {})
+        mode.load_weights(state.weights if state else {})
+        if mode.scaler and progress.scaler:
+            mode.scaler.load_state_dict(progress.scaler)
+    logger.info("Resuming from step %d.", progress.step)
+    # A copy, for training changes it
+    progress = replace(progress)
+    if not is_longer:
+        return progress
+    logger.info(
+        "Training to step %d instead of %d; from here on the learning rate is that of a run of %d steps.",
+        *(job["steps"], steps, job["steps"]),
+    )
+    if progress.stopped_early:
+        return replace(progress, stopped_early=False, evaluations_without_improvement=0)
+    return progress
+
+
+def load_best(mode: Mode, folder: Path | None) -> None:
+    """Load the best weights so far, which rank 0 reads from `folder`, into the model; every rank calls it."""
+    weights, has_adapter = {}, mode.unwrapped_module().adapter is not None
+
+    def read() -> None:
+        path = best_weights(folder, has_adapter)
+        weights.update(load_adapter(path) if has_adapter else load_file(path))
+
+    mode.group.on_rank_0(read)
+    mode.load_weights(weights)
+
+
+def record_resume(folder: Path, config: Config, start: dict, state: TrainingState, total_steps: int) -> None:
+    """Write that a run resumes from `state`; rank 0 calls it before the first new file: until then the run
+    stays as it was. One that trains for longer keeps its report, and its best model in the state; from here
+    on it counts as not finished, and can be resumed whenever it is interrupted."""
+    step = state.progress.step
+    if state.job["steps"] != total_steps:
+        add_best_model(state.folder, best_weights(folder, (folder / ADAPTER).exists()))
+        keep_reports(folder, step)
+    add_start(folder, config, start, step)

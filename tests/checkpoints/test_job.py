@@ -1,0 +1,201 @@
+"""What makes two jobs the same, in a run that resumes and on all ranks, and what a refusal says: python -m
+pytest tests/checkpoints/test_job.py"""
+
+import json
+import platform
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.checkpoints import job as job_module
+from app.checkpoints.job import changes, check_ranks, job_signature
+from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
+from app.errors import InputError
+from app.modes import load_mode
+from app.modes.single import Single
+from app.runtime.group import Group
+from app.training.build import build
+from tests.ranks import run, settings
+from tests.tiny import SIZES, tiny_tokenizer, write_tiny
+
+
+def signature(config: Config) -> dict:
+    """Return the signature of a job as a training state keeps it."""
+    return json.loads(json.dumps(own_job(config)[1]))
+
+
+def own_job(config: Config) -> tuple:
+    """Return the parts of a run and its job."""
+    with Single(config) as mode:
+        parts = build(config, mode)
+    best_metric = parts.task.best_metric
+    return parts, job_signature(config, parts.dataset, parts.tokenizer, parts.model, best_metric)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> Config:
+    folder = tmp_path_factory.mktemp("job")
+    path = write_tiny(folder / "rows.tsv")
+    data = DataConfig(train=str(path), cache_dir=str(folder / "cache"), max_length=16)
+    return Config(data, ModelConfig(config=SIZES), TrainConfig(device="cpu", threads=1))
+
+
+@pytest.fixture(scope="module")
+def job(config) -> dict:
+    return signature(config)
+
+
+def with_data(config: Config, **settings) -> Config:
+    return replace(config, data=replace(config.data, **settings))
+
+
+def test_moved_files_and_another_cache_are_the_same_job(config, job, tmp_path):
+    moved = tmp_path / "moved.txt"
+    moved.write_bytes(Path(config.data.train).read_bytes())
+    other = with_data(
+        config,
+        train=str(moved),
+        cache_dir=str(tmp_path / "cache"),
+        labels=["中性", "正面", "负面"],
+        format="tsv",
+    )
+    assert changes(job, signature(other)) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"split_seed": 7}, "data.split_seed was 42 and is 7"),
+        ({"max_length": 12}, "data.max_length was 16 and is 12"),
+        ({"limit": 30}, "data.limit was None and is 30"),
+        (
+            {"labels": ["负面", "正面", "中性"]},
+            "data.labels was ['中性', '正面', '负面'] and is ['负面', '正面', '中性']",
+        ),
+    ],
+)
+def test_a_changed_setting_is_named(config, job, settings, wanted):
+    assert changes(job, signature(with_data(config, **settings))) == [wanted]
+
+
+def test_changed_content_is_named_by_its_file(config, job, tmp_path):
+    other = write_tiny(tmp_path / "rows.tsv", 21, seed=1)
+    (found,) = changes(job, signature(with_data(config, train=str(other))))
+    assert found.startswith(f"data.train was {config.data.train} (60 rows, content ")
+    assert f" and is {other} (63 rows, content " in found
+
+
+def test_a_vocabulary_counts_by_its_content(config, job, tmp_path):
+    one, other = tmp_path / "one.txt", tmp_path / "other.txt"
+    for path, characters in ((one, "abc"), (other, "abd")):
+        path.write_text("\n".join(tiny_tokenizer(characters=characters).get_vocab()), encoding="utf-8")
+    (tmp_path / "copy.txt").write_bytes(one.read_bytes())
+    first, copy, second = (
+        signature(replace(config, model=replace(config.model, vocab_file=str(path))))
+        for path in (one, tmp_path / "copy.txt", other)
+    )
+    assert changes(first, copy) == []
+    assert changes(first, second)[0].startswith("the tokenizer (model.vocab_file, ")
+
+
+def test_a_pretrained_model_counts_by_its_weights(job):
+    before = {"path": "base", "content": "aaaa"}
+    assert (
+        changes(job | {"model.name": before}, job | {"model.name": {"path": "moved", "content": "aaaa"}})
+        == []
+    )
+    assert changes(
+        job | {"model.name": before}, job | {"model.name": {"path": "moved", "content": "bbbb"}}
+    ) == ["model.name was base (content aaaa) and is moved (content bbbb)"]
+
+
+class TwoRanks(Group):
+    """The group of rank 1 of two, whose other rank gives what rank 0 gave before."""
+
+    world_size = 2
+    first = None
+
+    def gather_values(self, value):
+        self.first = self.first or value
+        return [self.first, json.loads(json.dumps(value))]
+
+
+def compare_ranks(config: Config, other: Config, mode: str = "ddp") -> None:
+    group = TwoRanks()
+    for rank_config, rank_mode in ((config, "ddp"), (other, mode)):
+        parts, own = own_job(rank_config)
+        check_ranks(group, rank_mode, rank_config, parts.dataset, parts.stores, own)
+
+
+def test_what_may_differ_between_ranks(config, tmp_path):
+    """Paths, caches, devices, and what only rank 0 looks at."""
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(Path(config.data.train).read_bytes())
+    data = replace(config.data, train=str(copy), cache_dir=str(tmp_path / "cache"))
+    train = replace(config.train, device="auto", threads=2, timeout=60)
+    compare_ranks(config, Config(data, config.model, train, output=OutputConfig(dir="run", name="x")))
+
+
+def test_another_cache_is_refused_by_its_content(config, tmp_path):
+    """Not by its place: a copy is the same."""
+    config = with_data(config, cache_dir=str(tmp_path / "own"))
+    own_job(config)
+    cache = shutil.copytree(config.data.cache_dir, tmp_path / "cache")
+    moved = with_data(config, cache_dir=str(cache))
+    compare_ranks(config, moved)
+    (tokens,) = cache.glob("tokens-*/tokens.bin")
+    content = bytearray(tokens.read_bytes())
+    content[2] += 1
+    tokens.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        compare_ranks(config, moved)
+    host = platform.node()
+    assert f"data.cache_dir is {config.data.cache_dir} (" in str(caught.value)
+    assert f") on rank 0 ({host}) and {cache} (" in str(caught.value)
+    assert f") on rank 1 ({host}); copy the files of rank 0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value"),
+    [
+        *(("train", "seed", 7), ("train", "log_every", 3), ("train", "accumulation_steps", 2)),
+        *(("data", "split_seed", 7), ("output", "language", "zh")),
+    ],
+)
+def test_another_setting_on_a_rank_is_named(config, group, key, value):
+    own, host = getattr(config, group), platform.node()
+    other = replace(config, **{group: replace(own, **{key: value})})
+    named = f"{group}.{key} is {getattr(own, key)} on rank 0 ({host}) and {value} on rank 1 ({host})"
+    with pytest.raises(InputError) as caught:
+        compare_ranks(config, other)
+    assert named in str(caught.value)
+
+
+def test_other_code_and_another_mode_are_named(config, monkeypatch):
+    with pytest.raises(InputError, match=r"mode is ddp on rank 0 .* and fsdp on rank 1"):
+        compare_ranks(config, config, "fsdp")
+    versions = iter([{"app": "beef", "torch": "1.0"}, {"app": "beef", "torch": "2.0"}])
+    monkeypatch.setattr(job_module, "code_version", lambda: next(versions))
+    with pytest.raises(InputError, match=r"torch is 1.0 on rank 0 .* and 2.0 on rank 1"):
+        compare_ranks(config, config)
+
+
+MODES = [("ddp", 3), ("fsdp", 2), ("accelerate", 2), ("deepspeed", 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "world_size"), MODES)
+def test_ranks_with_other_rows_end_with_one_error_and_leave_no_folder(mode, world_size, tmp_path):
+    if reason := load_mode(mode).unavailable_reason():
+        pytest.skip(reason)
+    for rank in range(world_size):
+        write_tiny(tmp_path / f"rows-{rank}.tsv", 40 - (rank == 1))
+    data = [f"--data.train={tmp_path}/rows-RANK.tsv", f"--data.cache_dir={tmp_path}/cache-RANK"]
+    folder, log = tmp_path / "run", tmp_path / "log"
+    codes = run(mode, world_size, settings(data, folder, train__epochs=1), log=log)
+    assert codes == [2] * world_size, log.read_text()[-3000:]
+    assert "rows-0.tsv (120 rows, content " in log.read_text()
+    assert "rows-1.tsv (117 rows, content " in log.read_text()
+    assert not folder.exists()
