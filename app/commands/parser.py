@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import InputError
+from ..prediction.open_model import WantedPrecision
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         """Raise InputError."""
         if broken := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
             raise InputError(f"{broken[1]} {broken[2]}")
-        raise InputError(f"command line: {message} (--help all lists all options)")
+        raise InputError(f"command line: {message} (--help lists all options)")
 
 
 def number(kind: type, rule: Rule) -> Callable[[str], float]:
@@ -60,12 +61,34 @@ def number(kind: type, rule: Rule) -> Callable[[str], float]:
     return read
 
 
-def wanted_precision(value: str) -> float:
-    """Return the number of precision=P."""
-    name, _, wanted = value.partition("=")
+def threshold(value: str) -> float | WantedPrecision:
+    """Return a probability, or the precision of precision=P."""
+    name, equals, wanted = value.partition("=")
+    if not equals:
+        return number(float, PROBABILITY)(value)
     if name != "precision":
         raise argparse.ArgumentTypeError(f"precision=P is needed, for instance precision=0.95, found {value}")
-    return number(float, PROBABILITY)(wanted)
+    return WantedPrecision(number(float, PROBABILITY)(wanted))
+
+
+def add_threshold(add: Callable) -> None:
+    """Add the option of which probabilities are enough, of predict and serve."""
+    add(
+        "--threshold",
+        type=threshold,
+        metavar="PROBABILITY",
+        help="adds the columns decision, accept from this probability on and else abstain, and margin, the "
+        "distance to the second largest probability; of several labels a row, confidence, how sure the least "
+        "certain of them is. precision=P takes the lowest threshold that has this precision on half of the "
+        "run's dev rows, and says how it does on the other half (default: none)",
+    )
+
+
+def yes_or_no(value: str) -> bool:
+    """Return the truth value of true or false."""
+    if value not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, found {value or 'nothing'}")
+    return value == "true"
 
 
 def column_name(value: str) -> int | str | list[int | str]:

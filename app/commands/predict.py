@@ -3,117 +3,308 @@
 python -m app predict 今天真开心                                        with the run that finished last
 python -m app predict --checkpoint checkpoints/sample-001 今天真开心 气死我了
 python -m app predict --input reviews.csv --output labels.csv           a file; .txt is one text a line
-cat lines.txt | python -m app predict --input - --output_format jsonl
+cat lines.txt | python -m app predict --input -
 python -m app predict --engine ray --input posts/ --output labels/      many files or GPUs, see docs/data.md
 python -m app predict --input new.csv --label_column 标签 --report out/   rows with labels: how good is it?
 
 The output has a row for each row of the input, in its order: all columns of the input as they are (of plain
-text, and with --only_labels: line, the row's number in its file, text, and of pairs text_pair); then label,
-probability, and p_<label> for each label, of more than 50 labels most_probable, a JSON list of ten (of a
-model with several labels a row: labels, a JSON list, and these); with --threshold or --abstain also decision
-and margin, or confidence; with --evidence support and evidence, a JSON list. Where the input has a column of
-such a name, the new one is called predicted_<name>. An invalid row has no label, but a reason in the last
-column.
+text: line, the row's number in its file, text, and of pairs text_pair); then label, probability, and
+p_<label> for each label, of more than 50 labels most_probable, a JSON list of ten (of a model with several
+labels a row: labels, a JSON list, and these); with --threshold also decision and margin, or confidence; with
+--evidence support and evidence, a JSON list. Where the input has a column of such a name, the new one is
+called predicted_<name>. An invalid row has no label, but a reason in the last column.
 
 Files are read as in the run's training: its columns, separators and encoding, unless an option says
-otherwise; long texts and spaces too. Exit status: 0, 1 for a full disk or a model that gives no numbers, 2
-for bad input, 130 when interrupted, 141 when the reader of the output is gone.
+otherwise; long texts and spaces too. Further settings of reading have their names of training:
+--data.encoding gb18030, --data.header, --data.quoting, --data.label_separator, --data.label_columns. Exit
+status: 0, 1 for a full disk or a model that gives no numbers, 2 for bad input, 130 when interrupted, 141 when
+the reader of the output is gone.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
 
+from ..data.file_formats import FORMATS
 from ..data.read import json_layout
-from ..errors import InputError, listed
+from ..errors import InputError, listed, nearest
 from ..prediction.excel_output import check_excel
-from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
-from ..prediction.output import check_output, open_output, progress
-from ..prediction.sources import Source, open_file, open_texts
-from ..words import use_language
+from ..prediction.open_model import (
+    MAX_EVIDENCE,
+    ComputeOptions,
+    OpenedModel,
+    decision_threshold,
+    open_model,
+)
+from ..prediction.output import SUFFIXES, check_output, open_output, progress
+from ..prediction.sources import ON_BAD_ROW, Source, is_pipe, open_file, open_texts
+from ..runtime.processes import ended_by_ctrl_c, launched_number
 from .exit_status import say
-from .predict_options import build_parser, parse
-from .predict_steps import (
-    PAIRS_REMEDY,
-    asked_settings,
-    choose_threshold,
-    chosen_folder,
-    compute_options,
-    keeps_columns,
-    open_chosen,
+from .parser import (
+    DEVICES,
+    Parser,
+    add_threshold,
+    at_least,
+    between,
+    column_name,
+    column_names,
+    number,
+    yes_or_no,
 )
 
-
-def count_rows(source: Source, args: argparse.Namespace) -> int | None:
-    """Return the rows of a source, None for a stream; raises InputError for bad rows that are not skipped.
-    Reading a file twice is cheap, and finds a bad last row before the first one is classified."""
-    if source.is_stream:
-        return None
-    total = source.count(args.on_bad_row)
-    if source.format == "text" and "\t" in source.first.text:
-        say(f"warning: {source.name} is read as plain text, and has tabs; is it a table (--format tsv)?")
-    return total
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
+# Options that say how a file is read; where one is not given, the file is read as in the run's training.
+READING = ("format", "text_column", "text_pair_column", "label_column")
+MORE_READING = {
+    "encoding": str,
+    "header": yes_or_no,
+    "quoting": str,
+    "label_separator": str,
+    "label_columns": column_names,
+}
+PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
 
 
-def open_source(args: argparse.Namespace, recorded: Mapping[str, Any]) -> Source:
-    """Return the rows that the command line asks for, of a run that was trained with the settings
-    `recorded`; raises InputError where they cannot be opened, or not be written as asked."""
-    if args.texts:
-        return open_texts(args.texts, recorded)
-    source = open_file(args.input, recorded, asked_settings(args), keeps_columns=keeps_columns(args))
-    if args.output_format == "parquet" and source.format != "parquet":
-        raise InputError(
-            f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
-            f"{source.format}; write .csv, .xlsx or .jsonl"
+def build_parser(program: str) -> Parser:
+    """Return the parser of the command line."""
+    usage = f"{program} [--checkpoint FOLDER] [OPTION ...] TEXT ... | --input FILE"
+    parser = Parser(program, __doc__, usage=usage)
+    add = parser.add_argument
+    add("texts", nargs="*", metavar="TEXT", help="texts to classify; after -- they may begin with a dash")
+    add(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="a run, an exported folder or a transformers checkpoint (default: the newest finished run)",
+    )
+    add(
+        "--input",
+        metavar="FILE",
+        help="file of texts, or an address such as s3://bucket/a.csv; for --engine ray also a folder, or a "
+        "pattern in quotes; - is standard input (default: none)",
+    )
+    add(
+        "--output",
+        metavar="FILE",
+        help="file to write, in UTF-8: .csv, .jsonl, .xlsx or .parquet; with --engine ray a folder, of CSV "
+        "files if its name ends in .csv, else of Parquet (default: standard output, as CSV)",
+    )
+    add(
+        "--format",
+        "--data.format",
+        choices=["auto", *FORMATS],
+        default="auto",
+        help="text is one text a line (default: auto, by content, the run's format and name; other .txt and "
+        "standard input are text)",
+    )
+    add(
+        "--text_column",
+        "--data.text_column",
+        type=column_name,
+        metavar="COLUMN",
+        help="column of the text, by name or number from 0 (default: as in the run, else its usual name)",
+    )
+    add(
+        "--text_pair_column",
+        "--data.text_pair_column",
+        type=column_name,
+        metavar="COLUMN",
+        help="column of the second text of a pair (default: as in the run)",
+    )
+    add(
+        "--label_column",
+        "--data.label_column",
+        type=column_name,
+        metavar="COLUMN",
+        help="column of the label, for --report only (default: as in the run, else its usual name)",
+    )
+    for name, kind in MORE_READING.items():
+        add(f"--data.{name}", dest=name, type=kind, help=argparse.SUPPRESS)
+    add(
+        "--on_bad_row",
+        choices=ON_BAD_ROW,
+        help="invalid rows: keep writes them without label, and the column reason says why; skip leaves them "
+        "out, and lists them; error stops (default: keep; error for TEXTs and --report)",
+    )
+    add(
+        "--report",
+        metavar="FOLDER",
+        help="for rows with labels: a new folder for report.html, report.txt, report.json and "
+        "predictions.csv (default: none)",
+    )
+    add_threshold(add)
+    add(
+        "--evidence",
+        type=number(int, between(1, MAX_EVIDENCE)),
+        metavar="ROWS",
+        help="adds the columns support, how many of the training rows with the nearest texts have the label, "
+        "and evidence, these rows (default: none)",
+    )
+    add(
+        "--engine",
+        choices=["ray"],
+        help="ray: by Ray Data, on this machine or the cluster of RAY_ADDRESS, from files in --input to "
+        "files in a new folder --output (default: none)",
+    )
+    add(
+        "--actors",
+        type=number(int, at_least(1)),
+        metavar="N",
+        help="processes of --engine ray with the model (default: one for each GPU, else for each machine)",
+    )
+    add("--device", default="auto", help=DEVICES)
+    add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
+    add(
+        "--batch_tokens",
+        type=number(int, at_least(1)),
+        metavar="TOKENS",
+        help="maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
+        "Runtime 256, 32768 on other devices)",
+    )
+    return parser
+
+
+def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
+    """Return the options, and `output_format`; raises InputError for values that do not go together."""
+    dashes = argv.index("--") if "--" in argv else len(argv)
+    args, unknown = parser.parse_known_intermixed_args(argv[:dashes])
+    args.texts += argv[dashes + 1 :]
+    if args.output in ("-", "/dev/stdout"):
+        args.output = None
+    if unknown:
+        parser.error(f"there is no option {unknown[0]}{nearest(unknown[0], parser._option_string_actions)}")
+    if bool(args.texts) == (args.input is not None):
+        parser.error("texts are needed, or --input FILE (- is standard input), not both")
+    if args.on_bad_row is None:
+        args.on_bad_row = "error" if args.texts or args.report is not None else "keep"
+    for name in ("label_column", "label_separator", "label_columns"):
+        if args.report is None and getattr(args, name) is not None:
+            parser.error(f"--{name} is for --report FOLDER; add it, or remove --{name}")
+    if args.engine == "ray":
+        if args.input in (None, "-") or args.output is None or args.report is not None:
+            parser.error("--engine ray needs files --input and a new folder --output, without --report")
+        args.output_format = "csv" if Path(args.output).suffix.lower() == ".csv" else "parquet"
+        return args
+    launched = launched_number("WORLD_SIZE", 1, least=1) if "RANK" in os.environ else 1
+    if launched > 1:
+        parser.error(
+            f"one process writes a file, found {launched} (WORLD_SIZE); several are for --engine ray, which "
+            "starts them itself"
         )
-    return source
+    if args.actors is not None:
+        parser.error("--actors is for --engine ray; add it, or remove --actors")
+    if args.report is not None:
+        check_report_options(args, parser)
+    else:
+        args.output_format = output_format(args, parser)
+    return args
 
 
-def run(argv: list[str], program: str) -> int | None:
-    """Classify what the command line asks for; return the exit status, None for 0. Raises InputError for bad
-    input, TrainingError where it cannot be done."""
-    args = parse(build_parser(program, __doc__, "all" in argv), argv)
-    use_language(args.language)
+def check_report_options(args: argparse.Namespace, parser: Parser) -> None:
+    """Raise InputError for options that do not go with --report."""
+    if args.input is None or args.input == "-" or is_pipe(Path(args.input)):
+        parser.error("--report needs a file of rows with labels: --input FILE")
+    if args.on_bad_row == "keep":
+        parser.error("--report is about rows with labels; set --on_bad_row to error or skip")
+    if args.output is not None:
+        parser.error("--report writes predictions.csv into its folder; remove --output")
+
+
+def output_format(args: argparse.Namespace, parser: Parser) -> str:
+    """Return the format of the output, by its name; raises InputError for a name that tells none."""
+    if args.output is None:
+        return "lines" if args.texts and sys.stdout is not None and sys.stdout.isatty() else "csv"
+    target = Path(args.output)
+    if args.output.endswith(os.sep) or target.is_dir():
+        parser.error(f"--output {args.output}: a folder is written with --engine ray; add it, or name a file")
+    suffix = target.suffix.lower()
+    # A device such as /dev/null has no ending.
+    if suffix not in SUFFIXES and not target.exists():
+        parser.error(f"--output {args.output}: the name must end in {', '.join(SUFFIXES)}")
+    format = SUFFIXES.get(suffix, "csv")
+    if format == "parquet" and args.input is None:
+        parser.error("Parquet is for all columns of a Parquet file; choose .csv or .jsonl")
+    return format
+
+
+def run(argv: list[str], program: str) -> None:
+    """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
+    be done."""
+    args = parse(build_parser(program), argv)
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
     folder = chosen_folder(args)
     if args.engine == "ray":
-        _predict_by_ray(args, folder)
-        return None
+        predict_by_ray(args, folder)
+        return
     if args.report is not None:
         report(args, folder)
-        return None
+        return
     recorded = recorded_settings(folder)
-    source = open_source(args, recorded)
+    if args.texts:
+        source = open_texts(args.texts, recorded)
+    else:
+        keeps = args.output_format != "parquet"
+        source = open_file(args.input, recorded, asked_settings(args), keeps_columns=keeps)
+        if not keeps and source.format != "parquet":
+            raise InputError(
+                f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
+                f"{source.format}; write .csv, .xlsx or .jsonl"
+            )
     check_pairs(folder, recorded, source.has_pairs, PAIRS_REMEDY)
     check_output(args.output, args.input)
     if args.output_format == "xlsx":
         check_excel()
-    total = count_rows(source, args)
-    opened = open_chosen(args, folder)
-    write_predictions(args, source, opened, total)
+    total = count_rows(source, args.on_bad_row)
+    write_predictions(args, source, open_chosen(args, folder), total)
     if args.input is not None or source.num_bad:
         say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
-    if (
-        source.is_stream
-        and source.format == "text"
-        and source.first
-        and json_layout(source.first.text, True, strict=True)
-    ):
+    is_text = source.is_stream and source.format == "text" and source.first
+    if is_text and json_layout(source.first.text, True, strict=True):
         say(
             f"warning: {source.name} was read as plain text, and looks like JSON; is it JSON Lines (--format "
             "jsonl)?"
         )
-    return None
+
+
+def chosen_folder(args: argparse.Namespace) -> Path:
+    """Return the folder of the model, as named, else that of the run that finished last; tell what it is."""
+    from ..prediction.choose_run import choose_run, describe_model
+
+    folder, notes = (Path(args.checkpoint), []) if args.checkpoint else choose_run()
+    known = describe_model(folder)
+    for note in [*([f"model {known}"] if known else []), *notes]:
+        say(note)
+    return folder
+
+
+def asked_settings(args: argparse.Namespace) -> dict:
+    """Return the settings of reading that the command line asks for, None for each that it does not."""
+    return {name: getattr(args, name) for name in (*READING, *MORE_READING)}
+
+
+def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
+    """Return the model in `folder`, computing as the command line says."""
+    with ended_by_ctrl_c():
+        opened = open_model(folder, ComputeOptions(args.device, args.precision, args.batch_tokens))
+    if args.evidence is not None:
+        from ..prediction.nearest_rows import NearestRows
+
+        opened.predictor.evidence = NearestRows(opened, args.evidence)
+    return opened
+
+
+def count_rows(source: Source, on_bad_row: str) -> int | None:
+    """Return the rows of a source, None for a stream; raises InputError for bad rows that are not skipped.
+    Reading a file twice is cheap, and finds a bad last row before the first one is classified."""
+    if source.is_stream:
+        return None
+    total = source.count(on_bad_row)
+    if source.format == "text" and "\t" in source.first.text:
+        say(f"warning: {source.name} is read as plain text, and has tabs; is it a table (--format tsv)?")
+    return total
 
 
 def write_predictions(
@@ -122,18 +313,17 @@ def write_predictions(
     """Classify the rows of a source, and write them as the command line says."""
     from ..prediction.prediction_writer import PredictionWriter
 
-    threshold, predictor = choose_threshold(args, opened), opened.predictor
+    threshold, predictor = decision_threshold(opened, args.threshold, say), opened.predictor
     rows = source.started(args.on_bad_row)
     place = source.place if source.has_reasons(args.on_bad_row) else None
     columns = source.table_columns if args.output_format == "parquet" else source.columns
     writer = PredictionWriter(predictor.task, columns, threshold, place, predictor.evidence)
     # A person who types texts wants an answer after each line.
     chunk = {"chunk_rows": 1} if source.is_terminal else {}
-    shown = _is_terminal(sys.stderr) and not (args.output is None and _is_terminal(sys.stdout))
+    is_seen = args.output is None and sys.stdout is not None and sys.stdout.isatty()
+    shown = sys.stderr is not None and sys.stderr.isatty() and not is_seen
     with open_output(args.output) as file, progress(total, shown) as on_batch:
         predictions = predictor.predict(rows, on_batch=on_batch, **chunk)
-        if args.bom:
-            file.write("\ufeff")
         if args.output_format == "parquet":
             writer.write_parquet(file, Path(source.name), predictions)
         else:
@@ -141,21 +331,21 @@ def write_predictions(
     if columns.replaced:
         say(
             f"warning: {columns.replaced:,} values of the input have bytes that are not in its encoding, "
-            "written as U+FFFD; is --encoding right?"
+            "written as U+FFFD; is --data.encoding right?"
         )
     if columns.left_out and args.output_format != "jsonl":
         keys = listed(sorted(columns.left_out))
         say(f"warning: keys that no early row has are left out: {keys}; write JSON Lines to keep them")
 
 
-def _predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
+def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
     """Classify the files that the command line names with Ray, and say how many rows they have."""
     from ..prediction.many_files import predict_files
 
-    threshold = args.threshold
-    if args.abstain is not None:
-        # Its actors open the model themselves
-        threshold = choose_threshold(args, open_model(folder, ComputeOptions("cpu")))
+    compute, threshold = ComputeOptions(args.device, args.precision, args.batch_tokens), args.threshold
+    if threshold is not None and not isinstance(threshold, float):
+        # The actors open the model themselves, so the threshold is chosen here.
+        threshold = decision_threshold(open_model(folder, ComputeOptions("cpu")), threshold, say)
     rows = predict_files(
         args.input,
         args.output,
@@ -165,24 +355,10 @@ def _predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
         on_bad_row=args.on_bad_row,
         threshold=threshold,
         evidence=args.evidence,
-        **asdict(compute_options(args)),
+        **asdict(compute),
         **asked_settings(args),
     )
     say(f"{args.output}: {rows:,} rows, each of them once")
-
-
-def check_label_settings(args: argparse.Namespace, opened: OpenedModel) -> None:
-    """Raise InputError for options of several labels a row that do not fit together, or not the model."""
-    if not opened.predictor.task.form.has_several:
-        for name in ("label_separator", "label_columns"):
-            if getattr(args, name) is not None:
-                raise InputError(
-                    f"--{name} is for several labels a row, and {opened.folder} has one; leave it out"
-                )
-    elif args.label_columns is not None and (args.label_column, args.label_separator) != (None, None):
-        raise InputError(
-            "--label_columns is instead of --label_column and --label_separator; remove it, or these"
-        )
 
 
 def report(args: argparse.Namespace, model_folder: Path) -> None:
@@ -192,13 +368,24 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
 
     folder = check_report_folder(args.report)
     opened = open_chosen(args, model_folder)
-    check_label_settings(args, opened)
-    recorded = opened.recorded | {"task": opened.predictor.task.name}
-    source = open_file(args.input, recorded, asked_settings(args), need_label=True)
+    task = opened.predictor.task
+    if not task.form.has_several and (args.label_separator, args.label_columns) != (None, None):
+        raise InputError(
+            "--data.label_separator and --data.label_columns are for several labels a row, and "
+            f"{opened.folder} has one; leave them out"
+        )
+    if args.label_columns is not None and (args.label_column, args.label_separator) != (None, None):
+        raise InputError(
+            "--data.label_columns is instead of --label_column and --data.label_separator; remove it, or "
+            "these"
+        )
+    source = open_file(
+        args.input, opened.recorded | {"task": task.name}, asked_settings(args), need_label=True
+    )
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
-    total = count_rows(source, args)
-    threshold = choose_threshold(args, opened)
-    with progress(total, _is_terminal(sys.stderr)) as on_batch, whole_report(folder) as aside:
+    total = count_rows(source, args.on_bad_row)
+    threshold, shown = decision_threshold(opened, args.threshold, say), sys.stderr is not None
+    with progress(total, shown and sys.stderr.isatty()) as on_batch, whole_report(folder) as aside:
         rows = source.rows(args.on_bad_row)
         text = report_on(opened, rows, source, aside, threshold, on_batch)
     print(text)

@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, open_model
-from ..prediction.output import check_output, open_output
+from ..prediction.output import SUFFIXES, check_output, open_output
 from ..prediction.sources import Source, open_file
 from ..runtime.processes import ended_by_ctrl_c
 from ..vectors import STRATEGIES
 from .exit_status import say
 from .parser import DEVICES, Parser, at_least, number
-from .predict_options import OUTPUT_SUFFIXES
 
 if TYPE_CHECKING:
     from ..data.rows import Row
@@ -62,7 +61,7 @@ def check(args: argparse.Namespace) -> None:
         if target.suffix.lower() != ".csv":
             raise InputError(f"{target}: with --add the name must end in .csv")
         return
-    suffixes = [suffix for suffix, format in OUTPUT_SUFFIXES.items() if format != "parquet"]
+    suffixes = [suffix for suffix, format in SUFFIXES.items() if format != "parquet"]
     if target.suffix.lower() not in suffixes:
         raise InputError(f"{target}: the name must end in {', '.join(suffixes)}")
     check_output(args.target, args.pool)
@@ -137,6 +136,6 @@ def run(argv: list[str], program: str) -> None:
         opened = open_model(folder, ComputeOptions(args.device))
     chosen = choose(args, opened, rows)
     with open_output(args.target) as file:
-        format = OUTPUT_SUFFIXES[Path(args.target).suffix.lower()]
+        format = SUFFIXES[Path(args.target).suffix.lower()]
         PredictionWriter(opened.predictor.task, source.columns).write(format, file, chosen)
     say(f"{len(chosen):,} rows in {args.target}")

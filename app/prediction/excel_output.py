@@ -28,8 +28,7 @@ def check_excel(num_columns: int = 0) -> None:
         raise InputError("Excel files need openpyxl; install it with: pip install openpyxl") from error
     if num_columns > MAX_COLUMNS:
         raise InputError(
-            f"an Excel sheet has {MAX_COLUMNS:,} columns, found {num_columns:,}; write JSON Lines: "
-            "--output_format jsonl"
+            f"an Excel sheet has {MAX_COLUMNS:,} columns, found {num_columns:,}; write JSON Lines"
         )
 
 
@@ -61,10 +60,7 @@ def write_sheet(file: TextIO, names: list[str], rows: Iterable[Iterable[Any]]) -
         sheet.append(list(map(cell, names)))
         for number, row in enumerate(rows, 2):
             if number > MAX_ROWS:
-                raise InputError(
-                    f"an Excel sheet has {MAX_ROWS:,} rows, and there are more; write CSV: --output_format "
-                    "csv"
-                )
+                raise InputError(f"an Excel sheet has {MAX_ROWS:,} rows, and there are more; write CSV")
             sheet.append(list(map(cell, row)))
     except BaseException:
         # Its temporary file; or it complains when it is freed

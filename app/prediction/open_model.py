@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from .exported_model import is_exported
@@ -99,3 +100,40 @@ def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
         )
     predictor, record = load_exported(folder, options.batch_tokens, options.calibrate)
     return OpenedModel(folder, predictor, record.data)
+
+
+class WantedPrecision(NamedTuple):
+    """Stands for the lowest threshold with this share of right decisions."""
+
+    precision: float
+
+
+def decision_threshold(
+    opened: OpenedModel, wanted: float | WantedPrecision | None, say: Callable[[str], None]
+) -> float | None:
+    """Return the threshold for decisions, or None. One for a precision is chosen on the run's dev rows, and
+    said with how well it does on others; raises InputError without these, and for a model of numbers."""
+    if wanted is not None and not opened.predictor.task.has_confidence:
+        raise InputError("this model gives no probability; leave out --threshold")
+    if not isinstance(wanted, WantedPrecision):
+        return wanted
+    from ..report.confidence import choose_threshold
+    from ..report.logits_file import LOGITS, read_logits
+    from ..tasks.task import FITTED_ON
+
+    path, remedy = opened.folder / LOGITS, "set --threshold to a probability"
+    if not path.exists():
+        raise InputError(
+            f"--threshold precision=P needs the logits of a run, and there is no {path}; train again, or "
+            f"{remedy}"
+        )
+    splits = read_logits(path).splits
+    if FITTED_ON not in splits:
+        raise InputError(f"--threshold precision=P needs a run with dev rows, and {path} has none; {remedy}")
+    dev = splits[FITTED_ON]
+    rows = opened.predictor.task.held_out(dev.labels, dev.logits, dev.hashes)
+    chosen = choose_threshold(*rows, dev.hashes, wanted.precision)
+    say(chosen.describe(wanted.precision))
+    if chosen.bound < wanted.precision:
+        say(f"warning: that bound is below {wanted.precision:g}; more dev rows, or a higher precision, help")
+    return chosen.value

@@ -16,8 +16,8 @@ from ..runtime.disk import check_new, is_full
 logger = logging.getLogger(__name__)
 # Bytes of the name of an output in the name of its unfinished file; a name may have 255
 MAX_START = 200
-# What `PredictionWriter` writes
-FORMATS = ("csv", "jsonl", "xlsx", "parquet", "lines")
+# What `PredictionWriter` writes, by the end of a file's name
+SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 
 
 def check_output(path: str | None, input_path: str | None) -> None:

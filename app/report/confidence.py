@@ -111,7 +111,7 @@ def choose_threshold(
     num_own = int(chooses.sum())
     if not 0 < num_own < len(chooses):
         raise InputError(
-            f"--abstain needs rows of dev to choose a threshold on, found {len(chooses):,}; use --threshold"
+            f"--threshold precision=P needs rows of dev, found {len(chooses):,}; set a probability instead"
         )
     falling, coverage, risk = risk_coverage(confidence[chooses], correct[chooses])
     enough = np.rint(coverage * num_own) >= MIN_ROWS
@@ -119,8 +119,8 @@ def choose_threshold(
     if not len(reached):
         best = f"the best is {1 - risk[enough].min():.4f}" if enough.any() else "there are too few rows"
         raise InputError(
-            f"--abstain precision={precision:g} cannot be reached on at least {MIN_ROWS} of the {num_own:,} "
-            f"rows of dev that choose the threshold: {best}; ask for less, set --threshold yourself, or "
+            f"--threshold precision={precision:g} cannot be reached on at least {MIN_ROWS} of the "
+            f"{num_own:,} rows of dev that choose the threshold: {best}; ask for less, set a probability, or "
             "train a better model"
         )
     value = float(falling[reached[-1]])

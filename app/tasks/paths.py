@@ -26,7 +26,7 @@ class SinglePath(Task):
         "what": N_("A classifier of Chinese {texts} with {labels:,} labels in a hierarchy"),
         "decision": N_(
             "**Hierarchy.** A label is a path of levels with `{label_hierarchy}` between them. The "
-            "probability of a parent is the sum of those of the labels below it. `predict.py --abstain` "
+            "probability of a parent is the sum of those of the labels below it. `predict.py --threshold` "
             "stops at the deepest level that is sure enough."
         ),
     }

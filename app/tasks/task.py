@@ -178,7 +178,7 @@ class Task(Objective):
             "{value:.3f}, with other texts likely between {low:.3f} and {high:.3f}."
         ),
         "limit": N_(
-            "Every text gets a label, also one that fits none. `predict.py --abstain` leaves out what is "
+            "Every text gets a label, also one that fits none. `predict.py --threshold` leaves out what is "
             "not sure enough."
         ),
         "issues": N_(

@@ -2,6 +2,7 @@
 tests/commands/test_predict_decisions.py"""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,10 @@ def probabilities_of(rows: list[dict]) -> np.ndarray:
 
 
 def test_probabilities_are_those_of_the_run_s_temperature(run, tmp_path):
-    plain, calibrated = predict(run, tmp_path, "--calibrate", "none"), predict(run, tmp_path)
+    calibrated = predict(run, tmp_path)
+    (run / "decision.json").rename(run / "aside.json")
+    plain = predict(run, tmp_path)
+    (run / "aside.json").rename(run / "decision.json")
     expected = softmax(np.log(np.maximum(probabilities_of(plain), 1e-12)) / TEMPERATURE, axis=1)
     # Six digits are enough for the rest
     sure = probabilities_of(plain).min(axis=1) > 1e-3
@@ -57,7 +61,7 @@ def test_threshold_decides_rows(run, tmp_path):
 
 
 def test_threshold_for_a_precision_is_chosen_on_dev_and_measured_on_its_other_half(run, tmp_path, capsys):
-    rows = predict(run, tmp_path, "--abstain", "precision=0.6")
+    rows = predict(run, tmp_path, "--threshold", "precision=0.6")
     said = capsys.readouterr().err
     threshold = float(said.split("threshold ")[1].split()[0])
     assert "for precision 0.6, chosen on half of dev; on the " in said
@@ -71,30 +75,30 @@ PROBLEM_TYPES = ["single_label_classification", "multi_label_classification"]
 
 
 @pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
-def test_jsonl_and_lines_have_decisions_too(problem_type, tmp_path, capsys):
+def test_jsonl_and_lines_have_decisions_too(problem_type, tmp_path, capsys, monkeypatch):
     folder = save_checkpoint(tmp_path / "model", problem_type=problem_type)
     is_multi = problem_type == PROBLEM_TYPES[1]
     if is_multi:
         write_thresholds(folder, np.full(3, 0.5), LABELS)
     arguments = ["--checkpoint", str(folder), "--device", "cpu", "--threshold", "0.5", "今天真开心"]
-    assert main([*arguments, "--output_format", "jsonl"]) == 0
-    record = json.loads(capsys.readouterr().out)
+    assert main([*arguments, "--output", str(tmp_path / "labels.jsonl")]) == 0
+    record = json.loads((tmp_path / "labels.jsonl").read_text(encoding="utf-8"))
     sure = record["confidence" if is_multi else "probability"]
     assert record["decision"] == ("accept" if sure >= 0.5 else "abstain")
     assert is_multi or 0 <= record["margin"] <= 1
-    assert main([*arguments, "--output_format", "lines"]) == 0
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(arguments) == 0
     assert record["decision"] in capsys.readouterr().out.split("\n")[0]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--abstain", "precision=0.99999"], "cannot be reached on at least 20 of the"),
-        (["--abstain", "0.9"], "precision=P is needed"),
-        (["--abstain", "precision="], "found nothing"),
+        (["--threshold", "precision=0.99999"], "cannot be reached on at least 20 of the"),
+        (["--threshold", "recall=0.9"], "precision=P is needed"),
+        (["--threshold", "precision="], "found nothing"),
         (["--threshold", "1.5"], "above 0 and up to 1"),
         (["--threshold", "high"], "above 0 and up to 1"),
-        (["--threshold", "0.5", "--abstain", "precision=0.6"], "remove one of them"),
     ],
 )
 def test_what_cannot_be_decided_is_an_error(run, options, message, capsys):
@@ -105,6 +109,6 @@ def test_what_cannot_be_decided_is_an_error(run, options, message, capsys):
 @pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
 def test_a_checkpoint_that_is_no_run_cannot_choose_a_threshold(problem_type, tmp_path, capsys):
     folder = save_checkpoint(tmp_path / "model", problem_type=problem_type)
-    options = ["--device", "cpu", "--abstain", "precision=0.6"]
+    options = ["--device", "cpu", "--threshold", "precision=0.6"]
     assert main(["--checkpoint", str(folder), *options, "今天真开心"]) == 2
-    assert "--abstain needs the logits of a run" in capsys.readouterr().err
+    assert "--threshold precision=P needs the logits of a run" in capsys.readouterr().err

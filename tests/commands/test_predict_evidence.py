@@ -3,6 +3,7 @@ tests/commands/test_predict_evidence.py"""
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,9 @@ def read(path: Path) -> list[dict]:
         return list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
 
 
-def test_lines_for_people_show_it_too(run, capsys):
-    assert predict(run, "好棒美赞", "--evidence", "2", "--output_format", "lines") == 0
+def test_lines_for_people_show_it_too(run, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert predict(run, "好棒美赞", "--evidence", "2") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[-3:]] == ["support", "evidence", "evidence"]
 

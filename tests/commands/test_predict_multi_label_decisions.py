@@ -73,7 +73,7 @@ def test_dev_rows_are_decided_by_thresholds_of_other_rows():
 
 
 def test_a_precision_is_the_share_of_rows_with_all_labels_right(run, tmp_path, capsys):
-    rows = predict(run, tmp_path, "--abstain", "precision=0.8")
+    rows = predict(run, tmp_path, "--threshold", "precision=0.8")
     said = capsys.readouterr().err
     threshold = float(said.split("threshold ")[1].split()[0])
     dev = dev_rows()

@@ -52,9 +52,9 @@ def test_predict_and_its_report_read_the_file_as_the_run_did(run, tmp_path):
     options = ["--checkpoint", str(run), "--device", "cpu", "--input", source]
     assert main([*options, "--report", str(tmp_path / "out")]) == 0
     assert accuracy_of(tmp_path / "out") == accuracy_of(run)
-    assert main([*options, "--output", str(tmp_path / "labels.csv"), "--only_labels"]) == 0
+    assert main([*options, "--output", str(tmp_path / "labels.csv")]) == 0
     with (tmp_path / "labels.csv").open(encoding="utf-8", newline="") as file:
-        texts = [row["text"] for row in csv.DictReader(file)]
+        texts = [row["title"].strip() for row in csv.DictReader(file)]
     assert texts == [row[1].strip() for row in write_table(tmp_path / "same.csv", ",", "utf-8")[1:]]
 
 
@@ -76,7 +76,7 @@ def test_an_exported_folder_reads_files_as_its_run_did(run, tmp_path):
 def test_a_column_of_the_run_that_a_file_lacks_is_an_error_that_names_it(run, tmp_path, capsys):
     path = tmp_path / "other.csv"
     path.write_text("content,label\n今天,正面\n", encoding="utf-8")
-    options = ["--checkpoint", str(run), "--device", "cpu", "--input", str(path), "--encoding", "utf-8"]
+    options = ["--checkpoint", str(run), "--device", "cpu", "--input", str(path), "--data.encoding", "utf-8"]
     assert main(options) == 2
     assert "there is no text column 'title'" in capsys.readouterr().err
     assert main([*options, "--text_column", "content"]) == 0
@@ -109,6 +109,6 @@ def test_several_processes_are_refused_before_they_write_one_file(run, tmp_path,
     assert main(["--checkpoint", str(run), "--output", str(tmp_path / "o.csv"), "好"]) == 2
     assert capsys.readouterr().err == (
         "error: command line: one process writes a file, found 2 (WORLD_SIZE); several are for --engine ray, "
-        "which starts them itself (--help all lists all options)\n"
+        "which starts them itself (--help lists all options)\n"
     )
     assert not list(tmp_path.iterdir())

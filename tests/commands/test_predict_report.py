@@ -28,12 +28,13 @@ def write_rows(path: Path, texts: list[str], labels: list[str]) -> Path:
     return path
 
 
-def test_report_is_about_the_rows_of_the_file(model, tmp_path, capsys):
+def test_report_is_about_the_rows_of_the_file(model, tmp_path, capsys, monkeypatch):
     texts = random_texts(60)
     labels = [LABELS[number] for number in np.random.default_rng(0).integers(0, 3, 60)]
     path = write_rows(tmp_path / "new.csv", texts, labels)
     out = tmp_path / "out"
-    options = ["--label_column", "标签", "--text_column", "内容", "--report", str(out), "--language", "zh"]
+    options = ["--label_column", "标签", "--text_column", "内容", "--report", str(out)]
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
     assert main(["--checkpoint", str(model), "--device", "cpu", "--input", str(path), *options]) == 0
     assert {file.name for file in out.iterdir()} == {
         "predictions.csv",

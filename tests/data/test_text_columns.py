@@ -76,10 +76,10 @@ def test_predict_serve_and_python_take_the_same_columns(checkpoint, table, tmp_p
     rows = parse_request(json.dumps(request).encode(), Limits(), False, False, COLUMNS).rows
     np.testing.assert_allclose(model.predict_proba([row.text for row in rows]), expected, atol=1e-6)
     monkeypatch.chdir(tmp_path)
-    words = ["--checkpoint", str(checkpoint), "--device", "cpu", "--only_labels", "--input", table]
+    words = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", table]
     words += ["--output", "labels.csv"]
     assert predict(words) == 0
     with open("labels.csv", encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
-    assert [row["label"] for row in found[:4]] == plain.predict(JOINED).tolist()
+    assert [row["predicted_label"] for row in found[:4]] == plain.predict(JOINED).tolist()
     assert predict([*words[:-1], "b.csv", "--text_column", "[标题, 正文]"]) == 0

@@ -258,11 +258,6 @@ def end(process: subprocess.Popen, family: list[psutil.Process]) -> None:
         (["--actors", "2", "--output", "a.csv"], "--actors is for --engine ray"),
         (["--output", "labels/"], "a folder is written with --engine ray"),
         (["--engine", "ray"], "--engine ray needs files --input and a new folder --output"),
-        (["--engine", "ray", "--output", "a", "--only_labels"], "remove --only_labels and --bom"),
-        (
-            ["--engine", "ray", "--output", "a", "--output_format", "xlsx"],
-            "--engine ray writes parquet or csv",
-        ),
     ],
 )
 def test_options_that_do_not_go_together(tmp_path, monkeypatch, posts, checkpoint, capsys, options, message):

@@ -97,8 +97,8 @@ def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_pa
     wanted = json.loads((trained / "report.json").read_text(encoding="utf-8"))
     ways = {
         "lists": (lists, []),
-        "columns": (of_columns, ["--label_columns", f"[{', '.join(NAMES)}]"]),
-        "joined": (joined, ["--label_column", "tags", "--label_separator", "|"]),
+        "columns": (of_columns, ["--data.label_columns", f"[{', '.join(NAMES)}]"]),
+        "joined": (joined, ["--label_column", "tags", "--data.label_separator", "|"]),
     }
     for name, (records, options) in ways.items():
         source, out = tmp_path / f"{name}.jsonl", tmp_path / name
@@ -126,9 +126,13 @@ def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_pa
     [
         ({"text": "好", "labels": ["别的"]}, [], "line 1: the model has no label '别的'"),
         ({"text": "好", "labels": "正面|负面"}, [], "set --data.label_separator '|', or write a JSON list"),
-        ({"text": "好", "a": 2}, ["--label_columns", "[a]"], "must be 0 or 1, found 2"),
-        ({"text": "好", "labels": []}, ["--label_columns", "a"], "a list of columns is needed"),
-        ({"text": "好"}, ["--label_columns", "[a]", "--label_column", "b"], "--label_columns is instead of"),
+        ({"text": "好", "a": 2}, ["--data.label_columns", "[a]"], "must be 0 or 1, found 2"),
+        ({"text": "好", "labels": []}, ["--data.label_columns", "a"], "a list of columns is needed"),
+        (
+            {"text": "好"},
+            ["--data.label_columns", "[a]", "--label_column", "b"],
+            "--data.label_columns is instead",
+        ),
     ],
 )
 def test_labelled_rows_that_cannot_be_reported_are_errors(
