@@ -80,7 +80,7 @@ def attend_rows(
             firsts = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
             rows = (firsts if is_of_rows else offsets, offsets, 1 if is_of_rows else longest, longest)
             return attend_varlen(query, key, value, *rows, dropout, scaling, causal, window)
-        # One by one, slowly
+        # Without a kernel, rows attend one by one, slowly
         lengths, tokens = offsets.diff().tolist(), torch.arange(len(key), device=key.device)
         layout = {"group_shapes": [(1, length, False) for length in lengths], "key_mask": tokens >= 0}
         layout |= {"to_padded": tokens, "from_padded": tokens, "row_order": tokens[: len(lengths)]}
