@@ -5,17 +5,27 @@ https://deepspeed.readthedocs.io/en/stable/zero3.html
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from .deepspeed_config import deepspeed_config, import_deepspeed
+from ..config.schema import Config
+from ..errors import InputError
+from ..runtime.disk import read_json
 from .mode import BuildOptimizer, Tensors
 from .torch_group import ProcessGroupMode
+
+# Sections of DeepSpeed's configuration that settings of `train` replace in every mode
+REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")
 
 
 class DeepSpeed(ProcessGroupMode):
@@ -28,8 +38,6 @@ class DeepSpeed(ProcessGroupMode):
     caches_casts = False
     # ZeRO keeps its copies of the weights in fp32
     has_float64 = False
-    # Parameters that stage 3 gathers in inference mode could not be trained again
-    evaluation_mode = torch.no_grad
     engine: Any = None
 
     @classmethod
@@ -42,7 +50,16 @@ class DeepSpeed(ProcessGroupMode):
 
     def __enter__(self) -> DeepSpeed:
         super().__enter__()
-        self.deepspeed = import_deepspeed(self.device, self.group.local_rank)
+        # Else it takes CUDA wherever there is one, and refuses to start as one process
+        os.environ.setdefault("DS_ACCELERATOR", self.device.type)
+        os.environ.setdefault("LOCAL_RANK", str(self.group.local_rank))
+        import deepspeed
+
+        # An all-reduce in shared memory that only inference uses. It would be compiled at the first start.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        # It still calls collectives by names that torch 2.13 deprecates.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+        self.deepspeed = deepspeed
         return self
 
     @property
@@ -190,3 +207,57 @@ class ZeroScaler(torch.amp.GradScaler):
         if tracker == state["growth_interval"]:
             tracker, factor = 0, state["growth_factor"]
         self.load_state_dict(state | {"scale": state["scale"] * factor, "_growth_tracker": tracker})
+
+
+def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
+    """Return the dictionary for `deepspeed.initialize`, with the user's JSON merged in; raises InputError
+    where that contradicts the settings."""
+    settings, path = config.train, config.deepspeed.config
+    ours = {
+        # DeepSpeed uses the batch sizes for its statistics only: the batch plan decides what a rank gets. The
+        # last global batch, and shards that do not divide evenly, are smaller.
+        "train_micro_batch_size_per_gpu": math.ceil(
+            settings.batch_size / (world_size * settings.accumulation_steps)
+        ),
+        "gradient_accumulation_steps": settings.accumulation_steps,
+        # Always written: DeepSpeed's default is 1.0, not 0
+        "gradient_clipping": settings.max_grad_norm,
+        "steps_per_print": None,
+        "zero_optimization": {"stage": config.deepspeed.stage},
+        # The optimizer is torch's own, with or without offload, so that all modes make the same step.
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+    if path is None:
+        return ours
+    try:
+        users = read_json(Path(path))
+    except OSError as error:
+        raise InputError(f"deepspeed.config: {path} cannot be read: {error.strerror}") from error
+    if not isinstance(users, dict):
+        raise InputError(f"deepspeed.config: {path} must hold a mapping of keys to values")
+    return merged(ours, users, path)
+
+
+def merged(ours: dict[str, Any], users: dict[str, Any], path: str, prefix: str = "") -> dict[str, Any]:
+    """Return our keys and the user's; "auto" leaves ours."""
+    result = dict(ours)
+    for key, value in users.items():
+        name = f"{prefix}{key}"
+        if value == "auto":
+            continue
+        if name in REPLACED:
+            raise InputError(
+                f"{path}: {name} has no effect here, because batches, optimizer, schedule and precision are "
+                "settings of train in every mode; remove it"
+            )
+        if isinstance(value, dict):
+            result[key] = merged(ours.get(key, {}), value, path, f"{name}.")
+        elif key in ours and value != ours[key]:
+            raise InputError(
+                f"{path}: {name} is {json.dumps(value)}, but the settings of train and deepspeed make it "
+                f'{json.dumps(ours[key])}; change the setting, or write "auto" in the file'
+            )
+        else:
+            result[key] = value
+    return result

@@ -46,7 +46,6 @@ class Mode:
     caches_casts = True
     # Whether the mode can train weights in float64, as `python -m app verify` does
     has_float64 = True
-    evaluation_mode: Callable[[], AbstractContextManager] = torch.inference_mode
     # Whether each rank has the whole state of the optimizer
     has_whole_optimizer = True
 

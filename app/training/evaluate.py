@@ -33,7 +33,8 @@ def evaluate(
     group = mode.group
     mode.module.eval()
     own_positions, own_results = [], []
-    with mode.evaluation_mode():
+    # Not in inference mode: parameters that ZeRO gathers there could not be trained again
+    with torch.no_grad():
         tokens = mode.config.train.micro_batch_tokens
         limit = TokenLimit(tokens, not loader.layout.packed) if tokens else None
         shard = group.world_size, group.rank, loader.windows(), limit

@@ -15,7 +15,7 @@ import pytest
 from app.config.schema import Config, DeepSpeedConfig, TrainConfig
 from app.errors import InputError
 from app.modes import deepspeed, load_mode
-from app.modes.deepspeed_config import deepspeed_config
+from app.modes.deepspeed import deepspeed_config
 from tests.modes.launched import run
 
 TRAIN = TrainConfig(batch_size=32, accumulation_steps=2, max_grad_norm=0.5, learning_rate=1e-3)
@@ -45,36 +45,31 @@ def test_the_configuration_follows_from_ours():
 
 def test_a_users_file_is_merged_in(tmp_path):
     users = {
-        "train_batch_size": 32,
+        "train_batch_size": "auto",
         "gradient_clipping": "auto",
         "zero_optimization": {"stage": 2, "reduce_bucket_size": 1000},
-        "bf16": {"enabled": False},
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": "auto"}},
         "wall_clock_breakdown": True,
     }
     found = merged(tmp_path, users)
     assert found["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 1000}
     assert found["wall_clock_breakdown"] is True
     assert found["gradient_clipping"] == 0.5
-    assert not {"train_batch_size", "bf16", "optimizer"} & set(found)
+    assert "train_batch_size" not in found
 
 
 @pytest.mark.parametrize(
     ("users", "said"),
     [
-        ({"train_batch_size": 64}, r"train_batch_size is 64, but train.batch_size makes it 32"),
+        ({"train_batch_size": 64}, r"train_batch_size has no effect here"),
         (
             {"zero_optimization": {"stage": 3}},
-            r"zero_optimization.stage is 3, but deepspeed.stage makes it 2",
+            r"zero_optimization.stage is 3, but the settings .* make it 2",
         ),
-        ({"gradient_clipping": 1.0}, r"gradient_clipping is 1.0, but train.max_grad_norm makes it 0.5"),
-        ({"bf16": {"enabled": True}}, r"bf16.enabled is true, but train.precision makes it false"),
-        (
-            {"optimizer": {"params": {"lr": 0.1}}},
-            r"optimizer.params.lr is 0.1, but train.learning_rate makes it 0.001",
-        ),
-        ({"scheduler": {"type": "WarmupLR"}}, r"scheduler.type has no effect here"),
-        ({"fp16": {"loss_scale": 128}}, r"fp16.loss_scale has no effect here"),
+        ({"gradient_clipping": 1.0}, r"gradient_clipping is 1.0, but the settings .* make it 0.5"),
+        ({"bf16": {"enabled": True}}, r"bf16 has no effect here"),
+        ({"optimizer": {"params": {"lr": 0.1}}}, r"optimizer has no effect here"),
+        ({"scheduler": {"type": "WarmupLR"}}, r"scheduler has no effect here"),
+        ({"fp16": {"loss_scale": 128}}, r"fp16 has no effect here"),
         ("[1]", r"must hold a mapping"),
         ("{", r"not valid JSON"),
     ],
