@@ -162,7 +162,7 @@ def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
 
 def forked_main(rank: int, world_size: int, port: int, log: Path, work: Callable, arguments: tuple) -> None:
     """Be one rank that does its work and leaves."""
-    from app.modes.launchers import end_after
+    from app.modes.launch import end_after
 
     print_to(log)
     set_variables(rank, world_size, port, hosted=True)

@@ -16,7 +16,7 @@ MODES = {
     "single": ".single:Single",
     "dp": ".dp:DataParallel",
     "ddp": ".ddp:DDP",
-    "mp": ".mp:SpawnedDDP",
+    "mp": ".ddp:SpawnedDDP",
     "fsdp": ".fsdp:FSDP",
     "accelerate": ".accelerate:Accelerate",
     "deepspeed": ".deepspeed:DeepSpeed",

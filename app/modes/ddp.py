@@ -11,8 +11,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..runtime.devices import has_memory
+from .group import ProcessGroupMode
+from .launch import Spawn
 from .mode import BuildOptimizer
-from .torch_group import ProcessGroupMode
 
 
 class DDP(ProcessGroupMode):
@@ -41,3 +42,9 @@ class DDP(ProcessGroupMode):
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
         # Around the forward pass too: DDP decides there whether this backward is synchronised.
         return nullcontext() if is_last else self.module.no_sync()
+
+
+class SpawnedDDP(DDP):
+    """The same, with processes that are started by `mp.spawn`: one command, with no launcher."""
+
+    launcher = Spawn()

@@ -21,8 +21,8 @@ from torch import nn
 from ..config.schema import Config
 from ..errors import InputError
 from ..runtime.disk import read_json
+from .group import ProcessGroupMode
 from .mode import BuildOptimizer, Tensors
-from .torch_group import ProcessGroupMode
 
 # Sections of DeepSpeed's configuration that settings of `train` replace in every mode
 REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")

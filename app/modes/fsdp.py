@@ -13,8 +13,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+from .group import ProcessGroupMode
 from .mode import BuildOptimizer
-from .torch_group import ProcessGroupMode
 
 
 class FSDP(ProcessGroupMode):

@@ -23,7 +23,7 @@ from ..model.trained_weights import has_frozen
 from ..runtime.devices import choose_device, fastest_precision, has_memory
 from ..runtime.group import Group
 from ..runtime.precision import Precision
-from .launchers import Launcher
+from .launch import Launcher
 
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 Tensors = dict[str, torch.Tensor]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from app.modes import load_mode, mode_names
-from app.modes.launchers import Launcher, Torchrun
+from app.modes.launch import Launcher, Torchrun
 from app.modes.mode import Mode
 from tests.modes import broken_modes
 from tests.modes.contract_cases import CASES, OF_THE_MODE, OF_THE_ROWS

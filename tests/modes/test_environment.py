@@ -9,7 +9,7 @@ import torch
 
 from app.config.command_line import load_config
 from app.errors import InputError
-from app.modes.torch_group import TorchGroup, rendezvous_store
+from app.modes.group import TorchGroup, rendezvous_store
 from app.run import work
 
 MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -41,7 +41,7 @@ def environment(monkeypatch):
             TWO | {"RANK": "-1"},
             "environment variable RANK, .* found '-1'; correct it, or unset it to train in one process",
         ),
-        (TWO | {"RANK": "2"}, "RANK must be below WORLD_SIZE, 2, found 2"),
+        (TWO | {"RANK": "2"}, "environment variable RANK, .* a whole number from 0 to 1, found '2'"),
         ({"WORLD_SIZE": "two"}, "environment variable WORLD_SIZE, .* found 'two'"),
         ({"WORLD_SIZE": "0"}, "environment variable WORLD_SIZE, .* a whole number from 1 to .* found '0'"),
         ({"WORLD_SIZE": "9" * 5000}, "environment variable WORLD_SIZE, .* found '9{40}…'"),

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from app.modes import load_mode, mode_names
-from app.modes.launchers import Launcher, Torchrun
+from app.modes.launch import Launcher, Torchrun
 from app.report.logits_file import SplitLogits, read_logits
 from app.runs.series import child_environment
 from tests.processes import finish

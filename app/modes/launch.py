@@ -1,15 +1,24 @@
-"""How the processes of a mode are started: without a launcher, by torchrun or its like, by horovodrun."""
+"""How the processes of a mode are started: without a launcher, by torchrun or its like, by horovodrun, or by
+`mp.spawn`."""
 
 import faulthandler
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from ..runtime.processes import leave
+
+# After a failure: for the others to end by themselves, then for SIGTERM to end them, then SIGKILL
+GRACE_SECONDS = 5
 
 
 class Launcher:
@@ -55,6 +64,51 @@ class Horovodrun(Launcher):
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
         end_after(work, arguments)
+
+
+class Spawn(Launcher):
+    """One command starts `nprocs` processes: one for each accelerator, or two on the CPU."""
+
+    one_process = False
+    starts_processes = True
+
+    def command(self, program: list[str], processes: int) -> list[str]:
+        return [sys.executable, *program, "--nprocs", str(processes)]
+
+    def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
+        # The parent hosts the store, on a port that the system chooses and that stays open from the start. So
+        # no other program can take the port in between.
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        nprocs = nprocs or torch.accelerator.device_count() or 2
+        processes = mp.spawn(_start, (nprocs, store.port, work, arguments), nprocs, join=False)
+        received: list[int] = []
+
+        def forward(number: int, frame: object) -> None:
+            received.append(number)
+            for pid in processes.pids():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, forward)
+        try:
+            while not processes.join(grace_period=GRACE_SECONDS):
+                pass
+        except mp.ProcessExitedException as error:
+            # The process has printed why
+            if error.signal_name is None:
+                return error.exit_code
+            if received:
+                return 128 + received[0]
+            raise
+        return 0
+
+
+def _start(local_rank: int, nprocs: int, port: int, work: Callable[..., int], arguments: tuple) -> None:
+    names = {"RANK": local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": nprocs, "LOCAL_WORLD_SIZE": nprocs}
+    names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    os.environ.update({name: str(value) for name, value in names.items()})
+    end_after(work, arguments)
 
 
 def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:

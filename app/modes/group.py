@@ -1,10 +1,14 @@
-"""What modes with a torch process group share: meeting by a store, collectives, a state from rank 0."""
+"""The ranks of a torch process group: meeting by a store, collectives, signs of life."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -13,13 +17,12 @@ import torch.distributed as dist
 
 from ..errors import InputError
 from ..runtime.group import Group
-from ..runtime.heartbeat import Heartbeat
 from ..runtime.processes import end_with_launcher, launched_number
-from .launchers import Torchrun
+from .launch import Torchrun
 from .mode import Mode
 
-# Rank 0 may tokenise a large file while the others wait
-TIMEOUT = timedelta(minutes=30)
+TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
+BEAT_SECONDS = 1.0
 
 
 class TorchGroup(Group):
@@ -29,14 +32,14 @@ class TorchGroup(Group):
 
     def __init__(self) -> None:
         self.world_size = launched_number("WORLD_SIZE", 1, least=1)
-        if self.world_size > 1:
-            check_environment(self.world_size)
-        self.rank = launched_number("RANK", 0)
-        if self.rank >= self.world_size:
+        missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+        if self.world_size > 1 and missing:
             raise InputError(
-                f"RANK must be below WORLD_SIZE, {self.world_size}, found {self.rank}; a launcher sets both, "
-                "see --help"
+                "the environment must have RANK, MASTER_ADDR and MASTER_PORT where WORLD_SIZE is set (to "
+                f"{self.world_size}), found no {' and no '.join(missing)}; start with a launcher, such as "
+                "torchrun, which sets them, or unset WORLD_SIZE to train in one process"
             )
+        self.rank = launched_number("RANK", 0, most=self.world_size - 1)
         self.local_rank = launched_number("LOCAL_RANK", 0)
         self.local_world_size = launched_number("LOCAL_WORLD_SIZE", self.world_size, least=1)
         end_with_launcher()
@@ -54,6 +57,7 @@ class TorchGroup(Group):
         self.device = device
         if self.world_size > 1:
             self.heartbeat = Heartbeat(store.clone(), self.rank, self.world_size, timeout)
+            self.heartbeat.start()
 
     def leave(self, has_failed: bool) -> None:
         if self.heartbeat:
@@ -61,21 +65,22 @@ class TorchGroup(Group):
         # After an error the other ranks may be waiting, and leaving would hang; a single rank has none to
         # wait for.
         if dist.is_initialized() and (not has_failed or self.world_size == 1):
-            # All groups of this process; DeepSpeed's own ones are listed here only.
+            # In torch 2.13 gloo's destructor waits for the group's threads while it holds Python's lock, and
+            # such a thread may need that lock to release its last result: one run in some dozens then hung
+            # at its very end. So no group, DeepSpeed's own ones among them, is ever freed.
             for group in list(dist.distributed_c10d._world.pg_map):
-                _never_free(group)
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
             dist.destroy_process_group()
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         count = torch.tensor([len(rows)], device=rows.device)
         counts = [torch.zeros_like(count) for _ in range(self.world_size)]
         dist.all_gather(counts, count)
-        largest = max(int(c) for c in counts)
-        padded = rows.new_zeros(largest, *rows.shape[1:])
+        padded = rows.new_zeros(int(max(counts)), *rows.shape[1:])
         padded[: len(rows)] = rows
         gathered = [torch.empty_like(padded) for _ in counts]
         dist.all_gather(gathered, padded)
-        return torch.cat([part[: int(c)] for part, c in zip(gathered, counts, strict=True)])
+        return torch.cat([part[: int(count)] for part, count in zip(gathered, counts, strict=True)])
 
     def reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         total = values.clone()
@@ -97,12 +102,51 @@ class TorchGroup(Group):
         return holder[0]
 
 
-def backends(device: torch.device) -> str:
-    """Return the back ends of a process group on `device`: gloo for the CPU, and for a device what torch or
-    the device's package has registered for it (nccl, xccl, hccl), where it is built in; else gloo for both.
+class Heartbeat(threading.Thread):
+    """A thread that beats for this rank once a second, and ends the process when the next rank is silent for
+    `timeout` seconds. A collective fails at once where a process has died, but waits half an hour for one
+    that is only stopped, or whose machine is gone.
+
+    `store` is a separate connection: the main thread may be waiting in another one. The silence is counted in
+    beats of this rank, so that a pause of the whole machine does not count.
     """
-    own = dist.Backend.default_device_backend_map.get(device.type, "gloo")
-    return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
+
+    def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: int) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        store.set_timeout(timedelta(seconds=BEAT_SECONDS))
+        self.store, self.rank, self.timeout = store, rank, timeout
+        self.watched = (rank + 1) % world_size
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        silent, last, key = 0.0, b"", f"beat{self.watched}"
+        while silent < self.timeout:
+            if self.stopped.wait(BEAT_SECONDS):
+                return
+            asked_at, beat = time.monotonic(), last
+            # A store that does not answer is a silence too
+            with suppress(RuntimeError):
+                self.store.set(f"beat{self.rank}", str(asked_at))
+                beat = self.store.get(key) if self.store.check([key]) else b""
+            is_silent = beat == last and beat != b"left"
+            silent = silent + BEAT_SECONDS + time.monotonic() - asked_at if is_silent else 0.0
+            last = beat
+        if not self.stopped.is_set():
+            message = (
+                f"error (rank {self.rank}): rank {self.watched} has not responded for {self.timeout} seconds "
+                "(train.timeout): it is stopped, or its machine cannot be reached. This rank ends; resume "
+                "from the last training state with --output.resume auto"
+            )
+            print(message, file=sys.stderr, flush=True)  # noqa: T201
+            os._exit(1)
+
+    def stop(self) -> None:
+        """Tell the others that this rank is done, and stop beating."""
+        self.stopped.set()
+        self.join(BEAT_SECONDS)
+        # The process that hosted the store may be done too
+        with suppress(RuntimeError):
+            self.store.set(f"beat{self.rank}", "left")
 
 
 class ProcessGroupMode(Mode):
@@ -116,15 +160,12 @@ class ProcessGroupMode(Mode):
         super().backward(loss * self.group.world_size)
 
 
-def check_environment(world_size: int) -> None:
-    """Raise InputError unless the environment says who this rank is and where the ranks meet."""
-    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-    if missing:
-        raise InputError(
-            "the environment must have RANK, MASTER_ADDR and MASTER_PORT where WORLD_SIZE is set (to "
-            f"{world_size}), found no {' and no '.join(missing)}; start with a launcher, such as torchrun, "
-            "which sets them, or unset WORLD_SIZE to train in one process"
-        )
+def backends(device: torch.device) -> str:
+    """Return the back ends of a process group on `device`: gloo for the CPU, and for a device what torch or
+    the device's package has registered for it (nccl, xccl, hccl), where it is built in; else gloo for both.
+    """
+    own = dist.Backend.default_device_backend_map.get(device.type, "gloo")
+    return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
 
 
 def rendezvous_store(rank: int, world_size: int) -> dist.Store:
@@ -134,7 +175,7 @@ def rendezvous_store(rank: int, world_size: int) -> dist.Store:
     own prefix, because the store still holds the addresses of the processes that died. Else rank 0 hosts
     a new one; machines that have joined later have counted fewer restarts.
     """
-    if world_size == 1 and not (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT")):
+    if world_size == 1:
         return dist.HashStore()
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
     host, port = os.environ["MASTER_ADDR"], launched_number("MASTER_PORT", 0, least=1, most=65535)
@@ -148,12 +189,3 @@ def rendezvous_store(rank: int, world_size: int) -> dist.Store:
         ) from error
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0) if hosted else 0
     return dist.PrefixStore(f"restart{restarts}", store)
-
-
-def _never_free(group: dist.ProcessGroup) -> None:
-    """Take a reference to a group that is never released, so that its destructor does not run.
-
-    In torch 2.13 gloo's destructor waits for the group's threads while it holds Python's lock, and such a
-    thread may need that lock to release its last result: one run in some dozens then hung at its very end.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
