@@ -69,7 +69,7 @@ def work(config: Config, name: str) -> int:
     from .checkpoints.saving_and_resuming import with_saved_choices
     from .modes import open_mode
     from .runtime.signals import Stopped
-    from .training.log.setup import start_logging
+    from .training.log import start_logging
 
     use_language(config.output.language)
     try:

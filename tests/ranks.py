@@ -324,7 +324,7 @@ def terminate_in_evaluation(mode) -> None:
 
 def close_late(mode) -> None:
     """Take a second to close the log, in which the other ranks have left and the launcher sends SIGTERM."""
-    from app.training.log.run_log import RunLog
+    from app.training.log import RunLog
 
     close = RunLog.close
     RunLog.close = lambda self: (time.sleep(1), close(self))
@@ -332,7 +332,7 @@ def close_late(mode) -> None:
 
 def terminate_late(mode) -> None:
     """Get SIGTERM when the run is complete, and only its log has to be closed."""
-    from app.training.log.run_log import RunLog
+    from app.training.log import RunLog
 
     close = RunLog.close
     RunLog.close = lambda self: (os.kill(os.getpid(), signal.SIGTERM), close(self))

@@ -35,7 +35,7 @@ from ..report.metrics import BY_KEY
 from ..runtime.disk import write_text
 from ..runtime.signals import Stopped
 from ..text_table import text_table
-from ..training.log.metrics_file import METRICS, read_evaluations
+from ..training.log import METRICS, read_evaluations
 from .search_space import as_words, draw
 from .series import Series, open_series, say, write_figures
 

@@ -59,7 +59,8 @@ def run_mode(mode: str, processes: int, settings: list[str], folder: Path, timeo
     if run.returncode:
         why = last_error(log.read_text().splitlines())
         return Timing(mode, processes, why=why or f"it ended with status {run.returncode}")
-    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.is_file()}
+    names = ("train.log", "run_history.json", "config.yaml", "report.json")
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in names}
     speeds = re.findall(r"step \d+/\d+ .* ([\d.]+) rows/s", texts["train.log"])
     return Timing(
         mode,

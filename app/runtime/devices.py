@@ -13,6 +13,7 @@ from .cores import num_cores
 
 # bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
 FASTER = 1.2
+MAX_MEASUREMENT_SECONDS = 0.1
 
 
 def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
@@ -90,12 +91,27 @@ def fastest_precision(device: torch.device) -> str:
     return "bf16" if device.type == "cpu" and bf16_speedup() > FASTER else "fp32"
 
 
-def _product_seconds(dtype: torch.dtype) -> float:
-    states, weight = torch.ones(256, 768, dtype=dtype), torch.ones(768, 768, dtype=dtype)
-    seconds = []
-    for _ in range(8):
+def product_speed(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the arithmetic operations a second of matrix products on a device, measured in 0.1 s."""
+    # A GPU needs larger products, and several between two waits
+    rows, width, times = (8192, 2048, 10) if has_memory(device) else (256, 768, 1)
+    return 2 * rows * width**2 * times / _product_seconds(dtype, device, rows, width, times)
+
+
+def _product_seconds(
+    dtype: torch.dtype, device: str | torch.device = "cpu", rows: int = 256, width: int = 768, times: int = 1
+) -> float:
+    """Return the seconds of `times` products, the least of 8 measurements; of fewer if they take long."""
+    states = torch.ones(rows, width, dtype=dtype, device=device)
+    weight = torch.ones(width, width, dtype=dtype, device=device)
+    seconds: list[float] = []
+    linear(states, weight)
+    while len(seconds) < 8 and sum(seconds) < MAX_MEASUREMENT_SECONDS:
         started = time.perf_counter()
-        linear(states, weight)
+        for _ in range(times):
+            linear(states, weight)
+        if states.device.type != "cpu":
+            torch.accelerator.synchronize(states.device)
         seconds.append(time.perf_counter() - started)
     return min(seconds)
 

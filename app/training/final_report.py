@@ -24,7 +24,7 @@ from ..tasks.task import FITTED_ON, Scores
 from ..words import _, in_language, pgettext
 from .build import Components
 from .card_content import base_model_of, card_content
-from .log.metrics_file import METRICS, read_evaluations
+from .log import METRICS, read_evaluations
 from .step import planned_steps
 
 # To try where the model is no better than a linear one: the first that was not it

@@ -35,15 +35,16 @@ MESSAGES = ("can't allocate memory", "out of memory", NO_KERNEL)
 class StepResult:
     """What one step did; tensors stay on the device, so that a step never waits for it.
 
-    `step`: its number, from 1. `rows`: rows of the global batch. `loss_sum`: this rank's sum of losses; the
-    step's loss is the sum over all ranks divided by `divisor`. `positions` (targets,): the row of each of
-    this rank's targets; `finite` (targets,) bool: whether all outputs of the target are finite. `grad_norm`:
-    L2 norm of all gradients before clipping, without dimensions. `skipped`: no weight has changed, because
-    the gradients overflowed under fp16.
+    `step`: its number, from 1. `rows` and `tokens`: of the global batch. `loss_sum`: this rank's sum of
+    losses; the step's loss is the sum over all ranks divided by `divisor`. `positions` (targets,): the row of
+    each of this rank's targets; `finite` (targets,) bool: whether all outputs of the target are finite.
+    `grad_norm`: L2 norm of all gradients before clipping, without dimensions. `skipped`: no weight has
+    changed, because the gradients overflowed under fp16.
     """
 
     step: int
     rows: int
+    tokens: int
     learning_rate: float
     loss_sum: torch.Tensor
     divisor: int
@@ -94,6 +95,7 @@ def train(
         result = StepResult(
             step=progress.step,
             rows=len(batch),
+            tokens=int(loader.lengths(batch).sum()),
             learning_rate=learning_rate,
             loss_sum=loss_sum,
             divisor=divisor,

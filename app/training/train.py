@@ -32,12 +32,11 @@ from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from .build import build, set_up
 from .evaluate import BATCH_ROWS, check_finite, evaluate
 from .final_report import print_and_write
-from .log.loss_window import Losses
-from .log.run_log import RunLog
-from .log.trackers import check_trackers
+from .log import Losses, RunLog, token_limit
 from .merging import merge_adapter
 from .non_finite import REMEDY, FiniteCheck
 from .step import StepResult, is_out_of_memory, out_of_memory_error, planned_steps, train
+from .trackers import check_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -203,6 +202,8 @@ class Run:
             self.config.to_dict(),
             with_bar=self.ends_process,
         )
+        if self.folder:
+            self.log.speed.limit = token_limit(self.mode, self.components)
 
     def train(self) -> None:
         """Train to the last step, early stopping or a signal."""

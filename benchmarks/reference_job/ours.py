@@ -12,7 +12,7 @@ from app.batching.plan import BatchPlan, micro_batches
 from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode
-from app.training.log.setup import start_logging
+from app.training.log import start_logging
 from app.training.step import StepResult, train
 from app.training.train import Run
 from benchmarks.harness.meter import Meter, Sizes

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from shlex import split
@@ -188,6 +189,11 @@ def test_metrics_lines_and_the_best_of_them(finished):
     assert read_json(folder / "report.json")["step"] == best["step"]
     assert f"checkpoint of step {best['step']}, chosen by macro_f1 on dev {best['macro_f1']:.4f}" in stdout
     assert all(sum(scores["support"] for scores in line["classes"].values()) == 12 for line in lines)
+    # Each text has at least a character and two special tokens
+    assert all(line["tokens_per_second"] > 3 * line["rows_per_second"] > 0 for line in lines)
+    assert all(0 < line["product_speed"] < 1 for line in lines)
+    shown = r"step 18/18  .* [\d.]+ rows/s  \d+ tokens/s \(\d+% of matrix products\)  "
+    assert re.search(shown, (folder / "train.log").read_text(encoding="utf-8"))
 
 
 def test_configuration_and_environment_are_kept(finished, data):
@@ -207,7 +213,7 @@ def test_tensorboard_has_the_numbers_of_the_log(finished):
     folder, _, _ = finished
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
     names = ("loss", "accuracy", "macro_f1", "weighted_f1")
-    train = ("loss", "learning_rate", "rows_per_second", "grad_norm")
+    train = ("loss", "learning_rate", "rows_per_second", "tokens_per_second", "grad_norm")
     assert set(events.Tags()["scalars"]) == {f"dev/{name}" for name in names} | {
         f"train/{name}" for name in train
     }

@@ -25,7 +25,7 @@ def first_step(record):
         print(json.dumps(sorted(sys.modules)))
     return True
 
-logging.getLogger("app.training.log.run_log").addFilter(first_step)
+logging.getLogger("app.training.log").addFilter(first_step)
 sys.exit(main("single", "", sys.argv[1:]))
 """
 

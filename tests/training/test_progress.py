@@ -4,9 +4,7 @@ import re
 
 from app.config.schema import Config, OutputConfig
 from app.modes.single import Single
-from app.training.log.loss_window import Losses
-from app.training.log.run_log import RunLog
-from app.training.log.setup import start_logging
+from app.training.log import Losses, RunLog, start_logging
 from app.training.step import StepResult
 from tests.training.tiny_training import step_result
 

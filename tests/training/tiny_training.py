@@ -51,6 +51,7 @@ def step_result(
     return StepResult(
         step=step,
         rows=len(finite),
+        tokens=9 * len(finite),
         learning_rate=0.001,
         loss_sum=torch.tensor(loss_sum),
         divisor=len(finite),

@@ -1,4 +1,4 @@
-"""Services that follow a run beside TensorBoard, by accelerate's trackers; none can end the run."""
+"""What follows a run, TensorBoard and services, by accelerate's trackers; none can end the run."""
 
 import json
 import logging
@@ -12,14 +12,14 @@ from uuid import uuid4
 
 from accelerate import tracking
 
-from ...config.schema import OutputConfig
-from ...errors import InputError, first_line, nearest
-from ...runtime.disk import write_json
-from ...runtime.telemetry import turn_off_telemetry
-from .tensorboard import TENSORBOARD
+from ..checkpoints.run_folder import cannot_write, check_is_there
+from ..config.schema import OutputConfig
+from ..errors import InputError, first_line, nearest
+from ..runtime.disk import write_json
+from ..runtime.telemetry import turn_off_telemetry
 
 logger = logging.getLogger(__name__)
-PROJECT = "chinese-text-classification"
+PROJECT, TENSORBOARD = "chinese-text-classification", "tensorboard"
 # In the run folder: the id of the run in each service, so that a resumed run continues it
 IDS = "trackers.json"
 WITH_REQUIREMENTS = ("mlflow", "wandb", "swanlab")
@@ -42,21 +42,30 @@ def check_trackers(config: OutputConfig) -> None:
 
 
 class Trackers:
-    """The trackers of a run, which get its settings by their dotted names. One that fails is left out."""
+    """The trackers of a run, which get its `settings`, nested in groups, by their dotted names. One that
+    fails is left out. What TensorBoard's files have after `first_step`, of a resumed run, is replaced."""
 
-    def __init__(self, config: OutputConfig, folder: Path, settings: dict[str, Any]) -> None:
-        self.folder, self.settings = folder, settings
+    def __init__(self, config: OutputConfig, folder: Path, settings: dict, first_step: int = 0) -> None:
+        self.folder, self.first_step = folder, first_step
+        pairs = {f"{group}.{key}": one for group, of in settings.items() for key, one in of.items()}
+        self.settings = {name: value for name, value in pairs.items() if value is not None}
         self.open: dict[str, tracking.GeneralTracker] = {}
         for name in dict.fromkeys(config.trackers):
-            if name == TENSORBOARD:
-                continue
             self._guard(name, partial(self._start, name))
 
-    def add(self, group: str, values: dict[str, float], step: int) -> None:
-        """Add a point at `step` to the curve `group/name` of each value."""
+    def add(self, group: str, values: dict[str, float], step: int, to_services: bool = False) -> None:
+        """Add a point at `step` to the curve `group/name` of each value, where it goes `to_services` not in
+        TensorBoard. Raises TrainingError without a run folder, for TensorBoard fails in its own thread."""
+        if TENSORBOARD in self.open:
+            try:
+                check_is_there(self.folder)
+            except OSError as error:
+                self.open.pop(TENSORBOARD)
+                raise cannot_write("TensorBoard's file", error, self.folder) from error
         points = {f"{group}/{name}": float(value) for name, value in values.items()}
         for name, tracker in [*self.open.items()]:
-            self._guard(name, partial(tracker.log, points, step))
+            if not (to_services and name == TENSORBOARD):
+                self._guard(name, partial(tracker.log, points, step))
 
     def close(self) -> None:
         """End the run in each service."""
@@ -74,6 +83,7 @@ class Trackers:
         known = ids.get(name)
         resumed = {"id": known or uuid4().hex[:16], "resume": "allow"}
         options = {
+            TENSORBOARD: {"logging_dir": self.folder, "purge_step": self.first_step + 1},
             "mlflow": {"run_name": run_name, "run_id": known},
             "wandb": {"name": run_name, "settings": {"silent": True}, **resumed},
             "swanlab": {"experiment_name": run_name, **resumed},
@@ -81,9 +91,11 @@ class Trackers:
         # accelerate asks its own state which process is the main one: this one is.
         kind = tracking.LOGGER_TYPE_TO_CLASS[name]
         kind = type(kind.__name__, (kind,), {"main_process_only": False})
-        tracker = kind(PROJECT, **options.get(name, {}))
+        tracker = kind(TENSORBOARD if name == TENSORBOARD else PROJECT, **options.get(name, {}))
         tracker.start()
         self.open[name] = tracker
+        if name == TENSORBOARD:
+            return
         if known is None:
             tracker.store_init_configuration(self.settings)
         if name in options:
