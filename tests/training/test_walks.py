@@ -1,0 +1,66 @@
+"""The files that docs/architecture.md names are those that a row and a step go through: python -m pytest
+tests/training/test_walks.py"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from app.run import main
+from tests.ranks import settings
+from tests.tiny import open_tiny
+from tests.training.tiny_training import SETTINGS, Training
+
+ROOT = Path(__file__).resolve().parents[2]
+# A row goes through them, and others do: they have walks of their own, or build what a run works with.
+BESIDE = ("app/training/train.py", "app/training/build.py", "app/training/log.py", "app/training/trackers.py")
+BESIDE += ("app/training/step.py", "app/training/non_finite.py", "app/training/recorded_passes.py")
+BESIDE += ("app/training/optimizer.py", "app/training/merging.py", "app/tasks/losses.py")
+
+
+def files_of(section: str) -> set[str]:
+    """Return the files of app/ that a section of the document names."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return set(re.findall(r"`(app/[\w/]+\.py)`", text.split(f"## {section}\n")[1].split("\n## ")[0]))
+
+
+def called(action: Callable[[], object]) -> set[str]:
+    """Return the files of app/ that have a function which `action` calls in this thread."""
+    files: set[str] = set()
+
+    def profile(frame, event: str, argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name != "<module>":
+            files.add(code.co_filename)
+
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    paths = (Path(file) for file in files)
+    return {str(path.relative_to(ROOT)) for path in paths if path.is_relative_to(ROOT / "app")}
+
+
+def test_a_step_goes_through_the_files_of_its_walk(tmp_path):
+    training = Training(open_tiny(tmp_path, rows_per_label=20), SETTINGS, dropout=0.1).run(until=2)
+    # The step after, whose first pass of the mode was made before
+    found = called(lambda: training.run(until=3)) - {"app/training/recorded_passes.py"}
+    rows = {"app/data/tokens.py"}
+    walk = files_of("One training step, in files") | rows
+    assert found <= walk
+    assert len(found) <= 14
+    assert {"app/training/step.py", "app/modes/mode.py", "app/model/attention.py"} <= found
+
+
+def test_a_row_goes_through_the_files_of_its_walk(data, tmp_path):
+    words = settings(data, tmp_path / "run", train__epochs=1)
+    found = called(lambda: main("single", "", words))
+    rooms = ("app/data/", "app/tasks/", "app/report/", "app/training/")
+    on_the_way = {
+        file for file in found if file.startswith(rooms) and not file.endswith(("__init__.py", ".jinja"))
+    }
+    walk = files_of("One row, from its file to the report")
+    assert on_the_way - set(BESIDE) <= walk
+    # Some are for formats, labels and fixes that this file does not have
+    assert len(walk - on_the_way) <= 4
