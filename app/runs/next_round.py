@@ -19,7 +19,7 @@ from ..prediction.recorded_settings import recorded_settings
 from ..prediction.run_data import dataset_of_run
 from ..prediction.sources import open_file
 from ..report.logits_file import read_run
-from ..run.entry import work
+from ..run import work
 from ..tasks.task import Task
 from .comparing import compare_runs, render_comparison
 from .series import say

@@ -98,7 +98,12 @@ def run_search(search: Search, config: Config) -> str:
         states = [trial.state for trial in last_tries(study)]
         if TrialState.WAITING in states or len(states) < search.count:
             study.optimize(partial(run_trial, search, study), n_trials=1, catch=(TrainingError,))
-            check_not_all_failed(last_tries(study))
+            tries = last_tries(study)
+            if len(tries) >= ALL_FAILED and all(trial.state == FAIL for trial in tries):
+                raise TrainingError(
+                    f"the first {len(tries)} trials have failed, so the fault is hardly in what is searched: "
+                    f"{tries[-1].user_attrs.get('error')}. Mend it, and choose another output.dir"
+                )
         elif TrialState.RUNNING in states:
             time.sleep(HEARTBEAT_SECONDS)
         else:
@@ -122,7 +127,8 @@ def run_trial(search: Search, study: optuna.Study, trial: Trial) -> float:
     # Without another seed each process of a search, and a continued one, would draw the same values again
     study.sampler = SAMPLERS[search.sampler](seed=search.seed + number)
     params = {name: draw(trial, name, values) for name, values in search.space.items()}
-    name, folder = trial_name(number), search.series.path(trial_name(number))
+    name = f"trial-{number:03}"
+    folder = search.series.path(name)
     say(f"{name}: {settings_text(params)}")
     values: list[float] = []
     verdicts: list[bool] = []
@@ -157,10 +163,6 @@ def run_trial(search: Search, study: optuna.Study, trial: Trial) -> float:
     return best
 
 
-def trial_name(number: int) -> str:
-    return f"trial-{number:03}"
-
-
 def settings_text(params: dict) -> str:
     """Return settings for people, numbers with four digits."""
     shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in params.items()}
@@ -172,15 +174,6 @@ def remove_weights(folder: Path) -> None:
     (folder / MODEL).unlink(missing_ok=True)
     if folder.exists():
         drop_states(folder, keep=0, keep_damaged=0)
-
-
-def check_not_all_failed(trials: list[FrozenTrial]) -> None:
-    """Raise TrainingError where the first trials have failed and none has not."""
-    if len(trials) >= ALL_FAILED and all(trial.state == FAIL for trial in trials):
-        raise TrainingError(
-            f"the first {len(trials)} trials have failed, so the fault is hardly in what is searched: "
-            f"{trials[-1].user_attrs.get('error')}. Mend it, and choose another output.dir"
-        )
 
 
 def finish(search: Search, study: optuna.Study) -> str:
@@ -203,7 +196,7 @@ def finish(search: Search, study: optuna.Study) -> str:
     settings = load_config([*search.series.settings, *words]).to_dict()
     settings["data"].pop("verb")
     settings["output"] = {key: settings["output"][key] for key in ("name", "language")}
-    note = f"# {trial_name(number)}: {search.metric} on dev {best.value:.4f}\n"
+    note = f"# trial-{number:03}: {search.metric} on dev {best.value:.4f}\n"
     write_text(folder / "best.yaml", note + yaml.safe_dump(settings, allow_unicode=True, sort_keys=False))
     search.series.run(name, words)
     task, splits = read_run(folder / name)
