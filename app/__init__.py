@@ -6,6 +6,7 @@ it does not collide with the `app/` of another project; that is why all imports 
 
 import importlib
 import logging
+import os
 from typing import Any
 
 __all__ = ["Model", "TextClassifier", "load"]
@@ -13,6 +14,12 @@ __all__ = ["Model", "TextClassifier", "load"]
 # Where DeepSpeed is installed, transformers imports it, and it writes its warnings to standard output, among
 # reports and predictions. Its errors are raised as exceptions all the same.
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
+
+
+# ONNX Runtime (see its Privacy.md) and MLflow report their use to their makers: not from here, unless the
+# user's environment says so. https://mlflow.org/docs/latest/community/usage-tracking
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
 def __getattr__(name: str) -> Any:

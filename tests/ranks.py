@@ -23,7 +23,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 from app.checkpoints.training_state import contiguous
-from app.runtime.host_memory import trim_heap
+from app.runtime.machine import trim_heap
 
 ROOT = Path(__file__).resolve().parent.parent
 context = multiprocessing.get_context("forkserver")

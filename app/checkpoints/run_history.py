@@ -20,9 +20,8 @@ from ..config.command_line import read_yaml
 from ..config.schema import Config
 from ..data.cache import content_key, file_digest
 from ..errors import InputError
-from ..runtime.cores import num_cores
 from ..runtime.disk import write_json, write_text
-from ..runtime.processes import launcher_id
+from ..runtime.processes import launcher_id, num_cores
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset

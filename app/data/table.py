@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InputError, excerpt, printable_path, shorten
-from ..runtime.cores import num_cores
+from ..runtime.processes import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
 from .file_formats import SUFFIXES

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from ..errors import InputError
-from ..runtime.telemetry import turn_off_telemetry
 from .faster import keep_first_tokens, write_out_layer_norms
 
 OPSET = 17  # the version of ONNX' operators
@@ -32,7 +31,6 @@ class Logits(nn.Module):
 def write_graph(model: nn.Module, path: Path) -> list[str]:
     """Write the graph of a freshly loaded model, (batch, length) of any size, attention and GELU as single
     operators; return its inputs' names. Raises InputError without onnx, or where it cannot be exported."""
-    turn_off_telemetry()
     try:
         import onnx  # noqa: F401
         from onnxruntime.transformers.fusion_options import FusionOptions

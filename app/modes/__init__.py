@@ -39,8 +39,7 @@ def load_mode(name: str) -> type[Mode]:
 def open_mode(name: str, config: Config) -> Iterator[Mode]:
     """Give a mode: its group is joined; threads, memory and arithmetic are set up. Its
     `config` has every setting that follows from the device."""
-    from ..runtime.host_memory import keep_few_kernels
-    from ..runtime.machine import set_up_machine
+    from ..runtime.machine import keep_few_kernels, set_up_machine
 
     keep_few_kernels()
     with load_mode(name)(config) as mode:

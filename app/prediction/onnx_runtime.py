@@ -8,8 +8,7 @@ import numpy as np
 
 from ..data.long_texts import saved_long_texts
 from ..errors import InputError, excerpt, shorten
-from ..runtime.cores import num_cores
-from ..runtime.telemetry import turn_off_telemetry
+from ..runtime.processes import num_cores
 from ..tasks import task_of_model
 from .exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 from .predictor import Predictor, Tokens
@@ -64,7 +63,6 @@ def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
 
 
 def _session(graph: Path):
-    turn_off_telemetry()
     try:
         import onnxruntime
     except ImportError as error:

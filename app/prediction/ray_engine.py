@@ -34,8 +34,8 @@ from ..data.files import files_of
 from ..data.read import BUFFER, BadRow, bad_row_message, parquet_batches
 from ..data.rows import Row
 from ..errors import InputError, TrainingError, cannot_read, first_line, listed, shorten
-from ..runtime.cores import num_cores
 from ..runtime.disk import checksum, read_json, sync, write_json
+from ..runtime.processes import num_cores
 from .exported_model import is_exported
 from .input_columns import KeptColumns, NumberedTexts, as_text, free_names
 from .open_model import ComputeOptions, open_model

@@ -13,7 +13,7 @@ from ..data.long_texts import CUT, LongTexts
 from ..errors import InputError, listed
 from ..model.classifier import Classifier, check_passes
 from ..runtime.devices import choose_device
-from ..runtime.host_memory import keep_freed_memory
+from ..runtime.machine import keep_freed_memory
 from ..runtime.precision import Precision
 from ..tasks import task_of_model
 from ..tasks.task import Task

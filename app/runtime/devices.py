@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import linear
 
 from ..errors import InputError, listed
-from .cores import num_cores
+from .processes import num_cores
 
 # bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
 FASTER = 1.2

@@ -1,4 +1,4 @@
-"""The processes of a run: what launcher started them, and how they end: never later than the launcher."""
+"""The processes of a run: their cores, what launcher started them, and that they end with it."""
 
 import logging
 import os
@@ -13,7 +13,18 @@ from typing import NoReturn
 
 from ..errors import InputError, shorten
 
-SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox"}
+# Variables of torchrun and our own mp.spawn, horovodrun, deepspeed
+OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use, at least 1: those that it is bound to, and no
+    more than its container is given. With a limit of 2 CPUs on 64 cores, 64 threads would wait for each other
+    most of the time."""
+    # Later than --help
+    import joblib
+
+    return joblib.cpu_count()
 
 
 def leave(status: int) -> NoReturn:
@@ -45,7 +56,7 @@ def end_with_launcher() -> None:
     """End this process when the launcher that started it has ended: a killed launcher leaves no orphan. A
     process without a launcher is left alone: its parent is a shell, which may end before the run."""
     launcher = os.getppid()
-    if not _has_launcher(launcher):
+    if not any(name.startswith(OF_LAUNCHERS) for name in os.environ):
         return
 
     def watch() -> None:
@@ -61,21 +72,6 @@ def end_with_launcher() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _has_launcher(parent: int) -> bool:
-    """Return whether the parent process is a launcher: torchrun, mp.spawn, horovodrun, deepspeed ..."""
-    if any(name.startswith(("TORCHELASTIC_", "HOROVOD_RANK")) for name in os.environ):
-        return True
-    if not {"RANK", "WORLD_SIZE"} <= set(os.environ):
-        return False
-    # here, because a server of an exported model does without it
-    import psutil
-
-    with suppress(psutil.Error):
-        # Else the variables were set by hand, or by Kubernetes
-        return psutil.Process(parent).name() not in SHELLS
-    return False
 
 
 def launched_rank() -> int:

@@ -15,7 +15,7 @@ from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..modes.mode import Mode
 from ..runtime.devices import has_memory, is_cuda
-from ..runtime.host_memory import give_back_memory
+from ..runtime.machine import give_back_memory
 from .optimizer import learning_rate_factor, peak_learning_rate, set_learning_rate, warmup_steps
 from .recorded_passes import record_passes
 

@@ -16,7 +16,6 @@ from ..checkpoints.run_folder import cannot_write, check_is_there
 from ..config.schema import OutputConfig
 from ..errors import InputError, first_line, nearest
 from ..runtime.disk import write_json
-from ..runtime.telemetry import turn_off_telemetry
 
 logger = logging.getLogger(__name__)
 PROJECT, TENSORBOARD = "chinese-text-classification", "tensorboard"
@@ -73,7 +72,6 @@ class Trackers:
             self._guard(name, tracker.finish)
 
     def _start(self, name: str) -> None:
-        turn_off_telemetry()
         if name == "mlflow":
             # A folder is enough for one machine; MLflow keeps reading it, and asks for the second variable.
             os.environ.setdefault("MLFLOW_TRACKING_URI", "mlruns")

@@ -11,7 +11,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from app.runtime.cores import num_cores
+from app.runtime.processes import num_cores
 
 PACKAGES = ("torch", "transformers", "accelerate", "lightning-fabric", "lightning", "tokenizers", "numpy")
 

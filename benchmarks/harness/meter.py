@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from app.runtime.host_memory import trim_heap
+from app.runtime.machine import trim_heap
 from benchmarks.harness.machine import peak_memory
 
 

@@ -16,8 +16,8 @@ from app.data.read import options_of_run
 from app.data.report import _few_lines
 from app.data.rows import read_rows
 from app.errors import InputError
-from app.runtime.cores import num_cores
 from app.runtime.devices import set_threads
+from app.runtime.processes import num_cores
 
 WORDS = (
     *("外卖", "味道", "服务", "送餐", "老板", "价格", "米饭", "牛肉", "包装", "速度", "态度", "分量"),

@@ -12,8 +12,6 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from app.runtime.telemetry import SWITCHES
-
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = """
 import sys
@@ -64,7 +62,7 @@ def run_in_image(code: str, *arguments: str, home: Path) -> subprocess.Completed
     modules = packages_distributions().items()
     absent = {name for name, owners in modules if not packages & set(map(canonicalize_name, owners))}
     # Some libraries behave otherwise where they see that they are tested.
-    dropped = {"CI", "GITHUB_ACTIONS", *SWITCHES}
+    dropped = {"CI", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     return subprocess.run(
         [sys.executable, "-c", ABSENT.format(absent=absent) + code, *arguments],

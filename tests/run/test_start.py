@@ -42,3 +42,12 @@ def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(dat
     assert {"torch", "transformers.models.bert.modeling_bert", "app.training.train"} <= set(modules)
     assert LATER & set(modules) == set()
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_libraries_report_to_their_makers_only_where_the_user_wants_it():
+    """That ONNX Runtime then leaves no id of the machine is in tests/export/test_export.py."""
+    code = (
+        "import app, os; print(os.environ['ORT_DISABLE_TELEMETRY'], os.environ['MLFLOW_DISABLE_TELEMETRY'])"
+    )
+    done = finish([sys.executable, "-c", code], MLFLOW_DISABLE_TELEMETRY="false")
+    assert done.stdout.split() == ["1", "false"]

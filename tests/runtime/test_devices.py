@@ -15,7 +15,7 @@ from tests.processes import finish
 ALLOCATE = """
 import ctypes, resource, sys
 import torch
-from app.runtime.host_memory import give_back_memory, keep_freed_memory
+from app.runtime.machine import give_back_memory, keep_freed_memory
 
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: in huge pages there would be too few to count
 

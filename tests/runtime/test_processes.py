@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = "import os, sys, time; from app.runtime.processes import end_with_launcher; end_with_launcher(); "
 RUN += "print(os.getpid(), file=open(sys.argv[1], 'w')); time.sleep(4); open(sys.argv[2], 'w').close()"
 RANKS = {"RANK": "1", "WORLD_SIZE": "2"}
-VARIABLES = ("RANK", "WORLD_SIZE", "TORCHELASTIC", "HOROVOD")
+VARIABLES = ("RANK", "WORLD_SIZE", "TORCHELASTIC", "HOROVOD", "CROSS_RANK")
 
 
 def outlive(cases: list[tuple[list[str], dict[str, str]]], folder: Path) -> list[tuple[bool, str]]:
@@ -52,13 +52,14 @@ LAUNCHER = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.ar
 
 
 def test_a_run_without_a_launcher_survives_the_end_of_its_parent(tmp_path):
-    cases = [(SHELL, {}), (SHELL, RANKS), (LAUNCHER, {}), (LAUNCHER, {"WORLD_SIZE": "2"})]
+    # Set by hand, or by Kubernetes
+    cases = [(SHELL, {}), (SHELL, RANKS), (LAUNCHER, {}), (LAUNCHER, RANKS)]
     assert outlive(cases, tmp_path) == [(True, "")] * len(cases)
 
 
 def test_a_run_ends_with_its_launcher_and_says_so(tmp_path):
     cases = [
-        (LAUNCHER, RANKS),
+        (LAUNCHER, RANKS | {"CROSS_RANK": "0"}),
         (SHELL, {"HOROVOD_RANK": "1"}),
         (SHELL, RANKS | {"TORCHELASTIC_RUN_ID": "none"}),
         (LAUNCHER, RANKS | {"TORCHELASTIC_USE_AGENT_STORE": "True"}),

@@ -1,4 +1,4 @@
-"""How much host memory a process keeps: python -m pytest tests/runtime/test_host_memory.py"""
+"""How much host memory a process keeps: python -m pytest tests/runtime/test_machine.py"""
 
 import ctypes
 import sys
@@ -6,7 +6,7 @@ from shlex import split
 
 import pytest
 
-from app.runtime.host_memory import KERNEL_CACHES
+from app.runtime.machine import KERNEL_CACHES
 from tests.processes import finish
 
 # Multiplies in bf16 with 600 numbers of tokens; prints by how many MB the heap has grown after all of them,
