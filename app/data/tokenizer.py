@@ -91,8 +91,11 @@ def _checkpoint_tokenizer(config: ModelConfig):
     with guarded(rule.format(name=config.name)):
         try:
             tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=False)
+            if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
+                # transformers makes an empty one where its class finds no file
+                raise ValueError("there is no file with its vocabulary, such as tokenizer.json or vocab.txt")
         except ValueError:
-            # A BERT of the first years, whose files do not say so
+            # A BERT of the first years, or another model with its vocabulary, whose files do not say so
             folder = Path(config.name)
             if (folder / "tokenizer.json").exists() or not (folder / "vocab.txt").is_file():
                 raise
