@@ -6,8 +6,8 @@ TEXT_CLASSIFIER_API_KEY=secret python -m app serve checkpoints/sample-001 --host
 
 POST /predict takes {"inputs": "今天真开心"}, a list of texts or a list of pairs, and answers with labels and
 scores; GET / is the page, GET /health, /info and /metrics are for machines. SIGTERM finishes the requests
-that have arrived; SIGHUP loads the model again. docs/serving.md has the details. Exit status: 0 after
-SIGTERM, 1 for a model that gives no numbers, 2 for bad input, 130 when interrupted.
+that have arrived. docs/serving.md has the details. Exit status: 0 after SIGTERM, 1 for a model that gives no
+numbers, 2 for bad input, 130 when interrupted.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError
-from ..prediction.open_model import ComputeOptions, OpenedModel, decision_threshold, open_model
+from ..prediction.open_model import ComputeOptions, decision_threshold, open_model
 from .exit_status import say
 from .parser import DEVICES, Parser, Rule, add_threshold, at_least, number
 
@@ -83,30 +83,27 @@ def run(argv: list[str], program: str) -> int:
             f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
         )
     try:
-        from ..serving.hosts import allowed_hosts
-        from ..serving.server import is_local, serve
-        from ..serving.service import ServeOptions
+        from ..serving.application import ServeOptions
+        from ..serving.server import allowed_hosts, is_local, listen, serve
     except ImportError as error:
         raise InputError(
             f"serve needs FastAPI and others ({error}); install them: pip install -r requirements/serve.txt "
             "-c constraints.txt"
         ) from error
-    # Strangers do not get rows of the data as examples.
-    num_examples = EXAMPLES if is_local(args.host) or api_key else 0
-    compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
+    listener = listen(args.host, args.port)
+    options = ServeOptions(api_key, allowed_hosts(args.host, args.allowed_hosts))
+    opened = open_model(args.model, ComputeOptions(args.device, args.precision, args.batch_tokens))
+    from ..prediction.examples import example_inputs
+    from ..prediction.nearest_rows import NearestRows
 
-    def load() -> OpenedModel:
-        opened = open_model(args.model, compute)
-        from ..prediction.examples import example_inputs
-        from ..prediction.nearest_rows import NearestRows
-
-        nearest = NearestRows(opened) if args.evidence else None
-        threshold = decision_threshold(opened, args.threshold, say)
-        examples = example_inputs(opened.folder, num_examples)
-        return replace(opened, threshold=threshold, nearest=nearest, examples=examples)
-
-    options = ServeOptions(api_key=api_key, allowed_hosts=allowed_hosts(args.host, args.allowed_hosts))
-    return 130 if serve(load, options, args.host, args.port) == signal.SIGINT else 0
+    model = replace(
+        opened,
+        threshold=decision_threshold(opened, args.threshold, say),
+        nearest=NearestRows(opened) if args.evidence else None,
+        # Strangers do not get rows of the data as examples.
+        examples=example_inputs(opened.folder, EXAMPLES if is_local(args.host) or api_key else 0),
+    )
+    return 130 if serve(model, options, args.host, listener) == signal.SIGINT else 0
 
 
 def _host_names(value: str) -> list[str]:

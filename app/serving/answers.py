@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..data.rows import Row
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
-from ..tasks.task import Task
 
 
 def row_texts(row: Row) -> tuple[str, ...]:
@@ -28,16 +27,18 @@ def how_read(model: OpenedModel, row: Row) -> dict:
     }
 
 
-def ranked(prediction: Prediction, task: Task, top_k: int | None) -> list[dict]:
-    """Return the labels of one row by `Task.scored_label`, in the order of `ranked_labels`."""
-    probabilities = prediction.probabilities
+def answer_on(prediction: Prediction, model: OpenedModel, top_k: int | None, beside: dict) -> list | dict:
+    """Return the labels of one row by `Task.scored_label`, in the order of `ranked_labels`. With something
+    `beside` them it is an object, which also has the `decision` on the row where the model has a threshold,
+    as `predict` writes it, and of labels in a hierarchy the part that is sure."""
+    task, probabilities = model.predictor.task, prediction.probabilities
     order = task.ranked_labels(probabilities)[:top_k]
-    return [task.scored_label(label, probabilities[label], prediction.answer) for label in order]
-
-
-def how_sure(prediction: Prediction, task: Task, threshold: float) -> dict:
-    """Return the `decision` on one row (accept, abstain or partial) as `predict` writes it, and of labels in
-    a hierarchy the part that is sure."""
-    columns = task.columns(prediction.probabilities, threshold)
-    wanted = ("decision", "sure_label", "sure_probability", "sure_labels")
-    return {name: columns[name] for name in wanted if name in columns}
+    labels = [task.scored_label(label, probabilities[label], prediction.answer) for label in order]
+    if not beside:
+        return labels
+    decision = {}
+    if model.threshold is not None:
+        columns = task.columns(probabilities, model.threshold)
+        wanted = ("decision", "sure_label", "sure_probability", "sure_labels")
+        decision = {name: columns[name] for name in wanted if name in columns}
+    return {"labels": labels} | beside | decision

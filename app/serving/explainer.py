@@ -1,4 +1,4 @@
-"""Requests for explanations: one text at a time, in a limited time."""
+"""Explanations: one text at a time, in a limited time."""
 
 from __future__ import annotations
 
@@ -6,56 +6,53 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from starlette.exceptions import HTTPException
+
+from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.open_model import OpenedModel
 from ..words import in_language
 from .answers import row_texts
-from .requests import Question, Refusal
 
 if TYPE_CHECKING:
     from ..explanation.explanation import ExplainedModel
 
-# Random orders of the deletion test: the fewest with which it can pass, as people wait
-DRAWS = 19
+DRAWS = 19  # random orders of the deletion test: the fewest with which it can pass, as people wait
 
 
 class Explainer:
     """Explains the answers of a model with a copy of its weights, which is loaded when it is first needed. An
-    explanation may take `seconds`; 0: there is none."""
+    explanation may take `seconds`."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, model: OpenedModel, seconds: float) -> None:
+        self.model, self.seconds = model, seconds
         self.lock = asyncio.Lock()
-        # The model that was opened, and the one that explains it
-        self.plain: tuple[OpenedModel, ExplainedModel] | None = None
+        self.explained: ExplainedModel | None = None
 
-    async def explain(self, model: OpenedModel, wanted: Question) -> list[dict]:
-        """Return what `explanation_shown` does for each label; raises Refusal."""
-        if not self.seconds:
-            raise Refusal(422, "validation", "this server gives no explanations (--explain_seconds 0)")
+    async def explain(self, row: Row, label: str | None, language: str) -> list[dict]:
+        """Return what `explanation_shown` does for each label; raises HTTPException."""
         if self.lock.locked():
-            raise Refusal(429, "overloaded", "another text is being explained; try again later")
+            raise HTTPException(429, "another text is being explained; try again later", {"Retry-After": "1"})
         async with self.lock:
             try:
-                # Not in the thread of the model, so that others get their labels meanwhile
-                return await asyncio.to_thread(self._explanations, model, wanted)
+                # Not in the thread of the model, so that others get their labels meanwhile.
+                return await asyncio.to_thread(self._explanations, row, label, language)
             except TimeoutError as error:
-                message = f"it takes more than {self.seconds:g} seconds (--explain_seconds)"
-                raise Refusal(504, "timeout", f"{message}; a shorter text takes less") from error
+                message = f"it takes more than {self.seconds:g} seconds; a shorter text takes less"
+                raise HTTPException(504, message) from error
             except InputError as error:
-                raise Refusal(422, "validation", str(error)) from error
+                raise HTTPException(422, str(error)) from error
             except TrainingError as error:
-                raise Refusal(424, "backend", str(error)) from error
+                raise HTTPException(424, str(error)) from error
 
-    def _explanations(self, model: OpenedModel, wanted: Question) -> list[dict]:
+    def _explanations(self, row: Row, label: str | None, language: str) -> list[dict]:
         from ..explanation.explanation import ExplainedModel, explain
         from ..explanation.shown import explanation_shown
 
-        if self.plain is None or self.plain[0] is not model:
-            device = model.predictor.runtime.description["device"]
-            self.plain = model, ExplainedModel(model.folder, device)
-        plain = self.plain[1]
-        plain.deadline = time.monotonic() + self.seconds
-        explanations = explain(plain, row_texts(wanted.row), model.remove_spaces, wanted.label, DRAWS)
-        with in_language(wanted.language):
-            return [explanation_shown(one) for one in explanations]
+        if self.explained is None:
+            device = self.model.predictor.runtime.description["device"]
+            self.explained = ExplainedModel(self.model.folder, device)
+        self.explained.deadline = time.monotonic() + self.seconds
+        found = explain(self.explained, row_texts(row), self.model.remove_spaces, label, DRAWS)
+        with in_language(language):
+            return [explanation_shown(one) for one in found]

@@ -6,17 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.exceptions import HTTPException
 
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.predictor import Prediction, Predictor, Tokens
-from .request_metrics import Metrics
-from .requests import Refusal
 
-# Tokens that are taken together where a batch has fewer: sorted by length, batches have less padding
-TOGETHER = 1024
-# Characters that are tokenised in about a millisecond
-SHORT = 2000
+TOGETHER = (
+    1024  # tokens that are taken together where a batch has fewer: sorted by length, there is less padding
+)
+SHORT = 2000  # characters that are tokenised in about a millisecond
+TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass
@@ -39,28 +40,33 @@ class BatchQueue:
     `capacity` is the most rows that wait or are computed at any time.
     """
 
-    def __init__(self, capacity: int, wait_seconds: float, metrics: Metrics) -> None:
+    def __init__(self, capacity: int, wait_seconds: float, registry: CollectorRegistry) -> None:
         self.capacity = capacity
         self.wait_seconds = wait_seconds
-        self.metrics = metrics
+        self.waiting = Gauge("classifier_waiting_texts", "texts that wait or are computed", registry=registry)
+        self.computed = Histogram(
+            "classifier_batch_texts", "texts that were computed together", buckets=TEXTS, registry=registry
+        )
+        self.tokens = Counter(
+            "classifier_tokens", "tokens of the texts that were computed", registry=registry
+        )
         self.admitted = 0
-        # Requests
-        self.last_taken = 1
+        self.last_taken = 1  # requests
         self.entries: deque[Entry] = deque()
         self.arrived = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     async def classify(self, predictor: Predictor, rows: list[Row]) -> list[Prediction]:
-        """Return the predictions of a request's rows, in their order; raises Refusal where there is no room.
+        """Return the predictions of a request's rows, in their order; raises HTTPException for a full queue.
 
         Cancelling it takes the request out of the queue. Raises TrainingError for logits that are not finite,
         and InputError where the device has no memory for a batch.
         """
         if self.admitted + len(rows) > self.capacity:
             message = f"the queue is full ({self.capacity:,} texts); try again later"
-            raise Refusal(429, "overloaded", message)
+            raise HTTPException(429, message, {"Retry-After": "1"})
         self.admitted += len(rows)
-        self.metrics.waiting_texts.set(self.admitted)
+        self.waiting.set(self.admitted)
         try:
             tokens = await _tokens(predictor, rows)
             answer = asyncio.get_running_loop().create_future()
@@ -70,7 +76,7 @@ class BatchQueue:
             return await entry.answer
         finally:
             self.admitted -= len(rows)
-            self.metrics.waiting_texts.set(self.admitted)
+            self.waiting.set(self.admitted)
 
     async def run(self) -> None:
         """Compute what is in the queue, until cancelled."""
@@ -81,7 +87,7 @@ class BatchQueue:
             if not batch:
                 continue
             self.last_taken = len(batch)
-            self.metrics.batch_texts.observe(sum(len(entry.rows) for entry in batch))
+            self.computed.observe(sum(len(entry.rows) for entry in batch))
             answers = await loop.run_in_executor(self.thread, _compute, batch)
             for entry, answer in zip(batch, answers, strict=True):
                 # Its client is gone
@@ -109,20 +115,18 @@ class BatchQueue:
                 return
 
     def _take(self) -> list[Entry]:
-        """Remove the next requests of one model from the queue, and those whose clients are gone."""
+        """Remove the next requests from the queue, and those whose clients are gone."""
         batch: list[Entry] = []
         num_tokens = 0
         while self.entries:
             entry = self.entries[0]
             if not entry.answer.done():
-                # The model was loaded again
-                is_other = batch and entry.predictor is not batch[0].predictor
-                if is_other or (batch and num_tokens + entry.num_tokens > most_tokens(entry.predictor)):
+                if batch and num_tokens + entry.num_tokens > most_tokens(entry.predictor):
                     break
                 batch.append(entry)
                 num_tokens += entry.num_tokens
             self.entries.popleft()
-        self.metrics.tokens.inc(num_tokens)
+        self.tokens.inc(num_tokens)
         return batch
 
 

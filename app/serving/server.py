@@ -1,22 +1,23 @@
 """Running the application: its address, and how it ends."""
 
+import gc
 import logging
 import math
 import signal
 import socket
-from collections.abc import Callable
+from contextlib import suppress
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..data.rows import Row
 from ..errors import InputError
 from ..prediction.open_model import OpenedModel
-from .application import build_application
-from .service import ServeOptions, Service
+from .application import LOCAL_HOSTS, ServeOptions, build_application
 
 logger = logging.getLogger(__name__)
-LOCAL = ("127.", "::1", "localhost")
+ALL_ADDRESSES = ("", "0.0.0.0", "::")  # listening there, the server has every address of the machine
 
 
 class Connection(H11Protocol):
@@ -33,39 +34,52 @@ class Connection(H11Protocol):
             self.cycle.message_event.set()
 
 
-def serve(load: Callable[[], OpenedModel], options: ServeOptions, host: str, port: int) -> int:
-    """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal. `port`
-    0 takes any free port. Raises InputError for a wrong address, and as `load` does."""
-    listener = listen(host, port)
-    service = Service(load, options)
+def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket.socket) -> int:
+    """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal.
+    `listener` listens on `host`. Raises TrainingError for a model that cannot classify."""
+    config = server_config(model, options)
     address = f"[{host}]" if ":" in host else host
-    logger.info("%s answers on http://%s:%d", service.model.folder, address, listener.getsockname()[1])
+    logger.info("%s answers on http://%s:%d", model.folder, address, listener.getsockname()[1])
     if options.api_key is None and not is_local(host):
         logger.warning("other machines can reach %s, and no API key is set", host)
     received: list[int] = []
     # uvicorn sends itself the signal again once it has ended; this process has more to do then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: received.append(number))
-    uvicorn.Server(server_config(service)).run(sockets=[listener])
+    uvicorn.Server(config).run(sockets=[listener])
     return received[0] if received else 0
 
 
 def is_local(host: str) -> bool:
     """Return whether only this machine reaches a server that listens on an address."""
-    return host.startswith(LOCAL)
+    return host.startswith(("127.", "::1", "localhost"))
 
 
-def server_config(service: Service) -> uvicorn.Config:
-    """Return how uvicorn runs: quietly, HTTP only, with the limits of the options."""
+def allowed_hosts(host: str, more: list[str]) -> tuple[str, ...]:
+    """Return the allowed hosts: this machine's own names, the address it listens on, or all that it has, and
+    `more`."""
+    names = {*LOCAL_HOSTS, host, *more}
+    if host in ALL_ADDRESSES:
+        with suppress(OSError):
+            names |= {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
+    return tuple(sorted(names - {""}))
+
+
+def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
+    """Return how uvicorn runs a model that has classified a row: quietly, HTTP only, with the limits of the
+    options."""
+    list(model.predictor.predict([Row(1, "好", "好" if model.has_pairs else None, None)]))
+    # Requests make so much garbage that the collector runs all the time; with the libraries' and the model's
+    # objects to look through, it takes a tenth of the server's time.
+    gc.collect()
+    gc.freeze()
     # uvicorn warns about each request that is no HTTP.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
-    options = service.options
     return uvicorn.Config(
-        build_application(service),
+        build_application(model, options),
         http=Connection,
         loop="asyncio",
-        # uvicorn refuses from this number on
-        limit_concurrency=options.connections + 1,
+        limit_concurrency=options.connections + 1,  # uvicorn refuses from this number on
         timeout_keep_alive=options.receive_timeout,
         log_config=None,
         access_log=False,
@@ -78,7 +92,7 @@ def server_config(service: Service) -> uvicorn.Config:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raises InputError where it cannot."""
+    """Return a socket that listens, with port 0 on any free one; raises InputError where it cannot."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address, family=family, backlog=2048)
@@ -87,8 +101,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        # Python names the address again in parentheses
-        problem = str(error.strerror).partition(" (")[0]
+        problem = str(error.strerror).partition(" (")[0]  # Python names the address again in parentheses
         raise InputError(
             f"--host {host} --port {port}: cannot listen there: {problem}; choose another port or host"
         ) from error

@@ -10,7 +10,7 @@ pytest.importorskip("aiohttp")
 pytest.importorskip("onnxruntime")
 
 from app.prediction.open_model import ComputeOptions, open_model
-from app.serving.service import ServeOptions, Service
+from app.serving.application import ServeOptions
 from benchmarks.serving.client import main as ask
 from tests.benchmarks.test_benchmarks import results_of
 from tests.saved_classifier import as_rows, random_texts, save_checkpoint
@@ -26,7 +26,7 @@ def test_the_client_counts_answers_that_are_of_another_text(tmp_path):
         for prediction in opened.predictor.predict(as_rows(texts))
     ]
     job = {"clients": 3, "seconds": 0.5, "texts": texts, "wanted": wanted, "tolerance": 1e-4, "hostile": 2}
-    with running(Service(lambda: opened, ServeOptions())) as address:
+    with running(opened, ServeOptions()) as address:
         job["port"] = int(address.rpartition(":")[2])
         right = asyncio.run(ask(job))
         swapped = asyncio.run(ask(job | {"wanted": wanted[1:] + wanted[:1]}))

@@ -53,20 +53,11 @@ def test_a_key_that_no_header_can_have(capsys, monkeypatch, key):
 
 
 @pytest.mark.slow
-def test_sighup_loads_again_and_sigterm_finishes_what_has_arrived(tmp_path):
-    folder = tmp_path / "model"
-    folder.symlink_to(save_checkpoint(tmp_path / "first"))
-    texts = ["今天真好" * 10] * 128
-    with server_process(folder, "--max_waiting", "2000", key="secret") as (process, address):
+def test_sigterm_finishes_what_has_arrived(tmp_path):
+    texts = ["今天真好" * 10] * 64
+    with server_process(save_checkpoint(tmp_path), key="secret") as (process, address):
         client = httpx2.Client(base_url=address, headers={"Authorization": "Bearer secret"}, timeout=120)
         while client.get("/health", headers={"Authorization": ""}).status_code != 200:
-            time.sleep(0.1)
-        folder.unlink()
-        folder.symlink_to(save_checkpoint(tmp_path / "second", id2label={0: "甲", 1: "乙", 2: "丙"}))
-        process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + 120
-        while client.get("/info").json()["labels"] != ["甲", "乙", "丙"]:
-            assert time.monotonic() < deadline
             time.sleep(0.1)
         statuses = []
         threads = [

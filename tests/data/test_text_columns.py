@@ -1,7 +1,6 @@
 """Several text columns that are read as one: python -m pytest tests/data/test_text_columns.py"""
 
 import csv
-import json
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,8 @@ from app.data.long_texts import RowEncoder
 from app.data.read import BadRow, ReadOptions
 from app.data.rows import read_rows
 from app.data.tokens import open_store
-from app.serving.requests import Limits, parse_request
+from app.prediction.open_model import OpenedModel
+from app.serving.requests import rows_of
 from chinese_text_classifier import load
 from tests.data.test_row_encoder import word_piece
 from tests.saved_classifier import save_checkpoint
@@ -72,8 +72,8 @@ def test_predict_serve_and_python_take_the_same_columns(checkpoint, table, tmp_p
     frame = pd.DataFrame(ROWS, columns=COLUMNS).assign(id=1)
     for texts in (frame, frame.to_dict("records"), ROWS):
         np.testing.assert_allclose(model.predict_proba(texts), expected, atol=1e-6)
-    request = {"inputs": [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]}
-    rows = parse_request(json.dumps(request).encode(), Limits(), False, False, COLUMNS).rows
+    opened = OpenedModel(checkpoint, model._opened.predictor, {"text_column": COLUMNS})
+    rows = rows_of([dict(zip(COLUMNS, row, strict=True)) for row in ROWS], opened)
     np.testing.assert_allclose(model.predict_proba([row.text for row in rows]), expected, atol=1e-6)
     monkeypatch.chdir(tmp_path)
     words = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", table]

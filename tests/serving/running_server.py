@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx2
@@ -20,8 +21,8 @@ import uvicorn
 
 from app.commands.serve import KEY
 from app.prediction.open_model import OpenedModel
+from app.serving.application import ServeOptions
 from app.serving.server import listen, server_config
-from app.serving.service import ServeOptions, Service
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of a request whose body has a number of bytes
@@ -31,13 +32,18 @@ HEAD = (
 )
 OPTIONS = ServeOptions()
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+# With CI=true a missing browser is a failure.
+needs_browser = pytest.mark.skipif(
+    os.environ.get("CI") != "true" and (CHROMIUM is None or find_spec("playwright") is None),
+    reason="needs playwright (requirements/dev.txt) and a chromium",
+)
 
 
 @contextmanager
-def running(service: Service) -> Iterator[str]:
+def running(model: OpenedModel, options: ServeOptions) -> Iterator[str]:
     """Yield the address of a running server, which ends with the context."""
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(server_config(service))
+    server = uvicorn.Server(server_config(model, options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -50,9 +56,11 @@ def running(service: Service) -> Iterator[str]:
         thread.join()
 
 
-def ask(model: OpenedModel, path: str, body: dict, options: ServeOptions = OPTIONS) -> httpx2.Response:
-    """Return the answer of a server of a model to one request."""
-    with running(Service(lambda: model, options)) as address:
+def ask(model: OpenedModel, path: str, body: dict | None, options: ServeOptions = OPTIONS) -> httpx2.Response:
+    """Return the answer of a server of a model to one request: a POST request, without a body a GET one."""
+    with running(model, options) as address:
+        if body is None:
+            return httpx2.get(f"{address}/{path}", timeout=60)
         return httpx2.post(f"{address}/{path}", json=body, timeout=60)
 
 
@@ -120,8 +128,9 @@ class HeldRuntime:
 @contextmanager
 def classified(model: OpenedModel, texts: list[str]) -> Iterator:
     """Yield the page with the answers for texts, in a real browser."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with running(Service(lambda: model, OPTIONS)) as address, sync_api.sync_playwright() as started:
+    from playwright.sync_api import sync_playwright
+
+    with running(model, OPTIONS) as address, sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(locale="en-US")
         page.goto(address)

@@ -1,6 +1,8 @@
 """The server in this process, asked over a socket: python -m pytest tests/serving/test_application.py"""
 
 import asyncio
+import csv
+import io
 import json
 import os
 import socket
@@ -14,9 +16,8 @@ import httpx2
 
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Predictor
-from app.serving.hosts import allowed_hosts, is_allowed
-from app.serving.requests import Limits
-from app.serving.service import ServeOptions, Service
+from app.serving.application import ServeOptions
+from app.serving.server import allowed_hosts
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import HEAD, HeldRuntime, ask, running
 
@@ -27,7 +28,7 @@ HTTP = httpx2.Client(timeout=60)
 @pytest.fixture(scope="module")
 def client(model):
     with (
-        running(Service(lambda: model, ServeOptions())) as address,
+        running(model, ServeOptions()) as address,
         httpx2.Client(base_url=address) as client,
     ):
         yield client
@@ -66,27 +67,12 @@ def test_health_info_and_metrics(client, model):
     client.post("/predict", json={"inputs": ["今天", "真好"]})
     metrics = client.get("/metrics")
     assert metrics.headers["content-type"].startswith("text/plain")
-    assert 'classifier_requests_total{status="422"}' in metrics.text
+    assert 'http_requests_total{handler="/predict",method="POST",status="4xx"}' in metrics.text
     assert "\nclassifier_waiting_texts 0.0" in metrics.text
     texts, batches = (
         float(metrics.text.split(f"classifier_batch_texts_{end} ")[1].split()[0]) for end in ("sum", "count")
     )
     assert texts > batches
-
-
-def test_info_says_how_the_run_read_its_files(model):
-    """The page reads files with these settings."""
-    recorded = {"text_column": "title", "encoding": "gb18030", "train": "/data/rows.csv", "max_length": 8}
-    info = Service(lambda: replace(model, recorded=recorded), ServeOptions()).info()
-    assert info["reading"] == {
-        "train": "rows.csv",
-        "format": None,
-        "text_column": "title",
-        "text_pair_column": None,
-        "header": None,
-        "encoding": "gb18030",
-        "quoting": None,
-    }
 
 
 def test_what_is_refused_has_a_status_and_a_reason(client):
@@ -96,7 +82,7 @@ def test_what_is_refused_has_a_status_and_a_reason(client):
         return answer.status_code, answer.json()["error"]
 
     assert post(b"{}") == (422, client.post("/predict", json={}).json()["error"])
-    assert post(b'{"inputs": "a"}', "text/plain")[0] == 415
+    assert post(b'{"inputs": "a"}', "text/plain")[0] == 422
     assert post(b" " * ((1 << 20) + 1)) == (
         413,
         "the body may have 1,048,576 bytes; send fewer or shorter texts",
@@ -107,8 +93,38 @@ def test_what_is_refused_has_a_status_and_a_reason(client):
     )
     assert chunks.status_code == 413
     assert client.get("/predict").status_code == 405
-    for path in ("/docs", "/redoc", "/openapi.json", "/nothing"):
-        assert client.get(path).status_code == 404
+    assert client.get("/nothing").status_code == 404
+
+
+def test_the_routes_are_documented_without_a_network(client):
+    schema = client.get("/openapi.json").json()
+    assert {"/predict", "/predict_file", "/explain"} <= set(schema["paths"])
+    page = client.get("/docs")
+    assert "POST /predict" in page.text
+    assert "top_k" in page.text
+    assert "http" not in page.text
+
+
+def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
+    texts = random_texts(300)
+    rows = "".join(f"{number},{text}\n" for number, text in enumerate(texts))
+    content = f"id,内容\n{rows}300, \n".encode("gb18030")
+    answer = client.post("/predict_file", params={"name": "帖子.csv"}, content=content)
+    assert answer.status_code == 200
+    found = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    assert [row["id"] for row in found] == [str(number) for number in range(301)]
+    assert [row["label"] for row in found[:-1]] == [
+        prediction.answer for prediction in model.predictor.predict(as_rows(texts))
+    ]
+    assert "the text is empty" in found[-1]["reason"]
+    summary = json.loads(answer.headers["x-summary"])
+    assert (summary["rows"], summary["invalid"]) == (301, 1)
+    refused = client.post("/predict_file", params={"name": "a.csv"}, content="甲,乙\n一,二\n".encode())
+    assert refused.status_code == 422
+    assert refused.json()["error"].startswith("a.csv, line 1: cannot tell which column is the text")
+    chosen = {"name": "a.csv", "text_column": "乙"}
+    answer = client.post("/predict_file", params=chosen, content="甲,乙\n一,二\n".encode())
+    assert answer.text.startswith("甲,乙,label,")
 
 
 def test_other_sites_may_not_read_answers(client):
@@ -125,11 +141,11 @@ def test_other_sites_may_not_read_answers(client):
         ("LOCALHOST:8000", 200),
         ("127.0.0.1:1", 200),
         ("[::1]:8000", 200),
-        ("evil.com", 421),
-        ("localhost.evil.com", 421),
-        ("evil.com@localhost", 421),
-        ("192.168.0.7", 421),
-        ("", 421),
+        ("evil.com", 400),
+        ("localhost.evil.com", 400),
+        ("evil.com@localhost", 400),
+        ("192.168.0.7", 400),
+        ("", 400),
     ],
 )
 def test_a_page_that_points_its_own_name_here_gets_no_answer(client, host, status):
@@ -139,19 +155,14 @@ def test_a_page_that_points_its_own_name_here_gets_no_answer(client, host, statu
         assert answer.status_code == status
     answer = client.post("/predict", json={"inputs": "今天"}, headers={"Host": host})
     assert answer.status_code == status
-    assert status == 200 or "--allowed_hosts" in answer.json()["error"]
 
 
 def test_the_allowed_hosts_of_an_address():
-    listening = allowed_hosts("10.0.0.5", ["Classifier.example.com"])
-    for host in ("10.0.0.5:8000", "classifier.example.com", "localhost:8000"):
-        assert is_allowed(host, listening)
-    assert not is_allowed("10.0.0.6", listening)
+    listening = allowed_hosts("10.0.0.5", ["classifier.example.com"])
+    assert {"10.0.0.5", "classifier.example.com", "localhost"} <= set(listening)
     everywhere = allowed_hosts("0.0.0.0", [])
-    # Only a name can be pointed elsewhere
-    assert is_allowed("192.168.0.7:80", everywhere)
-    assert is_allowed("[fe80::1]:80", everywhere)
-    assert not is_allowed("evil.com", everywhere)
+    assert "evil.com" not in everywhere
+    assert {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)} <= set(everywhere)
 
 
 def test_the_page_loads_nothing_from_elsewhere(client):
@@ -163,7 +174,7 @@ def test_the_page_loads_nothing_from_elsewhere(client):
 
 
 def test_a_key_is_needed_where_there_is_one(model):
-    with running(Service(lambda: model, ServeOptions(api_key="a key"))) as address:
+    with running(model, ServeOptions(api_key="a key")) as address:
         for key, status in [(None, 401), ("Bearer k", 401), ("Basic a key", 401), ("Bearer a key", 200)]:
             headers = {"Authorization": key} if key else {}
             assert HTTP.get(f"{address}/info", headers=headers).status_code == status
@@ -187,7 +198,7 @@ def hold(runtime: HeldRuntime) -> None:
 
 def test_a_full_queue_refuses_and_what_it_took_is_answered(held):
     runtime = held.predictor.runtime
-    with running(Service(lambda: held, ServeOptions(capacity=3, limits=Limits(texts=3)))) as address:
+    with running(held, ServeOptions(capacity=3)) as address:
         hold(runtime)
         answers: list[httpx2.Response] = []
 
@@ -209,7 +220,7 @@ def test_a_full_queue_refuses_and_what_it_took_is_answered(held):
 
 def test_late_answers_are_504_and_what_nobody_waits_for_is_not_computed(held):
     runtime = held.predictor.runtime
-    with running(Service(lambda: held, ServeOptions(timeout=0.2))) as address:
+    with running(held, ServeOptions(timeout=0.2)) as address:
         hold(runtime)
         runtime.rows.clear()
         for _ in range(3):
@@ -228,34 +239,27 @@ def send(address: str, raw: bytes) -> socket.socket:
     return connection
 
 
-def test_clients_that_leave_or_are_slow(held):
+def test_clients_that_are_slow_and_those_that_break_off(held):
     runtime = held.predictor.runtime
     body = json.dumps({"inputs": "今天"}).encode()
-    with running(Service(lambda: held, ServeOptions(timeout=60, receive_timeout=0.5))) as address:
+    with running(held, ServeOptions(timeout=60, receive_timeout=0.5)) as address:
         hold(runtime)
-        runtime.rows.clear()
         first = send(address, HEAD % len(body) + body)
         assert runtime.started.wait(60)
-        # While it waits, and inside its body
-        for raw in (HEAD % len(body) + body, HEAD % len(body) + body[:5]):
-            send(address, raw).close()
+        send(address, HEAD % len(body) + body[:5]).close()
         with send(address, HEAD % len(body) + body[:5]) as slow:
             assert slow.recv(1000).startswith(b"HTTP/1.1 408")
         runtime.released.set()
         with first:
             assert first.recv(1000).startswith(b"HTTP/1.1 200")
         assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).status_code == 200
-        assert runtime.rows == [1, 1]
-        metrics = HTTP.get(f"{address}/metrics").text
-        assert 'classifier_requests_total{status="499"} 2.0' in metrics
-        assert "\nclassifier_waiting_texts 0.0" in metrics
+        assert "\nclassifier_waiting_texts 0.0" in HTTP.get(f"{address}/metrics").text
 
 
 def test_a_model_that_gives_no_numbers_is_424_for_its_text_only(checkpoint):
     import torch
 
     opened = open_model(checkpoint, CPU)
-    service = Service(lambda: opened, ServeOptions(wait=0.2))
     with torch.no_grad():
         opened.predictor.runtime.model.get_submodule("model.bert.embeddings.word_embeddings").weight[1] = (
             torch.nan
@@ -266,37 +270,23 @@ def test_a_model_that_gives_no_numbers_is_424_for_its_text_only(checkpoint):
             posts = [session.post("/predict", json={"inputs": text}) for text in ("今天", "鼎", "真好")]
             return [answer.status_code for answer in await asyncio.gather(*posts)]
 
-    with running(service) as address:
+    with running(opened, ServeOptions(wait=0.2)) as address:
         assert asyncio.run(ask(address)) == [200, 424, 200]
 
 
-def test_files_change_nothing_until_a_reload_that_works(tmp_path):
+def test_replaced_and_truncated_weights_change_nothing(tmp_path):
     folder = save_checkpoint(tmp_path / "model")
     weights = folder / "model.safetensors"
-    service = Service(lambda: open_model(folder, CPU), ServeOptions())
-    wanted = expected(service.model.predictor, ["今天"])[0]
-
-    def assert_unchanged() -> None:
-        answer = HTTP.post(f"{address}/predict", json={"inputs": "今天"})
-        assert answer.json() == wanted
-
-    with running(service) as address:
+    opened = open_model(folder, CPU)
+    wanted = expected(opened.predictor, ["今天"])[0]
+    with running(opened, ServeOptions()) as address:
         # In place, as cp and a full disk do it
         with weights.open("r+b") as file:
             file.seek(-1000, 2)
             file.write(b"\x3f" * 1000)
-        assert_unchanged()
+        assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).json() == wanted
         os.truncate(weights, 1000)
-        assert_unchanged()
-        asyncio.run(service.reload())
-        assert_unchanged()
-    save_checkpoint(folder, id2label={0: "甲", 1: "乙", 2: "丙"})
-    service.reloading = asyncio.Lock()
-    asyncio.run(service.reload())
-    assert service.model.predictor.label_names == ["甲", "乙", "丙"]
-    counts = service.metrics.render()[0].decode()
-    assert 'classifier_reloads_total{result="failed"} 1.0' in counts
-    assert 'classifier_reloads_total{result="done"} 1.0' in counts
+        assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).json() == wanted
 
 
 def test_the_spaces_of_texts_are_removed_as_in_training(model):

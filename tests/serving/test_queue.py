@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
+from prometheus_client import CollectorRegistry
 
 from app.data.long_texts import LongTexts
 from app.data.rows import Row
 from app.prediction.predictor import Prediction, Predictor
 from app.prediction.torch_runtime import load_predictor
+from app.serving.application import ServeOptions
 from app.serving.queue import SHORT, BatchQueue
-from app.serving.request_metrics import Metrics
 from app.serving.server import Connection
-from app.serving.service import ServeOptions, Service
 from tests.saved_classifier import as_rows, random_texts
 from tests.serving.running_server import HeldRuntime, running
 
@@ -31,7 +31,7 @@ def counted(model) -> Predictor:
 
 async def in_queue(predictor: Predictor, ask, wait: float = HOUR) -> None:
     """Await `ask(classify)` while a queue is worked off; `classify` takes a text."""
-    queue = BatchQueue(512, wait, Metrics())
+    queue = BatchQueue(512, wait, CollectorRegistry())
     worker = asyncio.create_task(queue.run())
 
     async def classify(text: str) -> Prediction:
@@ -101,7 +101,7 @@ def test_windows_of_several_requests_are_computed_together(checkpoint):
 def test_answers_are_sent_at_once(model):
     """Without TCP_NODELAY the second part of an answer waits 40 milliseconds for the client's confirmation of
     the first."""
-    with running(Service(lambda: model, ServeOptions())) as address:
+    with running(model, ServeOptions()) as address:
         client = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
         client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(1000).startswith(b"HTTP/1.1 200")

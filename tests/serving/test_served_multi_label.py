@@ -10,10 +10,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
-from app.serving.service import Service
 from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
-from tests.serving.running_server import CHROMIUM, OPTIONS, ask, classified, downloaded
+from tests.serving.running_server import ask, classified, downloaded, needs_browser
 
 TEXTS = [text.strip() for text in random_texts(12)]
 THRESHOLDS = [0.51, 0.45, 0.57]
@@ -41,12 +40,12 @@ def test_answers_say_which_labels_a_row_has(checkpoint):
     chosen = [{entry["label"] for entry in answer if entry["chosen"]} for answer in answers]
     assert chosen == wanted_labels(model)
     assert all(answer == sorted(answer, key=lambda entry: -entry["score"]) for answer in answers)
-    rule = Service(lambda: model, OPTIONS).info()["label_rule"]
+    rule = ask(model, "info", None).json()["label_rule"]
     assert rule["thresholds"] == dict(zip(LABELS, THRESHOLDS, strict=True))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+@needs_browser
 def test_the_page_shows_label_lists(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
     wanted = wanted_labels(model)
@@ -65,7 +64,7 @@ def test_the_page_shows_label_lists(checkpoint):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+@needs_browser
 def test_the_page_marks_label_lists_that_are_not_sure_enough(checkpoint):
     model = open_model(checkpoint, ComputeOptions("cpu"))
     probabilities = np.stack([row.probabilities for row in model.predictor.predict(as_rows(TEXTS))])

@@ -6,9 +6,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
-from app.serving.service import Service
 from tests.saved_classifier import as_rows, random_texts, save_checkpoint
-from tests.serving.running_server import CHROMIUM, OPTIONS, ask, classified, downloaded
+from tests.serving.running_server import ask, classified, downloaded, needs_browser
 
 TEXTS = [text.strip() for text in random_texts(6)]
 
@@ -27,11 +26,11 @@ def test_answers_are_in_the_unit_of_the_data(model):
     answers = ask(model, "predict", {"inputs": TEXTS}).json()
     assert [[entry["label"] for entry in answer] for answer in answers] == [["score"]] * len(TEXTS)
     assert [answer[0]["score"] for answer in answers] == pytest.approx(wanted, rel=1e-5)
-    assert Service(lambda: model, OPTIONS).info()["labels"] == ["score"]
+    assert ask(model, "info", None).json()["labels"] == ["score"]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+@needs_browser
 def test_the_page_shows_numbers(model):
     wanted = [prediction.answer for prediction in model.predictor.predict(as_rows(TEXTS))]
     with classified(model, TEXTS) as page:

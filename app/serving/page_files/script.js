@@ -2,43 +2,38 @@
 const SAY = {
   en: {
     title: "Text classifier", texts: "Texts, one a line", textPairs: "Pairs of texts, one a line: text, tab, second text",
-    classify: "Classify", stop: "Stop", file: "Choose a CSV file, or drop it here", column: "Column of the text",
+    classify: "Classify", stop: "Stop", file: "Choose a file (CSV, Excel, JSON, ...), or drop it here", column: "Column of the text, if not as in training",
     pairColumn: "Column of the second text", close: "Close the file", key: "API key", download: "Download CSV",
     model: (info) => `${info.model}: ${isNumber() ? "a number" : `${info.labels.length} labels`}, ${info.runtime}, ${info.device}`,
     busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
-    full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n) => `${n} rows`,
-    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, column_n: (n) => `column ${n}`, abstain: (part) => (part ? `sure only of ${part.label}${part.score ? ` (${(100 * part.score).toFixed(1)} %)` : ""}` : "not sure enough"), noLabel: "no label",
+    full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n, bad) => `${n} rows${bad ? `, ${bad} of them invalid: see the column reason` : ""}.`, uploading: "The server reads the file …",
+    shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, abstain: (part) => (part ? `sure only of ${part.label}${part.score ? ` (${(100 * part.score).toFixed(1)} %)` : ""}` : "not sure enough"), noLabel: "no label",
     whole: "the lines are one text", examples: "Examples:", noTexts: "Write texts above, or choose a file.",
     all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
     nearest: ({ similarity, label, text, where }) => `In training: ${similarity.toFixed(4)} ${[label].flat().join(", ") || "no label"}: ${text} (${where})`,
-    encoding: (name) => `${name}: found neither UTF-8 nor GB18030 text: save the file in UTF-8.`,
-    missing: (name) => `The model was trained on the column "${name}", which this file does not have: choose the column.`,
   },
   zh: {
     title: "文本分类", texts: "文本，每行一条", textPairs: "文本对，每行一对：第一段、制表符、第二段",
-    classify: "分类", stop: "停止", file: "选择 CSV 文件，或拖到这里", column: "文本所在的列",
+    classify: "分类", stop: "停止", file: "选择文件（CSV、Excel、JSON 等），或拖到这里", column: "文本所在的列（与训练时不同才填）",
     pairColumn: "第二段文本所在的列", close: "关闭文件", key: "API 密钥", download: "下载 CSV",
     model: (info) => `${info.model}：${isNumber() ? "一个数" : `${info.labels.length} 个标签`}，${info.runtime}，${info.device}`,
     busy: (done, all) => `已完成 ${done} / ${all}`, stopped: "已停止。", empty: "文本为空",
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
-    full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n) => `${n} 行`,
-    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, column_n: (n) => `第 ${n} 列`, abstain: (part) => (part ? `只能确定是${part.label}${part.score ? `（${(100 * part.score).toFixed(1)} %）` : ""}` : "把握不够"), noLabel: "没有标签",
+    full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n, bad) => `共 ${n} 行${bad ? `，其中 ${bad} 行无效：见 reason 列` : ""}。`, uploading: "服务器正在处理文件……",
+    shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, abstain: (part) => (part ? `只能确定是${part.label}${part.score ? `（${(100 * part.score).toFixed(1)} %）` : ""}` : "把握不够"), noLabel: "没有标签",
     whole: "所有行合为一条文本", examples: "示例：", noTexts: "请在上面输入文本，或选择文件。",
     all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
     nearest: ({ similarity, label, text, where }) => `训练集：${similarity.toFixed(4)} ${[label].flat().join("、") || "没有标签"}：${text}（${where}）`,
-    encoding: (name) => `${name}：既不是 UTF-8，也不是 GB18030 文本：请把文件另存为 UTF-8。`,
-    missing: (name) => `模型训练时用的是“${name}”列，这个文件里没有：请选择一列。`,
   },
 };
-const TEXT_NAMES = ["text", "content", "sentence", "review", "comment", "文本", "内容", "评论", "正文", "微博中文内容"];
 // Longer texts are shown with what the model read of them.
 const MAX_SHOWN = 200, MAX_BARS = 8, MAX_NEAREST = 3, CHUNK = 32, LONG = 300;
 const at = (id) => document.getElementById(id);
 let language = navigator.language.startsWith("zh") ? "zh" : "en";
-let info = null, table = null, results = [], stopping = false;
+let info = null, file = null, labelled = null, results = [], stopping = false;
 
 function say(name, ...values) {
   const words = SAY[language][name];
@@ -72,14 +67,15 @@ function showStatus(text, bad = false) {
   at("status").className = bad ? "bad" : "";
 }
 
-async function call(path, body) {
+async function ask(path, body, type) {
   const headers = at("key").value ? { Authorization: `Bearer ${at("key").value}` } : {};
-  if (body) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
-  const value = await answer.json();
-  if (answer.ok) return value;
-  throw Object.assign(new Error(value.error), { status: answer.status });
+  if (type) headers["Content-Type"] = type;
+  const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body });
+  if (answer.ok) return answer;
+  throw Object.assign(new Error((await answer.json()).error), { status: answer.status });
 }
+
+const call = async (path, body) => (await ask(path, body && JSON.stringify(body), body && "application/json")).json();
 
 async function loadInfo() {
   try {
@@ -97,115 +93,22 @@ function showProblem(error) {
   showStatus(error.status === 401 ? say("needKey") : error.status ? error.message : say("unreachable"), true);
 }
 
-// RFC 4180: quotes enclose fields, and are doubled inside them.
-function parseCsv(text, comma, quotes) {
-  const rows = [];
-  let row = [], field = "", quoted = false;
-  const endRow = () => { row.push(field); if (row.length > 1 || field !== "") rows.push(row); row = []; field = ""; };
-  for (let i = 0; i < text.length; i++) {
-    const c = text[i];
-    if (quoted) {
-      if (c !== '"') field += c;
-      else if (text[i + 1] === '"') { field += c; i++; }
-      else quoted = false;
-    } else if (c === '"' && field === "" && quotes) quoted = true;
-    else if (c === comma) { row.push(field); field = ""; }
-    else if (c === "\n" || c === "\r") { if (c === "\r" && text[i + 1] === "\n") i++; endRow(); }
-    else field += c;
-  }
-  if (field !== "" || row.length) endRow();
-  return rows;
-}
-
-// In the encoding that the run recorded, else UTF-8, else GB18030 where the text shows it; null where none fits.
-function decode(bytes, recorded) {
-  const encodings = recorded && !/^utf[-_]?8/i.test(recorded) ? [recorded, "utf-8", "gb18030"] : ["utf-8", "gb18030"];
-  for (const encoding of encodings) {
-    let text = null;
-    // Also a name that browsers do not know
-    try { text = new TextDecoder(encoding, { fatal: true }).decode(bytes); } catch { continue; }
-    if (encoding !== "gb18030" || encoding === recorded || isGb18030(text, new Uint8Array(bytes))) return text;
-  }
-  return null;
-}
-
-// Whether a text that was read as GB18030 was written so, and no line of it in UTF-8; see app/data/file_encoding.py.
-function isGb18030(text, bytes) {
-  for (let start = 0, end; start < bytes.length; start = end + 1) {
-    end = bytes.indexOf(10, start);
-    if (end < 0) end = bytes.length;
-    try { if (/[^\0-\u07ff]/.test(new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(start, end)))) return false; } catch { /* not UTF-8 */ }
-  }
-  const row = (number) => new TextDecoder("gbk").decode(Uint8Array.from({ length: 188 }, (_, i) => (i % 2 ? 0xa1 + (i >> 1) : number)));
-  const rows = (from, to) => Array.from({ length: to - from }, (_, i) => row(from + i)).join("");
-  const late = new Set(rows(0xc9, 0xd8)), common = new Set([...rows(0xa1, 0xa4), ...rows(0xb0, 0xc9), ...late]);
-  const wide = [...text.slice(0, 1e6)].filter((c) => c > "\x7f"), known = wide.filter((c) => common.has(c));
-  return known.filter((c) => late.has(c)).length >= 0.15 * known.length && known.length >= 0.8 * wide.length;
-}
-
-// Between the fields of a table; see app/data/file_formats.py.
-const SEPARATORS = { csv: ",", tsv: "\t", semicolon: ";", pipe: "|" };
-const suffixOf = (name) => (name.match(/\.[^.]*$/)?.[0] ?? "").toLowerCase();
-
-// How the run would read a file of this name: tsv, csv, or text, one text a line. See app/data/read.py.
-function formatOf(name, text, reading) {
-  const suffix = suffixOf(name), isNamedAlike = suffix === suffixOf(reading.train ?? "");
-  if (reading.format in SEPARATORS && isNamedAlike) return reading.format;
-  if (suffix === ".txt") return isNamedAlike && text.split("\n", 1)[0].includes("\t") ? "tsv" : "text";
-  return suffix === ".tsv" || suffix === ".tab" ? "tsv" : "csv";
-}
-
-// The names of the columns and the rows of a table, and the columns to choose; `missing` is a column of the run that
-// the table does not have.
-function readTable(text, format, reading, columnName) {
-  const quotes = { double: true, none: false }[reading.quoting] ?? ["csv", "semicolon"].includes(format);
-  const rows = parseCsv(text, SEPARATORS[format], quotes);
-  if (!rows.length) return null;
-  const recorded = [reading.text_column ?? null, reading.text_pair_column ?? null];
-  const isName = (name) => TEXT_NAMES.includes(name.trim().toLowerCase());
-  const hasHeader = reading.header ?? (recorded.some((column) => typeof column === "string") || rows[0].some(isName));
-  const header = hasHeader ? rows.shift() : null;
-  const width = Math.max(...[header ?? [], ...rows.slice(0, 1000)].map((row) => row.length));
-  const names = Array.from({ length: width }, (_, i) => header?.[i] ?? columnName(i));
-  const place = (column) => (typeof column === "number" ? (column < width ? column : -1) : names.findIndex((name) => name.trim() === column));
-  const textPlace = recorded[0] === null ? Math.max(0, names.findIndex(isName)) : place(recorded[0]);
-  const pair = recorded[1] === null ? Math.min(textPlace + 1, width - 1) : place(recorded[1]);
-  const missing = recorded.find((column, i) => column !== null && [textPlace, pair][i] < 0) ?? null;
-  return { header, names, rows, chosen: [textPlace, pair], missing };
-}
-
-async function openFile(file) {
-  // How the run read its files
-  if (!info) await loadInfo();
-  if (!info) return;
-  const { reading } = info;
-  const text = decode(await file.arrayBuffer(), reading.encoding);
-  if (text === null) { showStatus(say("encoding", file.name), true); return; }
-  const format = formatOf(file.name, text, reading);
-  if (format === "text") { closeFile(); at("texts").value = text.replace(/\r\n?/g, "\n"); return; }
-  table = readTable(text, format, reading, (i) => say("column_n", i + 1));
-  if (!table) { showStatus(say("nothing"), true); return; }
-  ["column", "pair-column"].forEach((id, which) => {
-    at(id).replaceChildren(...table.names.map((name, i) => Object.assign(document.createElement("option"), { value: i, textContent: name })));
-    at(id).selectedIndex = table.chosen[which];
-  });
+function openFile(chosen) {
+  file = chosen;
   at("pair").hidden = !info?.pairs;
-  at("file-name").textContent = `${file.name}, ${say("rows", table.rows.length)}`;
+  at("file-name").textContent = file.name;
   at("table").hidden = false;
   at("texts").disabled = true;
-  showStatus(table.missing === null ? "" : say("missing", table.missing), table.missing !== null);
 }
 
 function closeFile() {
-  table = null;
+  file = null;
   at("file").value = "";
   at("table").hidden = true;
   at("texts").disabled = false;
 }
 
 function wantedRows() {
-  const [first, second] = [at("column").value, at("pair-column").value];
-  if (table) return table.rows.map((fields) => ({ fields, text: fields[first] ?? "", pair: info.pairs ? fields[second] ?? "" : null }));
   const lines = at("whole").checked ? [at("texts").value] : at("texts").value.split("\n");
   return lines.filter((line) => line.trim()).map((line) => {
     const tab = line.indexOf("\t");
@@ -235,14 +138,34 @@ async function classify(rows) {
   }
 }
 
+// The server reads the file as in the run's training, and answers with it and its labels as CSV.
+async function runFile() {
+  results = [];
+  at("results").replaceChildren();
+  setBusy(true);
+  at("stop").hidden = true;
+  showStatus(say("uploading"));
+  try {
+    const wanted = new URLSearchParams({ name: file.name });
+    if (at("column").value) wanted.set("text_column", at("column").value);
+    if (info.pairs && at("pair-column").value) wanted.set("text_pair_column", at("pair-column").value);
+    const answer = await ask(`predict_file?${wanted}`, file, "application/octet-stream");
+    const { rows, invalid, labels } = JSON.parse(answer.headers.get("X-Summary"));
+    labelled = await answer.text();
+    setBusy(false);
+    at("counts").textContent = isNumber() ? "" : labels.map(([label, count]) => `${label} ${count}`).join("  ");
+    showStatus(say("rows", rows, invalid));
+  } catch (error) {
+    setBusy(false);
+    showProblem(error);
+  }
+}
+
 async function run() {
   if (!info || !at("key-row").hidden) await loadInfo();
   if (!info) return;
-  // A column that the run was trained on is missing, and none is chosen in its place
-  if (table && [at("column"), ...(info.pairs ? [at("pair-column")] : [])].some((select) => select.selectedIndex < 0)) {
-    showStatus(say("missing", table.missing), true);
-    return;
-  }
+  labelled = null;
+  if (file) { await runFile(); return; }
   const rows = wantedRows();
   if (!rows.length) { showStatus(say("nothing"), true); return; }
   results = rows;
@@ -269,7 +192,7 @@ async function run() {
 function setBusy(busy) {
   at("classify").disabled = busy;
   at("stop").hidden = !busy;
-  at("done").hidden = busy || !results.some((row) => row.labels);
+  at("done").hidden = busy || !(labelled || results.some((row) => row.labels));
   at("counts").textContent = "";
   if (isNumber()) return;
   const counts = new Map();
@@ -299,7 +222,7 @@ function shown(row) {
   if (isNumber()) item.append(element("p", "first", String(row.labels[0].score)));
   else item.append(...shownLabels(row));
   for (const near of row.evidence ?? []) item.append(element("p", "note", say("nearest", near)));
-  if (info.explain_seconds) item.append(whyButton(row, item));
+  item.append(whyButton(row, item));
   return item;
 }
 
@@ -384,11 +307,11 @@ const quote = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""
 const labelList = (row) => `[${info.labels.filter((name) => chosen(row).some(({ label }) => label === name)).map((name) => JSON.stringify(name)).join(", ")}]`;
 
 function csv() {
-  const own = table && results[0]?.fields ? table.names : ["text", ...(info.pairs ? ["text_pair"] : [])];
+  const own = ["text", ...(info.pairs ? ["text_pair"] : [])];
   const lines = [[...own, ...(info.label_rule ? ["labels"] : ["label", "probability"]), ...(info.threshold === null ? [] : ["decision"]), ...info.labels.map((label) => `p_${label}`)]];
   if (isNumber()) lines[0] = [...own, "score"];
   for (const row of results) {
-    const fields = row.fields ? own.map((_, i) => row.fields[i] ?? "") : [row.text, ...(info.pairs ? [row.pair] : [])];
+    const fields = [row.text, ...(info.pairs ? [row.pair] : [])];
     if (isNumber()) { lines.push([...fields, String(row.labels?.[0].score ?? "")]); continue; }
     const scores = new Map((row.labels ?? []).map(({ label, score }) => [label, score.toFixed(6)]));
     const [best] = chosen(row);
@@ -399,7 +322,7 @@ function csv() {
 }
 
 function download() {
-  const url = URL.createObjectURL(new Blob(["\ufeff", csv()], { type: "text/csv;charset=utf-8" })); // Excel needs the mark
+  const url = URL.createObjectURL(new Blob(["\ufeff", labelled ?? csv()], { type: "text/csv;charset=utf-8" })); // Excel needs the mark
   Object.assign(document.createElement("a"), { href: url, download: "labels.csv" }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
