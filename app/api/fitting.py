@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config.command_line import load_config
+import numpy as np
+
+from ..config.command_line import config_of
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..data.rows import Row
@@ -51,7 +53,10 @@ def train_folder(
     has_folder = "output.dir" in settings
     if not has_folder:
         settings = settings | {"output.dir": str(folder / "run"), "output.trackers": []}
-    config = build_config(settings, names)
+    given = {
+        name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()
+    }
+    config = config_of(given | {"data.labels": names, "output.name": "fit"}, "settings")
     with shown_log(verbose):
         # While the model has its name
         config = with_head(config, num_rows, len(names), "data.text_pair_column" in settings)
@@ -66,16 +71,6 @@ def train_folder(
     if status:
         raise TrainingError(f"the training was stopped by signal {status - 128}")
     return Path(config.output.dir)
-
-
-def build_config(settings: dict[str, Any], names: list[str]) -> Config:
-    """Return the configuration of dotted settings, on top of the usual default file."""
-    settings = settings | {"data.labels": names}
-    words = ["--output.name=fit"]
-    for name, value in settings.items():
-        is_json = value is None or isinstance(value, (bool, list, dict))
-        words.append(f"--{name}={json.dumps(value) if is_json else value}")
-    return load_config(words, source="settings")
 
 
 def check_settings(settings: dict[str, Any] | None) -> None:

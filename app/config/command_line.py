@@ -57,10 +57,8 @@ def load_config(
     argv: list[str] | None = None,
     command: str = "run_single.py",
     description: str = "",
-    source: str | None = None,
 ) -> Config:
-    """Return the configuration from the arguments `argv` (default: the command line), which errors call
-    `source`.
+    """Return the configuration from the arguments `argv` (default: the command line).
 
     Where no `--config` names a model, the file of `default_config` is read first. Raises InputError naming
     the file or the command line, the key and the most similar setting. `--help` prints the settings that
@@ -75,7 +73,23 @@ def load_config(
             defaults = _validated(_read_layer(default_config(set())))
             raise SystemExit(show(help_text(command, description, topics, defaults)))
     words = [word for word in argv if word != "--print_config"]
-    files, options = _read_arguments(words, source or _("command line"))
+    config = _merged(*_read_arguments(words))
+    if "--print_config" in argv:
+        raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))
+    return config
+
+
+def config_of(settings: Mapping[str, Any], source: str) -> Config:
+    """Return the configuration of settings by their dotted names, on top of the usual default file. Raises
+    InputError, which calls them `source`."""
+    for name in settings:
+        if name not in HINTS and not str(name).startswith(MODEL_KEY):
+            raise _no_setting(str(name), source)
+    return _merged([], {name: Value(value, source) for name, value in settings.items()})
+
+
+def _merged(files: list[str], options: dict[str, Value]) -> Config:
+    """Return the configuration of the files, later ones on top of earlier ones, and of options on top."""
     layers = [_read_layer(Path(path)) for path in files]
     if not any(is_about_the_source(name) for layer in layers for name in layer):
         files = [str(default_config(set(options))), *files]
@@ -92,10 +106,7 @@ def load_config(
                 }
                 name, one = whole, Value(values, one.source)
             merged[name] = one
-    config = _with_run_name(_validated(merged), files[-1])
-    if "--print_config" in argv:
-        raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))
-    return config
+    return _with_run_name(_validated(merged), files[-1])
 
 
 def take_number(argv: list[str], option: str) -> tuple[list[str], int | None]:
@@ -195,12 +206,12 @@ def _items(node: Any, values: Any, name: str, source: str) -> Iterator[tuple[str
         yield str(key), _place(key_node), value_node, value
 
 
-def _read_arguments(argv: list[str], source: str) -> tuple[list[str], dict[str, Value]]:
+def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
     """Return the configuration files and the settings of the words `--NAME VALUE`, `--NAME=VALUE` and
     `NAME=VALUE`."""
     files: list[str] = []
     options: dict[str, Value] = {}
-    words = iter(argv)
+    words, source = iter(argv), _("command line")
     for word in words:
         name, equals, text = word.removeprefix("--").partition("=")
         name = SHORT_OPTIONS.get(name, name)
