@@ -36,9 +36,10 @@ def prepare(config: Config) -> str:
     """Fill the cache of a run; return the data report and what the cache has. Raises InputError."""
     import logging
 
+    from ..checkpoints.job import cache_content
     from ..data.report import render
     from ..modes import open_mode
-    from ..training.build import build, cache_content
+    from ..training.build import build
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     # Nothing is trained here, so the device and the precision of the run are not needed.
@@ -46,4 +47,5 @@ def prepare(config: Config) -> str:
     with open_mode("single", replace(config, train=train)) as mode:
         components = build(mode.config, mode)
     report = render(components.dataset, components.stores)
-    return f"{report}\nPrepared in {config.data.cache_dir}, content {cache_content(components)}"
+    content = cache_content(components.dataset, components.stores)
+    return f"{report}\nPrepared in {config.data.cache_dir}, content {content}"

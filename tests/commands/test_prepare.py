@@ -5,9 +5,10 @@ import json
 import shutil
 from dataclasses import replace
 
+from app.checkpoints.job import cache_content
 from app.config.command_line import load_config
 from app.modes import open_mode
-from app.training.build import build, cache_content
+from app.training.build import build
 from tests.tiny import SIZES, write_tiny
 from tests.verbs import prepare as main
 
@@ -28,7 +29,8 @@ def test_a_run_reads_the_prepared_cache_wherever_it_is(tmp_path, capsys):
     with open_mode("single", config) as mode:
         components = build(mode.config, mode)
     assert {path: path.stat().st_mtime_ns for path in moved.rglob("*")} == before
-    assert printed.endswith(f"Prepared in {prepared}, content {cache_content(components)}\n")
+    content = cache_content(components.dataset, components.stores)
+    assert printed.endswith(f"Prepared in {prepared}, content {content}\n")
 
 
 def test_what_is_wrong_with_the_data_is_said(tmp_path, capsys):
