@@ -48,19 +48,17 @@ def run_to_resume(config: OutputConfig) -> Path | None:
     `config.resume` is auto; a finished one in `config.dir` where that is auto."""
     if config.dir is None:
         own = [run for run in interrupted(CHECKPOINTS) if is_restarted(run)]
-        return newest(own or (named(config.name) if config.resume == "auto" else []))
+        if own or config.resume != "auto":
+            return newest(own)
+        # checkpoints/<name>-001, checkpoints/<name>-002, ... of this very name
+        stem = CHECKPOINTS / str(config.name)
+        pattern = re.escape(stem.name) + "-[0-9]{3,}"
+        return newest([run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)])
     folder = Path(config.dir)
     if not holds_run(folder):
         return None
     is_asked = config.resume == "auto" if is_finished(folder) else resumes(config, folder)
     return folder if is_asked else None
-
-
-def named(name: str | None) -> list[Path]:
-    """Return the interrupted runs checkpoints/<name>-001, checkpoints/<name>-002, ... of this very name."""
-    stem = CHECKPOINTS / str(name)
-    pattern = re.escape(stem.name) + "-[0-9]{3,}"
-    return [run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)]
 
 
 def interrupted(parent: Path) -> Iterator[Path]:

@@ -101,9 +101,17 @@ def write_first_start(folder: Path, config: Config, start: dict, dataset: Datase
 
 def add_start(folder: Path, config: Config, start: dict, step: int) -> None:
     """Add the start of a run that resumes after `step`, with its changed settings, and write these."""
-    changed = changed_settings(folder, config)
+    before = read_settings(folder)
+    changed = {
+        f"{group}.{key}": [before[group][key], value]
+        for group, values in config.to_dict().items()
+        for key, value in values.items()
+        if (group, key) != ("output", "resume")
+        and key in before.get(group, {})
+        and before[group][key] != value
+    }
     if changed:
-        listed = ", ".join(f"{key} was {before} and is {now}" for key, (before, now) in changed.items())
+        listed = ", ".join(f"{key} was {one} and is {other}" for key, (one, other) in changed.items())
         logger.info("Settings since step %d: %s.", step, listed)
     starts = [*read_starts(folder), {"step": step, **start, "changed": changed}]
     write_json(folder / HISTORY, {"starts": starts})
@@ -149,19 +157,6 @@ def read_starts(folder: Path) -> list[dict]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         logger.warning("%s is damaged and begins with this start: %r", folder / HISTORY, error)
         return []
-
-
-def changed_settings(folder: Path, config: Config) -> dict[str, list]:
-    """Return the settings that differ from those in the folder: by dotted name, the value before and now."""
-    before = read_settings(folder)
-    return {
-        f"{group}.{key}": [before[group][key], value]
-        for group, values in config.to_dict().items()
-        for key, value in values.items()
-        if (group, key) != ("output", "resume")
-        and key in before.get(group, {})
-        and before[group][key] != value
-    }
 
 
 def read_settings(folder: Path) -> dict[str, dict]:
