@@ -41,6 +41,7 @@ FREE_ON_RANKS = frozenset(
 FILES = ("train", "dev", "test")
 # It follows from the data, the settings and the version of transformers
 TOKENIZER = "the tokenizer (model.vocab_file, the files of model.name, the version of transformers)"
+FROZEN = "the weights that are not trained (model.name, train.seed)"
 WEIGHTS = ("*.safetensors", "*.bin")
 MAX_LISTED = 5
 
@@ -62,7 +63,7 @@ def job_signature(
     frozen = [value.detach() for value in model.parameters() if not value.requires_grad]
     if frozen:
         # Training states have only what is trained, so a run resumes with these weights only
-        job["model.base"] = content_key(*(value.numpy().tobytes() for value in frozen))
+        job[FROZEN] = content_key(*(value.numpy().tobytes() for value in frozen))
     return job
 
 

@@ -169,4 +169,4 @@ def test_a_run_resumes_with_the_weights_it_began_with_only(data, base, tmp_path,
     name = "bert.embeddings.word_embeddings.weight"
     save_file(weights | {name: weights[name] + 1}, copy / "model.safetensors", metadata={"format": "pt"})
     assert train(data, folder, **changes, train__epochs=2)[0] == 2
-    assert "the content of model.base was" in capfd.readouterr().err
+    assert "the weights that are not trained (model.name, train.seed) was" in capfd.readouterr().err
