@@ -76,6 +76,12 @@ class Trackers:
             # A folder is enough for one machine; MLflow keeps reading it, and asks for the second variable.
             os.environ.setdefault("MLFLOW_TRACKING_URI", "mlruns")
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        if name == TENSORBOARD:
+            # It reads files in the order of their names, which begin with the time. The clock may have been
+            # set back meanwhile.
+            for number, path in enumerate(sorted((self.folder / TENSORBOARD).glob("events.out.tfevents.*"))):
+                ending = path.name.split(".", 4)[4]
+                path.rename(path.with_name(f"events.out.tfevents.{number:010d}.{ending}"))
         path, run_name = self.folder / IDS, self.folder.resolve().name
         ids = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         known = ids.get(name)
