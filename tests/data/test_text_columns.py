@@ -13,7 +13,6 @@ from app.data.read import BadRow, ReadOptions
 from app.data.rows import read_rows
 from app.data.tokens import open_store
 from app.prediction.open_model import OpenedModel
-from app.serving.requests import rows_of
 from chinese_text_classifier import load
 from tests.data.test_row_encoder import word_piece
 from tests.saved_classifier import save_checkpoint
@@ -67,6 +66,7 @@ def test_characters_of_tokens_are_those_of_the_given_text():
 
 
 def test_predict_serve_and_python_take_the_same_columns(checkpoint, table, tmp_path, monkeypatch):
+    rows_of = pytest.importorskip("app.serving.requests", exc_type=ImportError).rows_of
     model, plain = load(checkpoint, device="cpu"), load(save_checkpoint(tmp_path / "plain"), device="cpu")
     expected = plain.predict_proba(JOINED)
     frame = pd.DataFrame(ROWS, columns=COLUMNS).assign(id=1)
