@@ -19,10 +19,8 @@ from .words import _, use_language
 if TYPE_CHECKING:
     from .config.schema import Config
 
-LOST_RANK = (
-    # In errors of gloo and NCCL after a rank has ended
-    "(closed|reset) by peer|Broken pipe|remote process exited"
-)
+# gloo and NCCL say this after a rank has ended.
+LOST_RANK = "(closed|reset) by peer|Broken pipe|remote process exited"
 # DeepSpeed's launcher checks its processes once a second, the others more often
 LINGER_SECONDS = 2.5
 

@@ -17,8 +17,8 @@ from .run_history import code_version
 
 # Settings that decide how long a run trains
 LENGTH = ("train.epochs", "train.max_steps")
-# What may change when a run resumes: how, or how long, the same job is done; the format is part of a file's
-# content, and rows that are skipped are not trained on
+# These may change when a run resumes: they say how, or how long, the same job is done. The format is part of
+# a file's content, and rows that are skipped are not trained on.
 FREE_TO_RESUME = frozenset(
     (
         *("steps", *LENGTH),
@@ -29,7 +29,7 @@ FREE_TO_RESUME = frozenset(
         *("output", "deepspeed"),
     )
 )
-# What may differ between ranks: settings of a machine, and those that only rank 0 looks at
+# Ranks may differ in these: they are of a machine, or only rank 0 looks at them.
 FREE_ON_RANKS = frozenset(
     (
         *("train.device", "train.threads", "train.timeout"),

@@ -84,6 +84,14 @@ def add_threshold(add: Callable) -> None:
     )
 
 
+def add_computing(add: Callable, tokens: str) -> None:
+    """Add the options of where and how a model computes, of predict and serve; `tokens` is the help of
+    --batch_tokens."""
+    add("--device", default="auto", help=DEVICES)
+    add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
+    add("--batch_tokens", type=number(int, at_least(1)), metavar="TOKENS", help=tokens)
+
+
 def yes_or_no(value: str) -> bool:
     """Return the truth value of true or false."""
     if value not in ("true", "false"):

@@ -45,8 +45,8 @@ from ..prediction.sources import ON_BAD_ROW, Source, is_pipe, open_file, open_te
 from ..runtime.processes import ended_by_ctrl_c, launched_number
 from .exit_status import say
 from .parser import (
-    DEVICES,
     Parser,
+    add_computing,
     add_threshold,
     at_least,
     between,
@@ -154,13 +154,9 @@ def build_parser(program: str) -> Parser:
         metavar="N",
         help="processes of --engine ray with the model (default: one for each GPU, else for each machine)",
     )
-    add("--device", default="auto", help=DEVICES)
-    add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
-    add(
-        "--batch_tokens",
-        type=number(int, at_least(1)),
-        metavar="TOKENS",
-        help="maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
+    add_computing(
+        add,
+        "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
         "Runtime 256, 32768 on other devices)",
     )
     return parser

@@ -22,7 +22,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, decision_threshold, open_model
 from .exit_status import say
-from .parser import DEVICES, Parser, Rule, add_threshold, at_least, number
+from .parser import Parser, Rule, add_computing, add_threshold, number
 
 PORT = Rule("from 0 to 65535", lambda port: 0 <= port < 1 << 16)
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
@@ -66,14 +66,7 @@ def run(argv: list[str], program: str) -> int:
         help="requests may ask for the nearest training rows, whose vectors are computed at the first start "
         "(default: they may not)",
     )
-    add("--device", default="auto", help=DEVICES)
-    add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
-    add(
-        "--batch_tokens",
-        type=number(int, at_least(1)),
-        metavar="TOKENS",
-        help="maximum tokens in a batch, as for predict (default: 1024 on the CPU)",
-    )
+    add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")
     args = parser.parse_args(argv)
     api_key = os.environ.get(KEY)
     if api_key is not None and (

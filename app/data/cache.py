@@ -136,7 +136,7 @@ def build_once(
             if folder.exists():
                 logger.warning("%s is damaged and is built again", folder)
                 shutil.rmtree(folder)
-            # Of a process that was killed
+            # A process that was killed has left it.
             for leftover in folder.parent.glob(f"{folder.name}.aside-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             temporary.mkdir()

@@ -20,7 +20,7 @@ TEXT_NAMES = (
     *("微博", "反馈", "留言", "弹幕", "原文", "语句", "新闻标题", "reviews", "comments", "tweet", "message"),
     *("text1", "sentence_a", "question1", "premise", "句子1", "文本1", "问题1", "前提"),
 )
-# Of two of the others it is not clear which one is meant
+# Where two of the others are there, it is not clear which one is meant
 LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "sentiment", "emotion")
 LABEL_NAMES += ("标签", "类别", "情感", "分类")
 OTHER_LABEL_NAMES = (
@@ -87,7 +87,7 @@ def is_header(where: str, record: Any, options: ReadOptions, need_label: bool, b
     chosen = [options.text_column, options.text_pair_column, options.label_column, options.label_columns]
     by_name = any(isinstance(one, str) for setting in chosen for one in _each(setting))
     if isinstance(record, BadRow):
-        # Or the next line would be read as the header
+        # Otherwise the next line would be read as the header.
         if options.header or by_name:
             raise InputError(f"{where}: the header cannot be read: {record.problem}")
         return False

@@ -50,7 +50,7 @@ class DeepSpeed(ProcessGroupMode):
 
     def __enter__(self) -> DeepSpeed:
         super().__enter__()
-        # Else it takes CUDA wherever there is one, and refuses to start as one process
+        # DeepSpeed would take CUDA wherever there is one, and refuse to start as one process.
         os.environ.setdefault("DS_ACCELERATOR", self.device.type)
         os.environ.setdefault("LOCAL_RANK", str(self.group.local_rank))
         import deepspeed
@@ -121,12 +121,12 @@ class DeepSpeed(ProcessGroupMode):
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def unscale(self) -> None:
-        # With ZeRO the engine unscales in its step; at stage 0 the optimizer is torch's own
+        # The engine of ZeRO unscales in its step; at stage 0 the optimizer is torch's own.
         if self.stage == 0:
             super().unscale()
 
     def clip(self, max_norm: float) -> torch.Tensor | None:
-        # With ZeRO the engine clips in its step, and knows the norm only then
+        # The engine of ZeRO clips in its step, and knows the norm only then.
         return super().clip(max_norm) if self.stage == 0 else None
 
     def update(self, norm: torch.Tensor | None) -> tuple[torch.Tensor, bool]:

@@ -204,7 +204,7 @@ def finish(search: Search, study: optuna.Study) -> str:
     measured = [all_metrics(task, task.score(splits[of].labels, splits[of].logits)) for of in ("dev", "test")]
     intervals = [metrics["intervals"].get(search.metric) for metrics in measured]
     optimism = (best.value - test) * (1 if BY_KEY[search.metric].higher_is_better else -1)
-    # As of two normal distributions
+    # The width is that of the difference of two normal distributions.
     width = math.hypot(*((high - low) / 2 for low, high in filter(None, intervals)))
     states = [trial.state.name.lower() for trial in trials]
     figures = {

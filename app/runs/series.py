@@ -1,4 +1,4 @@
-"""A series of runs in one folder, each in processes of its own; finished runs stay, others resume."""
+"""A series of runs in one folder, each in separate processes; finished runs stay, others resume."""
 
 import json
 import os

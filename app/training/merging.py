@@ -17,9 +17,8 @@ from ..report.logits_file import split_of_report
 from .build import Components
 
 logger = logging.getLogger(__name__)
-# Of the report, which are compared
-ROWS = 32
-# Differences of logits in fp32, relative to the largest: additions in another order
+ROWS = 32  # of the report, which are compared
+# Additions in another order make logits differ by this, relative to the largest, in fp32.
 TOLERANCE = 1e-4
 
 

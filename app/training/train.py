@@ -67,15 +67,15 @@ class Run:
         self.progress = RunProgress()
         # What is opened on the way is closed at the end, the last first.
         self.closing = ExitStack()
-        # These three are of rank 0.
+        # Only rank 0 has these three.
         self.folder: Path | None = None
         self.is_resumed = False
         self.saved: TrainingState | None = None
-        # Those of the best checkpoint, where this process has evaluated it.
+        # The best checkpoint has given these, where this process has evaluated it.
         self.dev_logits: np.ndarray | None = None
-        # The number of the signal that has stopped the run, or 0.
+        # It is the number of the signal that has stopped the run, or 0.
         self.stopped_by = 0
-        # A file that rank 0 could not write: all ranks end with it after their next step.
+        # Rank 0 could not write a file: all ranks end with this error after their next step.
         self.failure: Exception | None = None
 
     def run(self) -> int:

@@ -17,7 +17,7 @@ from app.model.e5_small import EMBEDDINGS, LAYER, SPECIAL_TOKENS, DataFile, buil
 from app.model.pretrained import build_model
 from app.model.source import checkpoint_place
 from app.runtime.disk import checksum
-from tests.model.tiny_e5_file import HIDDEN, INNER, write_tiny_file
+from tests.model.tiny_e5_file import HIDDEN, INNER, be_the_fetched_file, write_tiny_file
 
 KEPT = [*SPECIAL_TOKENS, ",", "▁", "今天", "▁de", "真", "开心", "～", "の", "abc", "😀"]
 
@@ -25,13 +25,7 @@ KEPT = [*SPECIAL_TOKENS, ",", "▁", "今天", "▁de", "真", "开心", "～", 
 @pytest.fixture
 def tiny_file(tmp_path, monkeypatch):
     """A tiny data file that is the known one, fetched; the package is not installed."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(shipped, "find_spec", lambda name: None)
-    path = shipped.fetched_e5_file()
-    path.parent.mkdir(parents=True)
-    write_tiny_file(path)
-    monkeypatch.setattr(e5_small, "SHA256", checksum(path))
-    return path
+    return be_the_fetched_file(tmp_path, monkeypatch)
 
 
 def build_tiny(folder: Path) -> tuple[Path, dict]:

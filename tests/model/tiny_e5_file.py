@@ -6,6 +6,11 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+from app.config import shipped
+from app.model import e5_small
+from app.runtime.disk import checksum
 
 HIDDEN, INNER, LAYERS, POSITIONS = 32, 64, 2, 16
 PIECES = [
@@ -92,3 +97,14 @@ def write_tiny_file(path: Path) -> dict[str, np.ndarray]:
         place += len(content)
     path.write_bytes(head + directory + b"".join(data.values()))
     return {name: value / 2 if is_quantised(name) else value for name, value in tensors.items()}
+
+
+def be_the_fetched_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a tiny data file be the known one, fetched, without the package; return its path."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(shipped, "find_spec", lambda name: None)
+    path = shipped.fetched_e5_file()
+    path.parent.mkdir(parents=True)
+    write_tiny_file(path)
+    monkeypatch.setattr(e5_small, "SHA256", checksum(path))
+    return path

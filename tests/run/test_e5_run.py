@@ -8,11 +8,8 @@ import torch
 import yaml
 from transformers import pipeline
 
-from app.config import shipped
-from app.model import e5_small
 from app.run import main
-from app.runtime.disk import checksum
-from tests.model.tiny_e5_file import write_tiny_file
+from tests.model.tiny_e5_file import be_the_fetched_file
 from tests.tiny import LABELS, write_tiny
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -20,12 +17,7 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 
 @pytest.mark.slow
 def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(shipped, "find_spec", lambda name: None)
-    path = shipped.fetched_e5_file()
-    path.parent.mkdir(parents=True)
-    write_tiny_file(path)
-    monkeypatch.setattr(e5_small, "SHA256", checksum(path))
+    be_the_fetched_file(tmp_path, monkeypatch)
     data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.max_length", "16"]
     data += ["--train.device", "cpu", "--train.precision", "fp32"]
     assert main("single", "", [*data, "--output.dir", "few"]) == 0
