@@ -46,8 +46,10 @@ def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(dat
 
 def test_libraries_report_to_their_makers_only_where_the_user_wants_it():
     """That ONNX Runtime then leaves no id of the machine is in tests/export/test_export.py."""
-    code = (
-        "import app, os; print(os.environ['ORT_DISABLE_TELEMETRY'], os.environ['MLFLOW_DISABLE_TELEMETRY'])"
-    )
+    names = ("ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY")
+    code = f"import os; [os.environ.pop(name, 0) for name in {names}]; import app; "
+    code += f"print(*(os.environ[name] for name in {names}))"
+    assert finish([sys.executable, "-c", code]).stdout.split() == ["1", "true"]
+    code = f"import app, os; print(*(os.environ[name] for name in {names}))"
     done = finish([sys.executable, "-c", code], MLFLOW_DISABLE_TELEMETRY="false")
     assert done.stdout.split() == ["1", "false"]
