@@ -11,40 +11,24 @@ not, it says that this is no explanation. It speaks the language of LANG. Exit s
 model that gives no numbers, 2 for bad input.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .exit_status import say
 from .parser import DEVICES, Parser
 
-if TYPE_CHECKING:
-    from ..explanation.shown import KnownLabel
-    from ..tasks.task import Task
-
 
 def run(argv: list[str], program: str) -> None:
     """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
     add = (parser := Parser(program, __doc__)).add_argument
-    add(
-        "model",
-        type=Path,
-        metavar="RUN",
-        help="a run, or any transformers checkpoint for sequence classification",
-    )
+    model = "a run, or any transformers checkpoint for sequence classification"
+    add("model", type=Path, metavar="RUN", help=model)
     add("text", metavar="TEXT", help="the text; - is standard input, all of it")
     add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
     add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
-    add(
-        "--html",
-        type=Path,
-        metavar="FILE",
-        default=Path("explanation.html"),
-        help="page to write; replaces an earlier one only (default: explanation.html; none: no page)",
-    )
+    html = "page to write; replaces an earlier one only (default: explanation.html; none: no page)"
+    add("--html", type=Path, metavar="FILE", default=Path("explanation.html"), help=html)
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
     from ..explanation.shown import check_page, render_text, write_page
@@ -56,45 +40,16 @@ def run(argv: list[str], program: str) -> None:
 
     settings = run_settings(args.model)
     check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")
-    text = read_text(args.text)
+    text = args.text
+    if text == "-":
+        try:
+            text = sys.stdin.buffer.read().decode("utf-8-sig").strip()
+        except UnicodeDecodeError as error:
+            raise InputError("<stdin>: a text in UTF-8 is needed, found other bytes; convert it") from error
     texts = (text,) if args.text_pair is None else (text, args.text_pair)
     model = ExplainedModel(args.model, args.device)
     explanations = explain(model, texts, bool(settings.get("remove_spaces")), args.label)
-    known = label_in_data(args.model, model.task, explanations[0].text.texts)
-    print("\n\n".join(render_text(one, known) for one in explanations))
+    print("\n\n".join(map(render_text, explanations)))
     if args.html != Path("none"):
-        write_page(args.html, explanations, known)
+        write_page(args.html, explanations)
         say(f"Saved in {args.html}")
-
-
-def read_text(text: str) -> str:
-    """Return the text, or standard input for `-`; raises InputError unless that is UTF-8."""
-    if text != "-":
-        return text
-    try:
-        return sys.stdin.buffer.read().decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise InputError("<stdin>: a text in UTF-8 is needed, found other bytes; convert it first") from error
-
-
-def label_in_data(folder: Path, task: Task, texts: tuple[str, ...]) -> KnownLabel | None:
-    """Return the labels that the run's data has for a cleaned text, or a pair; None where it has none."""
-    import numpy as np
-
-    from ..data.table import text_hashes
-    from ..explanation.shown import KnownLabel
-    from ..prediction.run_data import dataset_of_run
-
-    try:
-        dataset = dataset_of_run(folder, "", "")
-    except InputError:
-        return None
-    wanted = text_hashes(*([text] for text in texts))[0]
-    for split in dataset.splits.values():
-        rows = np.asarray(split.rows)
-        places = np.flatnonzero(split.table.hashes[rows] == wanted)
-        if len(places):
-            answer = task.answer(np.asarray(split.labels[places[0]]))
-            names = answer if isinstance(answer, list) else [str(answer)]
-            return KnownLabel(names, split.table.where(int(rows[places[0]])))
-    return None

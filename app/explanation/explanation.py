@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..data.long_texts import RowEncoder, Token, ranges_of
+from ..data.long_texts import RowEncoder, ranges_of
 from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, text_rows
 from ..errors import InputError, TrainingError, excerpt, listed, nearest
@@ -46,36 +46,28 @@ class Unit:
 
 @dataclass(frozen=True)
 class TokenisedText:
-    """One text, or a pair: `input_ids` and `token_types`, both (num_tokens,) int64, and units, in order.
-
-    `read` has the ranges of characters, from the first to the last (exclusive), that the model reads of each
-    text: none, one, or head and tail; `is_cut` is whether there were more tokens than it takes.
-    """
+    """One text, or a pair: `tokens` (2, num_tokens) int64 are ids and token types; `units` in order. `read`
+    has the ranges of characters, from the first to the last (exclusive), that the model reads of each text:
+    none, one, or head and tail."""
 
     texts: tuple[str, ...]
-    input_ids: np.ndarray
-    token_types: np.ndarray
+    tokens: np.ndarray
     units: list[Unit]
     read: list[list[tuple[int, int]]]
-    is_cut: bool
 
-    def without(self, deleted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids and token types without the units `deleted`; special tokens stay."""
-        positions = [position for index in deleted for position in self.units[index].tokens]
-        kept = np.setdiff1d(np.arange(len(self.input_ids)), positions)
-        return self.input_ids[kept], self.token_types[kept]
+    def without(self, deleted: np.ndarray) -> np.ndarray:
+        """Return the tokens without those of the units `deleted`; special tokens stay."""
+        return np.delete(self.tokens, [at for unit in deleted for at in self.units[unit].tokens], axis=1)
 
 
 @dataclass(frozen=True)
 class Explanation:
     """Why `label`, a class id, has its probability; `probabilities` (num_labels,) in the order of
-    `label_names`.
+    `label_names`, `predicted` the class ids of the labels that the model gives to the text.
 
-    `predicted` are the class ids of the labels that the model gives to the text. `values` (num_units,) are
-    what the units add to the label's log-odds, from `neutral`, those of a text of `[MASK]`, to `log_odds`;
-    their sum differs from that by captum's convergence delta. `p_value` is that of the deletion test, None
-    for a text too short for it. Where the model gives a number, that number is the only "probability", and
-    stands for its log-odds too.
+    `values` (num_units,) are what the units add to the label's log-odds, from `neutral`, those of a text of
+    `[MASK]`, to `log_odds`. `p_value` is that of the deletion test, None for a text too short for it. Where
+    the model gives a number, that is the only "probability", and stands for its log-odds too.
     """
 
     text: TokenisedText
@@ -87,11 +79,11 @@ class Explanation:
     log_odds: float
     neutral: float
     p_value: float | None
-    is_number: bool = False
+    is_number: bool
 
     @property
     def delta(self) -> float:
-        """By how much the attributions do not add up."""
+        """By how much the attributions do not add up, captum's convergence delta."""
         return float(self.values.sum() - (self.log_odds - self.neutral))
 
     @property
@@ -101,8 +93,8 @@ class Explanation:
 
 
 class ExplainedModel:
-    """The classifier in `folder` as transformers computes it, with its own attention, in fp32. Log-odds,
-    log(p / (1 - p)), unlike p do not flatten where the model is sure. Raises InputError."""
+    """The classifier in `folder` as transformers computes it, with its own attention, in fp32. Raises
+    InputError."""
 
     def __init__(self, folder: Path, device: str = "auto") -> None:
         if is_exported(folder):
@@ -112,10 +104,6 @@ class ExplainedModel:
             )
         model, self.tokenizer = load_checkpoint(folder)
         names = signature(model.forward).parameters
-        if "inputs_embeds" not in names:
-            raise InputError(
-                f"a {model.config.model_type} model cannot be explained; use a BERT-like encoder"
-            )
         self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
         self.task = task_of_checkpoint(folder, model.config)
         self.max_length = longest_row(model.config, self.tokenizer, run_settings(folder).get("max_length"))
@@ -132,18 +120,14 @@ class ExplainedModel:
         known = (self.tokenizer.mask_token_id, self.tokenizer.unk_token_id, self.tokenizer.pad_token_id)
         return next((token for token in known if token is not None), 0)
 
-    def embed(self, input_ids: np.ndarray) -> torch.Tensor:
-        """Return the word embeddings, (..., width), of ids."""
-        return self.model.get_input_embeddings()(torch.as_tensor(input_ids, device=self.device))
-
-    def logits(self, embeddings: torch.Tensor, token_types: np.ndarray) -> torch.Tensor:
-        """Return the logits, (num_rows, num_labels), of embeddings (num_rows, length, width). Raises
-        TimeoutError after the deadline, TrainingError for non-finite logits."""
+    def logits(self, inputs: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
+        """Return the logits, (num_rows, num_labels), of ids, or of their embeddings, and types (num_rows,
+        length). Raises TimeoutError after the deadline, TrainingError for logits that are not finite."""
         if time.monotonic() > self.deadline:
             raise TimeoutError
-        types = torch.as_tensor(token_types, device=self.device).expand(embeddings.shape[:2])
-        more = {"token_type_ids": types} if self.takes_types else {}
-        logits = self.model(inputs_embeds=embeddings, attention_mask=torch.ones_like(types), **more).logits
+        given = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
+        given |= {"token_type_ids": token_types} if self.takes_types else {}
+        logits = self.model(attention_mask=torch.ones_like(token_types), **given).logits
         if not logits.isfinite().all():
             raise TrainingError(
                 "the model's logits must be finite numbers; its weights are damaged or too large, choose "
@@ -151,30 +135,28 @@ class ExplainedModel:
             )
         return logits
 
-    def log_odds(self, embeddings: torch.Tensor, token_types: np.ndarray, label: int) -> torch.Tensor:
-        """Return the log-odds of a label, (num_rows,), as `logits` does."""
-        return self.task.log_odds(self.task.scale_logits(self.logits(embeddings, token_types)), label)
+    def log_odds(self, inputs: torch.Tensor, token_types: torch.Tensor, label: int) -> torch.Tensor:
+        """Return log(p / (1 - p)) of a label, (num_rows,): unlike p it does not flatten where the model is
+        sure."""
+        return self.task.log_odds(self.task.scale_logits(self.logits(inputs, token_types)), label)
 
     @torch.no_grad()
-    def log_odds_of_rows(
-        self, rows: Sequence[np.ndarray], types: Sequence[np.ndarray], label: int
-    ) -> np.ndarray:
-        """Return the log-odds of a label, (num_rows,) float64, for rows of token ids and their token types.
-        Rows of one length are computed together, so that none is padded."""
-        lengths = np.array([len(row) for row in rows])
+    def log_odds_of_rows(self, rows: Sequence[np.ndarray], label: int) -> np.ndarray:
+        """Return the log-odds of a label, (num_rows,) float64, of rows of tokens, (2, length) each. Rows of
+        one length are computed together, so that none is padded."""
+        lengths = np.array([row.shape[1] for row in rows])
         log_odds = np.empty(len(rows))
         for length in np.unique(lengths):
             same = np.flatnonzero(lengths == length)
             for batch in np.array_split(same, -(-len(same) * int(length) // BATCH_TOKENS)):
-                ids, token_types = (np.stack([values[at] for at in batch]) for values in (rows, types))
-                found = self.log_odds(self.embed(ids), token_types, label)
-                log_odds[batch] = found.double().cpu().numpy()
+                tokens = torch.as_tensor(np.stack([rows[at] for at in batch]), device=self.device)
+                log_odds[batch] = self.log_odds(tokens[:, 0], tokens[:, 1], label).double().cpu().numpy()
         return log_odds
 
     @torch.no_grad()
     def probabilities(self, text: TokenisedText) -> np.ndarray:
         """Return the probabilities of a text, (num_labels,) float64."""
-        logits = self.logits(self.embed(text.input_ids)[None], text.token_types)
+        logits = self.logits(*torch.as_tensor(text.tokens[:, None], device=self.device))
         return self.task.probabilities(logits.double().cpu().numpy())[0]
 
 
@@ -204,23 +186,12 @@ def explain(
     probabilities = model.probabilities(text)
     predicted = task.explained_labels(probabilities)
     labels = predicted or [int(probabilities.argmax())]
-    explanations = []
+    about, explanations = (text, task.label_names, probabilities, predicted), []
     for label_id in labels if label is None else [task.label_names.index(label)]:
         values, log_odds, neutral = attribute(model, text, label_id)
-        explanations.append(
-            Explanation(
-                text,
-                task.label_names,
-                probabilities,
-                predicted,
-                label_id,
-                values,
-                log_odds,
-                neutral,
-                deletion_test(model, text, values, label_id, draws),
-                not task.has_confidence,
-            )
-        )
+        p_value = deletion_test(model, text, values, label_id, draws)
+        figures = (values, log_odds, neutral, p_value)
+        explanations.append(Explanation(*about, label_id, *figures, not task.has_confidence))
     return explanations
 
 
@@ -236,28 +207,21 @@ def tokenise(encoder: RowEncoder, row: Row, unknown_id: int | None) -> Tokenised
             f"explain a part of it, for instance its first window, characters {start + 1:,} to {end:,}"
         )
     tokens = [token for part in parts for token in part]
-    units = _units(tokens, unknown_id)
-    if not units:
-        raise InputError(
-            "the text has no token of its characters, so nothing can be explained; give another text"
-        )
-    read = [ranges_of(parts, text) if is_cut else [(0, len(given))] for text, given in enumerate(texts)]
-    ids, types = (np.array(values, np.int64) for values in list(zip(*tokens, strict=True))[:2])
-    return TokenisedText(texts, ids, types, units, read, is_cut)
-
-
-def _units(tokens: list[Token], unknown_id: int | None) -> list[Unit]:
     units: list[Unit] = []
-    for position, (token_id, _, part, start, end) in enumerate(tokens):
-        if part is None or end <= start:
+    for position, token in enumerate(tokens):
+        if token.text is None or token.end <= token.start:
             continue  # a special token, or one that stands for no character
-        first, positions, is_unknown = start, (position,), token_id == unknown_id
-        if units and units[-1].part == part and start < units[-1].end:
+        unit = Unit(token.text, token.start, token.end, (position,), token.id == unknown_id)
+        if units and units[-1].part == unit.part and unit.start < units[-1].end:
             last = units.pop()
-            first, end = last.start, max(end, last.end)
-            positions, is_unknown = last.tokens + positions, last.is_unknown or is_unknown
-        units.append(Unit(part, first, end, positions, is_unknown))
-    return units
+            end, is_unknown = max(unit.end, last.end), unit.is_unknown or last.is_unknown
+            unit = Unit(unit.part, last.start, end, last.tokens + unit.tokens, is_unknown)
+        units.append(unit)
+    if not units:
+        raise InputError("the text must have tokens that stand for its characters, found none; give another")
+    read = [ranges_of(parts, at) if is_cut else [(0, len(text))] for at, text in enumerate(texts)]
+    ids_and_types = np.array([(token.id, token.type) for token in tokens], np.int64).T
+    return TokenisedText(texts, ids_and_types, units, read)
 
 
 def attribute(model: ExplainedModel, text: TokenisedText, label: int) -> tuple[np.ndarray, float, float]:
@@ -270,19 +234,21 @@ def attribute(model: ExplainedModel, text: TokenisedText, label: int) -> tuple[n
             f"explain needs captum ({error}); install it: pip install -r requirements/explain.txt -c "
             "constraints.txt"
         ) from error
-    neutral_ids = text.input_ids.copy()
-    neutral_ids[[position for unit in text.units for position in unit.tokens]] = model.neutral_id
-    method = IntegratedGradients(lambda embeddings: model.log_odds(embeddings, text.token_types, label))
-    gradients = method.attribute(
-        model.embed(text.input_ids)[None],
-        model.embed(neutral_ids)[None],
+    neutral = text.tokens.copy()
+    neutral[0, [at for unit in text.units for at in unit.tokens]] = model.neutral_id
+    (ids, types), (neutral_ids, _) = torch.as_tensor(np.stack([text.tokens, neutral]), device=model.device)
+    embed = model.model.get_input_embeddings()
+    gradients = IntegratedGradients(model.log_odds).attribute(
+        embed(ids[None]),
+        embed(neutral_ids[None]),
+        additional_forward_args=(types[None], label),
         n_steps=STEPS,
-        internal_batch_size=max(1, BATCH_TOKENS // len(neutral_ids)),
+        internal_batch_size=max(1, BATCH_TOKENS // len(ids)),
     )
     of_tokens = gradients[0].double().sum(-1).cpu().numpy()
     values = np.array([of_tokens[list(unit.tokens)].sum() for unit in text.units])
-    ends = model.log_odds_of_rows([text.input_ids, neutral_ids], [text.token_types] * 2, label)
-    return values, float(ends[0]), float(ends[1])
+    log_odds = model.log_odds_of_rows([text.tokens, neutral], label)
+    return values, *map(float, log_odds)
 
 
 def deletion_test(
@@ -298,6 +264,5 @@ def deletion_test(
     generator = np.random.default_rng(0)
     orders = [np.argsort(-values, kind="stable"), *(generator.permutation(num_units) for _ in range(draws))]
     shorter = [text.without(order[:count]) for order in orders for count in counts]
-    rows, types = zip(*shorter, strict=True)
-    remaining = model.log_odds_of_rows(rows, types, label).reshape(len(orders), len(counts)).mean(axis=1)
+    remaining = model.log_odds_of_rows(shorter, label).reshape(len(orders), len(counts)).mean(axis=1)
     return float((1 + (remaining[1:] <= remaining[0] + 1e-9).sum()) / (1 + draws))

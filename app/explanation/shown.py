@@ -1,8 +1,5 @@
 """An explanation as people see it: text for the terminal, and one HTML file of coloured words."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,28 +17,41 @@ MAX_LISTED = 10  # words for the label, and as many against it
 MAX_WORD, MAX_LABEL = 20, 40  # characters
 
 
-@dataclass(frozen=True)
-class KnownLabel:
-    """The names of the labels that a text has in the data, and in which file and line."""
-
-    names: list[str]
-    where: str
+def explanation_shown(explanation: Explanation) -> dict:
+    """Return what people see of an explanation: sentences, the pieces of its texts with their shades, and the
+    strongest words for and against the label."""
+    return {
+        "is_good": explanation.is_explanation,
+        "heading": heading(explanation),
+        "verdict": verdict(explanation),
+        "notes": notes(explanation.text),
+        "figures": _(
+            "Integrated gradients of {what}: {text:+.4f} for the text, {neutral:+.4f} for one of masks; the "
+            "attributions add up to {sum:+.4f}, convergence delta {delta:+.4f}."
+        ).format(
+            what=what_changes(explanation),
+            text=explanation.log_odds,
+            neutral=explanation.neutral,
+            sum=explanation.values.sum(),
+            delta=explanation.delta,
+        ),
+        "texts": shaded_texts(explanation),
+        "strongest": strongest(explanation),
+    }
 
 
 def heading(explanation: Explanation) -> str:
     """Return the label with its probability, and whether it is a predicted one."""
-    name = visible(explanation.label_names[explanation.label], MAX_LABEL)
+    names = [visible(name, MAX_LABEL) for name in explanation.label_names]
+    label, predicted = explanation.label, explanation.predicted
     if explanation.is_number:
-        return f"{name}: {explanation.probabilities[0]:.4g}"
+        return f"{names[label]}: {explanation.probabilities[0]:.4g}"
     what = pgettext("label", "predicted")
-    if explanation.label not in explanation.predicted:
-        names = [
-            visible(explanation.label_names[label], MAX_LABEL) for label in explanation.predicted[:MAX_LISTED]
-        ]
-        what = _("explained label; the model predicts {labels}")
-        what = what.format(labels=", ".join(names) or _("no label"))
+    if label not in predicted:
+        labels = ", ".join(names[one] for one in predicted[:MAX_LISTED]) or _("no label")
+        what = _("explained label; the model predicts {labels}").format(labels=labels)
     probability = _("probability")
-    return f"{name} ({what}), {probability} {explanation.probabilities[explanation.label]:.4f}"
+    return f"{names[label]} ({what}), {probability} {explanation.probabilities[label]:.4f}"
 
 
 def what_changes(explanation: Explanation) -> str:
@@ -56,57 +66,30 @@ def verdict(explanation: Explanation) -> str:
             "Not tested: the deletion test needs {least} units of text, and this text has {units}. What is "
             "marked may be wrong; try a longer text."
         ).format(units=len(explanation.text.units), least=MIN_UNITS)
+    said = _(
+        "THIS IS NO EXPLANATION: deleting the characters that raise {what} most lowers it no more than "
+        "deleting at random (p = {p:.3f})."
+    )
     if explanation.is_explanation:
         said = _(
             "The model did use what is marked: deleting the characters that raise {what} most lowers it more "
             "than deleting at random (p = {p:.3f}). This says nothing about whether the answer is right."
         )
-    else:
-        said = _(
-            "THIS IS NO EXPLANATION: deleting the characters that raise {what} most lowers it no more than "
-            "deleting at random (p = {p:.3f})."
-        )
     return said.format(what=what_changes(explanation), p=explanation.p_value)
 
 
-def notes(explanation: Explanation, known: KnownLabel | None = None) -> list[str]:
-    """Return a sentence on the label that the text has in the data of the run, where it is known, and one for
-    each text that the model did not read whole, because it takes no more tokens."""
+def notes(text: TokenisedText) -> list[str]:
+    """Return a sentence for each text that the model did not read whole, because it takes no more tokens."""
+    cut = _(
+        "The model reads at most {tokens} tokens: of {characters:,} characters {ranges} are "
+        "explained, the others it never saw."
+    )
     said = []
-    if known is not None:
-        names = [explanation.label_names[label] for label in explanation.predicted]
-        of_data = _("In the data this text has: {labels} ({where}).")
-        if not explanation.is_number and sorted(names) != sorted(known.names):
-            of_data = _(
-                "THE MODEL IS WRONG HERE: in the data this text has the label {labels} ({where}). What "
-                "follows says why it errs, or that the label is wrong."
-            )
-        labels = ", ".join(visible(name, MAX_LABEL) for name in known.names) or _("no label")
-        said.append(of_data.format(labels=labels, where=visible(known.where)))
-    text = explanation.text
     for given, ranges in zip(text.texts, text.read, strict=True):
         if ranges != [(0, len(given))]:
-            cut = _(
-                "The model reads at most {tokens} tokens: of {characters:,} characters {ranges} are "
-                "explained, the others it never saw."
-            )
             shown = ", ".join(f"{start + 1:,}-{end:,}" for start, end in ranges) or "0"
-            said.append(cut.format(tokens=len(text.input_ids), ranges=shown, characters=len(given)))
+            said.append(cut.format(tokens=text.tokens.shape[1], ranges=shown, characters=len(given)))
     return said
-
-
-def figures(explanation: Explanation) -> str:
-    """Return from where to where the attributions lead, and whether they add up."""
-    return _(
-        "Integrated gradients of {what}: {text:+.4f} for the text, {neutral:+.4f} for one of masks; the "
-        "attributions add up to {sum:+.4f}, convergence delta {delta:+.4f}."
-    ).format(
-        what=what_changes(explanation),
-        text=explanation.log_odds,
-        neutral=explanation.neutral,
-        sum=explanation.values.sum(),
-        delta=explanation.delta,
-    )
 
 
 def words_of(text: TokenisedText) -> list[list[int]]:
@@ -115,10 +98,8 @@ def words_of(text: TokenisedText) -> list[list[int]]:
         import rjieba
     except ImportError:
         return [[at] for at in range(len(text.units))]
-    word_at = [
-        np.repeat(np.arange(len(words)), [len(word) for word in words])
-        for words in map(rjieba.cut, text.texts)
-    ]
+    cut = [rjieba.cut(one) for one in text.texts]
+    word_at = [np.repeat(np.arange(len(words)), [len(word) for word in words]) for words in cut]
     groups: dict[tuple[int, int], list[int]] = {}
     for at, unit in enumerate(text.units):
         groups.setdefault((unit.part, int(word_at[unit.part][unit.start])), []).append(at)
@@ -142,38 +123,13 @@ def strongest(explanation: Explanation) -> list[list[dict]]:
     ]
 
 
-def render_text(explanation: Explanation, known: KnownLabel | None = None) -> str:
-    """Return an explanation for the terminal; `known` is the label that the text has in the data."""
-    lines = [heading(explanation), verdict(explanation), *notes(explanation, known)]
-    titles = (_("What raises {what}").format(what=what_changes(explanation)), _("What lowers it"))
-    for title, words in zip(titles, strongest(explanation), strict=True):
-        cells = [[word["place"], f"{word['value']:+.4f}", word["text"]] for word in words]
-        if cells:
-            lines += ["", title, text_table([_("place"), _("change"), _("word")], cells)]
-    return "\n".join([*lines, "", figures(explanation)])
-
-
-def explanation_shown(explanation: Explanation, known: KnownLabel | None = None) -> dict:
-    """Return what a page shows of an explanation: sentences, the pieces of its texts with their shades, and
-    the strongest words for and against the label."""
-    return {
-        "is_good": explanation.is_explanation,
-        "heading": heading(explanation),
-        "verdict": verdict(explanation),
-        "notes": notes(explanation, known),
-        "figures": figures(explanation),
-        "texts": _shaded_texts(explanation),
-        "strongest": strongest(explanation),
-    }
-
-
-def _shaded_texts(explanation: Explanation) -> list[list[dict]]:
+def shaded_texts(explanation: Explanation) -> list[list[dict]]:
     """Return the pieces of what was read of each text: characters, their shade from -1 to 1, the value (None:
     of characters without a token), and whether the model does not know them."""
     largest = np.abs(explanation.values).max() or 1.0
 
     def piece(characters: str, value: float | None = None, unknown: bool = False) -> dict:
-        shade = 0.0 if value is None else float(value / largest) * STRONGEST_SHADE
+        shade = float((value or 0.0) / largest) * STRONGEST_SHADE
         number = None if value is None else f"{value:+.4f}"
         shown = visible(characters, len(characters))
         return {"text": shown, "shade": shade, "value": number, "unknown": unknown}
@@ -194,10 +150,33 @@ def _shaded_texts(explanation: Explanation) -> list[list[dict]]:
     return texts
 
 
-def write_page(path: Path, explanations: list[Explanation], known: KnownLabel | None = None) -> None:
+def render_text(explanation: Explanation) -> str:
+    """Return an explanation for the terminal."""
+    shown, what = explanation_shown(explanation), what_changes(explanation)
+    lines = [shown["heading"], shown["verdict"], *shown["notes"]]
+    titles = (_("What raises {what}").format(what=what), _("What lowers it"))
+    for title, words in zip(titles, shown["strongest"], strict=True):
+        cells = [[word["place"], f"{word['value']:+.4f}", word["text"]] for word in words]
+        if cells:
+            lines += ["", title, text_table([_("place"), _("change"), _("word")], cells)]
+    return "\n".join([*lines, "", shown["figures"]])
+
+
+def render_page(explanations: list[Explanation]) -> str:
+    """Return the page as HTML, in which texts of strangers cannot act."""
+    template = page_environment(Path(__file__).parent).get_template("explanation.html.jinja")
+    return template.render(
+        made_by=MADE_BY,
+        page_title=heading(explanations[0]),
+        what=what_changes(explanations[0]),
+        explanations=list(map(explanation_shown, explanations)),
+    )
+
+
+def write_page(path: Path, explanations: list[Explanation]) -> None:
     """Write the page; raises InputError where it cannot be written."""
     try:
-        write_text(path, render_page(explanations, known))
+        write_text(path, render_page(explanations))
     except OSError as error:
         raise InputError(f"--html {path}: the page cannot be written: {error.strerror}") from error
 
@@ -206,20 +185,8 @@ def check_page(path: Path) -> None:
     """Raise InputError for a file that is no earlier explanation, which would be replaced."""
     if not path.parent.is_dir():
         raise InputError(f"--html {path}: there is no folder {path.parent}; make it, or choose another name")
-    if path.is_symlink() or path.exists():
-        is_ours = path.is_file() and not path.is_symlink() and MADE_BY.encode() in path.read_bytes()[:2000]
-        if not is_ours:
-            raise InputError(
-                f"--html {path}: this is no earlier explanation, and is not replaced; choose another name"
-            )
-
-
-def render_page(explanations: list[Explanation], known: KnownLabel | None = None) -> str:
-    """Return the page as HTML, in which texts of strangers cannot act."""
-    template = page_environment(Path(__file__).parent).get_template("explanation.html.jinja")
-    return template.render(
-        made_by=MADE_BY,
-        page_title=heading(explanations[0]),
-        what=what_changes(explanations[0]),
-        explanations=[explanation_shown(one, known) for one in explanations],
-    )
+    is_there = path.is_symlink() or path.exists()
+    if is_there and (path.is_symlink() or not path.is_file() or MADE_BY.encode() not in path.read_bytes()):
+        raise InputError(
+            f"--html {path}: this is no earlier explanation, and is not replaced; choose another name"
+        )

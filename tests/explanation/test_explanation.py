@@ -21,17 +21,20 @@ from app.explanation.explanation import (
     explain,
     tokenise,
 )
-from app.explanation.shown import KnownLabel, notes, render_page, render_text, strongest, verdict, words_of
+from app.explanation.shown import heading, notes, render_page, render_text, strongest, verdict, words_of
+from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
+from tests.multi_label_runs import write_thresholds
 from tests.report.test_page import HOSTILE, Checker
-from tests.saved_classifier import LABELS, of_pipeline, save_checkpoint
+from tests.saved_classifier import LABELS, as_rows, of_pipeline, save_checkpoint
 from tests.spoken import spoken_in
 
 TEXT = "今天真开心，手机 质量abc不好鼎"
+FILLER = "今天电影手机质量快递今天电影手机质量"
 
 
-def explain_one(model: ExplainedModel, *arguments, **settings) -> Explanation:
-    [found] = explain(model, *arguments, **settings)
+def explain_one(model: ExplainedModel, *texts: str, **settings) -> Explanation:
+    [found] = explain(model, texts, **settings)
     return found
 
 
@@ -47,16 +50,22 @@ def model(folder) -> ExplainedModel:
 
 @pytest.fixture(scope="module")
 def found(model) -> Explanation:
-    return explain_one(model, (TEXT,))
+    return explain_one(model, TEXT)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory) -> Path:
+    """A model that gives TEXT two of its three labels."""
+    folder = save_checkpoint(tmp_path_factory.mktemp("sets"), problem_type="multi_label_classification")
+    write_thresholds(folder, [0.01, 0.01, 1.0], LABELS)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory) -> ExplainedModel:
     """A model that is known: 好 and 喜 speak for 正面, 差 and 讨 for 负面, all others for nothing."""
-    folder = save_checkpoint(tmp_path_factory.mktemp("known"))
-    model = ExplainedModel(folder, "cpu")
+    model = ExplainedModel(save_checkpoint(tmp_path_factory.mktemp("known")), "cpu")
     bert, head = model.model.bert, model.model.classifier
-    ids = model.tokenizer.convert_tokens_to_ids
     width = bert.config.hidden_size
     with torch.no_grad():
         for weight in model.model.parameters():
@@ -67,7 +76,7 @@ def known(tmp_path_factory) -> ExplainedModel:
         words = bert.embeddings.word_embeddings.weight
         words[:, 0], words[:, 2] = 1, -1
         for characters, sign in (("好喜", 1), ("差讨", -1)):
-            words[ids([*characters]), 1] = 4.0 * sign
+            words[model.tokenizer.convert_tokens_to_ids([*characters]), 1] = 4.0 * sign
         attention = bert.encoder.layer[0].attention
         # Without queries, the mean of all tokens
         attention.self.value.weight[1, 1] = 1
@@ -79,16 +88,7 @@ def known(tmp_path_factory) -> ExplainedModel:
     return model
 
 
-def log_odds_of(probability: float) -> float:
-    return float(np.log(probability / (1 - probability)))
-
-
-def test_probabilities_are_those_of_transformers(model, found, folder):
-    np.testing.assert_allclose(found.probabilities, of_pipeline(folder, [TEXT])[0], atol=1e-5)
-    assert found.label == found.probabilities.argmax()
-
-
-def of_characters(explanation: Explanation, part: int) -> np.ndarray:
+def of_characters(explanation: Explanation, part: int = 0) -> np.ndarray:
     """Return the value of each character, (num_characters,); those of a unit share its value."""
     values = np.zeros(len(explanation.text.texts[part]))
     for unit, value in zip(explanation.text.units, explanation.values, strict=True):
@@ -97,50 +97,93 @@ def of_characters(explanation: Explanation, part: int) -> np.ndarray:
     return values
 
 
-def test_attributions_add_up_to_the_difference_from_a_masked_text(found, folder):
-    masked = "[MASK]" * len(found.text.units)
-    whole, neutral = of_pipeline(folder, [TEXT, masked])[:, found.label]
-    assert found.values.sum() == pytest.approx(log_odds_of(whole) - log_odds_of(neutral), abs=0.02)
-    assert abs(found.delta) < 0.02
-    assert of_characters(found, 0).sum() == pytest.approx(found.values.sum())
+@pytest.mark.parametrize(
+    ("architecture", "texts"),
+    [
+        ("bert", (TEXT,)),
+        ("bert", ("今天真开心", "手机质量不好")),
+        ("distilbert", (TEXT,)),
+        ("xlnet", (TEXT,)),
+    ],
+)
+def test_probabilities_are_those_of_transformers(tmp_path, architecture, texts):
+    save_checkpoint(tmp_path, architecture)
+    result = explain_one(ExplainedModel(tmp_path, "cpu"), *texts)
+    given = texts[0] if len(texts) == 1 else {"text": texts[0], "text_pair": texts[1]}
+    np.testing.assert_allclose(result.probabilities, of_pipeline(tmp_path, [given])[0], atol=1e-5)
+    assert result.label == result.probabilities.argmax()
+    assert abs(result.delta) < 0.02
+    characters = [of_characters(result, part) for part in range(len(texts))]
+    assert [len(values) for values in characters] == [len(text) for text in texts]
+    assert sum(values.sum() for values in characters) == pytest.approx(result.values.sum())
+    if len(texts) == 2:
+        assert "Second text" in Checker(render_page([result])).text
+        assert "2: 1" in render_text(result)
+
+
+@pytest.mark.parametrize("fixture", ["folder", "several"])
+def test_attributions_add_up_to_the_difference_from_a_masked_text(fixture, request):
+    folder = request.getfixturevalue(fixture)
+    for one in explain(ExplainedModel(folder, "cpu"), (TEXT,)):
+        masked = "[MASK]" * len(one.text.units)
+        whole, neutral = of_pipeline(folder, [TEXT, masked])[:, one.label]
+        difference = np.log(whole / (1 - whole)) - np.log(neutral / (1 - neutral))
+        assert one.values.sum() == pytest.approx(difference, abs=0.02)
+        assert one.p_value is not None
 
 
 def test_attributions_are_the_integral_of_the_gradients(model, found):
     """The definition, as the middle of many small steps."""
-    text = found.text
-    neutral_ids = text.input_ids.copy()
-    neutral_ids[[unit.tokens[0] for unit in text.units]] = model.tokenizer.mask_token_id
-    start, end = model.embed(neutral_ids)[None], model.embed(text.input_ids)[None]
+    text, embed = found.text, model.model.get_input_embeddings()
+    neutral = text.tokens.copy()
+    neutral[0, [unit.tokens[0] for unit in text.units]] = model.tokenizer.mask_token_id
+    start, end = (embed(torch.as_tensor(tokens[:1])) for tokens in (neutral, text.tokens))
     steps = (torch.arange(400) + 0.5) / 400
     points = (start + steps[:, None, None] * (end - start)).requires_grad_()
-    log_odds = model.log_odds(points, text.token_types, found.label)
-    [gradients] = torch.autograd.grad(log_odds.sum(), points)
+    types = torch.as_tensor(text.tokens[1]).expand(400, -1)
+    logits = model.model(inputs_embeds=points, token_type_ids=types).logits
+    [gradients] = torch.autograd.grad(model.task.log_odds(logits, found.label).sum(), points)
     expected = (gradients.mean(0) * (end - start)[0]).sum(-1).numpy()
     np.testing.assert_allclose(found.values, [expected[unit.tokens[0]] for unit in text.units], atol=5e-3)
 
 
 def test_characters_have_the_value_of_their_token(found):
-    characters = of_characters(found, 0)
-    at = TEXT.index("abc")
+    characters, at = of_characters(found), TEXT.index("abc")
     assert characters[TEXT.index(" ")] == 0
     assert characters[at] == characters[at + 1] == characters[at + 2]
     [unit] = [unit for unit in found.text.units if unit.start == at]
-    assert unit.end == at + 3
-    assert unit.is_unknown
+    assert (unit.end, unit.is_unknown) == (at + 3, True)
 
 
-def test_another_label_has_its_own_attributions(model, found):
+def test_another_label_has_its_own_attributions_and_the_same_text_the_same(model, found):
+    assert render_text(explain_one(model, TEXT)) == render_text(found)
     name = LABELS[int(found.probabilities.argmin())]
-    other = explain_one(model, (TEXT,), label=name)
+    other = explain_one(model, TEXT, label=name)
     assert other.label == LABELS.index(name)
     assert "explained label; the model predicts" in render_text(other)
     assert not np.allclose(other.values, found.values, atol=0.1)
-    with pytest.raises(InputError, match="did you mean '正面'"):
-        explain_one(model, (TEXT,), label="正正面")
 
 
-def test_the_same_text_gives_the_same_explanation(model, found):
-    assert render_text(explain_one(model, (TEXT,))) == render_text(found)
+def test_each_predicted_label_of_several_is_explained(several):
+    model = ExplainedModel(several, "cpu")
+    explanations = explain(model, (TEXT,))
+    [prediction] = open_model(several, ComputeOptions("cpu")).predictor.predict(as_rows([TEXT]))
+    assert {LABELS[one.label] for one in explanations} == set(prediction.answer)
+    assert [one.label for one in explanations] == explanations[0].predicted
+    assert len(explanations) == 2
+    for one in explanations:
+        np.testing.assert_allclose(one.probabilities, of_pipeline(several, [TEXT])[0], atol=1e-5)
+        assert f"{LABELS[one.label]} (predicted), probability" in heading(one)
+    assert Checker(render_page(explanations)).tags.count("h1") == 2
+    [other] = {0, 1, 2} - set(explanations[0].predicted)
+    names = ", ".join(LABELS[label] for label in explanations[0].predicted)
+    shown = heading(explain_one(model, TEXT, label=LABELS[other]))
+    assert f"{LABELS[other]} (explained label; the model predicts {names})" in shown
+    model.task.thresholds = np.full(3, 2.0)
+    one = explain_one(model, TEXT)
+    assert one.label == one.probabilities.argmax()
+    assert "the model predicts no label" in heading(one)
+    assert "模型预测的是：没有标签" in spoken_in("zh", heading, one)
 
 
 def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
@@ -148,44 +191,38 @@ def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
     folder = save_checkpoint(tmp_path / "number", problem_type="regression", **names)
     (folder / "decision.json").write_text('{"mean": 50.0, "scale": 20.0}', encoding="utf-8")
     model = ExplainedModel(folder, "cpu")
-    found = explain_one(model, (TEXT,))
-    neutral = found.text.input_ids.copy()
-    neutral[1:-1] = model.tokenizer.mask_token_id
-    masked = replace(found.text, input_ids=neutral)
-    score, without = (model.probabilities(text)[0] for text in (found.text, masked))
-    assert found.values.sum() == pytest.approx(score - without, abs=0.02 * abs(score - without))
-    shown = render_text(found, KnownLabel(["3.5"], "rows.csv, line 2"))
+    result = explain_one(model, TEXT)
+    neutral = result.text.tokens.copy()
+    neutral[0, 1:-1] = model.tokenizer.mask_token_id
+    score, without = (
+        model.probabilities(text)[0] for text in (result.text, replace(result.text, tokens=neutral))
+    )
+    assert result.values.sum() == pytest.approx(score - without, abs=0.02 * abs(score - without))
+    shown = render_text(result)
     assert shown.startswith(f"score: {score:.4g}\n")
-    assert "In the data this text has: 3.5 (rows.csv, line 2)." in shown
     assert "log-odds" not in shown
     assert "label" not in shown
-    assert "使数值变大" in spoken_in("zh", render_text, found)
-
-
-FILLER = "今天电影手机质量快递今天电影手机质量"
+    assert "使数值变大" in spoken_in("zh", render_text, result)
 
 
 @pytest.mark.parametrize(("characters", "label"), [("喜", "正面"), ("讨", "负面"), ("好", "正面")])
 def test_a_known_rule_is_found_and_passes_the_test(known, characters, label):
-    text = FILLER[:7] + characters + FILLER[7:]
-    result = explain_one(known, (text,))
+    result = explain_one(known, FILLER[:7] + characters + FILLER[7:])
     assert result.label_names[result.label] == label
-    assert np.argmax(of_characters(result, 0)) == 7
-    assert of_characters(result, 0)[7] > 0.9 * result.values.sum()
+    assert np.argmax(of_characters(result)) == 7
+    assert of_characters(result)[7] > 0.9 * result.values.sum()
     assert result.is_explanation
     assert "did use what is marked" in render_text(result)
     assert 'class="verdict good"' in render_page([result])
 
 
 def test_what_speaks_against_a_label_is_below_zero(known):
-    result = explain_one(known, (FILLER + "好喜讨",), label="正面")
-    for_label, against = of_characters(result, 0)[-3:-1], of_characters(result, 0)[-1]
-    assert (for_label > 0.1).all()
-    assert against < -0.1
+    first, second, against = of_characters(explain_one(known, FILLER + "好喜讨", label="正面"))[-3:]
+    assert min(first, second) > 0.1 > -0.1 > against
 
 
 def test_what_explains_nothing_fails_the_test(known):
-    result = explain_one(known, (FILLER[:7] + "喜" + FILLER[7:],))
+    result = explain_one(known, FILLER[:7] + "喜" + FILLER[7:])
     wrong = deletion_test(known, result.text, -result.values, result.label, 50)
     assert wrong > 0.5
     generator = np.random.default_rng(0)
@@ -202,21 +239,14 @@ def test_what_explains_nothing_fails_the_test(known):
 
 
 def test_a_label_that_nothing_speaks_for_has_no_explanation(known):
-    result = explain_one(known, (FILLER,))
+    result = explain_one(known, FILLER)
     assert result.label_names[result.label] == "中性"
     assert np.abs(result.values).max() < 1e-6
     assert not result.is_explanation
 
 
-def test_a_text_without_units_keeps_its_special_tokens(found):
-    ids, types = found.text.without(np.array([0, 2]))
-    assert len(ids) == len(types) == len(found.text.input_ids) - 2
-    assert (ids[[0, -1]] == found.text.input_ids[[0, -1]]).all()
-    assert ids[1] == found.text.input_ids[2]
-
-
 def test_a_text_too_short_to_be_tested_is_no_explanation(model):
-    short = explain_one(model, ("今天",))
+    short = explain_one(model, "今天")
     assert not short.is_explanation
     assert verdict(short).startswith(
         f"Not tested: the deletion test needs {MIN_UNITS} units of text, and this text has 2."
@@ -224,26 +254,15 @@ def test_a_text_too_short_to_be_tested_is_no_explanation(model):
     Checker(render_page([short]))
 
 
-def test_pairs_are_explained_as_pairs(model, folder):
-    pair = explain_one(model, ("今天真开心", "手机质量不好"))
-    np.testing.assert_allclose(
-        pair.probabilities,
-        of_pipeline(folder, [{"text": "今天真开心", "text_pair": "手机质量不好"}])[0],
-        atol=1e-5,
-    )
-    assert len(of_characters(pair, 0)) == 5
-    assert len(of_characters(pair, 1)) == 6
-    assert of_characters(pair, 0).sum() + of_characters(pair, 1).sum() == pytest.approx(pair.values.sum())
-    page = render_page([pair])
-    assert "Second text" in Checker(page).text
-    assert "2: 1" in render_text(pair)
+def test_a_text_without_units_keeps_its_special_tokens(found):
+    assert np.array_equal(found.text.without(np.array([0, 2])), np.delete(found.text.tokens, [1, 3], axis=1))
 
 
 @pytest.mark.slow
 def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
-    long = explain_one(model, ("今天真开心，" * 170_000,))
-    assert len(long.text.input_ids) == model.max_length
-    [note] = notes(long)
+    long = explain_one(model, "今天真开心，" * 170_000)
+    assert long.text.tokens.shape[1] == model.max_length
+    [note] = notes(long.text)
     assert (
         note == "The model reads at most 60 tokens: of 1,020,000 characters 1-58 are explained, the others "
         "it never saw."
@@ -251,22 +270,22 @@ def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
     page = render_page([long])
     assert note in Checker(page).text
     assert len(page) < 50_000
-    pair = explain_one(model, ("今天真开心" * 100, "不好"))
-    assert [note.split(":")[0] for note in notes(pair)] == ["The model reads at most 60 tokens"]
+    pair = explain_one(model, "今天真开心" * 100, "不好")
+    assert [note.split(":")[0] for note in notes(pair.text)] == ["The model reads at most 60 tokens"]
 
 
 def test_head_and_tail_are_explained_as_the_one_row_that_they_are(tmp_path):
     folder = save_checkpoint(tmp_path)
     (folder / "config.yaml").write_text("data: {long: head_tail, max_length: 18}\n")
     text = "今天真开" + "电影" * 40 + "手机质量不好讨厌差评快递"
-    result = explain_one(ExplainedModel(folder, "cpu"), (text,))
+    result = explain_one(ExplainedModel(folder, "cpu"), text)
     assert result.text.read == [[(0, 4), (84, 96)]]
     predictor = load_predictor(folder, 18, LongTexts("head_tail"), device="cpu")
     [predicted] = predictor.predict([Row(1, text, None, None)])
     assert result.probabilities == pytest.approx(predicted.probabilities, abs=1e-5)
-    [note] = notes(result)
+    [note] = notes(result.text)
     assert "of 96 characters 1-4, 85-96 are explained" in note
-    assert "96 个字符中只有 1-4, 85-96 " in spoken_in("zh", notes, result)[0]
+    assert "96 个字符中只有 1-4, 85-96 " in spoken_in("zh", notes, result.text)[0]
     assert "今天真开 … 手机" in Checker(render_page([result])).text
 
 
@@ -275,18 +294,18 @@ def test_a_text_of_one_window_is_explained_and_a_longer_one_has_a_remedy(tmp_pat
     (folder / "config.yaml").write_text("data: {long: windows, max_length: 18}\n")
     model = ExplainedModel(folder, "cpu")
     text = "今天真开心，手机质量不好讨厌差评"
-    assert explain_one(model, (text,)).text.read == [[(0, 16)]]
+    assert explain_one(model, text).text.read == [[(0, 16)]]
     with pytest.raises(InputError, match="found one of 2; explain a part .* characters 1 to 16"):
-        explain_one(model, (text + "快",))
+        explain_one(model, text + "快")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_of_strangers_cannot_act(model, text):
     if "\ud800" in text:
         with pytest.raises(InputError):
-            explain_one(model, (text,))
+            explain_one(model, text)
         return
-    result = explain_one(model, (text + "好好好好好",))
+    result = explain_one(model, text + "好好好好好")
     page, said = render_page([result]), render_text(result)
     checked = Checker(page)
     assert not {"script", "img"} & set(checked.tags)
@@ -306,22 +325,13 @@ def test_page_has_the_verdict_and_every_character(found, language):
     assert "script" not in checked.tags
 
 
-@pytest.mark.parametrize("architecture", ["distilbert", "xlnet"])
-def test_other_encoders_are_explained(tmp_path, architecture):
-    save_checkpoint(tmp_path, architecture)
-    result = explain_one(ExplainedModel(tmp_path, "cpu"), (TEXT,))
-    np.testing.assert_allclose(result.probabilities, of_pipeline(tmp_path, [TEXT])[0], atol=1e-5)
-    assert abs(result.delta) < 0.02
-
-
-def test_the_calibration_of_the_run_is_used(folder, tmp_path, found):
+def test_the_calibration_of_the_run_is_used(tmp_path, found):
     save_checkpoint(tmp_path)
     (tmp_path / "decision.json").write_text('{"temperature": 2.0}')
-    cooler = explain_one(ExplainedModel(tmp_path, "cpu"), (TEXT,))
+    cooler = explain_one(ExplainedModel(tmp_path, "cpu"), TEXT)
     assert cooler.probabilities.max() < found.probabilities.max()
-    np.testing.assert_allclose(
-        cooler.probabilities, found.probabilities**0.5 / (found.probabilities**0.5).sum(), atol=1e-6
-    )
+    rooted = found.probabilities**0.5
+    np.testing.assert_allclose(cooler.probabilities, rooted / rooted.sum(), atol=1e-6)
 
 
 def test_tokens_that_share_characters_are_one_unit():
@@ -331,45 +341,27 @@ def test_tokens_that_share_characters_are_one_unit():
     tokenizer = Tokenizer(models.BPE({character: at for at, character in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     text = tokenise(RowEncoder(tokenizer, None), Row(1, "好a", None, None), None)
-    assert len(text.input_ids) == 4
+    assert text.tokens.shape == (2, 4)
     assert [(unit.start, unit.end, unit.tokens) for unit in text.units] == [(0, 1, (0, 1, 2)), (1, 2, (3,))]
 
 
-def test_weights_that_give_no_numbers_are_an_error(tmp_path):
-    save_checkpoint(tmp_path)
-    model = ExplainedModel(tmp_path, "cpu")
-    with torch.no_grad():
-        model.model.classifier.bias.fill_(float("nan"))
-    with pytest.raises(TrainingError, match="finite"):
-        explain_one(model, (TEXT,))
-
-
-def test_an_empty_text_is_an_error(model):
+def test_what_cannot_be_explained_is_an_error(model, tmp_path):
+    with pytest.raises(InputError, match="did you mean '正面'"):
+        explain_one(model, TEXT, label="正正面")
     with pytest.raises(InputError, match="the text cannot be explained"):
-        explain_one(model, ("  ",))
-
-
-def test_the_label_in_the_data_is_told(known):
-    result = explain_one(known, (FILLER + "好喜",))
-    name = result.label_names[result.predicted[0]]
-    other = next(label for label in result.label_names if label != name)
-    assert f"In the data this text has: {name} (a.csv, line 3)" in render_text(
-        result, known=KnownLabel([name], "a.csv, line 3")
-    )
-    wrong = KnownLabel([other], "a.csv, line 3")
-    assert f"THE MODEL IS WRONG HERE: in the data this text has the label {other}" in render_text(
-        result, known=wrong
-    )
-    assert "这里模型判断错了" in spoken_in("zh", render_page, [result], wrong)
+        explain_one(model, "  ")
+    damaged = ExplainedModel(save_checkpoint(tmp_path), "cpu")
+    with torch.no_grad():
+        damaged.model.classifier.bias.fill_(float("nan"))
+    with pytest.raises(TrainingError, match="finite"):
+        explain_one(damaged, TEXT)
 
 
 def test_units_are_listed_by_words(known):
     pytest.importorskip("rjieba")
-    result = explain_one(known, ("今天电影真好看，手机质量很好",))
-    words = [
-        "".join(result.text.texts[0][result.text.units[at].start : result.text.units[at].end] for at in word)
-        for word in words_of(result.text)
-    ]
+    result = explain_one(known, "今天电影真好看，手机质量很好")
+    units, [text] = result.text.units, result.text.texts
+    words = ["".join(text[units[at].start : units[at].end] for at in word) for word in words_of(result.text)]
     assert {"今天", "电影", "手机", "质量"} <= set(words)
     for_label, against = strongest(result)
     values = [word["value"] for word in for_label + against]
