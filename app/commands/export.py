@@ -16,54 +16,35 @@ from ..config.shipped import PROGRAM
 from .exit_status import say
 from .parser import SHARE, Parser, number
 
-TOLERANCE = {"fp32": 0.001, "int8": 0.01}
-
 
 def run(argv: list[str], program: str) -> int:
     """Export and print the comparison; return the exit status."""
     add = (parser := Parser(program, __doc__)).add_argument
-    add(
-        "model",
-        type=Path,
-        metavar="RUN",
-        help="a run, or a checkpoint of another program (then with --rows)",
+    model = "a run, or a checkpoint of another program (then with --rows)"
+    add("model", type=Path, metavar="RUN", help=model)
+    precision = "int8 is smaller, and faster on most CPUs (default: fp32)"
+    add("--precision", choices=["fp32", "int8"], default="fp32", help=precision)
+    output = "folder to write (default: RUN-onnx, or RUN-onnx-int8)"
+    add("--output", type=Path, metavar="FOLDER", help=output)
+    tolerance = (
+        "largest share that may change of the labels with a probability of at least 0.6 (default: 0.001, for "
+        "int8 0.01)"
     )
-    add(
-        "--precision",
-        choices=list(TOLERANCE),
-        default="fp32",
-        help="int8 is smaller, and faster on most CPUs (default: fp32)",
-    )
-    add(
-        "--output",
-        type=Path,
-        metavar="FOLDER",
-        help="folder to write (default: RUN-onnx, or RUN-onnx-int8)",
-    )
-    add(
-        "--tolerance",
-        type=number(float, SHARE),
-        metavar="SHARE",
-        help="largest share that may change of the labels with a probability of at least 0.6 (default: "
-        "0.001, for int8 0.01)",
-    )
+    add("--tolerance", type=number(float, SHARE), metavar="SHARE", help=tolerance)
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
     args = parser.parse_args(argv)
     from ..export.export import export
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
     output = args.output or Path(f"{args.model}{ending}")
-    tolerance = TOLERANCE[args.precision] if args.tolerance is None else args.tolerance
-    done = export(args.model, output, say, args.precision, tolerance, args.rows)
-    print(done.proof.render())
-    if done.problem is None:
-        print(
-            f"Saved in {done.folder}; classify text with: python predict.py --checkpoint {done.folder} "
-            "今天真开心"
-        )
+    folder, proof, problem = export(args.model, output, say, args.precision, args.tolerance, args.rows)
+    print(proof)
+    if problem is None:
+        command = f"python predict.py --checkpoint {folder} 今天真开心"
+        print(f"Saved in {folder}; classify text with: {command}")
         return 0
     remedy = f"Predict with the run itself: python predict.py --checkpoint {args.model} --input FILE"
     if args.precision == "int8":
         remedy = f"In fp32 it is exact, and larger and slower: {PROGRAM} export {args.model}"
-    say(f"error: {done.problem}; it is kept in {done.folder}, which is not for use. {remedy}")
+    say(f"error: {problem}; it is kept in {folder}, which is not for use. {remedy}")
     return 1

@@ -6,10 +6,9 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +16,7 @@ from ..batching.plan import token_batches
 from ..data.read import options_of_run
 from ..data.rows import Row, read_rows
 from ..errors import InputError, listed
-from ..prediction.exported_model import (
-    GRAPH,
-    TOKENIZER,
-    WEIGHTS,
-    ExportRecord,
-    read_record,
-    write_record,
-)
+from ..prediction.exported_model import GRAPH, TOKENIZER, WEIGHTS, ExportRecord, write_record
 from ..prediction.onnx_runtime import cuts_off_sums, load_exported, padded
 from ..prediction.recorded_settings import run_long_texts, run_settings, settings_of_reading
 from ..prediction.run_data import dataset_of_run
@@ -33,25 +25,13 @@ from ..prediction.torch_runtime import load_predictor
 from ..report.logits_file import LOGITS
 from ..runtime.disk import sync
 from ..tasks.task import DECISION
-from .graph import write_graph
-from .proof import Proof, prove
+from .graph import move_weights, write_graph
+from .proof import problem, prove, render
 from .quantise import quantise
-
-if TYPE_CHECKING:
-    from ..prediction.predictor import Predictor
 
 NUM_ROWS = 1000  # that are compared
 CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512  # in all, and of a batch
-LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}
-
-
-@dataclass(frozen=True)
-class Export:
-    """An export: where it is, how it compares, and why it was not accepted (None: it was)."""
-
-    folder: Path
-    proof: Proof
-    problem: str | None
+TOLERANCE, LOGIT_TOLERANCE = {"fp32": 0.001, "int8": 0.01}, {"fp32": 0.001, "int8": None}
 
 
 def export(
@@ -59,52 +39,79 @@ def export(
     output: Path,
     say: Callable[[str], None],
     precision: str = "fp32",
-    tolerance: float = 0.001,
+    tolerance: float | None = None,
     rows_file: str | None = None,
-) -> Export:
+) -> tuple[Path, str, str | None]:
     """Export the model in `folder` in fp32 or int8 to the new folder `output`, unless it is accepted to
-    `output`.rejected-XXXXXXXX: where more than the share `tolerance` of the predictions changes of which the
-    model was sure, the main metric falls, or in fp32 a logit differs. It is compared on the dev rows of the
-    run, or on those of a file. Raises InputError for an unreadable model or rows, an `output` that exists,
-    missing libraries."""
+    `output`.rejected-XXXXXXXX; return where it is, how it compares, and why it was not accepted: where more
+    than the share `tolerance` of the predictions changes of which the model was sure, the main metric falls,
+    or in fp32 a logit differs. It is compared on the dev rows of the run, or on those of a file. Raises
+    InputError for an unreadable model or rows, an `output` that exists, missing libraries."""
     check_folder(folder)
     if os.path.lexists(output):
         raise InputError(f"--output {output}: the folder must be new, found one; name another, or remove it")
     if not output.parent.is_dir():
         raise InputError(f"--output {output}: there is no folder {output.parent}; create it first")
-    length = run_settings(folder).get("max_length")
-    original = load_predictor(folder, length, run_long_texts(folder), device="cpu")
-    rows, labels = _rows(folder, rows_file, original.label_names, NUM_ROWS)
+    settings = run_settings(folder)
+    original = load_predictor(folder, settings.get("max_length"), run_long_texts(folder), device="cpu")
+    rows, labels = rows_of(folder, rows_file, original.label_names, NUM_ROWS)
     aside = output.with_name(f"{output.name}.rejected-{secrets.token_hex(4)}")
     aside.mkdir()
     try:
         say(f"exporting {folder} in {precision}")
-        record = _write_model(folder, aside, original, precision)
+        # Loaded once more, because the predictor's model has layers of this project
+        model, tokenizer = load_checkpoint(folder)
+        inputs, pad_id = write_graph(model, aside / GRAPH), model.config.pad_token_id or 0
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
+        # What a prediction reads, and --threshold precision=P
+        beside = [name for name in (DECISION, LOGITS) if (folder / name).is_file()]
+        for name in beside:
+            shutil.copyfile(folder / name, aside / name)
+        if DECISION not in beside and original.task.state():
+            # A run that is not finished has none yet
+            original.task.write(aside, 0, {})
+            beside.append(DECISION)
+        made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}
         if precision == "int8":
-            known, _ = _rows(folder, rows_file, original.label_names, CALIBRATION_ROWS, ("train",))
+            made["weight_bits"] = 7 if cuts_off_sums() else 8
+            known, _ = rows_of(folder, rows_file, original.label_names, CALIBRATION_ROWS, ("train",))
             tokens = original.tokenize(known).windows()
             order = token_batches(np.array([len(row) for row in tokens.rows]), CALIBRATION_TOKENS)
-            arrays = [padded(tokens.take(some), record.pad_id) for some in order]
-            quantise(aside / GRAPH, [{name: batch[name] for name in record.inputs} for batch in arrays])
-        _move_weights(aside / GRAPH, aside / WEIGHTS)
+            arrays = [padded(tokens.take(some), pad_id) for some in order]
+            quantise(aside / GRAPH, [{name: batch[name] for name in inputs} for batch in arrays])
+        move_weights(aside / GRAPH, aside / WEIGHTS)
         sizes = {name: (aside / name).stat().st_size for name in (GRAPH, WEIGHTS)}
-        write_record(aside, replace(record, files=record.files | sizes))
+        record = ExportRecord(
+            labels=original.label_names,
+            max_length=original.max_length,
+            truncation_side=tokenizer.truncation_side,
+            pad_id=pad_id,
+            inputs=inputs,
+            precision=precision,
+            data=settings_of_reading(settings),
+            problem_type=original.task.problem_type,
+            files=dict.fromkeys((TOKENIZER, *beside)) | sizes,
+            proof={},
+            made=made,
+        )
+        write_record(aside, record)
         say(f"comparing {len(rows):,} rows")
-        before = original.logits(original.tokenize(rows))
-        proof = prove(before, load_exported(aside)[0], rows, labels)
-        problem = proof.problem(tolerance, LOGIT_TOLERANCE[precision])
-        said = proof.as_dict() | {"rows_of": rows_file or "dev"}
-        write_record(aside, replace(read_record(aside), proof=said))
+        proof = prove(original.logits(original.tokenize(rows)), load_exported(aside)[0], rows, labels)
+        write_record(aside, replace(record, proof=proof | {"rows_of": rows_file or "dev"}))
     except BaseException:
         shutil.rmtree(aside)
         raise
-    if problem is None:
+    allowed = TOLERANCE[precision] if tolerance is None else tolerance
+    why = problem(proof, allowed, LOGIT_TOLERANCE[precision])
+    if why is None:
         sync(aside)
         aside.rename(output)
-    return Export(aside if problem else output, proof, problem)
+    return aside if why else output, render(proof), why
 
 
-def _rows(
+def rows_of(
     folder: Path,
     file: str | None,
     label_names: list[str],
@@ -135,46 +142,3 @@ def _rows(
     at, table = chosen(len(split)), split.table
     rows = [Row(int(row), table.text(row), table.pair(row), None) for row in split.rows[at]]
     return rows, np.asarray(split.labels[at])
-
-
-def _write_model(folder: Path, aside: Path, original: Predictor, precision: str) -> ExportRecord:
-    """Write graph and tokenizer; return a record without a proof."""
-    # Loaded once more, because the predictor's model has layers of this project.
-    model, tokenizer = load_checkpoint(folder)
-    inputs = write_graph(model, aside / GRAPH)
-    tokenizer.backend_tokenizer.no_padding()
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
-    # What a prediction reads, and --threshold precision=P.
-    beside = [name for name in (DECISION, LOGITS) if (folder / name).is_file()]
-    for name in beside:
-        shutil.copyfile(folder / name, aside / name)
-    if DECISION not in beside and original.task.state():
-        # A run that is not finished has none yet.
-        original.task.write(aside, 0, {})
-        beside.append(DECISION)
-    made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-    if precision == "int8":
-        made["weight_bits"] = 7 if cuts_off_sums() else 8
-    return ExportRecord(
-        labels=original.label_names,
-        max_length=original.max_length,
-        truncation_side=tokenizer.truncation_side,
-        pad_id=model.config.pad_token_id or 0,
-        inputs=inputs,
-        precision=precision,
-        data=settings_of_reading(run_settings(folder)),
-        problem_type=original.task.problem_type,
-        files=dict.fromkeys((TOKENIZER, *beside)),
-        proof={},
-        made=made,
-    )
-
-
-def _move_weights(graph: Path, weights: Path) -> None:
-    """Move the weights of a graph's file to one beside it."""
-    import onnx
-
-    model = onnx.load(str(graph))
-    weights.touch()  # it stays empty where all weights are smaller than what onnx moves
-    onnx.save(model, str(graph), save_as_external_data=True, location=weights.name)

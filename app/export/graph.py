@@ -86,6 +86,15 @@ def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
         ) from error
 
 
+def move_weights(graph: Path, weights: Path) -> None:
+    """Move the weights of a graph's file to one beside it."""
+    import onnx
+
+    model = onnx.load(str(graph))
+    weights.touch()  # it stays empty where all weights are smaller than what onnx moves
+    onnx.save(model, str(graph), save_as_external_data=True, location=weights.name)
+
+
 @contextmanager
 def quiet():
     """Hide warnings and log lines of tracing, optimizing and quantising; the proof checks the graph."""
