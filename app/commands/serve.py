@@ -33,45 +33,26 @@ def run(argv: list[str], program: str) -> int:
     """Serve until a signal; return the exit status. Raises InputError for values that do not fit."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     add = (parser := Parser(program, __doc__)).add_argument
-    add(
-        "model",
-        nargs="?",
-        type=Path,
-        metavar="RUN",
-        help="a run, an exported folder or a checkpoint (default: the newest finished run)",
+    model = "a run, an exported folder or a checkpoint (default: the newest finished run)"
+    add("model", nargs="?", type=Path, metavar="RUN", help=model)
+    host = "address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)"
+    add("--host", default="127.0.0.1", help=host)
+    port = "port to listen on; 0 is any free one (default: 8000)"
+    add("--port", type=number(int, PORT), default=8000, help=port)
+    hosts = (
+        "other names of this server, which the header Host may have (default: none but localhost and --host)"
     )
-    add(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)",
-    )
-    add(
-        "--port",
-        type=number(int, PORT),
-        default=8000,
-        help="port to listen on; 0 is any free one (default: 8000)",
-    )
-    add(
-        "--allowed_hosts",
-        type=_host_names,
-        default=[],
-        metavar="NAME,NAME",
-        help="other names of this server, which the header Host may have (default: none but localhost and "
-        "--host)",
-    )
+    add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
     add_threshold(add)
-    add(
-        "--evidence",
-        action="store_true",
-        help="requests may ask for the nearest training rows, whose vectors are computed at the first start "
-        "(default: they may not)",
+    evidence = (
+        "requests may ask for the nearest training rows, whose vectors are computed at the first start "
+        "(default: they may not)"
     )
+    add("--evidence", action="store_true", help=evidence)
     add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")
     args = parser.parse_args(argv)
     api_key = os.environ.get(KEY)
-    if api_key is not None and (
-        api_key.strip() != api_key or not api_key or not api_key.isprintable() or not api_key.isascii()
-    ):
+    if api_key is not None and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", api_key):
         raise InputError(
             f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
         )
@@ -93,7 +74,7 @@ def run(argv: list[str], program: str) -> int:
         opened,
         threshold=decision_threshold(opened, args.threshold, say),
         nearest=NearestRows(opened) if args.evidence else None,
-        # Strangers do not get rows of the data as examples.
+        # Strangers do not get rows of the data as examples
         examples=example_inputs(opened.folder, EXAMPLES if is_local(args.host) or api_key else 0),
     )
     return 130 if serve(model, options, args.host, listener) == signal.SIGINT else 0

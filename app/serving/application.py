@@ -3,13 +3,14 @@
 import asyncio
 import hmac
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from html import escape
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -17,23 +18,26 @@ from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.open_model import OpenedModel
 from ..prediction.predictor import Prediction
-from .answers import answer_on, how_read
-from .explainer import Explainer
+from ..words import in_language
 from .files import labelled_csv
 from .page import PAGE, PAGE_HEADERS
 from .queue import BatchQueue
 from .requests import MAX_BODY, MAX_CHARACTERS, MAX_FILE, MAX_TEXTS, Inputs, Question, explained, rows_of
 
+if TYPE_CHECKING:
+    from ..explanation.explanation import ExplainedModel
+
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
 ERROR_TYPES = {401: "unauthorized", 408: "timeout", 424: "backend", 429: "overloaded", 500: "backend"}
 ERROR_TYPES |= {504: "timeout"}
+DRAWS = 19  # random orders of the deletion test: the fewest with which it can pass, as people wait
+Key = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,11 @@ class ServeOptions:
     explain_seconds: float = 60.0
 
 
+def texts_of(row: Row) -> tuple[str, ...]:
+    """Return the text of a row, or both of a pair."""
+    return (row.text,) if row.pair is None else (row.text, row.pair)
+
+
 class BodyLimits:
     """Refuses a body that is too long, or does not arrive within `seconds`."""
 
@@ -64,27 +73,23 @@ class BodyLimits:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         most = MAX_FILE if scope.get("path") == "/predict_file" else MAX_BODY
-        announced = dict(scope.get("headers", [])).get(b"content-length", b"0")
-        size, is_whole = 0, False
-        end = asyncio.get_running_loop().time() + self.seconds
+        size, is_whole = int(dict(scope.get("headers", [])).get(b"content-length", 0)), False
+        received, end = 0, asyncio.get_running_loop().time() + self.seconds
 
         async def limited() -> Message:
-            nonlocal size, is_whole
+            nonlocal received, is_whole
             if is_whole:
                 return await receive()
-            too_long = HTTPException(413, f"the body may have {most:,} bytes; send fewer or shorter texts")
-            if int(announced) > most:
-                raise too_long
+            message: Message = {}
             try:
                 async with asyncio.timeout_at(end):
-                    message = await receive()
+                    message = {} if size > most else await receive()
             except TimeoutError as error:
-                raise HTTPException(
-                    408, f"the body did not arrive within {self.seconds:g} seconds"
-                ) from error
-            size, is_whole = size + len(message.get("body", b"")), not message.get("more_body")
-            if size > most:
-                raise too_long
+                problem = f"the body did not arrive within {self.seconds:g} seconds"
+                raise HTTPException(408, problem) from error
+            received, is_whole = received + len(message.get("body", b"")), not message.get("more_body")
+            if max(size, received) > most:
+                raise HTTPException(413, f"the body may have {most:,} bytes; send fewer or shorter texts")
             return message
 
         await self.app(scope, limited if scope["type"] == "http" else receive, send)
@@ -95,13 +100,14 @@ class Service:
 
     def __init__(self, model: OpenedModel, options: ServeOptions, registry: CollectorRegistry) -> None:
         self.model, self.options = model, options
-        self.queue = BatchQueue(options.capacity, options.wait, registry)
-        self.explainer = Explainer(model, options.explain_seconds)
+        self.queue = BatchQueue(model.predictor, options.capacity, options.wait, registry)
+        self.explaining = asyncio.Lock()
+        self.explained: ExplainedModel | None = None  # a copy of the weights, once it is needed
 
-    async def classified(self, rows: list[Row]) -> list[Prediction]:
+    async def classify(self, rows: list[Row]) -> list[Prediction]:
         """Return the predictions of rows; raises HTTPException."""
         try:
-            return await self.queue.classify(self.model.predictor, rows)
+            return await self.queue.classify(rows)
         except (InputError, TrainingError) as error:
             raise HTTPException(424, str(error)) from error
 
@@ -114,10 +120,10 @@ class Service:
         beside: list[dict] = [{} for _ in rows]
         try:
             async with asyncio.timeout(seconds):
-                predictions = await self.classified(rows)
+                predictions = await self.classify(rows)
                 if wanted.evidence:
                     answers = [prediction.answer for prediction in predictions]
-                    # In the thread of the model, as all that computes.
+                    # In the thread of the model, as all that computes
                     beside = await asyncio.get_running_loop().run_in_executor(
                         self.queue.thread, model.nearest.find, rows, answers, wanted.evidence
                     )
@@ -125,10 +131,61 @@ class Service:
             message = f"there was no answer within {seconds:g} seconds; try again later"
             raise HTTPException(504, message) from error
         if wanted.read:
-            read = await asyncio.to_thread(lambda: [how_read(model, row) for row in rows])
+            read = await asyncio.to_thread(lambda: [self.how_read(row) for row in rows])
             beside = [more | {"read": one} for more, one in zip(beside, read, strict=True)]
         both = zip(predictions, beside, strict=True)
-        return [answer_on(prediction, model, wanted.top_k, more) for prediction, more in both]
+        return [self.answer(prediction, wanted.top_k, more) for prediction, more in both]
+
+    def how_read(self, row: Row) -> dict:
+        """Return what the model reads of a row: its tokens, with the special ones, in how many windows; and
+        of each text its number of characters, and which of them, from 0, each range [first, last) has."""
+        predictor, texts = self.model.predictor, texts_of(row)
+        tokens = predictor.tokenize([row])
+        ranges = zip(texts, predictor.encoder.characters_read(texts), strict=True)
+        return {
+            "tokens": len(tokens.rows[0]),
+            "windows": len(tokens.windows().rows),
+            "cut": bool(tokens.cut[0]),
+            "texts": [{"characters": len(text), "ranges": one} for text, one in ranges],
+        }
+
+    def answer(self, prediction: Prediction, top_k: int | None, beside: dict) -> list | dict:
+        """Return the labels of one row by `Task.scored_label`, in the order of `ranked_labels`. With
+        something `beside` them it is an object, also with the decision where there is a threshold."""
+        task, probabilities = self.model.predictor.task, prediction.probabilities
+        order = task.ranked_labels(probabilities)[:top_k]
+        labels = [task.scored_label(label, probabilities[label], prediction.answer) for label in order]
+        if not beside:
+            return labels
+        columns = {} if self.model.threshold is None else task.columns(probabilities, self.model.threshold)
+        wanted = ("decision", "sure_label", "sure_probability", "sure_labels")
+        return {"labels": labels} | beside | {name: columns[name] for name in wanted if name in columns}
+
+    async def explain(self, row: Row, wanted: Question) -> list[dict]:
+        """Return what `explanation_shown` does for each label; one text at a time, in a limited time."""
+
+        def explanations() -> list[dict]:
+            from ..explanation.explanation import ExplainedModel, explain
+            from ..explanation.shown import explanation_shown
+
+            model, seconds = self.model, self.options.explain_seconds
+            if self.explained is None:
+                device = model.predictor.runtime.description["device"]
+                self.explained = ExplainedModel(model.folder, device)
+            self.explained.deadline = time.monotonic() + seconds
+            try:
+                found = explain(self.explained, texts_of(row), model.remove_spaces, wanted.label, DRAWS)
+            except TimeoutError as error:
+                message = f"it takes more than {seconds:g} seconds; a shorter text takes less"
+                raise HTTPException(504, message) from error
+            with in_language(wanted.language):
+                return [explanation_shown(one) for one in found]
+
+        if self.explaining.locked():
+            raise HTTPException(429, "another text is being explained; try again later", {"Retry-After": "1"})
+        async with self.explaining:
+            # Not in the thread of the model, so that others get their labels meanwhile
+            return await asyncio.to_thread(explanations)
 
     def about(self) -> dict:
         """Return what a client may want to know about the model and the limits."""
@@ -168,13 +225,21 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
     """Return the application that answers with a model."""
     registry = CollectorRegistry()
     service = Service(model, options, registry)
-    # FastAPI's pages of documentation load scripts from a CDN.
+    # FastAPI's pages of documentation load scripts from a CDN
     app = FastAPI(title="text classifier", docs_url=None, redoc_url=None, lifespan=service.running)
     app.add_middleware(BodyLimits, seconds=options.receive_timeout)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=options.allowed_hosts, www_redirect=False)
-    for error in (HTTPException, RequestValidationError, Exception):
+    for error in (HTTPException, RequestValidationError, InputError, TrainingError, Exception):
         app.add_exception_handler(error, failed)
-    needs_key = {"dependencies": [Depends(key_check(options.api_key))]}
+
+    def check_key(key: Key) -> None:
+        if options.api_key is not None and not (
+            key and hmac.compare_digest(key.credentials.encode(), options.api_key.encode())
+        ):
+            message = "the header Authorization must be: Bearer, a space, and the API key"
+            raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
+
+    needs_key = {"dependencies": [Depends(check_key)]}
     Instrumentator(registry=registry).instrument(app).expose(app, include_in_schema=False, **needs_key)
 
     @app.get("/", include_in_schema=False)
@@ -208,10 +273,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
         """A file of texts, as the body, with its predictions, as CSV. It is read as in the run's training,
         and its format is that of `name`."""
         asked = {"text_column": text_column, "text_pair_column": text_pair_column}
-        try:
-            text, summary = await labelled_csv(model, await request.body(), name, asked, service.classified)
-        except InputError as error:
-            raise HTTPException(422, str(error)) from error
+        text, summary = await labelled_csv(model, await request.body(), name, asked, service.classify)
         headers = {"X-Summary": json.dumps(summary)}
         return Response(text.encode(), media_type="text/csv; charset=utf-8", headers=headers)
 
@@ -219,24 +281,9 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
     async def explain(wanted: Question) -> Any:
         """Why a text gets its labels."""
         [row] = rows_of(wanted.inputs, model)
-        return JSONResponse(await service.explainer.explain(row, wanted.label, wanted.language))
+        return JSONResponse(await service.explain(row, wanted))
 
     return app
-
-
-def key_check(api_key: str | None):
-    """Return a dependency that refuses requests without the key, where there is one."""
-
-    def check(
-        given: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
-    ) -> None:
-        if api_key is not None and not (
-            given and hmac.compare_digest(given.credentials.encode(), api_key.encode())
-        ):
-            message = "the header Authorization must be: Bearer, a space, and the API key"
-            raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
-
-    return check
 
 
 async def failed(request: Request, error: Exception) -> JSONResponse:
@@ -247,6 +294,8 @@ async def failed(request: Request, error: Exception) -> JSONResponse:
         status, message = 422, explained(error)
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, error.detail, dict(error.headers or {})
+    elif isinstance(error, (InputError, TrainingError)):
+        status, message = 422 if isinstance(error, InputError) else 424, str(error)
     if status in (408, 413):
         headers["Connection"] = "close"  # the rest of the body is not read
     answer = {"error": message, "error_type": ERROR_TYPES.get(status, "validation")}
@@ -255,15 +304,13 @@ async def failed(request: Request, error: Exception) -> JSONResponse:
 
 def documentation(schema: dict) -> str:
     """Return the page of the routes, which loads nothing."""
-    parts = []
+    parts = ["<!DOCTYPE html><meta charset=utf-8><title>routes</title><h1>Routes</h1>"]
+    parts.append('<p><a href="openapi.json">openapi.json</a></p>')
     for path, methods in schema["paths"].items():
         for method, route in methods.items():
-            said = escape(route.get("description", ""))
-            body = (
-                route.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-            )
-            known = schema["components"]["schemas"].get(body.get("$ref", "").rpartition("/")[2])
+            body = route.get("requestBody", {}).get("content", {}).get("application/json", {})
+            known = schema["components"]["schemas"].get(body.get("schema", {}).get("$ref", "").split("/")[-1])
             shape = f"<pre>{escape(json.dumps(known['properties'], indent=2))}</pre>" if known else ""
+            said = escape(route.get("description", ""))
             parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{said}</p>{shape}")
-    links = '<p><a href="openapi.json">openapi.json</a></p>'
-    return f"<!DOCTYPE html><meta charset=utf-8><title>routes</title><h1>Routes</h1>{links}{''.join(parts)}"
+    return "".join(parts)

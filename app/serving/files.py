@@ -20,53 +20,51 @@ from ..prediction.recorded_settings import check_pairs
 from ..prediction.sources import Source, open_file
 from .requests import MAX_TEXTS
 
-Classify = Callable[[list[Row]], Awaitable[list[Prediction]]]
 BUSY_SECONDS = 0.5  # before a full queue is asked again
 
 
 async def labelled_csv(
-    model: OpenedModel, content: bytes, name: str, asked: dict[str, Any], classify: Classify
+    model: OpenedModel,
+    content: bytes,
+    name: str,
+    asked: dict[str, Any],
+    classify: Callable[[list[Row]], Awaitable[list[Prediction]]],
 ) -> tuple[str, dict]:
     """Return a file with its predictions, as `predict` writes it, and how many rows have each label; raises
     InputError for a file that cannot be read."""
-    with TemporaryDirectory() as folder:
+
+    def read() -> tuple[Source, list]:
         suffix = Path(name).suffix.lower()
-        path = Path(folder) / f"file{suffix if re.fullmatch('[.][a-z]{1,10}', suffix) else '.txt'}"
-        path.write_bytes(content)
-        try:
-            source, rows = await asyncio.to_thread(_read, model, path, asked)
-        except InputError as error:
-            raise InputError(str(error).replace(str(path), name)) from error
-    predictions = []
-    for start in range(0, len(rows), MAX_TEXTS):
-        chunk = rows[start : start + MAX_TEXTS]
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / f"file{suffix if re.fullmatch('[.][a-z]{1,10}', suffix) else '.txt'}"
+            path.write_bytes(content)
+            try:
+                source = open_file(str(path), model.recorded, asked, keeps_columns=True)
+                check_pairs(model.folder, model.recorded, source.has_pairs, "choose a file of that form")
+                rows = list(source.rows("keep"))
+                if not source.num_good:
+                    raise InputError(f"there are no valid rows; {source.summary()}")
+            except InputError as error:
+                raise InputError(str(error).replace(str(path), name)) from error
+        return source, rows
+
+    source, rows = await asyncio.to_thread(read)
+    predictions: list[Prediction] = []
+    while chunk := rows[len(predictions) : len(predictions) + MAX_TEXTS]:
         good = [row for row in chunk if isinstance(row, Row)]
-        done = iter(await _patiently(classify, good) if good else ())
+        try:
+            done = iter(await classify(good) if good else ())
+        except HTTPException as error:
+            if error.status_code != 429:
+                raise
+            # The queue is full, and a file is not in a hurry
+            await asyncio.sleep(BUSY_SECONDS)
+            continue
         predictions += [next(done) if isinstance(row, Row) else Prediction(row, None, None) for row in chunk]
     place = source.place if source.num_bad else None
-    writer = PredictionWriter(model.predictor.task, source.columns, model.threshold, place)
     output = io.StringIO(newline="")
+    writer = PredictionWriter(model.predictor.task, source.columns, model.threshold, place)
     writer.write("csv", output, predictions)
     answers = [one.answer if isinstance(one.answer, list) else [one.answer] for one in predictions]
     counts = Counter(str(label) for labels in answers for label in labels if label is not None)
     return output.getvalue(), {"rows": len(rows), "invalid": source.num_bad, "labels": counts.most_common(12)}
-
-
-def _read(model: OpenedModel, path: Path, asked: dict[str, Any]) -> tuple[Source, list]:
-    source = open_file(str(path), model.recorded, asked, keeps_columns=True)
-    check_pairs(model.folder, model.recorded, source.has_pairs, "choose a file of that form")
-    rows = list(source.rows("keep"))
-    if not source.num_good:
-        raise InputError(f"there are no valid rows; {source.summary()}")
-    return source, rows
-
-
-async def _patiently(classify: Classify, rows: list[Row]) -> list[Prediction]:
-    """Classify, and wait where the queue is full: a file is not in a hurry."""
-    while True:
-        try:
-            return await classify(rows)
-        except HTTPException as error:
-            if error.status_code != 429:
-                raise
-            await asyncio.sleep(BUSY_SECONDS)

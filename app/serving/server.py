@@ -43,7 +43,7 @@ def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket
     if options.api_key is None and not is_local(host):
         logger.warning("other machines can reach %s, and no API key is set", host)
     received: list[int] = []
-    # uvicorn sends itself the signal again once it has ended; this process has more to do then.
+    # uvicorn sends itself the signal again once it has ended; this process has more to do then
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: received.append(number))
     uvicorn.Server(config).run(sockets=[listener])
@@ -70,10 +70,10 @@ def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
     options."""
     list(model.predictor.predict([Row(1, "好", "好" if model.has_pairs else None, None)]))
     # Requests make so much garbage that the collector runs all the time; with the libraries' and the model's
-    # objects to look through, it takes a tenth of the server's time.
+    # objects to look through, it takes a tenth of the server's time
     gc.collect()
     gc.freeze()
-    # uvicorn warns about each request that is no HTTP.
+    # uvicorn warns about each request that is no HTTP
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     return uvicorn.Config(
         build_application(model, options),
@@ -96,12 +96,12 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address, family=family, backlog=2048)
-        # Its connections inherit this. Without it the second part of an answer waits 40 milliseconds for the
-        # client to confirm the first.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listener
     except OSError as error:
         problem = str(error.strerror).partition(" (")[0]  # Python names the address again in parentheses
         raise InputError(
             f"--host {host} --port {port}: cannot listen there: {problem}; choose another port or host"
         ) from error
+    # Its connections inherit this. Without it the second part of an answer waits 40 milliseconds for the
+    # client to confirm the first
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

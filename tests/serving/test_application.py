@@ -25,15 +25,6 @@ CPU = ComputeOptions("cpu")
 HTTP = httpx2.Client(timeout=60)
 
 
-@pytest.fixture(scope="module")
-def client(model):
-    with (
-        running(model, ServeOptions()) as address,
-        httpx2.Client(base_url=address) as client,
-    ):
-        yield client
-
-
 def expected(predictor: Predictor, texts: list[str], pairs: list[str] | None = None) -> list[list[dict]]:
     """Return what `predict` says about the texts, in the form of a server's answer."""
     answers = []
@@ -96,13 +87,18 @@ def test_what_is_refused_has_a_status_and_a_reason(client):
     assert client.get("/nothing").status_code == 404
 
 
-def test_the_routes_are_documented_without_a_network(client):
+def test_the_pages_load_nothing_from_a_network(client):
     schema = client.get("/openapi.json").json()
     assert {"/predict", "/predict_file", "/explain"} <= set(schema["paths"])
     page = client.get("/docs")
     assert "POST /predict" in page.text
     assert "top_k" in page.text
     assert "http" not in page.text
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "http" not in page.text.replace("http-equiv", "")
+    assert "innerHTML" not in page.text
 
 
 def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
@@ -136,25 +132,14 @@ def test_other_sites_may_not_read_answers(client):
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [
-        ("localhost", 200),
-        ("LOCALHOST:8000", 200),
-        ("127.0.0.1:1", 200),
-        ("[::1]:8000", 200),
-        ("evil.com", 400),
-        ("localhost.evil.com", 400),
-        ("evil.com@localhost", 400),
-        ("192.168.0.7", 400),
-        ("", 400),
-    ],
+    [(host, 200) for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000")]
+    + [(host, 400) for host in ("evil.com", "localhost.evil.com", "evil.com@localhost", "192.168.0.7", "")],
 )
 def test_a_page_that_points_its_own_name_here_gets_no_answer(client, host, status):
     """A browser sends that name in the header Host."""
-    for path in ("/", "/health", "/info", "/metrics"):
-        answer = client.get(path, headers={"Host": host})
-        assert answer.status_code == status
-    answer = client.post("/predict", json={"inputs": "今天"}, headers={"Host": host})
-    assert answer.status_code == status
+    answers = [client.get(path, headers={"Host": host}) for path in ("/", "/health", "/info", "/metrics")]
+    answers.append(client.post("/predict", json={"inputs": "今天"}, headers={"Host": host}))
+    assert {answer.status_code for answer in answers} == {status}
 
 
 def test_the_allowed_hosts_of_an_address():
@@ -163,14 +148,6 @@ def test_the_allowed_hosts_of_an_address():
     everywhere = allowed_hosts("0.0.0.0", [])
     assert "evil.com" not in everywhere
     assert {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)} <= set(everywhere)
-
-
-def test_the_page_loads_nothing_from_elsewhere(client):
-    page = client.get("/")
-    assert page.status_code == 200
-    assert "default-src 'none'" in page.headers["content-security-policy"]
-    assert "http" not in page.text.replace("http-equiv", "")
-    assert "innerHTML" not in page.text
 
 
 def test_a_key_is_needed_where_there_is_one(model):

@@ -2,53 +2,33 @@
 tests/serving/test_explain_requests.py"""
 
 import csv
-import json
 from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("captum")
-import numpy as np
-
 from app.data.long_texts import LongTexts
 from app.prediction.examples import example_inputs
-from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
+from app.prediction.open_model import OpenedModel
 from app.prediction.torch_runtime import load_predictor
 from app.serving.application import ServeOptions
-from tests.multi_label_runs import write_thresholds
-from tests.saved_classifier import LABELS, save_checkpoint
+from tests.saved_classifier import LABELS
 from tests.serving.running_server import ask
 
 TEXT = "今天真开心，手机质量不好"
 LONG = "今天真开心，手机质量不好。\n" * 600
 
 
-def test_a_label_is_explained_with_the_words_and_the_test(model):
-    [best, *_] = ask(model, "predict", {"inputs": TEXT}).json()
-    [found] = ask(model, "explain", {"inputs": TEXT}).json()
+def test_a_label_is_explained_with_the_words_and_the_test(client):
+    [best, *_] = client.post("/predict", json={"inputs": TEXT}).json()
+    [found] = client.post("/explain", json={"inputs": TEXT}).json()
     assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
     assert "".join(piece["text"] for piece in found["texts"][0]) == TEXT
     assert "deleting" in found["verdict"]
     least = min(LABELS, key=lambda name: name == best["label"])
-    [other] = ask(model, "explain", {"inputs": TEXT, "label": least, "language": "zh"}).json()
+    [other] = client.post("/explain", json={"inputs": TEXT, "label": least, "language": "zh"}).json()
     assert other["heading"].startswith(f"{least} (所解释的标签")
-
-
-def test_several_labels_and_a_number_are_explained(tmp_path):
-    several = save_checkpoint(tmp_path / "several", problem_type="multi_label_classification")
-    write_thresholds(several, np.zeros(len(LABELS)), LABELS, chosen_on="dev", rows=10)
-    found = ask(open_model(several, ComputeOptions("cpu")), "explain", {"inputs": TEXT}).json()
-    assert len(found) == len(LABELS)
-    names = {"num_labels": 1, "id2label": {0: "score"}, "label2id": {"score": 0}}
-    number = save_checkpoint(tmp_path / "number", problem_type="regression", **names)
-    (number / "decision.json").write_text(json.dumps({"mean": 50.0, "scale": 20.0}), encoding="utf-8")
-    opened = open_model(number, ComputeOptions("cpu"))
-    [score] = ask(opened, "predict", {"inputs": TEXT}).json()
-    [found] = ask(opened, "explain", {"inputs": TEXT}).json()
-    assert found["heading"] == f"score: {score['score']:.4g}"
-    assert "number" in found["verdict"]
-    assert "label" not in found["verdict"]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +42,8 @@ def test_several_labels_and_a_number_are_explained(tmp_path):
         ({"inputs": " "}, 422, "text 1"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(model, body, status, message):
-    answer = ask(model, "explain", body)
+def test_a_request_that_makes_no_sense_is_refused(client, body, status, message):
+    answer = client.post("/explain", json=body)
     assert answer.status_code == status
     assert message in answer.json()["error"]
 
@@ -105,8 +85,8 @@ def test_a_text_of_8000_characters_says_what_was_read_of_it(checkpoint, model):
         assert found["windows"] == (3 if long.way == "windows" else 1)
 
 
-def test_the_server_says_whether_it_is_sure_enough(model):
-    [best, *_] = ask(model, "predict", {"inputs": TEXT}).json()
+def test_the_server_says_whether_it_is_sure_enough(client, model):
+    [best, *_] = client.post("/predict", json={"inputs": TEXT}).json()
     for threshold, decision in ((best["score"] - 1e-3, "accept"), (best["score"] + 1e-3, "abstain")):
         sure = replace(model, threshold=threshold)
         assert ask(sure, "predict", {"inputs": TEXT, "read": True}).json()["decision"] == decision

@@ -31,11 +31,11 @@ def counted(model) -> Predictor:
 
 async def in_queue(predictor: Predictor, ask, wait: float = HOUR) -> None:
     """Await `ask(classify)` while a queue is worked off; `classify` takes a text."""
-    queue = BatchQueue(512, wait, CollectorRegistry())
+    queue = BatchQueue(predictor, 512, wait, CollectorRegistry())
     worker = asyncio.create_task(queue.run())
 
     async def classify(text: str) -> Prediction:
-        return (await asyncio.wait_for(queue.classify(predictor, [Row(1, text, None, None)]), MINUTE))[0]
+        return (await asyncio.wait_for(queue.classify([Row(1, text, None, None)]), MINUTE))[0]
 
     try:
         await ask(classify)

@@ -2,22 +2,14 @@
 tests/serving/test_requests.py"""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("fastapi")
-import httpx2
 from starlette.exceptions import HTTPException
 
-from app.serving.application import ServeOptions
 from app.serving.requests import Inputs, rows_of
-from tests.serving.running_server import running
-
-
-@pytest.fixture(scope="module")
-def address(model):
-    with running(model, ServeOptions()) as address:
-        yield address
 
 
 @pytest.mark.parametrize(
@@ -61,10 +53,10 @@ def test_inputs(model, inputs, texts):
         ({"inputs": ["a", "好" * 100_001]}, 422, "inputs.1: String should have at most 100000 characters"),
     ],
 )
-def test_what_is_refused(address, body, status, message):
+def test_what_is_refused(client, body, status, message):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
-    answer = httpx2.post(f"{address}/predict", content=raw, headers=headers, timeout=60)
+    answer = client.post("/predict", content=raw, headers=headers)
     assert answer.status_code == status
     assert message in answer.json()["error"]
     assert len(answer.json()["error"]) < 500
@@ -72,8 +64,6 @@ def test_what_is_refused(address, body, status, message):
 
 @pytest.mark.parametrize(("column", "inputs"), [("other", ["a", "b"]), (None, [["a", "b"]])])
 def test_inputs_of_another_kind_than_the_model_was_trained_on(model, column, inputs):
-    from dataclasses import replace
-
     trained = replace(model, recorded={"text_pair_column": column})
     with pytest.raises(HTTPException) as refused:
         rows_of(inputs, trained)
