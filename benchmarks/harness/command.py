@@ -1,83 +1,94 @@
-"""What the benchmarks' command lines have in common: the folder for their files, the JSON beside the table,
-the exit status."""
-
-from __future__ import annotations
+"""What the command lines of the benchmarks have in common: options, the JSON beside the table, the exit
+status."""
 
 import argparse
-import json
+import os
+import platform
+import re
 import signal
-import sys
 import tempfile
+import time
 from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
-from app.errors import InputError
-from benchmarks.harness.machine import describe_machine, headline
-from benchmarks.harness.rounds import ROOT, ProgramFailed
+import psutil
 
+from app.checkpoints.run_history import commit
+from app.commands.exit_status import exit_status, say
+from app.commands.parser import Parser, at_least, number
+from app.config.shipped import ROOT
+from app.runtime.disk import write_json
+from app.runtime.processes import num_cores
+
+POSITIVE = number(int, at_least(1))
 CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
+PACKAGES = ("torch", "transformers", "accelerate", "lightning-fabric", "tokenizers", "numpy")
 
 
-def command_parser(name: str, description: str) -> argparse.ArgumentParser:
+def command_parser(name: str, doc: str) -> Parser:
     """Return the parser of `python -m benchmarks.<name>`, with the option that all of them have."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(f"python -m benchmarks.{name}", doc)
     parser.add_argument("--output", metavar="FILE", help="write the results as JSON")
     return parser
 
 
-def add_job_options(parser: argparse.ArgumentParser, auto: str) -> None:
-    """Add the options of a job of run_single.py: its model, its precision (`auto` says what that means) and
-    its file."""
-    add = parser.add_argument
-    add(
-        "--model",
-        choices=["base", "small", "ernie", "modernbert", "qwen3"],
-        default="base",
-        help="base: as configured; small: 2 layers, 128 wide; others: their base shapes, with fewer layers",
-    )
-    add("--precision", choices=["auto", "bf16", "fp32"], default="auto", help=auto)
-    add(
-        "--config", default=str(CONFIG), metavar="FILE", help="the job (default: configs/weibo_emotion6.yaml)"
-    )
+def add_job_options(parser: Parser, precision: str) -> None:
+    """Add the options of a job of run_single.py: its model, its precision, its file; its settings may
+    follow."""
+    models = ["base", "small", "ernie", "modernbert", "qwen3"]
+    shapes = "base: as configured; small: 2 layers, 128 wide; others: their base shapes, with fewer layers"
+    parser.add_argument("--model", choices=models, default="base", help=shapes)
+    parser.add_argument("--precision", choices=["auto", "bf16", "fp32"], default="auto", help=precision)
+    job = "the job (default: configs/weibo_emotion6.yaml)"
+    parser.add_argument("--config", default=str(CONFIG), metavar="FILE", help=job)
 
 
 def run_benchmark(
-    name: str,
-    argv: list[str] | None,
-    work: Callable[[Path, dict], bool],
-    output: str | None,
-    folder: str | None = None,
+    parser: Parser,
+    measure: Callable[[argparse.Namespace, Path, dict], bool],
+    argv: list[str] | None = None,
 ) -> int:
-    """Call `work(temporary folder, report)` and return the exit status: 0 where it returns True, 1 where it
-    does not or a program failed, 2 for bad input, 130 when interrupted.
+    """Call `measure(options, temporary folder, report)` and return the exit status: 0 where it returns True,
+    1 where it does not or a program failed, 2 for bad input, 130 when interrupted.
 
-    `report` has the machine and the command line `argv`; with what `work` adds it is written to `output` as
-    JSON, however `work` ends. The temporary folder is made in `folder` (none: the system's) and is removed.
+    `options.settings` are the words for run_single.py. `report` is written to --output as JSON, with the
+    machine and the options, however `measure` ends.
     """
     # Otherwise the folder, with a model in it, would stay
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    machine = describe_machine()
-    print(headline(machine), flush=True)
-    report = {"machine": machine, "command": sys.argv[1:] if argv is None else argv}
-    try:
-        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=folder) as made:
-            return 0 if work(Path(made), report) else 1
-    except (InputError, ProgramFailed) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    finally:
-        if output:
-            Path(output).write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+    def work() -> int:
+        options, options.settings = parser.parse_known_args(argv)
+        if options.settings and "config" not in options:
+            parser.error(f"unknown arguments: {' '.join(options.settings)}")
+        report = {"machine": describe_machine(), "options": vars(options)}
+        print(*(f"{name} {value};" for name, value in report["machine"].items()), flush=True)
+        if report["machine"]["load_before"] > 0.5:
+            say("this machine is busy with something else, so figures will be lower")
+        try:
+            with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+                return 0 if measure(options, Path(folder), report) else 1
+        finally:
+            if options.output:
+                write_json(Path(options.output), report)
+
+    return exit_status(work)
 
 
-def say(message: str) -> None:
-    """Print progress on standard error."""
-    print(message, file=sys.stderr, flush=True)
+def describe_machine() -> dict:
+    """Return processor, cores, memory, versions and commit, and how busy the machine was before."""
+    info = Path("/proc/cpuinfo")
+    name = re.search(r"^model name\s*:\s*(.*)", info.read_text(), re.MULTILINE) if info.exists() else None
+    installed = [package for package in PACKAGES if find_spec(package.replace("-", "_"))]
+    return {
+        "time": time.strftime("%F %T"),
+        "processor": name[1] if name else platform.processor() or platform.machine(),
+        "cores": num_cores(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load_before": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        **{package: version(package) for package in installed},
+        "commit": commit(),
+    }

@@ -5,22 +5,22 @@ A program is a plain script that calls `start` once, before its first step, and 
 Between two commands it waits inside `step_done`, so being measured changes nothing else in the script.
 """
 
-from __future__ import annotations
-
+import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from app.runtime.machine import trim_heap
-from benchmarks.harness.machine import peak_memory
 
 
 class Finished(Exception):
-    """There are no more commands; raised out of `start` or `step_done`,
-    through whatever library calls them."""
+    """There are no more commands; raised out of `start` or `step_done`, through whatever library calls
+    them."""
 
 
 @dataclass(frozen=True)
@@ -35,77 +35,70 @@ class Sizes:
 class Meter:
     """Times the steps of one program.
 
-    `receive` returns the next command, or None at the end: `steps` to time, `untimed` steps to make before
-    them (none: 0), `outcomes`, whether each step's is wanted (none: no). `send` takes an answer. `device` is
-    one of torch; memory is measured on cpu and cuda.
+    `receive` returns the next command, and raises EOFError after the last: `steps` to time, `untimed` steps
+    to make before them, `outcomes`, whether each step's is wanted. `send` takes an answer.
     """
 
-    def __init__(self, receive: Callable[[], dict | None], send: Callable[[dict], None], device: str) -> None:
-        self.receive = receive
-        self.send = send
-        self.is_cpu, self.is_cuda = device == "cpu", device.startswith("cuda")
+    def __init__(self, receive: Callable[[], dict], send: Callable[[dict], None], device: str) -> None:
+        self.receive, self.send, self.device = receive, send, device
 
     def start(self, take_sizes: Callable[[int], Sizes], **details: Any) -> None:
         """Answer with `details` of the program, then wait for the first command.
 
-        `take_sizes(steps)` returns the sizes of the steps since its last call; the measured time is without
-        it.
+        `take_sizes(steps)` returns the sizes of the steps since its last call; it is not timed.
         """
         self.take_sizes = take_sizes
         self._send_and_wait(details | {"threads": torch.get_num_threads()})
 
     def step_done(self, outcome: Any = None) -> None:
-        """Count one step; `outcome` is its loss, a tensor without dimensions, or any value that JSON can
-        hold.
-
-        It may be a function that returns it, which is called only where the outcome is asked for.
-        """
-        if self.untimed:
-            self.untimed -= 1
-            if not self.untimed:
-                self.take_sizes(self.command["untimed"])
-                self._start_watch()
-            return
+        """Count one step; `outcome` is its loss, a tensor without dimensions, or any value, or a function
+        that returns it, which is called only where the outcome is asked for."""
         self.steps += 1
-        if self.command.get("outcomes"):
-            self.outcomes.append(outcome() if callable(outcome) else outcome)
+        if self.steps == 0:
+            self.take_sizes(self.command["untimed"])
+            self._start_watch()
+        elif self.steps > 0 and self.command["outcomes"]:
+            value = outcome() if callable(outcome) else outcome
+            self.outcomes.append(float(value) if isinstance(value, torch.Tensor) else value)
         if self.steps == self.command["steps"]:
-            self._send_and_wait(self._answer())
-
-    def _answer(self) -> dict:
-        self._synchronise()
-        seconds, cpu_seconds = time.perf_counter() - self.started, time.process_time() - self.cpu_started
-        answer = {"seconds": seconds, "cpu_seconds": cpu_seconds, "steps": self.steps}
-        answer |= asdict(self.take_sizes(self.steps)) | {"peak_memory": self._peak_memory()}
-        if self.command.get("outcomes"):
-            answer["outcomes"] = [
-                float(value) if isinstance(value, torch.Tensor) else value for value in self.outcomes
-            ]
-        return answer
+            synchronise(self.device)
+            seconds = time.perf_counter() - self.started
+            sizes = asdict(self.take_sizes(self.steps))
+            answer = {"seconds": seconds, "steps": self.steps, **sizes, "outcomes": self.outcomes}
+            self._send_and_wait(answer | {"peak_memory": peak_memory(self.device)})
 
     def _send_and_wait(self, message: dict) -> None:
         # A program that runs may need the memory that a waiting one keeps. Before the answer: after it,
         # another one starts.
         trim_heap()
         self.send(message)
-        command = self.receive()
-        if command is None:
-            raise Finished
-        self.command = command
-        self.steps, self.untimed = 0, command.get("untimed", 0)
-        self.outcomes: list[Any] = []
+        try:
+            self.command = self.receive()
+        except EOFError:
+            raise Finished from None
+        self.steps, self.outcomes = -self.command["untimed"], []
         self._start_watch()
 
     def _start_watch(self) -> None:
-        self._synchronise()
-        self.cpu_started, self.started = time.process_time(), time.perf_counter()
+        synchronise(self.device)
+        self.started = time.perf_counter()
 
-    def _synchronise(self) -> None:
-        if not self.is_cpu:
-            torch.accelerator.synchronize()
 
-    def _peak_memory(self) -> int:
-        return torch.cuda.max_memory_allocated() if self.is_cuda else peak_memory()
+def synchronise(device: str) -> None:
+    """Wait until an accelerator has done what it was given."""
+    if device != "cpu":
+        torch.accelerator.synchronize()
+
+
+def peak_memory(device: str) -> int:
+    """Return the most bytes that this process has had: of a CUDA device where it uses one, else resident."""
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status")
+    # Unlike ru_maxrss, this does not count what the parent held when it started this process
+    if status.exists():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def count_inputs(model: torch.nn.Module) -> Callable[[int], Sizes]:

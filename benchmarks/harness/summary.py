@@ -1,87 +1,84 @@
-"""Answers of the programs -> the results of the report."""
-
-from __future__ import annotations
+"""Answers of the programs -> the results of the report, and its table."""
 
 import statistics
 
-# Of the ratios of the rounds, as a fraction of their median, for a result that holds
-MAX_SPREAD = 0.1
+from app.text_table import text_table
+from benchmarks.harness.program import PRODUCTS
+
+MAX_SPREAD = 0.1  # of the ratios of the rounds, as a fraction of their median, for a result that holds
+CELLS = {
+    "precision": lambda result: result["precision"],
+    "settings": lambda result: result["settings"],
+    "s/step": lambda result: f"{result['seconds_per_step']:.3f}",
+    "rows/s": lambda result: f"{result['rows_per_second']:.1f}",
+    "tokens/s": lambda result: f"{result['real_tokens_per_second']:,.0f}",
+    "padding": lambda result: f"{result['padding']:.0%}",
+    "memory": lambda result: f"{result['peak_memory'] / 1e6:,.0f} MB",
+    "of limit": lambda result: f"{result['share_of_limit']:.0%}" if result["share_of_limit"] else "",
+}
 
 
-def summarise(answers: list[dict]) -> dict:
-    """Return one program's results over all its rounds; rates are of all rounds together."""
-    seconds = sum(answer["seconds"] for answer in answers)
-    steps, rows, real_tokens, tokens = (
-        sum(answer[name] for answer in answers) for name in ("steps", "rows", "real_tokens", "tokens")
-    )
-    return {
-        "steps": steps,
-        "rows": rows,
-        "seconds": seconds,
-        "seconds_per_step": seconds / steps,
-        "rows_per_second": rows / seconds,
-        "real_tokens_per_second": real_tokens / seconds,
-        "padding": 1 - real_tokens / tokens,
-        "peak_memory": max(answer["peak_memory"] for answer in answers),
-        "rounds": answers,
-    }
+def summarise(rounds: list[dict[str, dict]], operations: int) -> dict:
+    """Return each program's results over all rounds, and the median rates of matrix products by precision.
+
+    A round has each program's answer by name, and under `PRODUCTS` operations per second by precision;
+    `operations` is what a real token needs.
+    """
+    rates = {name: statistics.median(one[PRODUCTS][name] for one in rounds) for name in rounds[0][PRODUCTS]}
+    programs = {}
+    for name in [name for name in rounds[0] if name != PRODUCTS]:
+        answers = [one[name] for one in rounds]
+        sizes = ("seconds", "steps", "rows", "real_tokens", "tokens")
+        total = {size: sum(answer[size] for answer in answers) for size in sizes}
+        tokens_per_second = total["real_tokens"] / total["seconds"]
+        rate = rates.get(answers[0]["precision"])
+        programs[name] = (
+            answers[0]
+            | total
+            | {
+                "seconds_per_step": total["seconds"] / total["steps"],
+                "rows_per_second": total["rows"] / total["seconds"],
+                "real_tokens_per_second": tokens_per_second,
+                "padding": 1 - total["real_tokens"] / total["tokens"],
+                "peak_memory": max(answer["peak_memory"] for answer in answers),
+                "share_of_limit": tokens_per_second * operations / rate if rate else None,
+                "rounds": answers,
+            }
+        )
+    return {PRODUCTS: rates, "programs": programs}
 
 
-def ratios(ours: list[dict], peer: list[dict], per: str = "rows") -> dict:
-    """Return how many times as many rows (or `per`) per second ours did, in each round, and their spread.
+def ratios(ours: list[dict], peer: list[dict]) -> dict:
+    """Return how many times as many rows per second ours did, in each round.
 
     `spread` is the difference of the highest and the lowest, as a fraction of the median.
     """
     rounds = [
-        (mine[per] / mine["seconds"]) / (other[per] / other["seconds"])
+        (mine["rows"] / mine["seconds"]) / (other["rows"] / other["seconds"])
         for mine, other in zip(ours, peer, strict=True)
     ]
     lowest, median, highest = min(rounds), statistics.median(rounds), max(rounds)
-    return {
-        "min": lowest,
-        "median": median,
-        "max": highest,
-        "spread": (highest - lowest) / median,
-        "rounds": rounds,
-    }
+    found = {"min": lowest, "median": median, "max": highest, "rounds": rounds}
+    return found | {"spread": (highest - lowest) / median}
 
 
-def spread(ratio: dict) -> str:
-    """Return a ratio for the table: median, and lowest and highest round."""
-    return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
-
-
-def unsteady(ratios: dict[str, dict]) -> list[str]:
-    """Return a line for each ratio, by the name of its program, that differs too much from round to round."""
-    return [
-        f"{name}: the ratios of the rounds spread over {ratio['spread']:.0%} of their median, more than "
-        f"{MAX_SPREAD:.0%}: more rounds or more steps are needed"
-        for name, ratio in ratios.items()
-        if ratio["spread"] > MAX_SPREAD
-    ]
-
-
-def render_table(header: list[str], rows: list[list[str]]) -> str:
-    """Return a table for a terminal: the first column to the left, all others to the right."""
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+def render(results: dict, columns: list[str], ratio: str) -> str:
+    """Return the table of results: `columns` of `CELLS`, and their "ratios", a column called `ratio`; then
+    the rates, and which ratios differ too much from round to round."""
+    rows = []
+    for name, result in results["programs"].items():
+        found = results["ratios"].get(name)
+        times = f"{found['median']:.2f} ({found['min']:.2f} to {found['max']:.2f})" if found else ""
+        rows.append([name, *(CELLS[column](result) for column in columns), times])
+    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in results[PRODUCTS].items())
     lines = [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in [header, *rows]
+        f"\n{text_table(['', *columns, ratio], rows)}\n",
+        f"matrix products: {rates}; the ratio is the median of the rounds (lowest to highest)",
     ]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def median_rates(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """Return the median over the rounds of the rate of matrix products, by precision;
-    nothing without rounds."""
-    return {name: statistics.median(rates[name] for rates in rounds) for name in rounds[0]} if rounds else {}
-
-
-def render_rates(rates: dict[str, float]) -> str:
-    """Return rates of matrix products, by precision in operations per second, in a few words."""
-    return ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in rates.items())
+    lines += [
+        f"{name}: the ratios of the rounds spread over {found['spread']:.0%} of their median, more than "
+        f"{MAX_SPREAD:.0%}: more rounds or more steps are needed"
+        for name, found in results["ratios"].items()
+        if found["spread"] > MAX_SPREAD
+    ]
+    return "\n".join(lines)

@@ -1,10 +1,5 @@
-"""transformers' `pipeline("text-classification")`, batched, at its best.
-
-Precision, batch size and whether the texts are sorted by length first are tried out, and the fastest of each
-is taken.
-"""
-
-from __future__ import annotations
+"""transformers' `pipeline("text-classification")`, batched, at its best: the fastest precision, batch size,
+and order of the texts, sorted by length or not."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,10 +7,10 @@ from typing import NamedTuple
 import torch
 from transformers import pipeline
 
-from benchmarks.harness.meter import Meter, Sizes
-from benchmarks.prediction.job import PredictionJob, fastest
+from benchmarks.harness.meter import Meter
+from benchmarks.prediction.job import PredictionJob
 
-BATCH_SIZES = {"cpu": (8, 16, 32, 64, 128), "cuda": (32, 128, 512, 1024)}
+BATCH_SIZES = {"cpu": (32, 8, 16, 64, 128), "cuda": (32, 128, 512, 1024)}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -29,7 +24,6 @@ class Settings(NamedTuple):
 
 def main(job: PredictionJob, meter: Meter) -> None:
     """Classify all texts at each step."""
-    texts = job.texts
     pipelines = {
         precision: pipeline(
             "text-classification",
@@ -41,33 +35,22 @@ def main(job: PredictionJob, meter: Meter) -> None:
         for precision in job.precisions
     }
 
-    def classify(settings: Settings, some: Sequence[str]) -> list[dict]:
-        order = (
-            sorted(range(len(some)), key=lambda i: -len(some[i])) if settings.is_sorted else range(len(some))
-        )
+    def classify(settings: Settings, texts: Sequence[str]) -> list[dict]:
+        order = list(range(len(texts)))
+        if settings.is_sorted:
+            order.sort(key=lambda i: -len(texts[i]))
         classified = pipelines[settings.precision](
-            [some[i] for i in order],
+            [texts[i] for i in order],
             batch_size=settings.batch_size,
             truncation=True,
             max_length=job.max_length,
         )
-        answers: list[dict] = [{}] * len(some)
-        for place, answer in zip(order, classified, strict=True):
-            answers[place] = answer
-        return answers
+        return [answer for _, answer in sorted(zip(order, classified, strict=True), key=lambda pair: pair[0])]
 
-    best = search(job, lambda choices: fastest(choices, classify, texts[: job.probe_rows]))
+    best = job.fastest([Settings(precision, 32, True) for precision in job.precisions], classify)
+    best = job.fastest([best._replace(batch_size=size) for size in BATCH_SIZES[job.device]], classify)
+    best = job.fastest([best, best._replace(is_sorted=False)], classify)
     settings = f"batch {best.batch_size}, {'sorted by length' if best.is_sorted else 'in their order'}"
-    meter.start(lambda steps: Sizes(len(texts) * steps, 0, 0), precision=best.precision, settings=settings)
+    meter.start(job.sizes, precision=best.precision, settings=settings)
     while True:
-        meter.step_done([[answer["label"], answer["score"]] for answer in classify(best, texts)])
-
-
-def search(job: PredictionJob, fastest_of) -> Settings:
-    """Return the fastest settings, choosing one after the other; `fastest_of` measures a list of them."""
-    start = Settings("fp32", 32, True)
-    if job.fixed:
-        return start
-    best = fastest_of([start._replace(precision=precision) for precision in job.precisions])
-    best = fastest_of([best._replace(batch_size=size) for size in BATCH_SIZES[job.device]])
-    return fastest_of([best, best._replace(is_sorted=False)])
+        meter.step_done([[answer["label"], answer["score"]] for answer in classify(best, job.texts)])

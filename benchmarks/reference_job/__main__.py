@@ -8,161 +8,138 @@ python -m benchmarks.reference_job --model small --data.train reviews.csv    set
 Exit status: 0; 1 where the programs do not do the same work, or one failed; 2 for bad input.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
-from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.harness.command import add_job_options, command_parser, run_benchmark, say
-from benchmarks.harness.rounds import Program, ProgramFailed, run_round
+from app.commands.parser import Parser
+from benchmarks.harness.command import POSITIVE, add_job_options, command_parser, run_benchmark
+from benchmarks.harness.program import Program, ProgramFailed, run_rounds
+from benchmarks.harness.summary import ratios, render, summarise
 from benchmarks.reference_job import OURS, PEERS
-from benchmarks.reference_job.check import check_losses, check_rows, compare_losses
-from benchmarks.reference_job.report import describe, render, summarise_rounds
 
-FABRIC = ("lightning_fabric", "lightning")
-INSTALL = "pip install -r requirements/benchmarks.txt -c constraints.txt"
-# Padded to a fixed length, so that its steps all cost the same and a few of them are enough.
+COLUMNS = ["precision", "s/step", "rows/s", "tokens/s", "padding", "memory", "of limit"]
+# Padded to a fixed length, so that its steps all cost the same and a few of them are enough
 FEWER_STEPS = {"example_repository": 8}
 # Steps before those of each round: after waiting, caches are cold and free memory has been given back
 UNTIMED = 1
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = command_parser("reference_job", __doc__)
     add = parser.add_argument
-    add("--peers", nargs="+", default=["all"], metavar="PEER", help=f"all, or some of {', '.join(PEERS)}")
-    add(
-        "--steps",
-        type=int,
-        default=48,
-        help="optimizer steps in a round (default: 48); example_repository makes an eighth",
-    )
-    add("--rounds", type=int, default=6, help="rounds, in each of which every program runs (default: 6)")
-    add("--warmup", type=int, default=5, help="steps before the first round (default: 5)")
-    add_job_options(
-        parser, auto="of the programs that choose; auto: bf16 where its matrix products are faster"
-    )
+    add("--peers", nargs="+", default=["all"], choices=["all", *PEERS], metavar="PEER", help=", ".join(PEERS))
+    steps = "optimizer steps in a round (default: 48); example_repository makes an eighth"
+    add("--steps", type=POSITIVE, default=48, help=steps)
+    add("--rounds", type=POSITIVE, default=6, help="rounds, in each of which all run (default: 6)")
+    add("--warmup", type=POSITIVE, default=5, help="steps before the first round (default: 5)")
+    add_job_options(parser, "of the programs that choose; auto: bf16 where its matrix products are faster")
     add("--check", action="store_true", help="only check that all do the same work")
     add("--no-check", action="store_true", help="skip that check")
-    add("--check-steps", type=int, default=3, help="steps of the check (default: 3)")
-    add(
-        "--tolerance",
-        type=float,
-        default=1e-3,
-        help="largest difference of two losses that counts as equal (default: 0.001)",
-    )
+    add("--check-steps", type=POSITIVE, default=3, help="steps of the check (default: 3)")
+    tolerance = "largest difference of two losses that counts as equal (default: 0.001)"
+    add("--tolerance", type=float, default=1e-3, help=tolerance)
     return parser
-
-
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Return the command line's values; `settings` are the words that are left, for run_single.py."""
-    parser = build_parser()
-    args, args.settings = parser.parse_known_args(argv)
-    for name in ("steps", "rounds", "warmup", "check_steps"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1, found {getattr(args, name)}")
-    unknown = [name for name in args.peers if name not in ("all", *PEERS)]
-    if unknown:
-        parser.error(f"--peers must be all, or some of {', '.join(PEERS)}; found {unknown[0]}")
-    args.peers = list(PEERS) if "all" in args.peers else list(dict.fromkeys(args.peers))
-    return args
 
 
 def missing(peer: str) -> str | None:
     """Return what has to be installed for a peer, or None."""
-    if peer == "lightning_fabric" and not any(map(find_spec, FABRIC)):
-        return f"needs Lightning Fabric: {INSTALL}"
+    if peer == "lightning_fabric" and not find_spec("lightning_fabric"):
+        return "needs Lightning Fabric: pip install -r requirements/benchmarks.txt -c constraints.txt"
     return None
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
-    args = parse(argv)
-    return run_benchmark(
-        "reference-job", argv, lambda folder, report: measure(args, folder, report), args.output
-    )
-
-
-def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
+def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:
     """Check and time the programs, putting the results into `report`; return whether all do the same work."""
     # Imports torch, which --help does without
     from benchmarks.reference_job.prepare import prepare
 
-    report["skipped"] = {name: reason for name in args.peers if (reason := missing(name))}
-    names = [OURS, *(name for name in args.peers if name not in report["skipped"])]
-    arguments = ["--config", args.config, *args.settings]
-    stretches = stretches_of(args, OURS)
-    prepared = prepare(arguments, args.model, args.precision, stretches, args.check_steps, folder)
-    report["job"] = prepared.description
-    print(describe(prepared.description), flush=True)
-    if not args.no_check:
-        losses = check_losses(names, prepared.check_job, args.check_steps, folder, say)
-        report["check"] = check = compare_losses(losses, args.tolerance)
+    wanted = PEERS if "all" in options.peers else options.peers
+    skipped = report["skipped"] = {name: reason for name in wanted if (reason := missing(name))}
+    names = [OURS, *(name for name in dict.fromkeys(wanted) if name not in skipped)]
+    # The warm-up, then for each round its untimed and its timed steps
+    stretches = {
+        name: [options.warmup, *[UNTIMED, max(1, options.steps // FEWER_STEPS.get(name, 1))] * options.rounds]
+        for name in names
+    }
+    arguments = ["--config", options.config, *options.settings]
+    shape = options.model, options.precision
+    prepared = prepare(arguments, *shape, stretches[OURS], options.check_steps, folder)
+    report["job"] = job = prepared.description
+    print(*(f"{name} {value};" for name, value in job.items()), flush=True)
+
+    def program_of(name: str, job) -> tuple:
+        return f"reference_job.{name}:main", job
+
+    if not options.no_check:
+        losses = {}
+        for name in names:
+            with Program(name, *program_of(name, prepared.check_job), folder) as program:
+                losses[name] = program.run(options.check_steps, outcomes=True)["outcomes"]
+        report["check"] = check = compare_losses(losses, options.tolerance)
         for name, difference in check["differences"].items():
-            verdict = "same" if difference <= args.tolerance else "NOT THE SAME"
+            verdict = "same" if difference <= options.tolerance else "NOT THE SAME"
             print(f"check, {name}: losses differ by {difference:.1e}, {verdict}", flush=True)
-        if args.check or not check["same_work"]:
+        if options.check or not check["same_work"]:
             return check["same_work"]
-    rounds, details = run_rounds(args, names, prepared, folder, report)
-    report |= (results := summarise_rounds(rounds, details, prepared.description))
-    print("\n" + render(results, prepared.description, report["skipped"]))
-    return "stopped" not in report
+    jobs = {name: prepared.job.with_steps(stretches[name]) for name in names}
+    programs, rounds = {name: program_of(name, jobs[name]) for name in names}, []
+    steps = {name: stretches[name][-1] for name in names}
+    turns = run_rounds(programs, prepared.shapes, folder, options.rounds, steps, UNTIMED, options.warmup)
+    for number, answers in enumerate(turns, 1):
+        check_rows(answers, {name: jobs[name].stretches[2 * number] for name in names}, prepared.lengths)
+        rounds.append(answers)
+    report |= summarise_rounds(rounds, job)
+    print(render(report, COLUMNS, "ours / it"))
+    print("in each round all trained the same rows; their number and real tokens are checked")
+    for name, reason in skipped.items():
+        print(f"skipped: {name}: {reason}")
+    return True
 
 
-def steps_of(args: argparse.Namespace, name: str) -> int:
-    """Return the timed steps of a program in a round."""
-    return max(1, args.steps // FEWER_STEPS.get(name, 1))
+def summarise_rounds(rounds: list[dict[str, dict]], job: dict) -> dict:
+    """Return each program's results, and the ratio of ours to each peer."""
+    results = summarise(rounds, 6 * job["encoder_weights"])
+    answers = {name: result["rounds"] for name, result in results["programs"].items()}
+    results["ratios"] = {name: ratios(answers[OURS], answers[name]) for name in answers if name != OURS}
+    return results
 
 
-def stretches_of(args: argparse.Namespace, name: str) -> list[int]:
-    """Return the steps that a program is asked for: the warm-up, then those of each round, first the untimed
-    ones."""
-    return [args.warmup, *[UNTIMED, steps_of(args, name)] * args.rounds]
+def compare_losses(losses: dict[str, list[float]], tolerance: float) -> dict:
+    """Return each peer's largest difference to our losses, and whether all are within `tolerance`.
 
-
-def run_rounds(
-    args: argparse.Namespace, names: list[str], prepared, folder: Path, report: dict
-) -> tuple[list[dict[str, dict]], dict[str, dict]]:
-    """Start every program, warm it up, and run the rounds; return each round's answers, and each program's
-    description of itself.
-
-    When it is interrupted or a program fails, the rounds so far are returned, and `report` says why.
+    They are of the same batches: fp32, dropout off, the same checkpoint to start from. The second loss and
+    those after it also depend on the optimizer, its settings and the gradients. A program that draws other
+    rows, pads wrongly or steps otherwise is caught.
     """
-    rounds: list[dict[str, dict]] = []
-    with ExitStack() as stack:
+    differences = {
+        name: max(abs(one - other) for one, other in zip(losses[OURS], theirs, strict=True))
+        for name, theirs in losses.items()
+        if name != OURS
+    }
+    # False for not-a-number
+    same = all(difference <= tolerance for difference in differences.values())
+    return {"losses": losses, "differences": differences, "tolerance": tolerance, "same_work": same}
 
-        def start(name: str, module: str, job) -> Program:
-            return stack.enter_context(Program(name, f"benchmarks.{module}", job, folder))
 
-        products = start("matrix_products", "harness.matrix_products", prepared.shapes)
-        programs = []
-        jobs = {name: prepared.job.with_steps(stretches_of(args, name)) for name in names}
-        for name, job in jobs.items():
-            programs.append(start(name, f"reference_job.{name}", job))
-            seconds = programs[-1].run(args.warmup)["seconds"]
-            say(f"{name}: ready, {args.warmup} steps of warm-up in {seconds:.1f} s")
-        steps = {name: steps_of(args, name) for name in names}
-        try:
-            for number in range(1, args.rounds + 1):
-                rates = products.run(1, outcomes=True)["outcomes"][0]
-                answers = run_round(
-                    programs, steps, UNTIMED, lambda line, number=number: say(f"round {number}, {line}")
-                )
-                check_rows(
-                    answers, {name: job.stretches[2 * number] for name, job in jobs.items()}, prepared.lengths
-                )
-                rounds.append(answers | {"matrix_products": rates})
-        except (ProgramFailed, KeyboardInterrupt) as reason:
-            if not rounds:
-                raise
-            report["stopped"] = f"after {len(rounds)} of {args.rounds} rounds: {reason or 'interrupted'}"
-            print(f"stopped {report['stopped']}", flush=True)
-    return rounds, {program.name: program.details for program in programs}
+def check_rows(answers: dict[str, dict], rows: dict[str, list[int]], lengths) -> None:
+    """Raise ProgramFailed unless each program has trained its `rows`, by their number and their tokens
+    without padding.
+
+    `answers` are those of one round, `lengths` (num_rows,) the tokens of each row.
+    """
+    for name, some in rows.items():
+        given = len(some), int(lengths[some].sum())
+        trained = answers[name]["rows"], answers[name]["real_tokens"]
+        if trained != given:
+            raise ProgramFailed(
+                f"all programs must train the same rows; {name} was given {given[0]:,} rows of {given[1]:,} "
+                f"tokens, and trained {trained[0]:,} rows of {trained[1]:,} tokens; its time cannot be "
+                "compared"
+            )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_benchmark(build_parser(), measure))

@@ -4,8 +4,6 @@ fp32; batches padded to their longest text; torch's AdamW; everything passed thr
 The job's batch of 32 is one batch here, which the example's own rule for small GPUs would cut in two.
 """
 
-from __future__ import annotations
-
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
@@ -25,13 +23,8 @@ def main(job: Job, meter: Meter) -> None:
     def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
         return tokenizer.pad(rows, padding="longest", return_tensors="pt")
 
-    loader = DataLoader(
-        tokenised(job, tokenizer),
-        sampler=job.order(),
-        collate_fn=collate,
-        batch_size=job.batch_size,
-        drop_last=True,
-    )
+    rows, loading = tokenised(job, tokenizer), {"collate_fn": collate, "drop_last": True}
+    loader = DataLoader(rows, job.batch_size, sampler=job.order(), **loading)
     model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings)
     optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, weight_decay=job.weight_decay)
     take_sizes = count_inputs(model)

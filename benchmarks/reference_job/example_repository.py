@@ -5,8 +5,6 @@ loss is computed by the model and once more by the script, and each step prints 
 device.
 """
 
-from __future__ import annotations
-
 import torch
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -22,40 +20,25 @@ def main(job: Job, meter: Meter) -> None:
     tokenizer = AutoTokenizer.from_pretrained(job.checkpoint)
 
     def collate(rows: list[tuple[str, int]]) -> dict[str, torch.Tensor]:
-        encodings = [
-            tokenizer(text, padding="max_length", truncation=True, max_length=job.max_length)
-            for text, _ in rows
-        ]
+        cut = {"padding": "max_length", "truncation": True, "max_length": job.max_length}
+        encodings = [tokenizer(text, **cut) for text, _ in rows]
         inputs = {name: torch.tensor([encoding[name] for encoding in encodings]) for name in encodings[0]}
         return inputs | {"labels": torch.tensor([label for _, label in rows])}
 
-    loader = DataLoader(
-        job.rows,
-        batch_size=job.batch_size,
-        sampler=job.order(),
-        num_workers=2,
-        collate_fn=collate,
-        drop_last=False,
-    )
-    model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings).to(
-        device
-    )
-    plain = [
-        value for name, value in model.named_parameters() if "bias" in name or "LayerNorm.weight" in name
-    ]
-    decayed = [
-        value
-        for name, value in model.named_parameters()
-        if "bias" not in name and "LayerNorm.weight" not in name
-    ]
+    loading = {"num_workers": 2, "collate_fn": collate, "drop_last": False}
+    loader = DataLoader(job.rows, batch_size=job.batch_size, sampler=job.order(), **loading)
+    model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings)
+    model.to(device)
+    plain, decayed = [], []
+    for name, weight in model.named_parameters():
+        (plain if "bias" in name or "LayerNorm.weight" in name else decayed).append(weight)
     groups = [{"params": decayed, "weight_decay": job.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=job.learning_rate)
     criterion = torch.nn.CrossEntropyLoss()
     meter.start(count_inputs(model), precision="fp32")
-    step = 0
     # Over epochs
     while True:
-        for batch in loader:
+        for step, batch in enumerate(loader):
             model.train()
             inputs = {name: value.to(device) for name, value in batch.items()}
             logits = model(**inputs).logits
@@ -63,6 +46,5 @@ def main(job: Job, meter: Meter) -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            step += 1
             print(f"step {step} loss {loss.item():.6f}")
             meter.step_done(loss.detach())

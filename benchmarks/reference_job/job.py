@@ -1,12 +1,11 @@
 """What every program is given: the same rows, the same checkpoint to start from, the same settings of the
 job."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -50,20 +49,18 @@ class Job:
         Stretch follows stretch. Within one, `arrange` puts the rows into the order that the program likes
         (none: at random); without `shuffle` they stay as they are.
         """
-        rng = np.random.default_rng(self.seed)
-        arrange = arrange or rng.permutation
+        arrange = arrange or np.random.default_rng(self.seed).permutation
         stretches = [np.array(stretch) for stretch in self.stretches]
         return np.concatenate([arrange(rows) for rows in stretches] if self.shuffle else stretches).tolist()
 
-    def with_steps(self, steps: list[int]) -> Job:
+    def with_steps(self, steps: list[int]) -> Self:
         """Return the job with so many steps in each stretch, at most as many as now: rows at even distances
         in it."""
-
-        def some(stretch: list[int], count: int) -> list[int]:
-            return [stretch[(2 * index + 1) * len(stretch) // (2 * count)] for index in range(count)]
-
-        counts = [count * self.batch_size for count in steps]
-        stretches = [some(stretch, count) for stretch, count in zip(self.stretches, counts, strict=True)]
+        stretches = []
+        for stretch, count in zip(self.stretches, steps, strict=True):
+            num_rows = count * self.batch_size
+            places = ((2 * index + 1) * len(stretch) // (2 * num_rows) for index in range(num_rows))
+            stretches.append([stretch[place] for place in places])
         return replace(self, stretches=stretches)
 
 
@@ -83,9 +80,7 @@ def choose_rows(lengths: np.ndarray, batch_size: int, steps: list[int], seed: in
 
 
 def tokenised(job: Job, tokenizer) -> list[dict]:
-    """Return the rows as a data set of token ids, cut at `max_length`, as a script would make it once before
-    training."""
+    """Return the rows as a data set of token ids, as a script would make it once before training."""
     texts, labels = zip(*job.rows, strict=True)
-    encodings = tokenizer(list(texts), truncation=True, max_length=job.max_length)
-    columns = {**encodings, "labels": labels}
+    columns = {**tokenizer(list(texts), truncation=True, max_length=job.max_length), "labels": labels}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

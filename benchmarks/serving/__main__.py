@@ -5,22 +5,20 @@ python -m benchmarks.serving --threads 1 --seconds 20 --rounds 3 --output servin
 python -m benchmarks.serving --model small --seconds 3 --rounds 1
 python -m benchmarks.serving --soak 30                                  # minutes, this project's server only
 
-The servers take turns, and the clients are one process beside them. Each answer is checked against its own
+The servers take turns, and the clients are in a process beside them. Each answer is checked against its own
 text. `--soak` adds clients that break off, send garbage or are slow, and shows how the server's memory grows.
 Exit status: 0; 1 for a wrong answer, or where a server failed; 2 for bad input.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
+import gc
 import os
 import socket
 import statistics
-import subprocess
 import sys
 import time
 import urllib.request
+from asyncio import run
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -28,35 +26,36 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.harness.command import add_job_options, command_parser, run_benchmark, say
-from benchmarks.harness.rounds import ROOT, ProgramFailed
-from benchmarks.harness.summary import render_table
+from app.commands.exit_status import say
+from app.commands.parser import Parser, Rule, number
+from app.config.shipped import ROOT
+from app.text_table import text_table
+from benchmarks.harness.command import POSITIVE, add_job_options, command_parser, run_benchmark
+from benchmarks.harness.program import ProgramFailed, last_line
+from benchmarks.serving.client import ask
 
 SERVERS = ("ours", "ours-onnx", "fastapi_pipeline", "litserve_pipeline")
 CLIENTS = (1, 8, 64)
+HOSTILE = 8  # clients of a soak
 TOLERANCE = 1e-4
 START_SECONDS = 300
-SAMPLE_SECONDS = 2.0
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Return the command line's values; `settings` are the words that are left, for run_single.py."""
+def build_parser() -> Parser:
+    """Return the parser of the command line."""
     parser = command_parser("serving", __doc__)
-    add = parser.add_argument
-    add("--rows", type=int, default=256, help="texts, drawn from the training rows (default: 256)")
-    add("--rounds", type=int, default=3, help="turns of each server (default: 3)")
-    add("--seconds", type=float, default=20, help="time for each number of clients (default: 20)")
-    add("--threads", type=int, default=1, help="threads of each server's model (default: 1)")
-    add("--soak", type=float, metavar="MINUTES", help="ask our server for so long, with hostile clients too")
-    add_job_options(parser, auto="not used here: all servers compute in fp32")
-    args, args.settings = parser.parse_known_args(argv)
-    for name in ("rows", "rounds", "seconds", "threads", "soak"):
-        if getattr(args, name) is not None and not getattr(args, name) > 0:
-            parser.error(f"--{name} must be above 0, found {getattr(args, name)}")
-    return args
+    add, above_0 = parser.add_argument, number(float, Rule("above 0", lambda value: value > 0))
+    add("--rows", type=POSITIVE, default=256, help="texts, drawn from the training rows (default: 256)")
+    add("--rounds", type=POSITIVE, default=3, help="turns of each server (default: 3)")
+    add("--seconds", type=above_0, default=20, help="time for each number of clients (default: 20)")
+    add("--threads", type=POSITIVE, default=1, help="threads of each server's model (default: 1)")
+    soak = "ask our server for so long, with hostile clients too"
+    add("--soak", type=above_0, metavar="MINUTES", help=soak)
+    add_job_options(parser, "not used here: all servers compute in fp32")
+    return parser
 
 
-def prepare(args: argparse.Namespace, folder: Path) -> dict:
+def prepare(options: argparse.Namespace, folder: Path) -> dict:
     """Make a checkpoint, its export and texts in `folder`; return the clients' part: texts and their
     probabilities.
 
@@ -69,10 +68,10 @@ def prepare(args: argparse.Namespace, folder: Path) -> dict:
     from app.data.rows import text_rows
     from app.export.export import export
     from app.prediction.torch_runtime import load_predictor
-    from benchmarks.prediction.prepare import prepare as prepare_prediction
+    from benchmarks.prediction.job import prepare as prepare_prediction
 
-    args.probe_rows, args.precision = 1, "fp32"
-    job, _, _ = prepare_prediction(args, folder)
+    options.probe_rows, options.precision = 1, "fp32"
+    job, _, _ = prepare_prediction(options, folder)
     checkpoint = Path(job.checkpoint)
     model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
     model.classifier.weight.data.mul_(20)
@@ -86,142 +85,102 @@ def prepare(args: argparse.Namespace, folder: Path) -> dict:
     file = folder / "rows_to_compare.txt"
     file.write_text("\n".join(texts), encoding="utf-8")
     export(checkpoint, folder / "exported", say, tolerance=1.0, rows_file=str(file))
-    return {"checkpoint": str(checkpoint), "texts": texts, "wanted": wanted, "tolerance": TOLERANCE}
-
-
-def command_of(name: str, folder: Path, checkpoint: str, port: int) -> list[str]:
-    """Return the command that starts a server."""
-    if name.startswith("ours"):
-        model = folder / "exported" if name == "ours-onnx" else checkpoint
-        return [sys.executable, "-m", "app", "serve", str(model), "--port", str(port), "--device", "cpu"]
-    return [sys.executable, "-m", f"benchmarks.serving.{name}", checkpoint, str(port)]
+    return {"texts": texts, "wanted": wanted, "tolerance": TOLERANCE, "hostile": 0}
 
 
 @contextmanager
-def started(
-    name: str, args: argparse.Namespace, folder: Path, checkpoint: str
-) -> Iterator[tuple[psutil.Process, int]]:
+def started(name: str, threads: int, folder: Path) -> Iterator[tuple[psutil.Process, int]]:
     """Yield the process of a server that answers, and its port; it ends with its children. Raises
     ProgramFailed."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    environment = os.environ | {"OMP_NUM_THREADS": str(args.threads), "TOKENIZERS_PARALLELISM": "false"}
+    checkpoint, exported = str(folder / "checkpoint"), str(folder / "exported")
+    command = [sys.executable, "-m", f"benchmarks.serving.{name}", checkpoint, str(port)]
+    if name.startswith("ours"):
+        model = exported if name == "ours-onnx" else checkpoint
+        command = [sys.executable, "-m", "app", "serve", model, "--port", str(port), "--device", "cpu"]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     log = folder / f"{name}.log"
     with log.open("w") as output:
-        command = command_of(name, folder, checkpoint, port)
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+        server = psutil.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
     try:
         deadline = time.monotonic() + START_SECONDS
         while not answers(port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-                raise ProgramFailed(f"{name} did not answer: {lines[-1] if lines else '(it said nothing)'}")
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise ProgramFailed(f"{name} did not answer: {last_line(log)}")
             time.sleep(0.2)
-        yield psutil.Process(process.pid), port
+        yield server, port
     finally:
-        family = [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
-        for child in family:
-            child.kill()
-        process.kill()
-        process.wait()
+        family = server.children(recursive=True) if server.poll() is None else []
+        for process in (*family, server):
+            process.kill()
+        server.wait()
 
 
 def answers(port: int) -> bool:
     """Return whether a server answers with labels."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/predict", b'{"inputs": "a"}', {"Content-Type": "application/json"}
-    )
+    address, header = f"http://127.0.0.1:{port}/predict", {"Content-Type": "application/json"}
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status == 200
+        with urllib.request.urlopen(urllib.request.Request(address, b'{"inputs": "a"}', header), timeout=60):
+            return True
     except OSError:
         return False
 
 
-def ask(
-    folder: Path, inputs: dict, port: int, clients: int, seconds: float, hostile: int = 0
-) -> subprocess.Popen:
-    """Start the process of the clients."""
-    job = inputs | {"port": port, "clients": clients, "seconds": seconds, "hostile": hostile}
-    file = folder / "clients.json"
-    file.write_text(json.dumps(job), encoding="utf-8")
-    command = [sys.executable, "-m", "benchmarks.serving.client", str(file)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:
+    """Ask the servers; put the results into `report`; return whether every answer was right."""
+    inputs = prepare(options, folder)
+    # The clients run in this process; a collection then has few objects to look at
+    gc.freeze()
+    return (soak if options.soak else take_turns)(options, folder, inputs, report)
 
 
-def result_of(process: subprocess.Popen) -> dict:
-    """Return what the clients say; raises ProgramFailed."""
-    output, _ = process.communicate()
-    if process.returncode:
-        raise ProgramFailed(f"the clients ended with status {process.returncode}")
-    return json.loads(output)
-
-
-def measure(args: argparse.Namespace, folder: Path, report: dict) -> bool:
-    """Ask every server in turns; put the results into `report`; return whether every answer was right."""
-    inputs = prepare(args, folder)
-    results: dict = {}
+def take_turns(options: argparse.Namespace, folder: Path, inputs: dict, report: dict) -> bool:
+    """Ask every server in turns."""
+    results = report["servers"] = {}
     names = [name for name in SERVERS if name != "litserve_pipeline" or find_spec("litserve")]
     if len(names) < len(SERVERS):
         say("litserve is not installed and is left out; see requirements/benchmarks.txt")
-    for number in range(1, args.rounds + 1):
+    for turn in range(1, options.rounds + 1):
         for name in names:
-            with started(name, args, folder, inputs["checkpoint"]) as (_, port):
+            with started(name, options.threads, folder) as (_, port):
                 # warm-up
-                result_of(ask(folder, inputs, port, 8, min(2, args.seconds)))
+                run(ask(inputs | {"port": port, "clients": 8, "seconds": min(2, options.seconds)}))
                 for clients in CLIENTS:
-                    found = result_of(ask(folder, inputs, port, clients, args.seconds))
-                    say(
-                        f"round {number}, {name}, {clients} clients: {found['requests_per_second']:.1f} "
-                        "requests/s"
-                    )
+                    job = {"port": port, "clients": clients, "seconds": options.seconds}
+                    found = run(ask(inputs | job))
+                    rate = found["requests_per_second"]
+                    say(f"round {turn}, {name}, {clients} clients: {rate:.1f} requests/s")
                     results.setdefault(name, {}).setdefault(clients, []).append(found)
-    report["servers"] = results
-    rows = []
+    rows, num_wrong = [], 0
     for name, by_clients in results.items():
         for clients, found in by_clients.items():
-            middle = {
-                key: statistics.median(one[key] for one in found)
-                for key in ("requests_per_second", "p50", "p99")
-            }
-            wrong, refused = (str(sum(one[key] for one in found)) for key in ("wrong", "refused"))
-            times = [f"{1000 * middle[key]:.1f}" for key in ("p50", "p99")]
-            rows.append([name, str(clients), f"{middle['requests_per_second']:.1f}", *times, wrong, refused])
-    print("\n" + render_table(["", "clients", "requests/s", "p50 ms", "p99 ms", "wrong", "refused"], rows))
-    return not sum(
-        one["wrong"] for by_clients in results.values() for found in by_clients.values() for one in found
-    )
+            rate, p50, p99 = (
+                statistics.median(one[key] for one in found) for key in ("requests_per_second", "p50", "p99")
+            )
+            wrong, refused = (sum(one[key] for one in found) for key in ("wrong", "refused"))
+            num_wrong += wrong
+            times = [f"{1000 * p50:.1f}", f"{1000 * p99:.1f}"]
+            rows.append([name, str(clients), f"{rate:.1f}", *times, str(wrong), str(refused)])
+    header = ["", "clients", "requests/s", "p50 ms", "p99 ms", "wrong", "refused"]
+    print(f"\n{text_table(header, rows)}")
+    return not num_wrong
 
 
-def soak(args: argparse.Namespace, folder: Path, report: dict) -> bool:
-    """Ask our server from honest and hostile clients; return whether every answer was right."""
-    inputs = prepare(args, folder)
-    with started("ours", args, folder, inputs["checkpoint"]) as (server, port):
-        clients = ask(folder, inputs, port, 8, args.soak * 60, hostile=8)
-        memory = []
-        while clients.poll() is None:
-            memory.append(server.memory_info().rss)
-            time.sleep(SAMPLE_SECONDS)
-        found = result_of(clients)
-    quarter = max(1, len(memory) // 4)
-    second, last = (statistics.median(memory[start:][:quarter]) for start in (quarter, len(memory) - quarter))
-    report["soak"] = found | {"memory": memory, "memory_second_quarter": second, "memory_last_quarter": last}
-    print(
-        f"{found['requests']:,} answers, {found['wrong']} wrong, {found['refused']} refused, p99 "
-        f"{found['p99']:.3f} s"
-    )
-    print(
-        f"memory of the server: {second / 1e6:.0f} MB in the second quarter, {last / 1e6:.0f} MB in the last"
-    )
+def soak(options: argparse.Namespace, folder: Path, inputs: dict, report: dict) -> bool:
+    """Ask our server from honest and hostile clients; say its memory after each quarter of the time."""
+    found = {"memory": [], "requests": 0, "wrong": 0, "refused": 0}
+    with started("ours", options.threads, folder) as (server, port):
+        for _ in range(4):
+            job = {"port": port, "clients": 8, "seconds": options.soak * 15, "hostile": HOSTILE}
+            answered = run(ask(inputs | job))
+            found["memory"].append(server.memory_info().rss)
+            found |= {key: found[key] + answered[key] for key in ("requests", "wrong", "refused")}
+            print(*(f"{found[key]:,} {key};" for key in ("requests", "wrong", "refused")))
+            print(f"memory of the server: {found['memory'][-1] / 1e6:.0f} MB", flush=True)
+    report["soak"] = found
     return not found["wrong"]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
-    args = parse(argv)
-    work = soak if args.soak else measure
-    return run_benchmark("serving", argv, lambda folder, report: work(args, folder, report), args.output)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_benchmark(build_parser(), measure))

@@ -1,8 +1,6 @@
 """transformers' pipeline behind LitServe, which batches: python -m benchmarks.serving.litserve_pipeline
 FOLDER PORT"""
 
-from __future__ import annotations
-
 import sys
 
 import litserve
@@ -18,24 +16,14 @@ class Classifier(litserve.LitAPI):
     def setup(self, device: str) -> None:
         from transformers import pipeline
 
-        self.classify = pipeline(
-            "text-classification", model=self.folder, tokenizer=self.folder, device="cpu", top_k=None
-        )
+        model = {"model": self.folder, "tokenizer": self.folder}
+        self.classify = pipeline("text-classification", device="cpu", top_k=None, **model)
 
     def decode_request(self, request: dict) -> str:
         return request["inputs"]
 
-    def batch(self, inputs: list[str]) -> list[str]:
-        return inputs
-
     def predict(self, texts: list[str]) -> list[list[dict]]:
         return self.classify(texts, batch_size=len(texts), truncation=True)
-
-    def unbatch(self, output: list[list[dict]]) -> list[list[dict]]:
-        return output
-
-    def encode_response(self, output: list[dict]) -> list[dict]:
-        return output
 
 
 if __name__ == "__main__":

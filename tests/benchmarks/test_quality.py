@@ -6,9 +6,9 @@ from shlex import split
 import numpy as np
 import pytest
 
+from benchmarks.harness.command import run_benchmark
 from benchmarks.quality import networks
-from benchmarks.quality.__main__ import main
-from benchmarks.quality.cells import differences, scores, summarise
+from benchmarks.quality.__main__ import build_parser, differences, measure, scores, summarise
 from benchmarks.quality.texts import open_job, rows_by_part
 from tests.tiny import write_tiny
 
@@ -19,13 +19,17 @@ def job(tmp_path, monkeypatch):
     return str(write_tiny(tmp_path / "rows.tsv", 30))
 
 
+def main(*words: str) -> int:
+    return run_benchmark(build_parser(), measure, list(words))
+
+
 def test_baselines_learn_and_finished_results_are_kept(job, tmp_path, capsys):
-    command = ["--jobs", job, "--seeds", "2", "--output", "quality.json"]
-    systems = ["--systems", "ngrams+svm", "ngrams+logistic", "hashed-bag"]
-    assert main([*command, *systems]) == 0
+    systems = ["ngrams+svm", "ngrams+logistic", "hashed-bag"]
+    command = ["--jobs", job, "--seeds", "2", "--output", "quality.json", "--systems", *systems]
+    assert main(*command) == 0
     table = capsys.readouterr().out
     results = json.loads((tmp_path / "quality.json").read_text(encoding="utf-8"))["results"][job]
-    for system in systems[1:]:
+    for system in systems:
         assert system in table
         assert results[system]["accuracy"] > 0.9
         assert results[system]["interval"][0] <= results[system]["accuracy"] <= results[system]["interval"][1]
@@ -34,56 +38,52 @@ def test_baselines_learn_and_finished_results_are_kept(job, tmp_path, capsys):
     kept = json.loads(cells[0].read_text(encoding="utf-8"))
     cells[0].write_text(json.dumps(kept | {"minutes": 99.0}), encoding="utf-8")
     cells[1].unlink()
-    assert main([*command, *systems]) == 0
+    assert main(*command) == 0
     # The mean of a kept result and one that was measured again
     assert "49.5" in capsys.readouterr().out
 
 
-def test_settings_are_chosen_on_rows_that_are_not_test_rows(job):
-    _, dataset = open_job(job)
-    rows = rows_by_part(dataset)
-    assert len(rows["choose"].texts) == len(dataset.splits["dev"])
-    texts = {name: set(part.texts) for name, part in rows.items()}
-    assert not texts["test"] & (texts["train"] | texts["choose"])
-
-
-def test_without_dev_rows_some_training_rows_choose(job, tmp_path):
-    (tmp_path / "job.yaml").write_text(f"data: {{train: {job}, dev_size: 0}}\n", encoding="utf-8")
-    _, dataset = open_job("job.yaml")
-    rows = rows_by_part(dataset)
-    assert "dev" not in dataset.splits
-    assert len(rows["choose"].texts) + len(rows["train"].texts) == len(dataset.splits["train"])
-    assert not set(rows["choose"].texts) & set(rows["train"].texts)
-
-
-def test_where_there_is_only_a_dev_file_its_rows_are_the_test_rows(job, tmp_path):
-    dev = write_tiny(tmp_path / "published_dev.tsv", 12)
-    (tmp_path / "job.yaml").write_text(
-        f"data: {{train: {job}, dev: {dev}, test_size: 0}}\n", encoding="utf-8"
-    )
+@pytest.mark.parametrize(
+    ("splits", "names"),
+    [
+        ("", {"train", "dev", "test"}),
+        ("dev_size: 0", {"train", "test"}),
+        ("dev: published_dev.tsv, test_size: 0", {"train", "test"}),
+    ],
+)
+def test_settings_are_chosen_on_rows_that_are_not_test_rows(splits, names, job, tmp_path):
+    """On the dev rows, else on some training rows; where there is only a dev file, its rows are the test
+    rows."""
+    write_tiny(tmp_path / "published_dev.tsv", 12, seed=1)
+    (tmp_path / "job.yaml").write_text(f"data: {{train: {job}, {splits}}}\n", encoding="utf-8")
     settings, dataset = open_job("job.yaml")
     rows = rows_by_part(dataset)
+    texts = {name: set(part.text) for name, part in rows.items()}
+    assert set(dataset.splits) == names
     assert settings.dev is None
-    assert set(dataset.splits) == {"train", "test"}
-    assert len(rows["test"].texts) == len(dataset.splits["test"]) > 0
-    assert len(rows["choose"].texts) + len(rows["train"].texts) == len(dataset.splits["train"])
+    assert len(rows["test"]) == len(dataset.splits["test"]) > 0
+    if "dev" in names:
+        assert len(rows["choose"]) == len(dataset.splits["dev"])
+    else:
+        assert len(rows["choose"]) + len(rows["train"]) == len(dataset.splits["train"])
+    assert not texts["choose"] & texts["train"]
+    assert not texts["test"] & (texts["train"] | texts["choose"])
 
 
 def test_a_job_without_test_rows_is_refused_before_any_job_is_measured(job, tmp_path, capsys):
     job_file = tmp_path / "job.yaml"
     job_file.write_text(f"data: {{train: {job}, test_size: 0}}\n", encoding="utf-8")
-    assert main(["--jobs", job, str(job_file), "--systems", "ngrams+svm"]) == 2
+    assert main("--jobs", job, str(job_file), "--systems", "ngrams+svm") == 2
     assert f"{job_file}: a job with test rows or a dev file is needed" in capsys.readouterr().err
     assert not list(tmp_path.rglob("seed-*.json"))
 
 
 def test_the_summary_is_over_seeds():
-    labels = np.array([0, 1, 1, 0])
     cells = [
         {"predicted": [0, 1, 1, 0], "accuracy": 1.0, "macro_f1": 1.0, "minutes": 1.0},
         {"predicted": [0, 1, 1, 1], "accuracy": 0.75, "macro_f1": 0.7, "minutes": 3.0},
     ]
-    summary = summarise(cells, labels)
+    summary = summarise(cells, np.array([0, 1, 1, 0]))
     assert summary["accuracy"] == pytest.approx(0.875)
     assert summary["accuracy_spread"] == pytest.approx(0.1768, abs=1e-4)
     assert summary["minutes"] == 2.0
@@ -110,16 +110,16 @@ def test_other_weights_of_a_folder_are_another_version(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"one")
     first = networks.program_version(str(tmp_path))
-    assert networks.program_version(f"masked:{tmp_path}") == first
+    assert networks.program_version(str(tmp_path)) == first
     weights.write_bytes(b"two")
     assert networks.program_version(str(tmp_path)) != first
 
 
 @pytest.mark.slow
 def test_networks_are_fine_tuned_by_the_published_command(job, tmp_path, capsys):
-    words = split("--systems ngrams+svm random-bert --seeds 1 --output q.json")
-    short = split("--set train.max_steps=2 train.device=cpu train.precision=fp32")
-    assert main(["--jobs", job, *words, *short]) == 0
+    words = "--systems ngrams+svm random-bert --seeds 1 --output q.json "
+    words += "--set train.max_steps=2 train.device=cpu train.precision=fp32"
+    assert main("--jobs", job, *split(words)) == 0
     _, (system, found) = json.loads((tmp_path / "q.json").read_text(encoding="utf-8"))["results"][job].items()
     assert system == "random-bert"
     assert found["command"].startswith("python run_single.py --config")

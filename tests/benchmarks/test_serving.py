@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 
 from app.prediction.open_model import ComputeOptions, open_model
 from app.serving.application import ServeOptions
-from benchmarks.serving.client import main as ask
+from benchmarks.serving.client import ask
 from tests.benchmarks.test_benchmarks import results_of
 from tests.saved_classifier import as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import running
@@ -37,7 +37,7 @@ def test_the_client_counts_answers_that_are_of_another_text(tmp_path):
 
 @pytest.mark.slow
 def test_the_soak_on_the_command_line(tmp_path):
-    found = results_of("serving", tmp_path, "--soak", "0.05", "--rows", "30")[0]["soak"]
+    found = results_of("serving", tmp_path, "--soak 0.05 --rows 30")[0]["soak"]
     assert found["requests"] > 0
     assert found["wrong"] == 0
     assert min(found["memory"]) > 0

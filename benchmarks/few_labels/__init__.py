@@ -1,1 +1,0 @@
-"""What suggest is worth: python -m benchmarks.few_labels"""
