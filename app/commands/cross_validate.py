@@ -62,9 +62,9 @@ def train_folds(
     options: argparse.Namespace, settings: list[str], config: Config, planned: PlannedMode
 ) -> str:
     """Train all folds, list the label issues, write the figures and return them as text."""
-    from ..report.label_issues import check_cleanlab
+    from ..report.label_issues import check_cleanlab, render_issues
     from ..runs import folds
-    from ..runs.issue_list import ISSUES, filled_rows, list_issues, render_issues
+    from ..runs.issue_list import ISSUES, filled_rows, list_issues
     from ..runs.series import Series, default_folder, open_series, say, write_figures
 
     kind = f"{options.folds} folds"

@@ -138,7 +138,7 @@ class ExplainedModel:
     def log_odds(self, inputs: torch.Tensor, token_types: torch.Tensor, label: int) -> torch.Tensor:
         """Return log(p / (1 - p)) of a label, (num_rows,): unlike p it does not flatten where the model is
         sure."""
-        return self.task.log_odds(self.task.scale_logits(self.logits(inputs, token_types)), label)
+        return self.task.log_odds(self.logits(inputs, token_types), label)
 
     @torch.no_grad()
     def log_odds_of_rows(self, rows: Sequence[np.ndarray], label: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from ..report.page import page_environment, visible
+from ..report.text import page_environment, visible
 from ..runtime.disk import write_text
 from ..text_table import text_table
 from ..words import _, pgettext

@@ -64,9 +64,7 @@ class PredictionWriter:
         """Return the Arrow types of the columns that predictions add."""
         from .parquet_output import column_types
 
-        label = self.task.arrow_type()
-        # A dictionary's values: readers then get plain text
-        label = getattr(label, "value_type", label) if hasattr(label, "index_type") else label
+        label = self.task.arrow_array([]).type
         return [label, *column_types([*self.sample.values(), *([REASON] if self.place else [])])]
 
     @property
@@ -123,7 +121,9 @@ class PredictionWriter:
             file.writelines(f"{without_controls(text)}\n" for text in lines)
 
     def _listed_labels(self, probabilities: np.ndarray) -> str:
-        names, listed = self.task.label_names, self.task.listed_labels(probabilities)
+        names, ranked = self.task.label_names, self.task.ranked_labels(probabilities)
+        # One answer is in the line above
+        listed = ranked if self.task.form.has_several else ranked[1:]
         shown = [f"{short_label(names[label])} {probabilities[label]:.4f}" for label in listed[:MAX_LABELS]]
         more = len(listed) - MAX_LABELS
         return "  ".join([*shown, *([f"and {more:,} more labels"] if more > 0 else [])])

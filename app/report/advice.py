@@ -15,7 +15,7 @@ from ..tasks.task import Objective
 from ..text_table import short_label
 from ..words import N_, _
 from .confidence import lower_bound
-from .metrics import BY_KEY, Metric, best_baseline, is_better
+from .metrics import BY_KEY, best_baseline, is_better
 
 ENOUGH_ROWS = 100  # of dev or of the report; fewer say little
 STILL_FALLS = 0.02  # the share by which the loss on dev fell in the last evaluation
@@ -39,10 +39,7 @@ class Advice:
 
     def sentence(self) -> str:
         """Return the sentence in the current language."""
-        values = {
-            key: value.name if isinstance(value, Metric) else value for key, value in self.values.items()
-        }
-        return _(self.text).format(program=PROGRAM, **values)
+        return _(self.text).format(**self.values)
 
 
 @dataclass(frozen=True)
@@ -68,16 +65,19 @@ class Evidence:
 
 def what_next(task: Objective, evidence: Evidence) -> list[Advice]:
     """Return what to do next, the most important first; nothing where the figures show nothing wrong."""
-    advice, metrics, history = [], evidence.metrics, evidence.history
-    key = task.main_metric
+    metrics, history, key, advice = evidence.metrics, evidence.history, task.main_metric, []
+
+    def say(what: str, text: str, **values: Any) -> None:
+        advice.append(Advice(what, text, {"program": PROGRAM, "metric": BY_KEY[key]} | values))
+
     name, best = best_baseline(metrics, key) or ("", None)
     if best and metrics["rows"] >= ENOUGH_ROWS and not is_better(metrics[key], best[key], key):
         text = N_(
             "The model is no better than a linear model of characters: {metric} {ours:.4f}, {baseline} "
             "{theirs:.4f}. Train it in another way: {setting}"
         )
-        values = {"metric": BY_KEY[key], "ours": metrics[key], "baseline": name, "theirs": best[key]}
-        advice.append(Advice("no_better", text, values | {"setting": evidence.instead}))
+        figures = {"ours": metrics[key], "baseline": name, "theirs": best[key]}
+        say("no_better", text, setting=evidence.instead, **figures)
     # At the end of a run the loss nearly always falls, as the learning rate does
     if len(history) > 1 and evidence.dev_rows >= ENOUGH_ROWS and history[-1]["step"] == metrics.get("step"):
         before, last, train = history[-2]["loss"], history[-1]["loss"], history[-1].get("train_loss")
@@ -87,10 +87,10 @@ def what_next(task: Objective, evidence: Evidence) -> list[Advice]:
                 "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train "
                 "longer: {setting}"
             )
-            values = {"before": before, "last": last, "fall": 1 - last / before, "train": train}
-            advice.append(Advice("still_falls", text, values | {"setting": evidence.longer}))
+            figures = {"before": before, "last": last, "fall": 1 - last / before, "train": train}
+            say("still_falls", text, setting=evidence.longer, **figures)
     # A model that is not good yet says little about labels
-    may_judge = not advice
+    is_good_so_far = not advice
     if task.has_labels and metrics["rows"] < ENOUGH_ROWS:
         text = N_(
             "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
@@ -98,26 +98,21 @@ def what_next(task: Objective, evidence: Evidence) -> list[Advice]:
             "with the same settings."
         )
         low, high = metrics["intervals"][key]
-        values = {"rows": metrics["rows"], "metric": BY_KEY[key], "low": low, "high": high}
-        advice.append(Advice("few_test_rows", text, values))
-    if may_judge and evidence.correct is not None:
+        say("few_test_rows", text, rows=metrics["rows"], low=low, high=high)
+    if is_good_so_far and evidence.correct is not None:
         order, wrong = (-evidence.confidence).argsort(kind="stable"), ~evidence.correct
-        num_surest = int(len(order) * SUREST)
-        surest, others = order[:num_surest], order[num_surest : 2 * num_surest]
-        is_good = wrong.mean() <= WEAK and evidence.confidence[surest].mean() >= SURE
+        rows = int(len(order) * SUREST)
+        surest, next_ones = order[:rows], order[rows : 2 * rows]
+        is_sure = wrong.mean() <= WEAK and evidence.confidence[surest].mean() >= SURE
         differ = int(wrong[surest].sum())
-        at_least = lower_bound(differ, num_surest)
-        if (
-            num_surest >= ENOUGH_SUREST
-            and is_good
-            and at_least > max(WRONG_LABELS, FLAT * wrong[others].mean())
-        ):
+        limit = max(WRONG_LABELS, FLAT * wrong[next_ones].mean())
+        if rows >= ENOUGH_SUREST and is_sure and lower_bound(differ, rows) > limit:
             text = N_(
                 "Of the {rows} rows of which the model is surest, {differ} have another label than it says, "
                 "hardly fewer than of the next {rows}: the labels may be wrong. List and look at them: "
                 "{program} cross-validate --folds 5, with the same settings."
             )
-            advice.append(Advice("wrong_labels", text, {"rows": num_surest, "differ": differ}))
+            say("wrong_labels", text, rows=rows, differ=differ)
     if few := sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS):
         text = N_(
             "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
@@ -125,7 +120,7 @@ def what_next(task: Objective, evidence: Evidence) -> list[Advice]:
             "labels that are worth it."
         )
         shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
-        advice.append(Advice("few_rows", text, {"classes": len(few), "limit": FEW_ROWS, "shown": shown}))
+        say("few_rows", text, classes=len(few), limit=FEW_ROWS, shown=shown)
     return advice
 
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..data.dataset import Split
 from ..tasks.task import Task
-from .bootstrap import answer_intervals
-from .metrics import answer_values, distinct_rows
+from ..words import N_
+from .bootstrap import answer_metrics
+from .metrics import distinct_rows
 
 MAX_CHARACTERS = 256  # of a text
 MAX_ROWS = 20_000  # trained on, and measured
@@ -26,6 +27,10 @@ MAX_LABELS = 500  # of one logistic regression a label, for several labels a row
 MAX_LABELS_X_VALUES = 100_000_000
 STRENGTH = 3.0  # of ridge regression
 SIZES = (1, 2, 3)  # characters in the pieces that two texts may share
+MAJORITY, MOST_FREQUENT_SET, MEAN = N_("majority class"), N_("most frequent set"), N_("mean")
+LOGISTIC_REGRESSION = N_("TF-IDF + logistic regression")
+NAIVE_BAYES = N_("TF-IDF + naive Bayes")
+RIDGE, RIDGE_OF_PAIRS = N_("TF-IDF + ridge"), N_("shared TF-IDF + ridge")
 
 
 @dataclass(frozen=True)
@@ -56,22 +61,19 @@ def baselines(task: Task, train: Texts, dev: Texts | None, report: Texts) -> dic
     """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name. The time is
     bounded, about 15 seconds at most, and the same data give the same models."""
     if train.labels.dtype.kind == "f":
-        constant, answer = "mean", train.labels.mean()
+        constant, answer = MEAN, train.labels.mean()
         name, labels, predicted = ridge(train, report)
     else:
-        constant = "majority class" if train.labels.ndim == 1 else "most frequent set"
+        constant = MAJORITY if train.labels.ndim == 1 else MOST_FREQUENT_SET
         (answers,), counts = distinct_rows(_typed(train.labels))
         answer = answers[counts.argmax()]
         name, labels, predicted = linear(task, train, dev, report)
     same = np.broadcast_to(answer, report.labels.shape)
-    return {constant: _measured(task, report.labels, same), name: _measured(task, labels, predicted)}
-
-
-def _measured(task: Task, labels: np.ndarray, predicted: np.ndarray) -> dict:
-    """Return the metrics of predictions without probabilities, their `intervals`, and `rows`."""
-    labels = _typed(labels)
-    ends = {key: list(interval) for key, interval in answer_intervals(task, labels, predicted).items()}
-    return answer_values(task, labels, predicted) | {"intervals": ends, "rows": len(labels)}
+    found = {constant: (report.labels, same), name: (labels, predicted)}
+    return {
+        name: answer_metrics(task, _typed(labels), told) | {"rows": len(labels)}
+        for name, (labels, told) in found.items()
+    }
 
 
 def _typed(labels: np.ndarray) -> np.ndarray:
@@ -102,9 +104,8 @@ def linear(task: Task, train: Texts, dev: Texts | None, report: Texts) -> tuple[
     (texts, labels), num_labels = train.sample(), len(task.label_names)
     max_features = int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES))
     vectorizer = character_tfidf(max_features, np.float32)
-    features = vectorizer.fit_transform(_joined(texts))
-    has_several = labels.ndim == 2
-    name, model = "TF-IDF + logistic regression", None
+    features, has_several = vectorizer.fit_transform(_joined(texts)), labels.ndim == 2
+    name, model = LOGISTIC_REGRESSION, None
     if has_several and num_labels <= MAX_LABELS:
         step = -(-features.nnz * num_labels // MAX_LABELS_X_VALUES)
         features, labels = features[::step], labels[::step]
@@ -113,7 +114,7 @@ def linear(task: Task, train: Texts, dev: Texts | None, report: Texts) -> tuple[
         iterations = int(np.clip(MAX_PRODUCTS // (features.nnz * num_labels), *ITERATIONS))
         model = LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
     if model is None:
-        name, model = "TF-IDF + naive Bayes", ComplementNB()
+        name, model = NAIVE_BAYES, ComplementNB()
     with warnings.catch_warnings():
         # The model need not be the best, and a label may have no row in the sample
         warnings.simplefilter("ignore")
@@ -137,37 +138,34 @@ def linear(task: Task, train: Texts, dev: Texts | None, report: Texts) -> tuple[
 
 def ridge(train: Texts, report: Texts) -> tuple[str, np.ndarray, np.ndarray]:
     """Return the name of ridge regression, and numbers and predictions, both (num_rows,). For pairs the
-    features are what both texts have in common."""
+    features are what both texts have in common, and what only one of them has."""
+    from scipy.sparse import csr_array, hstack
     from sklearn.linear_model import Ridge
 
     tfidf = character_tfidf(MAX_FEATURES, np.float64)
     texts, numbers = train.sample()
     tfidf.fit(_joined(texts))
+
+    def features(texts: list[tuple[str, ...]]) -> Any:
+        parts = [[text[:MAX_CHARACTERS] for text in part] for part in zip(*texts, strict=True)]
+        one, *others = map(tfidf.transform, parts)
+        # A constant; of pairs also their cosine, and the share of pieces that both texts have
+        dense = [np.ones((len(texts), 1))]
+        if not others:
+            return hstack([one, csr_array(dense[0])]).tocsr()
+        dense.append(np.asarray(one.multiply(others[0]).sum(axis=1)).reshape(-1, 1))
+        dense.append(
+            np.array([[_shared(*pair, size) for size in SIZES] for pair in zip(*parts, strict=True)])
+        )
+        return hstack([one.minimum(others[0]), abs(one - others[0]), csr_array(np.hstack(dense))]).tocsr()
+
     center = numbers.mean()
-    model = Ridge(STRENGTH, fit_intercept=False, solver="lsqr")
-    model.fit(_features(texts, tfidf), numbers - center)
+    model = Ridge(STRENGTH, fit_intercept=False, solver="lsqr").fit(features(texts), numbers - center)
+    name = RIDGE if len(texts[0]) == 1 else RIDGE_OF_PAIRS
     texts, numbers = report.sample()
-    has_pairs = len(texts[0]) == 2
-    name = "shared TF-IDF + ridge" if has_pairs else "TF-IDF + ridge"
-    return name, numbers, center + model.predict(_features(texts, tfidf))
-
-
-def _features(texts: list[tuple[str, ...]], tfidf: Any) -> Any:
-    """Return sparse features, (num_rows, num_features); one is a constant. Of pairs they are the smaller and
-    the difference of both TF-IDF, their cosine, and the share of pieces that both have."""
-    from scipy.sparse import csr_array, hstack
-
-    parts = [[text[:MAX_CHARACTERS] for text in part] for part in zip(*texts, strict=True)]
-    one, *others = map(tfidf.transform, parts)
-    dense = [np.ones((len(texts), 1))]
-    if not others:
-        return hstack([one, csr_array(dense[0])]).tocsr()
-    dense.append(np.asarray(one.multiply(others[0]).sum(axis=1)).reshape(-1, 1))
-    dense += [np.array([[_shared(*pair, size)] for pair in zip(*parts, strict=True)]) for size in SIZES]
-    return hstack([one.minimum(others[0]), abs(one - others[0]), csr_array(np.hstack(dense))]).tocsr()
+    return name, numbers, center + model.predict(features(texts))
 
 
 def _shared(one: str, other: str, size: int) -> float:
-    """Return which share of the pieces of `size` characters both texts have."""
     pieces = [{text[at : at + size] for at in range(len(text) - size + 1)} for text in (one, other)]
     return len(pieces[0] & pieces[1]) / max(1, len(pieces[0] | pieces[1]))

@@ -8,13 +8,12 @@ narrow ranges of values for a mean; bins of confidence, right and wrong, for the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from ..tasks.task import Scores, Task
 from .confidence import bin_of_rows
-from .metrics import Answers, Drawn, Metric, distinct_rows, measure, metrics_of, ranked
+from .metrics import Drawn, Metric, distinct_rows, measure, metrics_of, ranked
 
 LEVEL = 0.95
 RESAMPLES = 1000
@@ -55,8 +54,7 @@ def resampled_means(values: np.ndarray, generator: np.random.Generator) -> np.nd
     if low == high:
         return np.array([low, low])
     cells = ((values - low) * ((VALUE_CELLS - 1) / (high - low))).astype(np.int64)
-    counts = np.bincount(cells, minlength=VALUE_CELLS)
-    sums = np.bincount(cells, weights=values, minlength=VALUE_CELLS)
+    counts, sums = np.bincount(cells), np.bincount(cells, weights=values)
     means, counts = sums[counts > 0] / counts[counts > 0], counts[counts > 0]
     return resampled(counts, lambda drawn: drawn @ means, generator) / len(values)
 
@@ -79,33 +77,40 @@ def calibration_interval(
     return max(0.0, 2 * figure - high), max(0.0, 2 * figure - low)
 
 
-def answer_intervals(
-    task: Task, labels: np.ndarray, predicted: np.ndarray, seed: int = 0
-) -> dict[str, Interval]:
-    """Return the 95 % intervals of the metrics that follow from labels and predictions alone."""
-    metrics = _counted(task)
-    if not metrics:
-        return {}
-    distinct, counts = distinct_rows(labels, predicted)
-    answers = Answers(task, *distinct, counts)
-    drawn = resampled(
-        counts, lambda block: _values(metrics, Drawn(answers, block)), np.random.default_rng(seed)
-    )
-    measured = _values(metrics, Drawn(answers, counts[None]))[:, 0]
-    return {
-        metric.key: percentiles(
-            np.clip(values + (value - values.mean()), 0, 1) if metric.is_centred else values
-        )
-        for metric, values, value in zip(metrics, drawn, measured, strict=True)
-    }
+def drawn_answers(
+    task: Task, labels: np.ndarray, predicted: Sequence[np.ndarray], weights: Sequence[float]
+) -> Iterator[tuple[Metric, list[float], np.ndarray]]:
+    """Yield each metric that follows from labels and answers alone, its value of each of `predicted`, which
+    are of the same rows, and the sum of these, times `weights`, of rows drawn again, (num_resamples,)."""
+    metrics = [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
+    (truth, *decided), counts = distinct_rows(labels, *predicted)
+    all_rows = [Drawn(task, truth, of, counts[None]) for of in decided]
+
+    def values(drawn: Drawn) -> np.ndarray:
+        return np.stack([metric.of_answers(drawn) for metric in metrics])
+
+    def combined(block: np.ndarray) -> np.ndarray:
+        return np.tensordot(weights, [values(of.again(block)) for of in all_rows], 1)
+
+    measured = np.stack([values(of)[:, 0] for of in all_rows], axis=1)
+    drawn = resampled(counts, combined, np.random.default_rng(0))
+    yield from zip(metrics, measured.tolist(), drawn, strict=True)
 
 
-def intervals(task: Task, scores: Scores, seed: int = 0) -> dict[str, Interval]:
-    """Return the 95 % intervals of all metrics of a task that have one."""
-    ends, generator = (
-        answer_intervals(task, scores.labels, scores.predicted, seed),
-        np.random.default_rng(seed),
-    )
+def answer_metrics(task: Task, labels: np.ndarray, predicted: np.ndarray) -> dict:
+    """Return the metrics that follow from labels and answers alone, and their 95 % `intervals`."""
+    values, ends = {}, {}
+    for metric, [value], drawn in drawn_answers(task, labels, [predicted], [1.0]):
+        values[metric.key] = value
+        moved = np.clip(drawn + (value - drawn.mean()), 0, 1) if metric.is_centred else drawn
+        ends[metric.key] = list(percentiles(moved))
+    return values | {"intervals": ends}
+
+
+def all_metrics(task: Task, scores: Scores) -> dict:
+    """Return all metrics of rows as a report has them, and the 95 % `intervals` of those that have one."""
+    ends = answer_metrics(task, scores.labels, scores.predicted)["intervals"]
+    generator = np.random.default_rng(0)
     shown = [metric for metric in metrics_of(task) if metric.has_interval]
     for metric in shown:
         if metric.of_rows:
@@ -113,21 +118,15 @@ def intervals(task: Task, scores: Scores, seed: int = 0) -> dict[str, Interval]:
         elif metric.of_confidence:
             ends[metric.key] = calibration_interval(scores.confidence, scores.correct, generator)
     if ranking := [metric for metric in shown if metric.of_ranking]:
-        counts, tables = ranked(scores.is_rare, ((1 - scores.rare_chance) * RANK_CELLS).astype(np.int64))
+        counts, curve = ranked(scores.is_rare, ((1 - scores.rare_chance) * RANK_CELLS).astype(np.int64))
 
         def measured(block: np.ndarray) -> np.ndarray:
-            in_cells = tables(block)
-            return np.stack([metric.of_ranking(*in_cells) for metric in ranking])
+            found = curve(block)
+            return np.stack([metric.of_ranking(*found) for metric in ranking])
 
         drawn = resampled(counts, measured, generator)
         ends |= {metric.key: percentiles(values) for metric, values in zip(ranking, drawn, strict=True)}
-    return {metric.key: ends[metric.key] for metric in shown}
-
-
-def all_metrics(task: Task, scores: Scores) -> dict:
-    """Return all metrics of rows as a report has them, and their `intervals` by key."""
-    ends = {key: list(interval) for key, interval in intervals(task, scores).items()}
-    return measure(task, scores) | {"intervals": ends}
+    return measure(task, scores) | {"intervals": {metric.key: list(ends[metric.key]) for metric in shown}}
 
 
 def differences(task: Task, one: Scores, other: Scores) -> dict[str, tuple[float, Interval]]:
@@ -135,7 +134,7 @@ def differences(task: Task, one: Scores, other: Scores) -> dict[str, tuple[float
     intervals. Both are of the same rows, in the same order, and drawn together: what they share cancels."""
     return {
         key: (second - first, percentiles(drawn))
-        for key, (first, second), drawn in drawn_together(task, [one, other], np.array([-1.0, 1.0]))
+        for key, (first, second), drawn in drawn_together(task, [one, other], [-1.0, 1.0])
     }
 
 
@@ -143,7 +142,6 @@ def seed_variance(task: Task, scores: Sequence[Scores]) -> dict[str, dict]:
     """Return how far the compared metrics vary over `scores` of the same rows by several seeds: the mean, the
     values, and two standard deviations: of a single seed's metric on the same rows, and of the mean over
     resamples of the rows, with its 95 % bootstrap interval. A resample has the same rows for all seeds."""
-    weights = np.full(len(scores), 1 / len(scores))
     return {
         key: {
             "mean": float(np.mean(values)),
@@ -152,39 +150,21 @@ def seed_variance(task: Task, scores: Sequence[Scores]) -> dict[str, dict]:
             "sampling_standard_deviation": float(drawn.std(ddof=1)),
             "sampling_interval": list(percentiles(drawn)),
         }
-        for key, values, drawn in drawn_together(task, scores, weights)
+        for key, values, drawn in drawn_together(task, scores, [1 / len(scores)] * len(scores))
     }
 
 
 def drawn_together(
-    task: Task, scores: Sequence[Scores], weights: np.ndarray
+    task: Task, scores: Sequence[Scores], weights: Sequence[float]
 ) -> Iterator[tuple[str, list[float], np.ndarray]]:
     """Yield each compared metric's key, its value of each of `scores`, which are of the same rows, and the
     sum of these, times `weights`, of rows that are drawn again, (num_resamples,)."""
-    generator, metrics = np.random.default_rng(0), [one for one in _counted(task) if one.compared]
-    if metrics:
-        (truth, *decided), counts = distinct_rows(scores[0].labels, *(of.predicted for of in scores))
-        answers = [Answers(task, truth, of, counts) for of in decided]
-
-        def combined(block: np.ndarray) -> np.ndarray:
-            return np.tensordot(weights, [_values(metrics, Drawn(of, block)) for of in answers], 1)
-
-        drawn = resampled(counts, combined, generator)
-        measured = np.stack([_values(metrics, Drawn(of, counts[None]))[:, 0] for of in answers], axis=1)
-        for metric, values, of_metric in zip(metrics, measured, drawn, strict=True):
-            yield metric.key, values.tolist(), of_metric
+    predicted = [of.predicted for of in scores]
+    for metric, values, drawn in drawn_answers(task, scores[0].labels, predicted, weights):
+        yield metric.key, values, drawn
+    generator = np.random.default_rng(0)
     for metric in metrics_of(task):
         if metric.of_rows and metric.compared:
             of_rows = [metric.of_rows(of) for of in scores]
             means = [float(of.mean()) for of in of_rows]
             yield metric.key, means, resampled_means(np.tensordot(weights, of_rows, 1), generator)
-
-
-def _counted(task: Task) -> list[Metric]:
-    """Return the metrics that follow from labels and predictions alone, and have an interval."""
-    return [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
-
-
-def _values(metrics: list[Metric], drawn: Any) -> np.ndarray:
-    """Return the metrics of drawn rows, (num_metrics, num_resamples)."""
-    return np.stack([metric.of_answers(drawn) for metric in metrics])

@@ -13,11 +13,10 @@ import numpy as np
 
 from ..tasks.task import Task
 from ..words import _, current_language, in_language, pgettext
-from .metrics import BY_KEY, is_better, metrics_of, worst_labels
-from .page import page_environment, visible
-from .text import calibration_line
+from .metrics import BY_KEY, MAX_CLASSES, confusions, is_better, metrics_of, worst_labels
+from .text import page_environment, visible
 
-MAX_CLASSES, MAX_WORST, MAX_CONFUSIONS, MAX_WEAK = 50, 20, 5, 5
+MAX_WORST, MAX_CONFUSIONS, MAX_WEAK = 20, 5, 5
 FEW_ROWS = 30  # of a class; its figures say little
 MAX_NAME = 60  # characters
 MARKDOWN = re.compile(r"([\\`*_\[\]{}|#~$])")
@@ -79,7 +78,7 @@ def render_card(content: CardContent) -> str:
     for language in ("en", "zh") if current_language() == "en" else ("zh", "en"):
         with in_language(language):
             cards.append(template.render(_context(content)).strip())
-    return f"{_metadata(content)}---\n\n" + "\n\n".join(cards) + "\n"
+    return f"{_metadata(content)}\n---\n\n" + "\n\n".join(cards) + "\n"
 
 
 def plain(text: object) -> str:
@@ -95,96 +94,60 @@ def _context(content: CardContent) -> dict:
     classes, baselines, key = metrics.get("classes", {}), metrics.get("baselines", {}), task.main_metric
     worst = worst_labels(classes, len(classes))
     below = [name for name, scores in worst.items() if scores["f1"] < metrics["macro_f1"]][:MAX_WEAK]
-    weak = pgettext("card", "{label} (F1 {f1:.4f})")
-    confused = _("{label} taken for {predicted} ({rows:,})")
-    worse = [name for name, values in baselines.items() if not is_better(metrics[key], values[key], key)]
+    weak, confused = pgettext("card", "{label} (F1 {f1:.4f})"), _("{label} taken for {predicted} ({rows:,})")
     return {
         "content": content,
         "metrics": metrics,
         "task": task,
+        "kind": task.label_column,
         "main": BY_KEY[key],
         "shown": [metric for metric in metrics_of(task) if metric.has_interval],
         "settings": [f"{name} {plain(value)}" for name, value in content.settings.items()],
-        "decision": decision_paragraphs(task, metrics),
         "classes": classes if len(classes) <= MAX_CLASSES else worst_labels(classes, MAX_WORST),
-        "has_thresholds": any("threshold" in scores for scores in classes.values()),
         "num_classes": len(classes),
         "weak": [weak.format(label=plain(name), f1=worst[name]["f1"]) for name in below],
         "num_few": sum(scores["support"] < FEW_ROWS for scores in classes.values()),
         "few_rows": FEW_ROWS,
         "confusions": [
             confused.format(label=plain(label), predicted=plain(predicted), rows=rows)
-            for label, predicted, rows in _confusions(metrics)
+            for label, predicted, rows in confusions(metrics)[:MAX_CONFUSIONS]
         ],
-        "better_baselines": [_(name) for name in worse],
+        "better_baselines": [
+            _(name) for name, values in baselines.items() if not is_better(metrics[key], values[key], key)
+        ],
         "in_train": content.data.get(content.split, {}).get("also_in", {}).get("train", 0),
         "conflicting": content.data.get("train", {}).get("conflicting", 0),
     }
 
 
-def decision_paragraphs(task: Task, metrics: Mapping) -> str:
-    """Return how a prediction follows from logits, in Markdown."""
-    paragraphs = [
-        task.word(key).format(**task.state()) for key in ("hierarchy", "decision") if task.word(key)
-    ]
-    if "rare_threshold" in metrics:
-        paragraphs.append(
-            _(
-                "**Decision.** The rarer class, {label}, is the answer from a probability of "
-                "{threshold:.4f} on, before the calibration; this threshold has its best F1 on dev and is in "
-                "`decision.json`. `predict.py` does this; the pipeline above takes the more probable class."
-            ).format(label=plain(metrics["rare_class"]), threshold=metrics["rare_threshold"])
-        )
-    if "calibration" in metrics:
-        paragraphs.append(
-            _(
-                "**Calibration.** Divide the logits by {temperature:.3f}, fitted on {rows:,} rows of dev: "
-                "the calibration error on {measured_on} goes from {before[ece]:.4f} to {after[ece]:.4f}, "
-                "the loss from {before[loss]:.4f} to {after[loss]:.4f}. The pipeline above does not do "
-                "this; the number is in `decision.json`."
-            ).format(**metrics["calibration"])
-        )
-    elif task.has_temperature:
-        paragraphs.append(_("**Calibration.** {why}").format(why=calibration_line(metrics)))
-    return "\n\n".join(paragraphs)
-
-
 def _metadata(content: CardContent) -> str:
-    import yaml
+    from huggingface_hub import EvalResult, ModelCardData
 
-    values: dict = {"language": ["zh"], "library_name": "transformers", "pipeline_tag": "text-classification"}
-    if content.hub_name:
-        values["base_model"] = content.hub_name
-    values["tags"] = ["text-classification", content.model_type, "chinese"]
-    results = [_result(content, key) for key in content.task.beside_baselines]
-    values["metrics"] = list(dict.fromkeys(result["type"] for result in results))
-    facts = content.splits[content.split]
-    dataset = {"type": Path(facts.file).stem, "name": facts.file, "split": content.split}
-    dataset["revision"] = facts.split_content
-    evaluation = {
-        "task": {"type": "text-classification", "name": "Text classification"},
-        "dataset": {key: visible(value) for key, value in dataset.items()},
-        "metrics": results,
-    }
-    values["model-index"] = [{"name": visible(content.name), "results": [evaluation]}]
-    return yaml.safe_dump(values, allow_unicode=True, sort_keys=False)
-
-
-def _result(content: CardContent, key: str) -> dict:
-    """Return a metric as model hubs read it."""
-    low, high = content.metrics["intervals"][key]
-    average, _underscore, kind = key.rpartition("_")
-    entry = {"type": kind, "value": round(content.metrics[key], 4)}
-    entry["name"] = f"{BY_KEY[key].english}, 95 % interval {low:.4f} to {high:.4f}"
-    return entry | ({"args": {"average": average}} if average else {})
-
-
-def _confusions(metrics: Mapping) -> list[tuple[str, str, int]]:
-    """Return the most frequent confusions; of several labels a row none is taken for another."""
-    if "confusion_matrix" not in metrics:
-        return [tuple(pair) for pair in metrics.get("confusions", ())[:MAX_CONFUSIONS]]
-    names, matrix = list(metrics["classes"]), np.array(metrics["confusion_matrix"])
-    np.fill_diagonal(matrix, 0)
-    order = np.argsort(-matrix, axis=None, kind="stable")[:MAX_CONFUSIONS]
-    cells = (divmod(int(at), len(names)) for at in order if matrix.flat[at])
-    return [(names[label], names[predicted], int(matrix[label, predicted])) for label, predicted in cells]
+    facts, results = content.splits[content.split], []
+    for key in content.task.beside_baselines:
+        low, high = content.metrics["intervals"][key]
+        average, _underscore, kind = key.rpartition("_")
+        results.append(
+            EvalResult(
+                task_type="text-classification",
+                task_name="Text classification",
+                dataset_type=visible(Path(facts.file).stem),
+                dataset_name=visible(facts.file),
+                dataset_split=content.split,
+                dataset_revision=facts.split_content,
+                metric_type=kind,
+                metric_value=round(content.metrics[key], 4),
+                metric_name=f"{BY_KEY[key].english}, 95 % interval {low:.4f} to {high:.4f}",
+                metric_args={"average": average} if average else None,
+            )
+        )
+    return ModelCardData(
+        language=["zh"],
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        base_model=content.hub_name,
+        tags=["text-classification", content.model_type, "chinese"],
+        metrics=list(dict.fromkeys(result.metric_type for result in results)),
+        model_name=visible(content.name),
+        eval_results=results,
+    ).to_yaml()

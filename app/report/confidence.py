@@ -1,7 +1,7 @@
 """How sure and how right decisions are: whether a probability of 0.9 is right nine times out of ten, and
 deciding only where the classifier is sure."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,7 @@ LEVEL = 0.95  # of bounds and intervals
 MIN_ROWS = 20  # decided in the half that chooses a threshold; fewer are right by chance
 
 
-@dataclass(frozen=True)
-class ConfidenceBins:
+class ConfidenceBins(NamedTuple):
     """Bins of rows with about the same confidence, and about as many rows, in the order of confidence.
     `rows`, `confidence` (mean) and `accuracy` are (num_bins,); bins without rows are left out."""
 
@@ -36,14 +35,13 @@ def bin_of_rows(confidence: np.ndarray, num_bins: int = NUM_BINS) -> np.ndarray:
 def confidence_bins(confidence: np.ndarray, correct: np.ndarray, num_bins: int = NUM_BINS) -> ConfidenceBins:
     """Return the bins of `confidence`, (num_rows,) probabilities, of `correct` (num_rows,) bool."""
     bins = bin_of_rows(confidence, num_bins)
-    rows = np.bincount(bins, minlength=num_bins)
+    rows = np.bincount(bins)
     used = rows > 0
-    sums = (np.bincount(bins, weights=values, minlength=num_bins)[used] for values in (confidence, correct))
+    sums = (np.bincount(bins, weights=values)[used] for values in (confidence, correct))
     return ConfidenceBins(rows[used], *(values / rows[used] for values in sums))
 
 
-@dataclass(frozen=True)
-class Threshold:
+class Threshold(NamedTuple):
     """Rows are decided from the confidence `value` on. The other figures are of `rows` rows that did not
     choose it: `decided` rows, `right` of them right."""
 
@@ -94,12 +92,9 @@ def mcnemar(won: int, lost: int) -> float:
 def risk_coverage(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return falling confidences, the share of rows of at least each, and the share of errors among these.
     All three are (num_confidences,); rows of equal confidence are decided together."""
-    order = np.argsort(-confidence, kind="stable")
-    falling = confidence[order]
-    last = np.append(falling[1:] != falling[:-1], True)
-    counts = np.arange(1, len(order) + 1)
-    errors = np.cumsum(~correct[order])
-    return falling[last], counts[last] / len(order), errors[last] / counts[last]
+    falling, of_row, rows = np.unique(-confidence, return_inverse=True, return_counts=True)
+    decided, errors = rows.cumsum(), np.bincount(of_row, weights=~correct).cumsum()
+    return -falling, decided / len(confidence), errors / decided
 
 
 def choose_threshold(

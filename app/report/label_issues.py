@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError
-from ..tasks.task import Scores, Task
-from ..text_table import short_label
+from ..tasks.task import Scores, Task, chunks
 from .confidence import mcnemar
 from .metrics import distinct_rows
+from .text import page_environment
 
 logger = logging.getLogger(__name__)
-CHUNK_NUMBERS = 1 << 22  # probabilities in double precision at once
 MAX_NUMBERS = 300_000_000  # logits, of which cleanlab takes all probabilities at once
 LEVEL = 0.05  # of the test whether models are better than the most frequent answer
 MAX_PATTERNS, MAX_PRINTED = 1000, 10  # frequent mistakes in JSON, and printed
@@ -53,11 +52,10 @@ def judge(task: Task, scores: Scores) -> dict:
     (McNemar, p < 0.05)."""
     if scores.error is None:
         (answers,), counts = distinct_rows(scores.labels)
-        same = answers[counts.argmax()]
-        is_constant = (scores.labels == same).reshape(len(scores), -1).all(axis=1)
+        is_same = scores.labels == answers[counts.argmax()]
+        is_constant = is_same.reshape(len(scores), -1).all(axis=1)
     else:
-        near = scores.figures["near_distance"]
-        is_constant = np.abs(scores.labels - scores.labels.mean()) <= near
+        is_constant = np.abs(scores.labels - scores.labels.mean()) <= scores.figures["near_distance"]
     won, lost = int((scores.correct & ~is_constant).sum()), int((is_constant & ~scores.correct).sum())
     shares = {"accuracy": float(scores.correct.mean()), "majority": float(is_constant.mean())}
     return {"can_judge": won > lost and mcnemar(won, lost) < LEVEL, **shares}
@@ -67,19 +65,21 @@ def find_issues(task: Task, scores: Scores, logits: np.ndarray) -> LabelIssues:
     """Return the issues of rows, given their scores and logits by models without these rows. Of very many
     rows and labels only the ranking is computed: nothing is flagged, and there are no patterns."""
     check_cleanlab()
-    flagged, patterns = np.zeros(len(scores), bool), {}
+    labels, flagged, patterns = scores.labels, np.zeros(len(scores), bool), {}
     if scores.error is not None:
-        scale = scores.figures["near_distance"] * 2
-        quality, flagged = np.exp(-scores.error / scale), flag_numbers(scores)
+        quality = np.exp(-scores.error / (2 * scores.figures["near_distance"]))
+        errors = scores.predicted - labels
+        distance = np.abs(errors - np.median(errors))
+        flagged = distance > FAR_OFF * NORMAL * np.median(distance)
     else:
-        step = max(1, CHUNK_NUMBERS // logits.shape[1])
-        chunks = [slice(at, at + step) for at in range(0, len(scores), step)]
-        quality = np.concatenate(
-            [label_quality(scores.labels[rows], task.probabilities(logits[rows], False)) for rows in chunks]
-        )
+        parts = [
+            label_quality(labels[rows], task.probabilities(logits[rows], False))
+            for rows in chunks(logits.shape)
+        ]
+        quality = np.concatenate(parts)
         if logits.size <= MAX_NUMBERS:
-            flag = flag_classes if scores.labels.ndim == 1 else flag_lists
-            flagged, patterns = flag(scores.labels, task.probabilities(logits, False), task.label_names)
+            flag = flag_classes if labels.ndim == 1 else flag_lists
+            flagged, patterns = flag(labels, task.probabilities(logits, False), task.label_names)
         else:
             logger.warning(
                 "%s logits are too many for confident learning: rows are ranked, not flagged.",
@@ -103,13 +103,6 @@ def label_quality(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return get_label_quality_scores(_lists(labels), np.r_[probabilities, probabilities[:1]])[:-1]
 
 
-def flag_numbers(scores: Scores) -> np.ndarray:
-    """Return the rows whose error is far from the usual ones, (num_rows,) bool."""
-    errors = scores.predicted - scores.labels
-    distance = np.abs(errors - np.median(errors))
-    return distance > FAR_OFF * NORMAL * np.median(distance)
-
-
 def flag_classes(labels: np.ndarray, probabilities: np.ndarray, names: list[str]) -> tuple[np.ndarray, dict]:
     """Return which class ids confident learning takes for wrong, (num_rows,) bool, and which classes overlap:
     two of them and the estimated rows with the label of one that are of the other, the most first."""
@@ -120,10 +113,9 @@ def flag_classes(labels: np.ndarray, probabilities: np.ndarray, names: list[str]
     joint = compute_confident_joint(labels, probabilities)
     flagged = find_label_issues(labels, probabilities, confident_joint=joint, n_jobs=1)
     table = find_overlapping_classes(labels, probabilities, confident_joint=joint, num_examples=len(labels))
-    columns = (table[name] for name in ("Class Index A", "Class Index B", "Num Overlapping Examples"))
-    pairs = [(int(a), int(b), int(rows)) for a, b, rows in zip(*columns, strict=True) if rows]
-    found = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in pairs[:MAX_PATTERNS]]
-    return flagged, {"overlapping_classes": found}
+    pairs = table[["Class Index A", "Class Index B", "Num Overlapping Examples"]].astype(int).values.tolist()
+    found = [{"classes": [names[a], names[b]], "rows": rows} for a, b, rows in pairs if rows]
+    return flagged, {"overlapping_classes": found[:MAX_PATTERNS]}
 
 
 def flag_lists(labels: np.ndarray, probabilities: np.ndarray, names: list[str]) -> tuple[np.ndarray, dict]:
@@ -152,10 +144,7 @@ def _lists(labels: np.ndarray) -> list[list[int]]:
     return [np.flatnonzero(row).tolist() for row in labels]
 
 
-def pattern_lines(patterns: dict) -> list[str]:
-    """Return the most frequent mistakes, a line each."""
-    pairs = [
-        (" / ".join(map(short_label, one["classes"])), one) for one in patterns.get("overlapping_classes", ())
-    ]
-    wrong = [(f"{short_label(one['label'])}  {one['kind']}", one) for one in patterns.get("wrong_labels", ())]
-    return [f"  {name}  {one['rows']:,}" for name, one in (pairs + wrong)[:MAX_PRINTED]]
+def render_issues(figures: dict, task: Task) -> str:
+    """Return what was found about labels as text."""
+    template = page_environment(autoescape=False).get_template("label_issues.txt.jinja")
+    return template.render(found=figures, kind=task.label_column, most=MAX_PRINTED).strip()

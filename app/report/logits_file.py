@@ -3,7 +3,6 @@ quality follows from this file: row ids, labels and logits of each split."""
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,13 +46,9 @@ class RunLogits(NamedTuple):
 
 def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
     """Return a split with the logits of its rows, (num_rows, num_labels) float32."""
-    hashes = split.table.hashes[split.rows]
-    return SplitLogits(np.asarray(split.rows), _numbers(split.labels), hashes, logits)
-
-
-def _numbers(values: np.ndarray) -> np.ndarray:
-    """Return a copy of integers as int64, or of other numbers as float32."""
-    return np.array(values, dtype=np.float32 if np.asarray(values).dtype.kind == "f" else np.int64)
+    labels = np.asarray(split.labels)
+    labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
+    return SplitLogits(np.array(split.rows, np.int64), labels, split.table.hashes[split.rows], logits)
 
 
 def write_logits(
@@ -62,13 +57,11 @@ def write_logits(
     """Write the logits of splits, by name, that the model of `step` gave; whole or not at all."""
     from safetensors.numpy import save
 
-    arrays = {}
-    for name, split in splits.items():
-        for key in ARRAYS:
-            values = getattr(split, key)
-            # The rest is small, and may be read-only
-            values = values if key in ("logits", "hashes") else _numbers(values)
-            arrays[f"{name}.{key}"] = np.ascontiguousarray(values)
+    arrays = {
+        f"{name}.{key}": np.ascontiguousarray(getattr(split, key))
+        for name, split in splits.items()
+        for key in ARRAYS
+    }
     # One key only: the library writes several in any order, and equal runs shall leave equal files.
     metadata = {"label_names": label_names, "step": step, "task": task}
     with whole_file(path, "wb") as file:
@@ -116,39 +109,38 @@ def split_of_report(splits: dict) -> str:
 
 def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
     """Raise InputError unless two runs were evaluated on the same texts and labels, in the same order."""
-    remedy = "compare runs with the same data, split settings and data.split_seed"
-    if len(one) != len(other):
-        raise InputError(
-            f"the runs must have the same test rows, found {len(one):,} and {len(other):,} rows; {remedy}"
-        )
-    for name, what in (("hashes", "texts"), ("labels", "labels")):
+
+    def different(name: str) -> int:
         first, second = (np.asarray(getattr(split, name)).reshape(len(split), -1) for split in (one, other))
-        different = int((first != second).any(axis=1).sum())
-        if different:
-            raise InputError(
-                f"the runs must have the same test rows, found other {what} in {different:,} of "
-                f"{len(one):,}; {remedy}"
-            )
+        return int((first != second).any(axis=1).sum())
+
+    if len(one) != len(other):
+        found = f"{len(one):,} and {len(other):,} rows"
+    elif rows := different("hashes"):
+        found = f"other texts in {rows:,} of {len(one):,}"
+    elif rows := different("labels"):
+        found = f"other labels in {rows:,} of {len(one):,}"
+    else:
+        return
+    raise InputError(
+        f"the runs must have the same test rows, found {found}; compare runs with the same data, split "
+        "settings and data.split_seed"
+    )
 
 
 def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) -> None:
     """Write a CSV line for each row of the split: id, file if there are several, line, text, true and
     predicted label, uncalibrated probabilities. `logits` (num_rows, any), in the order of the rows."""
-    table = split.table
-    pairs = ["text_pair"] if table.has_pairs else []
-    predicted, probabilities = task.decide(logits), task.probabilities(logits, calibrated=False)
-    columns = list(task.probability_columns(np.zeros(len(task.label_names))))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        files = ["file"] if table.sources else []
-        names = [*pairs, task.label_column, "predicted", *columns]
-        writer.writerow(["row_id", *files, table.row_unit, "text", *names])
-        for position, row in enumerate(split.rows):
-            texts = [table.text(row)] + [table.pair(row) for _ in pairs]
-            answers = [task.cell(labels[position]) for labels in (split.labels, predicted)]
-            shown = [
-                f"{value:.6f}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
-                for value in task.probability_columns(probabilities[position]).values()
-            ]
-            place = [*(table.file_of(row) for _ in files), table.line(row)]
-            writer.writerow([int(row), *place, *texts, *answers, *shown])
+    import pandas as pd
+
+    table, rows = split.table, np.asarray(split.rows).tolist()
+    columns = {"row_id": rows} | ({"file": list(map(table.file_of, rows))} if table.sources else {})
+    columns |= {table.row_unit: list(map(table.line, rows)), "text": list(map(table.text, rows))}
+    columns |= {"text_pair": list(map(table.pair, rows))} if table.has_pairs else {}
+    columns[task.label_column] = list(map(task.cell, split.labels))
+    columns["predicted"] = list(map(task.cell, task.decide(logits)))
+    probabilities = map(task.probability_columns, task.probabilities(logits, calibrated=False))
+    found = pd.concat([pd.DataFrame(columns), pd.DataFrame(list(probabilities))], axis=1)
+    if "most_probable" in found:
+        found["most_probable"] = [json.dumps(pairs, ensure_ascii=False) for pairs in found["most_probable"]]
+    found.to_csv(path, index=False, float_format="%.6f", lineterminator="\r\n")

@@ -4,7 +4,8 @@ those of the task with intervals; folds, seeds and comparisons those that are `c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,32 +27,58 @@ MAX_LEVELS = 8  # of a hierarchy, with a metric of their own
 PRECISION = 0.9  # at which the recall of the rarer of two classes is measured
 MAX_CLASSES = 50  # with a confusion matrix that is written out, zeros and all
 SCORES = ("precision", "recall", "f1")
+AVERAGES = ("micro", "macro", "weighted")
+# The metric of rows that are right, by the column of answers in files
+RIGHT = {"label": "accuracy", "labels": "subset_accuracy", "score": "near"}
 
 
-class Answers:
-    """True and predicted answers that differ, and how often each pair is there, `counts` (num_distinct,).
+class Drawn:
+    """Answers that differ, `labels` and `predicted` (num_distinct, ...), and how often each pair of them is
+    drawn, `counts` (num_resamples, num_distinct). Metrics of them are (num_resamples,).
+
     Drawing rows with replacement is drawing these counts, so a million rows cost no more than those with
-    different answers."""
+    different answers.
+    """
 
     def __init__(self, task: Task, labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> None:
-        self.labels, self.predicted, self.counts = labels, predicted, counts
-        self.num_labels, self.tree = len(task.label_names), task.tree
-        self.rare = task.rare
+        self.labels, self.predicted, self.counts, self.of_all = labels, predicted, counts, counts[0]
+        self.num_labels, self.tree, self.rare = len(task.label_names), task.tree, task.rare
+
+    def again(self, counts: np.ndarray) -> Drawn:
+        """Return the same answers, drawn so often."""
+        drawn = copy(self)
+        drawn.counts = counts
+        return drawn
+
+    def mean(self, values: np.ndarray) -> np.ndarray:
+        """Return the means of `values`, (num_distinct,)."""
+        return self.counts @ values.astype(np.float64) / self.counts.sum(axis=1)
 
     @cached_property
-    def one_hot(self) -> tuple[Any, Any]:
+    def one_hot(self) -> list[Any]:
         """0 and 1 for each label, true and predicted, sparse (num_distinct, num_labels) each."""
-        return one_hot(self.labels, self.num_labels), one_hot(self.predicted, self.num_labels)
+        from scipy.sparse import csr_array
+
+        if self.labels.ndim == 2:
+            return [csr_array(of.astype(np.float64)) for of in (self.labels, self.predicted)]
+        rows, shape = np.arange(len(self.labels)), (len(self.labels), self.num_labels)
+        ones = np.ones(len(rows))
+        return [csr_array((ones, (rows, of)), shape) for of in (self.labels, self.predicted)]
 
     @cached_property
-    def right(self) -> Any:
+    def right_labels(self) -> Any:
         """The labels that a row has and is predicted with, sparse (num_distinct, num_labels)."""
         return self.one_hot[0].multiply(self.one_hot[1]).tocsr()
 
     @cached_property
-    def both(self) -> Any:
-        """How often each label is true or predicted, sparse (num_distinct, num_labels)."""
+    def both_labels(self) -> Any:
+        """How often a label is true or predicted, sparse (num_distinct, num_labels)."""
         return self.one_hot[0] + self.one_hot[1]
+
+    @property
+    def f1(self) -> np.ndarray:
+        """The F1 of each label, (num_resamples, num_labels)."""
+        return f1(self.counts @ self.right_labels, self.counts @ self.both_labels)
 
     @cached_property
     def is_right(self) -> np.ndarray:
@@ -74,144 +101,91 @@ class Answers:
         return [np.asarray(of @ np.eye(self.tree.depth)[self.tree.levels]) for of in self.nodes]
 
 
-@dataclass
-class Drawn:
-    """Answers that were drawn again: `counts` (num_resamples, num_distinct) is how often. Metrics of them are
-    (num_resamples,)."""
-
-    answers: Answers
-    counts: np.ndarray
-
-    @cached_property
-    def num_rows(self) -> np.ndarray:
-        return self.counts.sum(axis=1)
-
-    def mean(self, values: np.ndarray) -> np.ndarray:
-        """Return the means of `values`, (num_distinct,)."""
-        return self.counts @ values.astype(np.float64) / self.num_rows
-
-    @cached_property
-    def right(self) -> np.ndarray:
-        """How often each label is right, (num_resamples, num_labels)."""
-        return self.counts @ self.answers.right
-
-    @cached_property
-    def both(self) -> np.ndarray:
-        """How often each label is true or predicted, (num_resamples, num_labels)."""
-        return self.counts @ self.answers.both
-
-    @cached_property
-    def nodes(self) -> list[np.ndarray]:
-        """How many nodes of the hierarchy are right, true and predicted, (num_resamples, depth) each."""
-        return [self.counts @ of for of in self.answers.of_levels]
-
-
-def one_hot(labels: np.ndarray, num_labels: int) -> Any:
-    """Return 0 and 1 for each label, sparse (num_rows, num_labels), of class ids or of 0 and 1."""
-    from scipy.sparse import csr_array
-
-    if labels.ndim == 2:
-        return csr_array(labels.astype(np.float64))
-    rows = np.arange(len(labels))
-    return csr_array((np.ones(len(labels)), (rows, labels)), (len(labels), num_labels))
-
-
 def f1(right: np.ndarray, both: np.ndarray) -> np.ndarray:
-    """Return 2 right / both; 0 where there is nothing."""
     return 2 * right / np.maximum(both, 1)
 
 
-def macro_f1(drawn: Drawn) -> np.ndarray:
-    return f1(drawn.right, drawn.both).mean(axis=1)
+def micro_f1(drawn: Drawn) -> np.ndarray:
+    totals = (of.sum(axis=1) for of in (drawn.right_labels, drawn.both_labels))
+    return f1(*(drawn.counts @ np.asarray(of).ravel() for of in totals))
 
 
 def weighted_f1(drawn: Drawn) -> np.ndarray:
-    true = drawn.counts @ drawn.answers.one_hot[0]
-    return (f1(drawn.right, drawn.both) * true).sum(axis=1) / np.maximum(true.sum(axis=1), 1)
+    true = drawn.counts @ drawn.one_hot[0]
+    return (drawn.f1 * true).sum(axis=1) / np.maximum(true.sum(axis=1), 1)
 
 
 def row_f1(drawn: Drawn) -> np.ndarray:
     """The mean F1 of the rows, of each over its labels; 1 for a row without labels that gets none."""
-    right, both = (np.asarray(of.sum(axis=1)).ravel() for of in (drawn.answers.right, drawn.answers.both))
+    right, both = (np.asarray(of.sum(axis=1)).ravel() for of in (drawn.right_labels, drawn.both_labels))
     return drawn.mean(np.where(both > 0, f1(right, both), 1.0))
 
 
 def rare_f1(drawn: Drawn) -> np.ndarray:
-    """The F1 of the rarer of two classes."""
-    rare, answers = drawn.answers.rare, drawn.answers
-    if rare is None:
-        rare = int((answers.counts @ answers.one_hot[0]).argmin())
-    return f1(drawn.right, drawn.both)[:, rare]
+    rare = (drawn.of_all @ drawn.one_hot[0]).argmin() if drawn.rare is None else drawn.rare
+    return drawn.f1[:, rare]
 
 
-def average_precision(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
+def average_precision(right: np.ndarray, shown: np.ndarray) -> np.ndarray:
     """The mean precision down to each row of the rarer class, the most probable rows first."""
-    right, shown = rare.cumsum(axis=1), (rare + others).cumsum(axis=1)
-    return (rare * right / np.maximum(shown, 1)).sum(axis=1) / np.maximum(right[:, -1], 1)
+    precision = right / np.maximum(shown, 1)
+    return (np.diff(right, prepend=0) * precision).sum(axis=1) / np.maximum(right[:, -1], 1)
 
 
-def roc_auc(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
+def roc_auc(right: np.ndarray, shown: np.ndarray) -> np.ndarray:
     """How often a row of the rarer class is more probable than one of the other; 0.5 without such a pair."""
-    above = (others * (rare.cumsum(axis=1) - rare / 2)).sum(axis=1)
-    pairs = rare.sum(axis=1) * others.sum(axis=1)
-    return np.where(pairs > 0, above / np.maximum(pairs, 1), 0.5)
+    wrong = shown - right
+    pairs = right[:, -1] * wrong[:, -1]
+    return np.where(pairs > 0, np.trapezoid(right, wrong, axis=1) / np.maximum(pairs, 1), 0.5)
 
 
-def recall(rare: np.ndarray, others: np.ndarray) -> np.ndarray:
+def recall(right: np.ndarray, shown: np.ndarray) -> np.ndarray:
     """The largest share of the rarer class that is found with a precision of `PRECISION`."""
-    right, shown = rare.cumsum(axis=1), (rare + others).cumsum(axis=1)
-    is_precise = right >= PRECISION * shown
-    return np.where(is_precise, right, 0).max(axis=1) / np.maximum(right[:, -1], 1)
+    return np.where(right >= PRECISION * shown, right, 0).max(axis=1) / np.maximum(right[:, -1], 1)
 
 
 def ranked(is_rare: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, Callable]:
-    """Return how many rows there are of each cell and class, (num_kinds,), and what makes of such counts,
-    (num_resamples, num_kinds), the rows of the rarer class and the others, (num_resamples, num_cells) each.
-    `cells` (num_rows,) are numbers, the smaller the more probable."""
-    kinds, counts = np.unique(np.unique(cells, return_inverse=True)[1] * 2 + is_rare, return_counts=True)
+    """Return how many rows there are of each cell and class, and what makes of such counts, (num_resamples,
+    any), how many rows of the rarer class, and of both, there are down to each cell, (num_resamples,
+    num_cells + 1) each. `cells` (num_rows,) are numbers, the smaller the more probable."""
+    counts = np.bincount(np.unique(cells, return_inverse=True)[1] * 2 + is_rare)
 
-    def tables(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = np.zeros((2, len(drawn), kinds[-1] // 2 + 1))
-        found[kinds % 2, :, kinds // 2] = drawn.T
-        return found[1], found[0]
+    def curve(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        both = np.pad(drawn, ((0, 0), (2, drawn.shape[1] % 2)))
+        right = both[:, 1::2].cumsum(axis=1)
+        return right, right + both[:, ::2].cumsum(axis=1)
 
-    return counts, tables
+    return counts, curve
 
 
 def macro_mae(drawn: Drawn) -> np.ndarray:
     """The mean number of labels that predictions are off, as the mean over the true labels."""
-    of_label = drawn.answers.one_hot[0]
-    support = drawn.counts @ of_label
-    means = drawn.counts @ of_label.multiply(drawn.answers.distance[:, None]) / np.maximum(support, 1)
+    true = drawn.one_hot[0]
+    support = drawn.counts @ true
+    means = drawn.counts @ true.multiply(drawn.distance[:, None]) / np.maximum(support, 1)
     return means.sum(axis=1) / (support > 0).sum(axis=1)
 
 
 def kappa(drawn: Drawn) -> np.ndarray:
     """The quadratic weighted kappa; 0 where all labels and predictions are one label."""
-    truth, predicted, mean = drawn.answers.labels, drawn.answers.predicted, drawn.mean
+    truth, predicted, mean = drawn.labels, drawn.predicted, drawn.mean
     by_chance = mean(truth**2) + mean(predicted**2) - 2 * mean(truth) * mean(predicted)
     is_constant = by_chance < 1e-12
-    found = 1 - mean(drawn.answers.distance**2) / np.where(is_constant, 1.0, by_chance)
+    found = 1 - mean(drawn.distance**2) / np.where(is_constant, 1.0, by_chance)
     # What rounding leaves where all predictions are one label is 0, and not -0.0000
     return np.where(is_constant | (np.abs(found) < 1e-12), 0.0, found)
 
 
-def rmse(drawn: Drawn) -> np.ndarray:
-    return np.sqrt(drawn.mean(drawn.answers.distance**2))
-
-
-def paired(statistic: str) -> Callable[[Drawn], np.ndarray]:
+def correlation(statistic: str) -> Callable[[Drawn], np.ndarray]:
     """Return what measures drawn rows by a correlation of scipy.stats; 0 where one of both is constant."""
 
     def values(drawn: Drawn) -> np.ndarray:
         from scipy import stats
 
-        found = []
+        # Around 0, so that products of large numbers lose nothing
+        centred, found = [of - of.mean() for of in (drawn.labels, drawn.predicted)], []
         for counts in drawn.counts:
-            # Around 0, so that products of large numbers lose nothing
-            pair = [
-                np.repeat(of - of.mean(), counts) for of in (drawn.answers.labels, drawn.answers.predicted)
-            ]
+            pair = [np.repeat(of, counts) for of in centred]
             is_constant = any(np.ptp(of) <= 1e-12 * np.abs(of).max() for of in pair)
             found.append(0.0 if is_constant else getattr(stats, statistic)(*pair).statistic)
         return np.array(found)
@@ -223,7 +197,7 @@ def level_accuracy(level: int) -> Callable[[Drawn], np.ndarray]:
     """Return what measures the share of rows that are right down to a level, the highest is 1."""
 
     def values(drawn: Drawn) -> np.ndarray:
-        right, true, answered = (of[:, :level].sum(axis=1) for of in drawn.answers.of_levels)
+        right, true, answered = (of[:, :level].sum(axis=1) for of in drawn.of_levels)
         return drawn.mean((right == true) & (right == answered))
 
     return values
@@ -232,11 +206,13 @@ def level_accuracy(level: int) -> Callable[[Drawn], np.ndarray]:
 def of_nodes(kind: str, level: int | None = None) -> Callable[[Drawn], np.ndarray]:
     """Return what measures precision, recall or F1 over the nodes of all paths, or of a level: Kiritchenko et
     al. 2006, https://doi.org/10.1007/11766247_34"""
+    levels = slice(None) if level is None else slice(level - 1, level)
 
     def values(drawn: Drawn) -> np.ndarray:
-        right, true, answered = (of.sum(axis=1) if level is None else of[:, level - 1] for of in drawn.nodes)
-        below = {"precision": answered, "recall": true, "f1": (true + answered) / 2}[kind]
-        return right / np.maximum(below, 1 if kind != "f1" else 0.5)
+        right, true, answered = (drawn.counts @ of[:, levels].sum(axis=1) for of in drawn.of_levels)
+        if kind == "f1":
+            return f1(right, true + answered)
+        return right / np.maximum(answered if kind == "precision" else true, 1)
 
     return values
 
@@ -248,7 +224,7 @@ class Metric:
 
     One of these says what it is: `of_answers` gives the values of drawn answers; `of_rows` one value for each
     row, whose mean is the metric; `of_confidence` measures how sure and how right rows are; `of_ranking` gets
-    the rows of the rarer of two classes and the others in cells, the most probable first. Without any of
+    how many rows of the rarer of two classes, and of both, are among the most probable ones. Without any of
     them it is the metric of a task without labels. `has_interval`: a 95 % bootstrap interval stands beside
     it; with `is_centred` resampled values are moved so that their mean is the metric, which rare labels make
     too low. `compared`: it is shown of each fold and each seed, and compared between two runs. `headline`: it
@@ -272,58 +248,54 @@ class Metric:
 
     @property
     def english(self) -> str:
-        """The name in English, for files."""
+        """The name in English, for files; `name` is that for people."""
         return self.label.format(level=self.level)
 
     @property
     def name(self) -> str:
-        """The name for people."""
         return _(self.label).format(level=self.level)
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def title(self) -> str:
-        """The name with a capital letter."""
         return self.name[0].upper() + self.name[1:]
 
 
 LOWER, ALONE = {"higher_is_better": False}, {"compared": False}
 RANKING = {"of_two_classes": True, "compared": False}
 SHOWN_ONLY = {"compared": False, "has_interval": False}
+SMALL = {"headline": False}
 LEVELS = range(1, MAX_LEVELS + 1)
 LEVEL_ACCURACY, LEVEL_F1 = N_("accuracy at level {level}"), N_("micro F1 at level {level}")
+NEAR = N_("share of rows at most half a standard deviation off")
 METRICS = (
     Metric("kappa", N_("quadratic weighted kappa"), (ORDERED,), kappa),
     Metric("macro_mae", N_("macro-averaged absolute error"), (ORDERED,), macro_mae, **LOWER),
-    Metric("within_one", N_("accuracy within one"), (ORDERED,), lambda of: of.mean(of.answers.distance <= 1)),
-    Metric("mae", N_("mean absolute error"), (NUMBER,), lambda of: of.mean(of.answers.distance), **LOWER),
-    Metric("rmse", N_("root mean squared error"), (NUMBER,), rmse, **LOWER),
-    Metric("pearson", N_("Pearson correlation"), (NUMBER,), paired("pearsonr")),
-    Metric("spearman", N_("Spearman correlation"), (NUMBER,), paired("spearmanr")),
+    Metric("within_one", N_("accuracy within one"), (ORDERED,), lambda of: of.mean(of.distance <= 1)),
+    Metric("mae", N_("mean absolute error"), (NUMBER,), lambda of: of.mean(of.distance), **LOWER),
     Metric(
-        "near",
-        N_("share of rows at most half a standard deviation off"),
-        (NUMBER,),
-        of_rows=lambda scores: scores.correct,
-        headline=False,
-        **SHOWN_ONLY,
+        "rmse", N_("root mean squared error"), (NUMBER,), lambda of: of.mean(of.distance**2) ** 0.5, **LOWER
     ),
+    Metric("pearson", N_("Pearson correlation"), (NUMBER,), correlation("pearsonr")),
+    Metric("spearman", N_("Spearman correlation"), (NUMBER,), correlation("spearmanr")),
+    Metric("near", NEAR, (NUMBER,), of_rows=lambda scores: scores.correct, **SMALL, **SHOWN_ONLY),
     *(Metric(f"level_{at}_accuracy", LEVEL_ACCURACY, (PATH,), level_accuracy(at), level=at) for at in LEVELS),
     *(Metric(f"level_{at}_f1", LEVEL_F1, (PATH_LISTS,), of_nodes("f1", at), level=at) for at in LEVELS),
     Metric("hierarchical_f1", N_("hierarchical F1"), PATHS, of_nodes("f1")),
-    Metric(
-        "hierarchical_precision", N_("hierarchical precision"), PATHS, of_nodes("precision"), headline=False
-    ),
-    Metric("hierarchical_recall", N_("hierarchical recall"), PATHS, of_nodes("recall"), headline=False),
-    Metric("accuracy", N_("accuracy"), ONE_LABEL, lambda drawn: drawn.mean(drawn.answers.is_right)),
-    Metric("micro_f1", N_("micro F1"), LISTS, lambda of: f1(of.right.sum(axis=1), of.both.sum(axis=1))),
-    Metric("macro_f1", N_("macro F1"), WITH_CLASSES, macro_f1, is_centred=True),
+    Metric("hierarchical_precision", N_("hierarchical precision"), PATHS, of_nodes("precision"), **SMALL),
+    Metric("hierarchical_recall", N_("hierarchical recall"), PATHS, of_nodes("recall"), **SMALL),
+    Metric("accuracy", N_("accuracy"), ONE_LABEL, lambda of: of.mean(of.is_right)),
+    Metric("micro_f1", N_("micro F1"), LISTS, micro_f1),
+    Metric("macro_f1", N_("macro F1"), WITH_CLASSES, lambda of: of.f1.mean(axis=1), is_centred=True),
     Metric("rare_f1", N_("F1 of the rarer class"), (SINGLE,), rare_f1, of_two_classes=True),
     Metric("average_precision", N_("average precision"), (SINGLE,), of_ranking=average_precision, **RANKING),
     Metric("roc_auc", N_("ROC-AUC"), (SINGLE,), of_ranking=roc_auc, **RANKING),
     Metric("recall_at_precision", N_("recall at precision 0.9"), (SINGLE,), of_ranking=recall, **RANKING),
-    Metric("weighted_f1", N_("weighted F1"), WITH_CLASSES, weighted_f1, headline=False, **SHOWN_ONLY),
+    Metric("weighted_f1", N_("weighted F1"), WITH_CLASSES, weighted_f1, **SMALL, **SHOWN_ONLY),
     Metric("samples_f1", N_("samples F1"), LISTS, row_f1),
-    Metric("subset_accuracy", N_("subset accuracy"), LISTS, lambda drawn: drawn.mean(drawn.answers.is_right)),
+    Metric("subset_accuracy", N_("subset accuracy"), LISTS, lambda of: of.mean(of.is_right)),
     Metric(
         "hamming_loss",
         N_("Hamming loss"),
@@ -347,16 +319,6 @@ METRICS = (
     Metric("accuracy", N_("accuracy"), (MASKED,), **SHOWN_ONLY),
 )
 BY_KEY = {metric.key: metric for metric in METRICS}
-# The names of baselines in report.json, and what a page calls them
-BASELINES = {
-    N_("majority class"): N_("Always the most frequent class"),
-    N_("most frequent set"): N_("Always the most frequent set of labels"),
-    N_("mean"): N_("Always the mean"),
-    N_("TF-IDF + logistic regression"): N_("Character TF-IDF + logistic regression"),
-    N_("TF-IDF + naive Bayes"): N_("Character TF-IDF + naive Bayes"),
-    N_("TF-IDF + ridge"): N_("Character TF-IDF + ridge regression"),
-    N_("shared TF-IDF + ridge"): N_("TF-IDF of what both texts share + ridge regression"),
-}
 
 
 def metrics_of(task: Objective) -> list[Metric]:
@@ -380,49 +342,46 @@ def distinct_rows(*arrays: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     return [array[first] for array in arrays], counts
 
 
-def answer_values(task: Task, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Return the metrics that follow from labels and predictions alone, and have an interval."""
-    drawn = _drawn(task, labels, predicted)
-    counted = [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
-    return {metric.key: float(metric.of_answers(drawn)[0]) for metric in counted}
-
-
-def _drawn(task: Task, labels: np.ndarray, predicted: np.ndarray) -> Drawn:
-    """Return all rows, each drawn once."""
-    (truth, decided), counts = distinct_rows(labels, predicted)
-    return Drawn(Answers(task, truth, decided, counts), counts[None])
-
-
 def measure(task: Task, scores: Scores) -> dict:
     """Return all metrics of rows as report.json has them: those of the table, precision, recall, F1 and
     support of each label in `classes`, their averages, confusions, and `parents` of a hierarchy."""
-    drawn = _drawn(task, scores.labels, scores.predicted)
+    distinct, counts = distinct_rows(scores.labels, scores.predicted)
+    drawn = Drawn(task, *distinct, counts[None])
     metrics: dict = {"rows": len(scores)} | scores.figures
     for metric in metrics_of(task):
         if metric.of_answers:
-            metrics[metric.key] = float(metric.of_answers(drawn)[0])
+            value = metric.of_answers(drawn)[0]
         elif metric.of_rows:
-            metrics[metric.key] = float(metric.of_rows(scores).mean())
+            value = metric.of_rows(scores).mean()
         elif metric.of_ranking:
-            counts, tables = ranked(scores.is_rare, -scores.rare_chance)
-            metrics[metric.key] = float(metric.of_ranking(*tables(counts[None]))[0])
+            of_cells, curve = ranked(scores.is_rare, -scores.rare_chance)
+            value = metric.of_ranking(*curve(of_cells[None]))[0]
         else:
-            metrics[metric.key] = metric.of_confidence(scores.confidence, scores.correct)
+            value = metric.of_confidence(scores.confidence, scores.correct)
+        metrics[metric.key] = float(value)
     if scores.error is not None:
         return metrics
-    answers = drawn.answers
-    counted = [answers.counts @ of for of in (answers.right, *answers.one_hot)]
-    metrics["classes"] = class_table(task.label_names, *counted)
+    names = task.label_names
+    of_labels = [counts @ of for of in (drawn.right_labels, *drawn.one_hot)]
+    metrics["classes"] = class_table(names, *of_labels)
     if scores.thresholds is not None:
-        for name, threshold in zip(task.label_names, scores.thresholds.tolist(), strict=True):
+        for name, threshold in zip(names, scores.thresholds.tolist(), strict=True):
             metrics["classes"][name]["threshold"] = threshold
-    metrics |= {average: averaged(average, *counted) for average in task.averages}
+    is_one = scores.labels.ndim == 1
+    # With one label a row, the micro average is the accuracy
+    averages = AVERAGES[1:] if is_one else AVERAGES
+    metrics |= {average: averaged(average, *of_labels) for average in averages}
     if task.tree:
-        counts = (answers.counts @ of for of in answers.nodes)
-        names = [task.tree.name(node) for node in task.tree.parents]
-        metrics["parents"] = class_table(names, *(of[task.tree.parents] for of in counts))
-    if scores.labels.ndim == 1:
-        metrics |= confusions(scores.labels, scores.predicted, task.label_names)
+        parents = task.tree.parents
+        of_nodes = [(counts @ of)[parents] for of in drawn.nodes]
+        metrics["parents"] = class_table([task.tree.name(node) for node in parents], *of_nodes)
+    if is_one and len(names) > MAX_CLASSES:
+        cells = zip(drawn.labels.tolist(), drawn.predicted.tolist(), counts.tolist(), strict=True)
+        metrics["confusions"] = most_frequent((names[a], names[b], rows) for a, b, rows in cells)
+    elif is_one:
+        matrix = np.zeros((len(names), len(names)), np.int64)
+        matrix[drawn.labels, drawn.predicted] = counts
+        metrics["confusion_matrix"] = matrix.tolist()
     return metrics
 
 
@@ -445,28 +404,23 @@ def averaged(average: str, right: np.ndarray, true: np.ndarray, predicted: np.nd
     if average == "micro":
         values = _shares(right.sum(), true.sum(), predicted.sum())
     else:
-        weights = true if average == "weighted" and true.any() else np.full(len(true), average == "macro")
+        weights = np.ones(len(true)) if average == "macro" else true
         values = [(of * weights).sum() / max(weights.sum(), 1) for of in _shares(right, true, predicted)]
     return dict(zip(SCORES, map(float, values), strict=True))
 
 
-def confusions(labels: np.ndarray, predicted: np.ndarray, label_names: list[str]) -> dict:
-    """Return `confusion_matrix[i][j]`, the rows of class i predicted as j; with more than `MAX_CLASSES`
-    classes `confusions` instead, [label, predicted, rows] of each wrong pair, the most frequent first."""
-    num_labels = len(label_names)
-    if num_labels <= MAX_CLASSES:
-        cells = np.bincount(labels * num_labels + predicted, minlength=num_labels**2)
-        return {"confusion_matrix": cells.reshape(num_labels, num_labels).tolist()}
-    pairs = confused_pairs(labels, predicted, num_labels)
-    return {"confusions": [[label_names[label], label_names[other], rows] for label, other, rows in pairs]}
+def most_frequent(cells: Iterable[tuple[str, str, int]]) -> list[list]:
+    """Return [label, predicted, rows] of the wrong ones of such cells, the most frequent first."""
+    return sorted(([*cell] for cell in cells if cell[0] != cell[1] and cell[2]), key=lambda cell: -cell[2])
 
 
-def confused_pairs(labels: np.ndarray, predicted: np.ndarray, num_labels: int) -> list[tuple[int, int, int]]:
-    """Return the pairs of true and predicted class that differ, with their rows, the most frequent first."""
-    wrong = labels != predicted
-    pairs, counts = np.unique(labels[wrong] * num_labels + predicted[wrong], return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return [(int(pairs[at]) // num_labels, int(pairs[at]) % num_labels, int(counts[at])) for at in order]
+def confusions(metrics: Mapping) -> list[list]:
+    """Return [label, predicted, rows] of each wrong pair of a report, the most frequent first; of several
+    labels a row none is taken for another."""
+    names = list(metrics.get("classes", ()))
+    lines = zip(names, metrics.get("confusion_matrix", ()), strict=False)
+    cells = [(name, other, rows) for name, line in lines for other, rows in zip(names, line, strict=True)]
+    return metrics.get("confusions") or most_frequent(cells)
 
 
 def worst_labels(classes: dict, count: int) -> dict:

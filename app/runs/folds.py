@@ -136,7 +136,11 @@ def fold_figures(oof_rows: OutOfFold) -> dict:
 
 def note_of(task: Task, then: str = "") -> dict[str, str]:
     """Return {"note": how rows of several runs were decided, and the sentence `then`}, {} without a note."""
-    note = task.word("runs")
+    several = _(
+        "Each run decides by its own thresholds (decision.json), which have the best F1 of each label on its "
+        "dev rows; without dev rows they are 0.5."
+    )
+    note = several if task.form.has_several else ""
     return {"note": f"{note} {then}".rstrip()} if note else {}
 
 

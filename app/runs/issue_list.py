@@ -6,10 +6,8 @@ from pathlib import Path
 from ..data.read import ReadOptions, named_rows, recognised
 from ..data.relabel import written_hash
 from ..errors import InputError, excerpt, listed
-from ..report.label_issues import find_issues, judge, pattern_lines
+from ..report.label_issues import find_issues, judge
 from ..runtime.disk import whole_file
-from ..tasks.task import Task
-from ..words import _
 from .folds import OutOfFold
 
 ISSUES = "label_issues.csv"
@@ -89,16 +87,3 @@ def _check_names(where: str, names: list[str]) -> None:
         raise InputError(
             f"{where}: a list of label issues needs its columns text_hash and label, found {listed(names)}"
         )
-
-
-def render_issues(figures: dict, task: Task) -> str:
-    """Return what was found about labels as text."""
-    if not figures["can_judge"]:
-        none = _(
-            " Models that are not better than that cannot judge labels: no rows are listed. How to get a "
-            "better model: {guide}"
-        )
-        return task.word("cannot_judge").format(**figures) + none.format(guide="docs/guide.md")
-    patterns = pattern_lines(figures)
-    heading = [task.word("patterns")] if patterns else []
-    return "\n".join([task.word("issues").format(**figures), *heading, *patterns])

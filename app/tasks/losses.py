@@ -2,6 +2,7 @@
 entry in a table, and its name in `TASKS`."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,10 +21,6 @@ LEAST = 1e-6  # of 1 - probability, whose power below 1 has no finite gradient a
 FOCAL_GAMMA = 2.0
 
 
-def entropy(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
-    return cross_entropy(logits, labels, weights, reduction="sum")
-
-
 def focal(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
     """Cross entropy times (1 - probability of the label) ** FOCAL_GAMMA: rows that are right count less.
     Lin et al. 2017, https://arxiv.org/abs/1708.02002"""
@@ -32,20 +29,18 @@ def focal(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | No
     return (losses if weights is None else losses * weights[labels]).sum()
 
 
-def binary(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
-    """Binary cross entropy of each row and label; `weights` (num_labels,) of rows that have the label."""
-    logits = at_least_float32(logits)
-    targets = labels.to(logits.dtype)
-    return binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="sum")
-
-
-def binary_focal(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
-    """`binary` times (1 - probability of what is true) ** FOCAL_GAMMA."""
+def binary(
+    logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None, gamma: float = 0.0
+) -> torch.Tensor:
+    """Binary cross entropy of each row and label, times (1 - probability of what is true) ** gamma; `weights`
+    (num_labels,) of rows that have the label."""
     logits = at_least_float32(logits)
     targets = labels.to(logits.dtype)
     losses = binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="none")
-    wrong = torch.sigmoid(torch.where(labels.bool(), -logits, logits))
-    return (losses * wrong.clamp_min(LEAST) ** FOCAL_GAMMA).sum()
+    if gamma:
+        wrong = torch.sigmoid(torch.where(labels.bool(), -logits, logits))
+        losses = losses * wrong.clamp_min(LEAST) ** gamma
+    return losses.sum()
 
 
 def zlpr(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
@@ -62,20 +57,21 @@ def zlpr(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | Non
 # By train.loss; a loss of classes gets logits (num_rows, num_labels) and labels (num_rows,), one of several
 # labels a row 0/1 labels (num_rows, num_labels), and both the weights of the labels, (num_labels,) or None.
 CLASS_LOSSES = {
-    "cross_entropy": entropy,
+    "cross_entropy": partial(cross_entropy, reduction="sum"),
     "focal": focal,
     # Of logits + log(share of the class in train), so that the logits themselves do not favour large classes:
     # Menon et al. 2021, https://arxiv.org/abs/2007.07314
-    "logit_adjusted": entropy,
+    "logit_adjusted": partial(cross_entropy, reduction="sum"),
 }
-LIST_LOSSES = {"cross_entropy": binary, "focal": binary_focal, "zlpr": zlpr}
+LIST_LOSSES = {"cross_entropy": binary, "focal": partial(binary, gamma=FOCAL_GAMMA), "zlpr": zlpr}
 # The squared error of a number, or its Huber loss, which is linear from an error of 1 on
 NUMBER_LOSSES = {"cross_entropy": mse_loss, "huber": huber_loss}
 
 
 class ClassLoss:
-    """The loss `name` of class ids. `shares` (num_labels,) are those of the classes in train, above 0.
-    `logits_of` makes logits of the outputs of the model."""
+    """The loss `name` of class ids: the sum over rows, (), of outputs (num_rows, num_labels) and labels
+    (num_rows,). `shares` (num_labels,) are those of the classes in train, above 0. `logits_of` makes logits
+    of the outputs of the model."""
 
     def __init__(
         self,
@@ -88,7 +84,6 @@ class ClassLoss:
         self.log_shares = shares.log() if name == "logit_adjusted" else None
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, (), of outputs (num_rows, num_labels) and labels (num_rows,)."""
         logits = self.logits_of(outputs)
         if self.log_shares is not None:
             logits = at_least_float32(logits) + self.log_shares
@@ -101,15 +96,15 @@ class ClassLoss:
 
 
 class ListLoss:
-    """The loss `name` of several labels a row. zlpr is one loss a row, not one for each label, and a row has
-    the labels with a logit from 0 on."""
+    """The loss `name` of several labels a row: the sum over rows and labels, (), of outputs and 0/1 labels,
+    (num_rows, num_labels). zlpr is one loss a row, not one for each label, and a row has the labels with a
+    logit from 0 on."""
 
     def __init__(self, name: str, weights: torch.Tensor | None = None) -> None:
         self.function, self.weights = LIST_LOSSES[name], weights
         self.decides_at_zero = name == "zlpr"
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows and labels, (), of outputs and 0/1 labels, (num_rows, num_labels)."""
         return self.function(outputs, labels, self.weights)
 
     def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -118,13 +113,13 @@ class ListLoss:
 
 
 class NumberLoss:
-    """The loss `name` of one number a row."""
+    """The loss `name` of one number a row: the sum over rows, (), of outputs (num_rows, 1) and targets
+    (num_rows,)."""
 
     def __init__(self, name: str) -> None:
         self.function = NUMBER_LOSSES[name]
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the sum over rows, (), of outputs (num_rows, 1) and targets (num_rows,)."""
         outputs = at_least_float32(outputs)[:, 0]
         return self.function(outputs, targets.to(outputs.dtype), reduction="sum")
 
@@ -133,14 +128,12 @@ class NumberLoss:
         return mse_loss(at_least_float32(one), at_least_float32(other), reduction="sum")
 
 
-def check_loss(name: str, losses: dict) -> None:
-    """Raise InputError where a task has no loss of this name."""
-    if name not in losses:
-        raise InputError(f"train.loss must be {' or '.join(losses)} with this data.task, found '{name}'")
-
-
 def label_weights(
-    setting: str | list[float], counts: np.ndarray, label_names: list[str], num_rows: int | None = None
+    setting: str | list[float],
+    counts: np.ndarray,
+    label_names: list[str],
+    device: torch.device,
+    num_rows: int | None = None,
 ) -> torch.Tensor | None:
     """Return the factors of `train.class_weights` on the losses of labels, (num_labels,), or None for 1.
 
@@ -150,12 +143,11 @@ def label_weights(
     """
     if setting == "none":
         return None
-    dtype = torch.get_default_dtype()
-    if setting == "balanced":
-        if num_rows is None:
-            return torch.tensor(counts.sum() / (len(counts) * counts), dtype=dtype)
-        return torch.tensor(np.maximum(num_rows - counts, 1) / counts, dtype=dtype)
-    weights = torch.tensor(setting, dtype=dtype)
+    if setting == "balanced" and num_rows is None:
+        setting = counts.sum() / (len(counts) * counts)
+    elif setting == "balanced":
+        setting = np.maximum(num_rows - counts, 1) / counts
+    weights = torch.tensor(setting, dtype=torch.get_default_dtype(), device=device)
     if num_rows is None:
         rule, after = "numbers from 0, in single precision not all 0", "; 0 ignores a class"
         are_weights = (weights >= 0).all() and weights.any()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..data.label_sets import without_ancestors
-from ..text_table import short_label
-from ..words import N_
 from .multi_label import MultiLabel
 from .task import Task
 from .tree import HIERARCHY
@@ -22,38 +18,6 @@ class SinglePath(Task):
     log_metrics = ("loss", "accuracy", "hierarchical_f1", "macro_f1")
     beside_baselines = ("accuracy", "hierarchical_f1")
     in_config = (HIERARCHY,)
-    words = Task.words | {
-        "what": N_("A classifier of Chinese {texts} with {labels:,} labels in a hierarchy"),
-        "decision": N_(
-            "**Hierarchy.** A label is a path of levels with `{label_hierarchy}` between them. The "
-            "probability of a parent is the sum of those of the labels below it. `predict.py --threshold` "
-            "stops at the deepest level that is sure enough."
-        ),
-    }
-
-    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        """Return also, with a threshold, how far the path is sure enough: `sure_label`, the deepest node with
-        a probability from the threshold on, empty for none, and `sure_probability`. `decision` is partial
-        where that is not a whole path."""
-        record = super().columns(probabilities, threshold)
-        if threshold is None:
-            return record
-        name, probability = self.label_names[int(probabilities.argmax())], record["probability"]
-        if record["decision"] == "abstain":
-            of_nodes, name, probability = self.node_probabilities(probabilities[None])[0], "", 0.0
-            sure = [node for node in self.tree.parents if of_nodes[node] >= threshold]
-            if sure:
-                deepest = max(sure, key=lambda node: (self.tree.levels[node], of_nodes[node]))
-                record["decision"] = "partial"
-                name, probability = self.tree.name(deepest), round(float(of_nodes[deepest]), 6)
-        first = {key: record[key] for key in ("probability", "decision")}
-        return first | {"sure_label": name, "sure_probability": probability} | record
-
-    def line(self, answer: str, probabilities: np.ndarray) -> str:
-        of_nodes = self.node_probabilities(probabilities[None])[0]
-        above = self.tree.above(int(probabilities.argmax()))
-        parents = ", ".join(f"{short_label(self.tree.name(node))} {of_nodes[node]:.4f}" for node in above)
-        return super().line(answer, probabilities) + (f" ({parents})" if parents else "")
 
 
 class MultiPath(MultiLabel):
@@ -65,16 +29,6 @@ class MultiPath(MultiLabel):
     log_metrics = ("loss", "micro_f1", "hierarchical_f1", "macro_f1")
     beside_baselines = ("micro_f1", "hierarchical_f1")
     in_config = (HIERARCHY,)
-    words = MultiLabel.words | {
-        "what": N_(
-            "A classifier of Chinese {texts} with {labels:,} labels in a hierarchy, several of them possible "
-            "for each"
-        ),
-        "hierarchy": N_(
-            "**Hierarchy.** A label is a path of levels with `{label_hierarchy}` between them. A text that "
-            "has a label has all that is above it."
-        ),
-    }
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
         reached = super().chosen(probabilities)
@@ -82,18 +36,6 @@ class MultiPath(MultiLabel):
 
     def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         return self.tree.any_of(probabilities)
-
-    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        """Return also, with a threshold, `sure_labels`: of each predicted path, the deepest part that is sure
-        enough. `decision` is partial where these are not the whole paths."""
-        record = super().columns(probabilities, threshold)
-        if threshold is None:
-            return record
-        sure = self.sure_labels(probabilities, threshold)
-        if record["decision"] == "abstain" and sure:
-            record["decision"] = "partial"
-        first = {key: record[key] for key in ("decision", "confidence")}
-        return first | {"sure_labels": sure} | record
 
     def sure_labels(self, probabilities: np.ndarray, threshold: float) -> list[str]:
         """Return the deepest part of each predicted path that is sure; `probabilities` (num_labels,)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +29,10 @@ class Pretraining(Objective):
     name = "masked_language_modelling"
     log_metrics = ("loss", "perplexity", "accuracy")
     measures_start = True
+    next_command = (
+        "train a classifier from it with: python run_single.py --model.name {folder} --data.train "
+        "labelled.tsv"
+    )
 
     def prepare(self, config, dataset, tokenizer, device) -> None:
         from ..batching.masking import Masking
@@ -40,9 +43,10 @@ class Pretraining(Objective):
                 f"data.task {self.name} needs a tokenizer with a mask token; choose another model.name"
             )
         ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
-        seeds = {"train": config.train.seed}
         self.maskings = {
-            name: Masking(seeds.get(name, EVALUATION_SEED), tokenizer.mask_token_id, ordinary)
+            name: Masking(
+                config.train.seed if name == "train" else EVALUATION_SEED, tokenizer.mask_token_id, ordinary
+            )
             for name in dataset.splits
         }
 
@@ -89,10 +93,6 @@ class Pretraining(Objective):
         loss = loss_sum / targets
         figures = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": right / targets}
         return {"rows": len(results), "targets": int(targets)} | figures
-
-    def next_command(self, folder: Path) -> str:
-        command = f"python run_single.py --model.name {folder} --data.train labelled.tsv"
-        return f"train a classifier from it with: {command}"
 
 
 def token_counts(tokens: np.ndarray, vocabulary: int) -> torch.Tensor:

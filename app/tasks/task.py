@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from ..data.label_sets import label_form
 from ..errors import InputError
 from ..runtime.disk import read_json, write_json
 from ..text_table import short_label
-from ..words import N_, _
 from .tree import HIERARCHY, Tree
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 # What a run folder has of a decision that was fitted, and on which split: never on test, which measures
 DECISION, FITTED_ON = "decision.json", "dev"
-OLD_FILES = ("calibration.json", "thresholds.json")  # of runs before there was one file for all tasks
 DEFAULT_THRESHOLD = 0.5  # of the probability of a label
 CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this
 # Logits nearer than this are not told apart: another batch or another runtime may swap them
@@ -53,7 +53,11 @@ class Objective:
     `name` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
     shown after each evaluation, `beside_baselines` with the baselines. `has_labels`: it is a `Task`.
     `measures_start`: the rows of the report are also evaluated before the training. Only NumPy is imported
-    with this module: an exported model predicts without torch and scikit-learn.
+    with this module: an exported model predicts without torch and SciPy.
+
+    `build_model(stores)` returns the model with its head, on the CPU in fp32; `loader(split, store, layout)`
+    what makes inputs and targets; `loss(outputs, targets)` a sum over outputs and targets (num_targets, ...),
+    which the loop divides by `Loader.divisor` of the global batch.
     """
 
     name: str
@@ -62,6 +66,7 @@ class Objective:
     beside_baselines: tuple[str, ...] = ("accuracy",)
     has_labels = False
     measures_start = False
+    next_command = "classify text with: python predict.py --checkpoint {folder} 今天真开心"
 
     def __init__(self, label_names: list[str]) -> None:
         self.label_names = label_names
@@ -72,8 +77,7 @@ class Objective:
         return TASKS[self.name].metrics[0]
 
     def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
-        """Get ready to train: choose loss and best metric; every rank calls it. Raises InputError for
-        settings that do not fit the data."""
+        """Choose loss and best metric; raises InputError for settings that do not fit the data."""
         self.config, self.dataset, self.tokenizer, self.device = config, dataset, tokenizer, device
         self.best_metric = self.choose_best_metric(config.train.best_metric)
 
@@ -81,10 +85,8 @@ class Objective:
         """Return the metric of `train.best_metric`; raises InputError for one that may not choose."""
         names = TASKS[self.name].metrics
         if chosen not in ("auto", *names):
-            raise InputError(
-                f"train.best_metric must be {', '.join(names[:-1])} or {names[-1]} with data.task "
-                f"{self.name}, found {chosen}"
-            )
+            wanted = f"{', '.join(names[:-1])} or {names[-1]}"
+            raise InputError(f"train.best_metric must be {wanted} with data.task {self.name}, found {chosen}")
         if chosen == RARE_F1 and len(self.label_names) != 2:
             raise InputError(
                 f"train.best_metric {RARE_F1} needs two labels, found {len(self.label_names):,}; choose "
@@ -92,28 +94,9 @@ class Objective:
             )
         return names[0] if chosen == "auto" else chosen
 
-    def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
-        """Return the model with its head, on the CPU in fp32."""
-        raise NotImplementedError
-
-    def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
-        """Return the loader of a split: inputs, targets, and by how many a loss is divided."""
-        from ..batching.loader import Loader
-
-        return Loader(split, store, layout)
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the losses, without dimensions, of outputs (num_targets, ...) and their targets
-        (num_targets, ...). The loop divides it by `Loader.divisor` of the global batch. No target gives 0."""
-        raise NotImplementedError
-
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return what an evaluation keeps of outputs (num_targets, ...): (num_rows, any) float32."""
         return outputs
-
-    def next_command(self, folder: Path) -> str:
-        """Return what a user may do with the model in a run folder, with its command."""
-        return f"classify text with: python predict.py --checkpoint {folder} 今天真开心"
 
 
 @dataclass(frozen=True)
@@ -148,9 +131,8 @@ class Task(Objective):
 
     `labels` are the true answers of rows and `predicted` those of a model, of the same shape and meaning;
     `logits` are what the model gives, (num_rows, any) float32. `tree` is the hierarchy of labels that are
-    paths. `label_column` is the column of answers in files, `right_share` the metric of right rows,
-    `right_rows` what these are; `headline` stands above the figures of a printed report,
-    `pipeline_arguments` on the card; `words` are what people read about the task.
+    paths. `label_column` is the column of answers in files; what people see follows from it in the tables of
+    report/. `right_rows` is what a row is that is right.
     """
 
     name = "single_label"
@@ -160,42 +142,18 @@ class Task(Objective):
     has_labels = True
     # A decision is more or less sure, and one that is not sure enough may be left out
     has_confidence = True
-    has_temperature = True
-    label_column, right_share, right_rows = "label", "accuracy", "rows"
-    headline = ("accuracy", "rows", "loss")
-    averages = ("macro", "weighted")
-    pipeline_arguments = ""
+    label_column, right_rows = "label", "rows"
+    # A server says of each label whether it is the answer, as the most probable one need not be
+    says_chosen = False
     # What config.json and the file of the decision have for the decision of a model before its report
     in_config: tuple[str, ...] = ()
-    words = {
-        "what": N_("A classifier of Chinese {texts} with {labels:,} labels"),
-        "label": N_("class"),
-        "labels": N_("Classes"),
-        "conflicting": N_("more than one label"),
-        "right": N_("Where it is right"),
-        "summary": N_(
-            "The model is right about {right:,} of the {rows:,} texts of this report; {metric} is "
-            "{value:.3f}, with other texts likely between {low:.3f} and {high:.3f}."
-        ),
-        "limit": N_(
-            "Every text gets a label, also one that fits none. `predict.py --threshold` leaves out what is "
-            "not sure enough."
-        ),
-        "issues": N_(
-            "{ranked:,} rows are predicted with other labels than they have, {flagged:,} of them are flagged "
-            "by confident learning: label_issues.csv"
-        ),
-        "patterns": N_("Classes that overlap, and in about how many rows:"),
-        "cannot_judge": N_(
-            "The models are right in {accuracy:.1%} of the rows, and so is the most frequent answer in "
-            "{majority:.1%}."
-        ),
-    }
+    losses_per_row = 1
 
     def __init__(self, label_names: list[str]) -> None:
         super().__init__(label_names)
         self.use_hierarchy(None)
         self.temperature = 1.0
+        self.has_rare = len(label_names) == 2 and RARE_F1 in TASKS[self.name].metrics
         # The rarer of two classes, and from which log odds on it is the answer; None where argmax decides
         self.rare: int | None = None
         self.rare_from: float | None = None
@@ -221,31 +179,30 @@ class Task(Objective):
         """How files and datasets have the labels."""
         return label_form(self.name)
 
-    def word(self, key: str) -> str:
-        """Return what people read about the task, in the current language; empty where there is nothing."""
-        return _(self.words[key]) if self.words.get(key) else ""
-
     # Training
 
     def prepare(self, config, dataset, tokenizer, device) -> None:
         super().prepare(config, dataset, tokenizer, device)
+        names = TASKS[self.name].losses
+        if config.train.loss not in names:
+            raise InputError(
+                f"train.loss must be {' or '.join(names)} with data.task {self.name}, found "
+                f"'{config.train.loss}'"
+            )
         self.use_hierarchy(config.data.label_hierarchy)
         self.loss = self.build_loss(np.asarray(dataset.splits["train"].labels))
 
     def build_loss(self, labels: np.ndarray) -> Any:
-        """Return the loss of `train.loss`; `labels` are those of train."""
         import torch
 
-        from .losses import CLASS_LOSSES, ClassLoss, check_loss, label_weights
+        from .losses import ClassLoss, label_weights
 
         train, counts = self.config.train, np.bincount(labels, minlength=len(self.label_names))
-        if len(counts) == 2 and RARE_F1 in TASKS[self.name].metrics:
+        if self.has_rare:
             self.rare = int(counts.argmin())
-        check_loss(train.loss, CLASS_LOSSES)
-        weights = label_weights(train.class_weights, counts, self.label_names)
         shares = torch.tensor(counts / counts.sum(), dtype=torch.get_default_dtype(), device=self.device)
-        weights = None if weights is None else weights.to(self.device)
-        return ClassLoss(train.loss, weights, shares, self.torch_logits)
+        weights = label_weights(train.class_weights, counts, self.label_names, self.device)
+        return ClassLoss(train.loss, weights, shares, lambda outputs: self.class_logits(outputs, torch))
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
         from ..model.linear_start import start_linear
@@ -262,11 +219,18 @@ class Task(Objective):
 
     def head_bias(self) -> np.ndarray | None:
         """Return the bias with which a new head starts, (num_labels,) float32; None for the usual one."""
-        return None
 
     def of_model(self) -> dict:
         """Return what the decision needs that is known before the training: config.json has it too."""
         return {HIERARCHY: self.separator} if self.separator else {}
+
+    def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
+        from ..batching.loader import Loader
+
+        return Loader(split, store, layout, self.losses_per_row, self.targets)
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        return labels.astype(np.int64)
 
     def check_model(self, num_labels: int) -> None:
         """Raise InputError for a model that has not as many outputs as the task needs."""
@@ -278,17 +242,14 @@ class Task(Objective):
 
     # The decision
 
-    def class_logits(self, logits: np.ndarray) -> np.ndarray:
-        """Return logits whose softmax are the probabilities of the labels, of the model's outputs."""
-        return logits
-
-    def torch_logits(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Return what `class_logits` does, of a tensor."""
+    def class_logits(self, outputs: Any, library: ModuleType = np) -> Any:
+        """Return logits whose softmax are the probabilities of the labels, of the model's outputs, an array
+        of `library`, numpy or torch."""
         return outputs
 
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
         """Return probabilities, (num_rows, num_labels) float64, fitted or as the model gives them."""
-        return softmax(self.class_logits(logits), self.temperature if calibrated else 1.0)
+        return softmax(self.class_logits(np.asarray(logits)), self.temperature if calibrated else 1.0)
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the answers, `predicted`, that follow from the probabilities that people see."""
@@ -300,9 +261,7 @@ class Task(Objective):
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """Return what the model predicts, `predicted` (num_rows, ...)."""
-        if self.rare_from is None:
-            return self.chosen(self.probabilities(logits, calibrated=False))
-        return self.chosen(self.probabilities(logits))
+        return self.chosen(self.probabilities(logits, calibrated=self.rare_from is not None))
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
         """Return how sure a decision is, (num_rows,) from 0 to 1, to abstain below a threshold."""
@@ -310,8 +269,7 @@ class Task(Objective):
 
     def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Return where two models, with these logits of the same rows, differ in answer, (num_rows,) bool."""
-        first, second = (self.decide(logits).reshape(len(logits), -1) for logits in (one, other))
-        return (first != second).any(axis=1)
+        return (self.decide(one) != self.decide(other)).reshape(len(one), -1).any(axis=1)
 
     def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> None:
         """Fit the decision on the rows of dev; `hashes` (num_rows,) of their texts divide them."""
@@ -336,9 +294,7 @@ class Task(Objective):
     def rare_state(self) -> dict:
         """Return the rarer of two classes and, where it is chosen, from which probability on it is the
         answer, that the model gives without a temperature."""
-        if self.rare is None:
-            return {}
-        state: dict = {"rare_class": self.label_names[self.rare]}
+        state = {} if self.rare is None else {"rare_class": self.label_names[self.rare]}
         return state if self.rare_from is None else state | {"rare_threshold": float(sigmoid(self.rare_from))}
 
     def load(self, values: dict) -> None:
@@ -364,13 +320,10 @@ class Task(Objective):
     def read(self, folder: Path, calibrate: bool = True) -> None:
         """Decide as the run in `folder` does; without its file by the defaults and by config.json. Without
         `calibrate`, probabilities are as the model gives them. Raises InputError for a damaged file."""
-        files, of_model = [folder / name for name in (DECISION, *OLD_FILES)], folder / "config.json"
-        path = next((path for path in files if path.exists()), files[0])
-        if self.in_config and of_model.exists():
-            config = json.loads(of_model.read_text(encoding="utf-8"))
-            known = {key: config[key] for key in self.in_config if config.get(key) is not None}
-            if known:
-                self.load(known)
+        path, of_model = folder / DECISION, folder / "config.json"
+        config = json.loads(of_model.read_text(encoding="utf-8")) if of_model.exists() else {}
+        if known := {key: config[key] for key in self.in_config if config.get(key) is not None}:
+            self.load(known)
         if path.exists():
             try:
                 self.load(read_json(path))
@@ -397,7 +350,6 @@ class Task(Objective):
 
     def label_rule(self) -> dict | None:
         """Return the thresholds by which labels are chosen, for JSON; None for other decisions."""
-        return None
 
     def score(
         self,
@@ -408,20 +360,22 @@ class Task(Objective):
     ) -> Scores:
         """Return the scores of rows; `predicted` where other models decided than this one. Logits may be
         memory-mapped; probabilities of a few rows are in memory at once."""
-        labels = np.asarray(labels, dtype=np.int64)
-        step, temperature = max(1, CHUNK_NUMBERS // logits.shape[1]), self.temperature if calibrated else 1.0
+        labels, temperature = np.asarray(labels, np.int64), self.temperature if calibrated else 1.0
+        if predicted is None:
+            predicted = np.concatenate([self.decide(logits[rows]) for rows in chunks(logits.shape)])
         parts = []
-        for start in range(0, len(labels), step):
-            rows = slice(start, start + step)
-            chunk = np.asarray(logits[rows])
-            decided = self.decide(chunk) if predicted is None else predicted[rows]
-            parts.append(_class_scores(labels[rows], self.class_logits(chunk), decided, temperature))
-        decided, loss, confidence, brier = map(np.concatenate, zip(*parts, strict=True))
-        scores = Scores(labels, decided, decided == labels, loss, confidence, brier)
-        if len(self.label_names) != 2 or RARE_F1 not in TASKS[self.name].metrics:
+        for rows in chunks(logits.shape):
+            logs = log_softmax(self.class_logits(logits[rows]), temperature)
+            at, squares = np.arange(len(logs)), np.exp(2 * logs).sum(axis=1)
+            of_label = logs[at, labels[rows]]
+            brier = squares - 2 * np.exp(of_label) + 1
+            parts.append((-of_label, np.exp(logs[at, predicted[rows]]), brier))
+        loss, confidence, brier = map(np.concatenate, zip(*parts, strict=True))
+        scores = Scores(labels, predicted, predicted == labels, loss, confidence, brier)
+        if not self.has_rare:
             return scores
         rare = np.bincount(labels, minlength=2).argmin() if self.rare is None else self.rare
-        chance = self.probabilities(np.asarray(logits), calibrated)[:, rare]
+        chance = self.probabilities(logits, calibrated)[:, rare]
         return replace(scores, is_rare=labels == rare, rare_chance=chance, figures=self.rare_state())
 
     # Files and explanations
@@ -432,34 +386,43 @@ class Task(Objective):
 
     def answers(self, predicted: np.ndarray) -> np.ndarray:
         """Return predictions as people see them, (num_rows,)."""
-        return np.array(self.label_names)[predicted]
+        answers = np.empty(len(predicted), object)
+        answers[:] = list(map(self.answer, predicted))
+        return answers.astype({"label": str, "labels": object, "score": float}[self.label_column])
 
     def cell(self, label: np.ndarray) -> str:
         """Return one element of `labels` or `predicted` as a cell of a CSV file: a list as JSON."""
         answer = self.answer(label)
-        return json.dumps(answer, ensure_ascii=False) if isinstance(answer, list) else str(answer)
+        return json.dumps(answer, ensure_ascii=False) if isinstance(answer, list) else f"{answer}"
 
     def arrow_array(self, labels: np.ndarray) -> Any:
         """Return labels or predictions as a column of a Parquet file."""
         import pyarrow as pa
 
-        names = pa.array(self.label_names, pa.string())
-        return pa.DictionaryArray.from_arrays(np.asarray(labels, np.int32), names)
-
-    def arrow_type(self) -> Any:
-        """Return the type of labels and predictions in a Parquet file."""
-        return self.arrow_array(self.decide(np.zeros((0, len(self.label_names))))).type
+        types = {"label": pa.string(), "labels": pa.list_(pa.string()), "score": pa.float64()}
+        is_number = self.label_column == "score"
+        values = np.asarray(labels, np.float64) if is_number else list(map(self.answer, labels))
+        return pa.array(values, types[self.label_column])
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
         """Return what a file of predictions has of one row beside its answer, by column; `probabilities`
         (num_labels,). With a threshold of confidence there are `decision`, accept or abstain, and `margin`,
-        to the next largest probability."""
-        label = self.chosen(probabilities[None])[0]
+        to the next largest probability; with a hierarchy also how far the path is sure enough: `sure_label`,
+        the deepest node with a probability from the threshold on, empty for none, and `sure_probability`.
+        `decision` is then partial where that is not a whole path."""
+        label = int(self.chosen(probabilities[None])[0])
         first = float(probabilities[label])
         record: dict[str, Any] = {"probability": round(first, 6)}
         if threshold is not None:
-            record |= {"decision": "accept" if first >= threshold else "abstain"}
-            record |= {"margin": round(first - float(np.delete(probabilities, label).max()), 6)}
+            record["decision"] = "accept" if first >= threshold else "abstain"
+            if self.tree:
+                node, chance = self.tree.deepest(probabilities, threshold)
+                if first >= threshold:
+                    node, chance = self.label_names[label], first
+                elif node:
+                    record["decision"] = "partial"
+                record |= {"sure_label": node, "sure_probability": round(chance, 6)}
+            record["margin"] = round(first - float(np.delete(probabilities, label).max()), 6)
         return record | self.probability_columns(probabilities)
 
     def probability_columns(self, probabilities: np.ndarray) -> dict[str, Any]:
@@ -476,7 +439,6 @@ class Task(Objective):
         return {f"p_{name}": round(float(probability), 6) for name, probability in by_name}
 
     def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the probability of each node of the tree, (num_rows, num_nodes)."""
         return self.tree.sums(probabilities)
 
     def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
@@ -487,51 +449,72 @@ class Task(Objective):
 
     def scored_label(self, label: int, probability: float, answer: Any) -> dict[str, Any]:
         """Return what a server says of one label of a row whose answer is `answer`."""
-        return {"score": round(float(probability), 6), "label": self.label_names[label]}
+        name = self.label_names[label]
+        scored = {"score": round(float(probability), 6), "label": name}
+        is_chosen = name in answer if isinstance(answer, list) else name == answer
+        return scored | ({"chosen": is_chosen} if self.says_chosen else {})
 
     def line(self, answer: str, probabilities: np.ndarray) -> str:
         """Return the answer on one row for a terminal, with its probability where it has one."""
-        return f"{short_label(answer)} {self.confidence(probabilities[None])[0]:.4f}"
-
-    def listed_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the ids of the labels that follow `line` on a terminal, the most probable first."""
-        return self.ranked_labels(probabilities)[1:]
+        line = f"{short_label(answer)} {self.confidence(probabilities[None])[0]:.4f}"
+        if not self.tree:
+            return line
+        of_nodes = self.node_probabilities(probabilities[None])[0]
+        above = self.tree.above(int(probabilities.argmax()))
+        parents = ", ".join(f"{short_label(self.tree.name(node))} {of_nodes[node]:.4f}" for node in above)
+        return line + (f" ({parents})" if parents else "")
 
     def explained_labels(self, probabilities: np.ndarray) -> list[int]:
         """Return the ids of the labels to explain, the most probable first; `probabilities` (num_labels,)."""
-        return self.chosen(probabilities[None]).tolist()
+        return self.ranked_labels(probabilities)[:1].tolist()
 
-    def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return logits whose probabilities are those of the fitted decision."""
-        return self.torch_logits(logits) / self.temperature
-
-    def log_odds(self, logits: torch.Tensor, label: int) -> torch.Tensor:
-        """Return log(p / (1 - p)) of a label, or a number's value, (num_rows,), of `scale_logits`."""
+    def log_odds(self, outputs: torch.Tensor, label: int) -> torch.Tensor:
+        """Return log(p / (1 - p)) of a label, or a number's value, (num_rows,), of the model's outputs."""
         import torch
 
+        logits = self.class_logits(outputs, torch) / self.temperature
         others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
         return logits[:, label] - others.logsumexp(dim=1)
 
 
+def chunks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Yield the rows of an array of this shape in parts, of which double precision has room in memory."""
+    step = max(1, CHUNK_NUMBERS // shape[1])
+    for start in range(0, shape[0], step):
+        yield slice(start, start + step)
+
+
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Return the probability of each label, float64, of logits of any shape."""
     return np.exp(-np.logaddexp(0, -np.asarray(logits, dtype=np.float64)))
 
 
 def logit(probabilities: np.ndarray) -> np.ndarray:
-    """Return the logits of probabilities of any shape."""
     chances = np.clip(probabilities, CERTAIN, 1 - CERTAIN)
     return np.log(chances) - np.log1p(-chances)
 
 
+def log_softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Return log(softmax) of logits (num_rows, num_labels) / temperature, float64."""
+    scaled = np.asarray(logits, np.float64) / temperature
+    shifted = scaled - scaled.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    return np.exp(log_softmax(logits, temperature))
+
+
 def check_probability(threshold: Any, name: str) -> None:
-    """Raise ValueError for the threshold of a label that is none."""
     if not (type(threshold) in (int, float) and 0 <= threshold <= 1):
         raise ValueError(f"the threshold of {name} must be from 0 to 1, found {threshold!r}")
 
 
 def best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the threshold of the best F1 of one label; both arrays are (num_rows,)."""
+    """Return the threshold of the best F1 of one label; both arrays are (num_rows,).
+
+    It is halfway between two probabilities that occur, and whose logits differ by more than `CLOSE`; of
+    equally good ones it is the nearest to 0.5. A label that no row has gets 0.5.
+    """
     num_positive = int(has_label.sum(dtype=np.int64))
     if not num_positive:
         return DEFAULT_THRESHOLD
@@ -547,24 +530,9 @@ def best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
     return float(candidates[np.abs(candidates - DEFAULT_THRESHOLD).argmin()])
 
 
-def softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Return softmax over the last axis, float64, of logits (num_rows, num_labels) / temperature."""
-    scaled = np.asarray(logits, np.float64) / temperature
-    shifted = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-    return shifted / shifted.sum(axis=-1, keepdims=True)
-
-
-def _class_scores(
-    labels: np.ndarray, logits: np.ndarray, decided: np.ndarray, temperature: float
-) -> tuple[np.ndarray, ...]:
-    """Return the decided classes, and loss, confidence and Brier score, (num_rows,) each."""
-    scaled, rows = np.asarray(logits, np.float64) / temperature, np.arange(len(labels))
-    shifted = scaled - scaled.max(axis=1, keepdims=True)
-    log_sums = np.log(np.exp(shifted).sum(axis=1))
-    log_of_label = shifted[rows, labels] - log_sums
-    probabilities = np.exp(shifted - log_sums[:, None])
-    brier = (probabilities**2).sum(axis=1) - 2 * np.exp(log_of_label) + 1
-    return decided, -log_of_label, probabilities[rows, decided], brier
+def class_loss(labels: np.ndarray, logits: np.ndarray, temperature: float) -> np.ndarray:
+    """Return -log(probability of the label), (num_rows,)."""
+    return -log_softmax(logits, temperature)[np.arange(len(labels)), labels]
 
 
 def fit_temperature(labels: np.ndarray, logits: np.ndarray) -> float:
@@ -583,11 +551,6 @@ def fit_temperature(labels: np.ndarray, logits: np.ndarray) -> float:
         options={"xatol": 1e-4},
     )
     return math.exp(float(optimum.x))
-
-
-def class_loss(labels: np.ndarray, logits: np.ndarray, temperature: float) -> np.ndarray:
-    """Return -log(probability of the label), (num_rows,)."""
-    return _class_scores(labels, logits, labels, temperature)[1]
 
 
 def choose_temperature(labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> float | str:

@@ -60,6 +60,16 @@ class Tree:
         """Return the sums of the labels' probabilities by node, (num_rows, num_nodes)."""
         return np.asarray(probabilities @ self.members)
 
+    def deepest(self, probabilities: np.ndarray, threshold: float) -> tuple[str, float]:
+        """Return name and probability of the deepest parent that is as probable as the threshold, of several
+        the most probable; an empty name for none. `probabilities` (num_labels,)."""
+        of_nodes = self.sums(probabilities[None])[0]
+        sure = [
+            (self.levels[node], of_nodes[node], node) for node in self.parents if of_nodes[node] >= threshold
+        ]
+        _level, probability, node = max(sure, default=(0, 0.0, None))
+        return ("" if node is None else self.name(node)), float(probability)
+
     def any_of(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the probability that a node holds, (num_rows, num_nodes), were labels independent."""
         with np.errstate(divide="ignore"):

@@ -381,4 +381,5 @@ class Run:
         metrics = print_and_write(*of_run, split, self.progress, results, self.prints_report)
         self.log.track_report(split, metrics, self.progress.step)
         drop_states(self.folder, keep=1, keep_damaged=0)
-        logger.info("Saved in %s; %s", self.folder, self.components.task.next_command(self.folder))
+        command = self.components.task.next_command.format(folder=self.folder)
+        logger.info("Saved in %s; %s", self.folder, command)

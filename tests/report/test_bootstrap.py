@@ -9,16 +9,15 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from app.report.bootstrap import (
     all_metrics,
-    answer_intervals,
+    answer_metrics,
     calibration_interval,
     differences,
-    intervals,
     percentiles,
     resampled_means,
     seed_variance,
 )
 from app.report.confidence import confidence_bins
-from app.report.metrics import Answers, Drawn, distinct_rows, metrics_of
+from app.report.metrics import Drawn, distinct_rows, metrics_of
 from app.tasks import open_task
 from app.tasks.task import Task
 from tests.report.rows_case import TASKS, random_rows
@@ -57,7 +56,7 @@ def test_values_of_drawn_rows_are_those_of_scikit_learn(name):
     generator = np.random.default_rng(1)
     for drawn in (counts, generator.multinomial(len(labels), counts / counts.sum())):
         rows = [np.repeat(distinct, drawn, axis=0) for distinct in (truth, predicted)]
-        of_drawn = Drawn(Answers(task, truth, predicted, counts), drawn[None])
+        of_drawn = Drawn(task, truth, predicted, drawn[None])
         counted = [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
         found = {metric.key: float(metric.of_answers(of_drawn)[0]) for metric in counted}
         assert found == pytest.approx(sklearn_values(name, *rows))
@@ -67,7 +66,7 @@ def test_values_of_drawn_rows_are_those_of_scikit_learn(name):
 def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(name):
     task, labels, logits = case(name, 400)
     scores = task.score(labels, logits)
-    found = intervals(task, scores)
+    found = all_metrics(task, scores)["intervals"]
     assert list(found) == [metric.key for metric in metrics_of(task) if metric.has_interval]
     options = {"method": "percentile", "paired": True, "vectorized": False, "rng": 1, "n_resamples": 400}
     for key, metric in SKLEARN[name].items():
@@ -101,7 +100,7 @@ def test_intervals_hold_the_true_accuracy_19_times_in_20():
         labels = generator.integers(0, 2, 300)
         logits = generator.normal(0, 2, (300, 2))
         logits[np.arange(300), labels] += 1.5
-        low, high = answer_intervals(task, labels, logits.argmax(axis=1), seed)["accuracy"]
+        low, high = answer_metrics(task, labels, logits.argmax(axis=1))["intervals"]["accuracy"]
         held += low <= true_accuracy <= high
     assert 180 <= held <= 199
 
@@ -109,8 +108,8 @@ def test_intervals_hold_the_true_accuracy_19_times_in_20():
 @pytest.mark.parametrize("num_rows", [1, 20])
 def test_rows_that_are_all_right_have_intervals(num_rows):
     task, logits = open_task("single_label", LABELS[:2]), np.tile(np.float32([[5, 0]]), (num_rows, 1))
-    found = intervals(task, task.score(np.zeros(num_rows, int), logits))
-    assert found["accuracy"] == (1.0, 1.0)
+    found = all_metrics(task, task.score(np.zeros(num_rows, int), logits))["intervals"]
+    assert found["accuracy"] == [1.0, 1.0]
     assert found["loss"][0] == pytest.approx(0.0067153, rel=1e-4)
 
 
@@ -122,7 +121,7 @@ def test_macro_f1_of_very_many_classes_of_few_rows_is_in_its_interval(rows_per_c
     is_right = generator.random(len(labels)) < right
     predicted = np.where(is_right, labels, generator.integers(0, 1500, len(labels)))
     task = open_task("single_label", [str(label) for label in range(1600)])
-    low, high = answer_intervals(task, labels, predicted)["macro_f1"]
+    low, high = answer_metrics(task, labels, predicted)["intervals"]["macro_f1"]
     value = f1_score(labels, predicted, average="macro", labels=range(1600), zero_division=0)
     assert low < value < high
     assert high - low < 0.1

@@ -128,7 +128,7 @@ def test_a_metric_is_one_entry_of_the_table(name, monkeypatch):
         "error_rate",
         "error rate",
         (name,),
-        lambda drawn: 1 - drawn.mean(drawn.answers.is_right),
+        lambda drawn: 1 - drawn.mean(drawn.is_right),
         higher_is_better=False,
     )
     monkeypatch.setattr(table, "METRICS", (*table.METRICS, error_rate))

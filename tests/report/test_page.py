@@ -17,8 +17,8 @@ from app.report.page import (
     rows_of_split,
     ticks,
     unknown_counts,
-    visible,
 )
+from app.report.text import visible
 from tests.report.rows_case import TASKS, page_content
 from tests.spoken import spoken_in
 from tests.tiny import open_tiny
@@ -172,13 +172,14 @@ def test_groups_count_every_row_once():
     content = page_content("single_label", 500, NAMES)
     by_length, by_unknown, by_seen = row_groups(content).values()
     for groups in (by_length, by_unknown, by_seen):
-        assert sum(group.rows for group in groups) == 500
-        assert sum(group.right for group in groups) == content.scores.correct.sum()
-        assert all(group.interval[0] <= group.accuracy <= group.interval[1] for group in groups)
-    assert [group.name for group in by_seen] == ["new text", "near copy of a training text"]
-    assert [group.rows for group in by_seen] == [(~content.seen).sum(), content.seen.sum()]
-    low, high = map(int, by_length[0].name.split("–"))
-    assert by_length[0].rows == ((content.lengths >= low) & (content.lengths <= high)).sum()
+        assert sum(group["rows"] for group in groups) == 500
+        right = sum(group["accuracy"] * group["rows"] for group in groups)
+        assert right == pytest.approx(content.scores.correct.sum())
+        assert all(group["interval"][0] <= group["accuracy"] <= group["interval"][1] for group in groups)
+    assert [group["name"] for group in by_seen] == ["new text", "near copy of a training text"]
+    assert [group["rows"] for group in by_seen] == [(~content.seen).sum(), content.seen.sum()]
+    low, high = map(int, by_length[0]["name"].split("–"))
+    assert by_length[0]["rows"] == ((content.lengths >= low) & (content.lengths <= high)).sum()
 
 
 def test_rows_of_a_split_know_their_text_place_length_and_unknown_tokens(tmp_path):

@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix
 
 from app.report.bootstrap import all_metrics
 from app.report.metrics import metrics_of
-from app.report.text import cost_of_length, cost_of_length_text, report_text, row_readings
+from app.report.text import cost_of_length, report_text, row_readings
 from app.tasks import open_task
 from tests.report.rows_case import (
     TASKS,
@@ -173,7 +173,9 @@ def test_rows_are_counted_by_what_was_read_of_them():
     assert (found["whole"]["rows"], found["whole"]["accuracy"]) == (3, 1.0)
     assert (found["not_whole"]["rows"], found["not_whole"]["accuracy"]) == (2, 0.0)
     assert found["not_whole"]["interval"] == pytest.approx([0, 1 - 0.025**0.5])
-    text = cost_of_length_text(found, open_task("single_label", ["a", "b"]))
+    metrics = measured(np.arange(2), np.eye(2, dtype=np.float32), ["a", "b"])
+    metrics |= {"intervals": {}, "long_texts": found}
+    text = report_text(open_task("single_label", ["a", "b"]), metrics, {}, "")
     assert "data.long cut, data.max_length 32" in text
     assert "not read whole" in text
     assert "in several windows" not in text

@@ -15,6 +15,7 @@ from app.commands import main
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
+from app.report.label_issues import render_issues
 from app.report.logits_file import logits_of, write_logits
 from app.runs.folds import (
     OutOfFold,
@@ -26,7 +27,7 @@ from app.runs.folds import (
     train_seeds,
     write_oof,
 )
-from app.runs.issue_list import list_issues, render_issues
+from app.runs.issue_list import list_issues
 from app.runs.series import Series
 from tests.multi_label_runs import NAMES, write_posts, write_thresholds
 from tests.spoken import spoken_in

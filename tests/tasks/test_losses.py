@@ -19,14 +19,15 @@ from app.tasks.losses import (
     NUMBER_LOSSES,
     ClassLoss,
     ListLoss,
-    check_loss,
     label_weights,
 )
+from tests.multi_label_runs import task_of, write_posts
 from tests.tiny import LABELS as NAMES
 from tests.tiny import tiny_lines
 
 LOGITS = torch.tensor([[0.5, -1.0, 0.2], [2.0, 0.0, 1.0], [-1.0, 0.3, 0.1]])
 LABELS = torch.tensor([0, 2, 1])
+CPU = torch.device("cpu")
 NAN, INF = float("nan"), float("inf")
 
 
@@ -106,9 +107,9 @@ def test_class_weights(tmp_path):
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
     assert expected[1] > 3 * expected[0]
     counts, names = np.bincount(labels), dataset.label_names
-    assert label_weights("balanced", counts, names).tolist() == pytest.approx(expected)
-    assert label_weights([0.0, 1.0, 2.5], counts, names).tolist() == [0.0, 1.0, 2.5]
-    assert label_weights("none", counts, names) is None
+    assert label_weights("balanced", counts, names, CPU).tolist() == pytest.approx(expected)
+    assert label_weights([0.0, 1.0, 2.5], counts, names, CPU).tolist() == [0.0, 1.0, 2.5]
+    assert label_weights("none", counts, names, CPU) is None
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_class_weights(tmp_path):
 def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(weights):
     rule = "must be 3 numbers from 0, in single precision not all 0, one for each of 中性, 正面, 负面; found"
     with pytest.raises(InputError, match=rule):
-        label_weights(weights, np.ones(3), NAMES)
+        label_weights(weights, np.ones(3), NAMES, CPU)
 
 
 @pytest.mark.parametrize(
@@ -158,13 +159,16 @@ def test_settings_that_do_not_go_together(settings, message):
 
 
 def test_the_losses_of_the_setting_are_those_of_the_tables():
-    """`train.loss` lists names without importing torch; a task without a loss refuses its name."""
+    """`train.loss` lists names without importing torch."""
     for tables, tasks in (
         (CLASS_LOSSES, ("single_label", "ordinal")),
         (LIST_LOSSES, ("multi_label",)),
         (NUMBER_LOSSES, ("regression",)),
     ):
         assert [TASKS[task].losses for task in tasks] == [tuple(tables)] * len(tasks)
+
+
+def test_a_loss_that_the_task_does_not_have_is_refused(tmp_path):
     rule = "train.loss must be cross_entropy or focal or zlpr .* found 'logit_adjusted'"
     with pytest.raises(InputError, match=rule):
-        check_loss("logit_adjusted", LIST_LOSSES)
+        task_of(write_posts(tmp_path / "posts.jsonl"), loss="logit_adjusted")

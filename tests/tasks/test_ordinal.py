@@ -13,7 +13,7 @@ from app.api import load
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.report.metrics import answer_values
+from app.report.bootstrap import answer_metrics
 from app.runs.comparing import compare_runs
 from app.tasks import open_task
 from app.tasks.ordinal import bias_of_shares
@@ -23,7 +23,7 @@ from tests.multi_label_runs import arguments, predict_again, read_predictions, t
 
 TASK = {"data__task": "ordinal"}
 STARS = open_task("ordinal", list("12345"))
-class_logits, torch_logits = STARS.class_logits, STARS.torch_logits
+class_logits = STARS.class_logits
 
 
 def write_stars(path: Path, names: list[str], rows: int = 160) -> Path:
@@ -53,7 +53,7 @@ def test_probabilities_add_up_and_thresholds_are_in_order():
     assert probabilities.sum(axis=1) == pytest.approx(np.ones(200))
     assert (probabilities > 0).all()
     assert 1 - probabilities[:, 0] == pytest.approx(1 / (1 + np.exp(-outputs[:, 0].astype(np.float64))))
-    again = torch_logits(torch.from_numpy(outputs).double()).numpy()
+    again = class_logits(torch.from_numpy(outputs).double(), torch).numpy()
     assert again == pytest.approx(class_logits(outputs))
     shares = np.array([0.5, 0.1, 0.3, 0.05, 0.05])
     assert np.exp(class_logits(bias_of_shares(shares)[None]))[0] == pytest.approx(shares, rel=1e-3)
@@ -62,7 +62,7 @@ def test_probabilities_add_up_and_thresholds_are_in_order():
 def test_gradients_are_finite_where_outputs_are_large():
     outputs = torch.tensor([[90.0, -200.0, 50.0, 0.0], [-90.0, 50.0, -200.0, 0.0]], requires_grad=True)
     for label in range(4):
-        loss = -torch_logits(outputs)[:, label].sum()
+        loss = -class_logits(outputs, torch)[:, label].sum()
         (gradient,) = torch.autograd.grad(loss, outputs)
         assert loss.isfinite()
         assert gradient.isfinite().all()
@@ -72,12 +72,12 @@ def test_metrics_are_those_of_scikit_learn():
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 5, 300)
     predicted = (labels + generator.integers(-2, 3, 300)).clip(0, 4)
-    found = answer_values(STARS, labels, predicted)
+    found = answer_metrics(STARS, labels, predicted)
     off = np.abs(labels - predicted)
     assert found["kappa"] == pytest.approx(cohen_kappa_score(labels, predicted, weights="quadratic"))
     assert found["within_one"] == pytest.approx((off <= 1).mean())
     assert found["macro_mae"] == pytest.approx(np.mean([off[labels == label].mean() for label in range(5)]))
-    of_one = answer_values(STARS, labels, np.full(300, 2))
+    of_one = answer_metrics(STARS, labels, np.full(300, 2))
     assert f"{of_one['kappa']:.4f}" == "0.0000"
 
 
@@ -87,7 +87,6 @@ def test_the_decision_is_the_median_and_says_how_sure_it_is():
     assert task.chosen(probabilities).tolist() == [1, 0, 2]
     assert task.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
     assert task.columns(probabilities[0], 0.3)["decision"] == "abstain"
-    assert task.listed_labels(probabilities[0]).tolist() == [0, 2]
     assert [task.scored_label(at, 0.4, "b")["chosen"] for at in range(3)] == [False, True, False]
     assert [task.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
 

@@ -12,7 +12,7 @@ import pytest
 from app.api import load
 from app.config.command_line import load_config
 from app.errors import InputError
-from app.report.metrics import answer_values
+from app.report.bootstrap import answer_metrics
 from app.runs.comparing import compare_runs
 from app.runs.verify import compare
 from app.tasks import open_task
@@ -95,7 +95,7 @@ def test_metrics_are_those_of_sets_of_nodes(name):
         sets = [
             [set().union(*(above(NAMES[at]) for at in np.flatnonzero(row))) for row in of] for of in answers
         ]
-    found = answer_values(task_of(name), *answers)
+    found = answer_metrics(task_of(name), *answers)
     common = sum(len(one & other) for one, other in zip(*sets, strict=True))
     true, predicted = (sum(map(len, of)) for of in sets)
     assert found["hierarchical_precision"] == pytest.approx(common / predicted)

@@ -14,10 +14,10 @@ from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.report.baselines import Texts, ridge
-from app.report.label_issues import find_issues, judge
-from app.report.metrics import Answers, Drawn, answer_values, metrics_of
+from app.report.bootstrap import answer_metrics
+from app.report.label_issues import find_issues, judge, render_issues
+from app.report.metrics import Drawn, metrics_of
 from app.runs.comparing import compare_runs
-from app.runs.issue_list import render_issues
 from app.tasks import open_task
 from tests.multi_label_runs import arguments, predict_again, read_predictions, train
 from tests.verbs import predict
@@ -52,7 +52,7 @@ def test_metrics_are_those_of_scipy_also_of_rows_that_are_drawn_again():
     labels = generator.integers(0, 6, 200) + 1e6
     predicted = labels + generator.normal(0, 2, 200).round(1)
     counts = generator.multinomial(200, np.full(200, 1 / 200), 3)
-    drawn = Drawn(Answers(SCORE, labels, predicted, np.ones(200, int)), counts)
+    drawn = Drawn(SCORE, labels, predicted, counts)
     found = {metric.key: metric.of_answers(drawn) for metric in metrics_of(SCORE) if metric.of_answers}
     for at, count in enumerate(counts):
         one, other = np.repeat(labels, count), np.repeat(predicted, count)
@@ -63,7 +63,7 @@ def test_metrics_are_those_of_scipy_also_of_rows_that_are_drawn_again():
 
 
 def test_a_constant_has_no_correlation():
-    found = answer_values(SCORE, np.arange(5.0), np.full(5, 0.1))
+    found = answer_metrics(SCORE, np.arange(5.0), np.full(5, 0.1))
     assert (found["pearson"], found["spearman"]) == (0, 0)
 
 
