@@ -137,7 +137,7 @@ def test_errors_of_settings_are_said_in_chinese(words):
     [
         ("", "没有数据，文件是空的"),
         ("text,label\n", "文件里只有表头，没有数据"),
-        ("a,b,c\n好,1,2\n坏,2,3\n", "看不出哪一列是标签"),
+        ("a,b,c\n好,1,2\n坏,2,3\n", "看不出哪一列是文本"),
         ("text,label\n好,正\n,负\n坏,负\n", " 第 3 行：文本是空的"),
         ("text,label\n好,正\n坏,\n", " 第 3 行：标签是空的"),
         ("text,label\n好,正\n坏,正\n", "训练文件要留下用来训练的行：共 2 行"),

@@ -258,7 +258,7 @@ def run(argv: list[str], program: str) -> None:
     if args.input is not None or source.num_bad:
         say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
     is_text = source.is_stream and source.format == "text" and source.first
-    if is_text and json_layout(source.first.text, True, strict=True):
+    if is_text and json_layout(source.first.text, strict=True):
         say(
             f"warning: {source.name} was read as plain text, and looks like JSON; is it JSON Lines (--format "
             "jsonl)?"

@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -91,9 +90,9 @@ def content_key(*values: Any) -> str:
     """Return 24 hexadecimal digits that depend on all values: bytes as they are, others as JSON."""
     digest = hashlib.blake2b(digest_size=12)
     for value in values:
-        if not isinstance(value, bytes):
-            value = json.dumps(value, sort_keys=True, default=str).encode()
-        digest.update(value)
+        digest.update(
+            value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, default=str).encode()
+        )
         digest.update(b"\0")
     return digest.hexdigest()
 
@@ -122,21 +121,21 @@ def build_once(
 
     `build` must be importable by name; what it raises is raised here. Any number of processes may call this
     at the same time: one builds, the others wait. A damaged folder is built again. Raises InputError if
-    `folder` cannot be written, and TrainingError for a full disk, and for files that cannot be read now,
-    which are not damaged and stay.
+    `folder` cannot be made, and TrainingError for a full disk, and for files that cannot be read now, which
+    are not damaged and stay.
     """
     temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
     try:
         if is_complete(folder):
             return folder
-        _check_writable(folder.parent)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if is_complete(folder):
                 return folder
             if folder.exists():
                 logger.warning("%s is damaged and is built again", folder)
                 shutil.rmtree(folder)
-            # A process that was killed has left it.
+            # A process that was killed has left it
             for leftover in folder.parent.glob(f"{folder.name}.aside-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             temporary.mkdir()
@@ -151,36 +150,24 @@ def build_once(
                 shutil.rmtree(temporary, ignore_errors=True)
         return folder
     except ProcessKilled as error:
-        raise TrainingError(
-            f"the process that prepared {folder} was killed; did memory run out? Start again with more free "
-            "memory"
-        ) from error
+        problem = f"the process that prepared {folder} was killed; did memory run out?"
+        raise TrainingError(f"{problem} Start again with more free memory") from error
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        rule = "data.cache_dir must be a folder that can be created and written to"
+        raise InputError(f"{rule}, found {folder.parent}: {error.strerror}; set it to another one") from error
     except OSError as error:
-        remedy = "nothing of the cache was removed; start again, or set data.cache_dir to another folder"
-        if is_full(error):
-            remedy = "free space on the disk, or set data.cache_dir to a folder on another one"
+        remedy = "nothing of the cache was removed; start again"
+        remedy = "free space on the disk" if is_full(error) else remedy
+        problem = f"this part of the cache cannot be prepared: {error}"
         raise TrainingError(
-            f"{folder}: this part of the cache cannot be prepared: {error}; {remedy}"
-        ) from error
-
-
-def _check_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"data.cache_dir must be a folder that can be created and written to; {folder}: {error.strerror}"
+            f"{folder}: {problem}; {remedy}, or set data.cache_dir to another folder"
         ) from error
 
 
 def _build(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:
     build(temporary, *arguments)
-    names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
-    sizes = {name: (temporary / name).stat().st_size for name in names}
-    for name in names:
-        sync(temporary / name)
+    files = sorted(path for path in temporary.rglob("*") if path.is_file())
+    sizes = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in files}
     (temporary / MANIFEST).write_text(json.dumps(sizes, indent=1))
-    sync(temporary / MANIFEST)
-    sync(temporary)
+    for path in (*files, temporary / MANIFEST, temporary):
+        sync(path)

@@ -31,22 +31,14 @@ def shown(value: Any) -> str:
 
 def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem."""
-    if value is None:
-        raise EmptyText(
-            _("the {what} is empty, found {value}; fill it in or remove the row").format(
-                what=_(what), value=shown(value)
-            )
-        )
-    if not isinstance(value, str):
-        raise ValueError(
-            _("the {what} must be a string, found {value}; fix the row or set --data.{setting}").format(
-                what=_(what), value=shown(value), setting=SETTING[what]
-            )
-        )
-    text = "".join(value.split()) if remove_spaces else value.strip()
+    if not isinstance(value, (str, type(None))):
+        said = _("the {what} must be a string, found {value}; fix the row or set --data.{setting}")
+        raise ValueError(said.format(what=_(what), value=shown(value), setting=SETTING[what]))
+    text = ("".join(value.split()) if remove_spaces else value.strip()) if value else ""
     if all(unicodedata.category(character) in INVISIBLE for character in text):
+        said = _("the {what} is empty, found {value}; fill it in or remove the row")
+        problem = said.format(what=_(what), value=shown(value))
         # An empty label is a wrong label
-        problem = _("the {what} is empty; fill it in or remove the row").format(what=_(what))
         raise ValueError(problem) if what == "label" else EmptyText(problem)
     check_characters(text, what)
     return text
@@ -90,31 +82,17 @@ def value_of(cell: Any) -> Any:
 def label_text(value: Any) -> str:
     """Return one label as a string, as JSON and fastText mean it: true, 1.0 as 1, without __label__; raises
     ValueError with the problem."""
+    found = value
     if isinstance(value, bool):
         value = str(value).lower()
     elif isinstance(value, bytes):
         value = value.decode(errors="surrogateescape")
     elif isinstance(value, (date, time)):
         value = str(value).removesuffix(" 00:00:00")
-    text = clean_text(_plain(value, "the label", " or set --data.label_column"), False, "label")
-    return re.sub(r"^(-?\d{1,18})\.0$", r"\1", text.removeprefix("__label__"))
-
-
-def string_of(value: Any, name: str) -> str:
-    """Return a cell of the column `name` of a file of fixes as text; raises ValueError with the problem."""
-    text = "" if value is None else _plain(value, name)
-    if text != text.encode(errors="replace").decode():
-        raise ValueError(
-            f"{name} has bytes that are not in the encoding; set --data.encoding (gb18030 for most older "
-            "Chinese files), or save the file in UTF-8"
-        )
-    return text
-
-
-def _plain(value: Any, what: str, remedy: str = "") -> str:
-    # Integers come as floats from a column with missing values, and as decimals from databases
-    if isinstance(value, (float, Decimal)) and value == value and value % 1 == 0:  # noqa: PLR0124
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ValueError(f"{what} must be a string or an integer, found {shown(value)}; fix the row{remedy}")
-    return str(value)
+    elif isinstance(value, int) or (isinstance(value, (float, Decimal)) and value % 1 == 0):
+        # Integers come as floats from a column with missing values, and as decimals from databases
+        value = str(int(value))
+    if not isinstance(value, str):
+        remedy = "fix the row or set --data.label_column"
+        raise ValueError(f"the label must be a string or an integer, found {shown(found)}; {remedy}")
+    return re.sub(r"^(-?\d{1,18})\.0$", r"\1", clean_text(value, False, "label").removeprefix("__label__"))

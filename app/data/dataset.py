@@ -13,11 +13,11 @@ from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError
 from .cache import build_once, content_key
-from .files import file_encoding, files_of, splits_in
+from .file_formats import ReadOptions
+from .files import splits_in
 from .label_sets import label_form
 from .near_copies import open_copies
-from .read import ReadOptions, content_format
-from .relabel import Fixes, apply_fixes, configured_fixes
+from .relabel import Fixes, apply_fixes, read_fixes
 from .splits import dataset_statistics, fold_of_rows, part_of_rows, split_rows
 from .table import Table, open_table
 
@@ -89,7 +89,7 @@ def open_dataset(config: DataConfig) -> Dataset:
         # It is not read
         config = replace(config, test=None)
     tables, label_names = _open_tables(config)
-    fixes = configured_fixes(config)
+    fixes = read_fixes(config.relabel, ReadOptions.of(config)) if config.relabel else None
     fixes_content = content_key(fixes.hashes.tolist(), fixes.labels, fixes.lines) if fixes else None
     settings = [getattr(config, name) for name in SPLIT_SETTINGS]
     settings += [config.verb.folds, config.verb.fold, config.verb.train_share]
@@ -119,22 +119,22 @@ def open_dataset(config: DataConfig) -> Dataset:
 
 def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each file, by split, and the names of the labels."""
-    form = label_form(config.task)
+    form, options = label_form(config.task), ReadOptions.of(config)
     rules = {"skip_bad_rows": config.on_bad_row == "skip", "need_label": form.has_labels}
     rules |= {"cache_dir": config.cache_dir, "workers": config.verb.workers}
-    train = open_table(config.train, _read_options(config, "train"), label_names=config.labels, **rules)
+    train = open_table(config.train, options, label_names=config.labels, **rules)
     if config.long != "cut" and "text_pair_column" in train.assumed:
         raise InputError(
             f"{train.source}: data.long {config.long} reads single texts, found pairs ({train.columns}); "
             "leave data.long out, or set --data.text_column for single texts"
         )
     tables, label_names = {"train": train}, form.names(config, train)
+    # Other files are read as the train file was: a few rows may not show which columns are which. Ids have no
+    # meaning if the labels come from the train file.
+    options = replace(options, limit=None, **train.assumed)
+    known, accept_ids = label_names if form.has_labels else None, config.labels is not None
     for name in ("dev", "test"):
         if (value := getattr(config, name)) is not None:
-            # Other files are read as the train file was: a few rows may not show which columns are which.
-            # Ids have no meaning if the labels come from the train file.
-            options = replace(_read_options(config, name), limit=None, **train.assumed)
-            known, accept_ids = label_names if form.has_labels else None, config.labels is not None
             tables[name] = open_table(value, options, label_names=known, accept_ids=accept_ids, **rules)
     return tables, label_names
 
@@ -144,7 +144,7 @@ def with_sample(config: DataConfig) -> DataConfig:
     the splits of a folder that has some."""
     if config.train is not None:
         is_folder = isinstance(config.train, str) and os.path.isdir(config.train)
-        splits = splits_in(Path(config.train), config.cache_dir) if is_folder else {}
+        splits = splits_in(Path(config.train)) if is_folder else {}
         files = {name: splits[name] for name in splits if name == "train" or getattr(config, name) is None}
         return replace(config, **files) if "train" in splits else config
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
@@ -152,46 +152,31 @@ def with_sample(config: DataConfig) -> DataConfig:
     return replace(config, **files, labels=labels)
 
 
-def _read_options(config: DataConfig, name: str) -> ReadOptions:
-    options = ReadOptions.of(config)
-    if label_form(config.task).has_labels or config.format != "auto":
-        return options
-    # A .txt file without labels has one text a line, unless its content is JSON or the like
-    first = Path(files_of(getattr(config, name), config.cache_dir)[0])
-    is_plain = first.suffix.lower() == ".txt"
-    is_plain = is_plain and content_format(first, file_encoding(first, config.encoding)) is None
-    return replace(options, format="text") if is_plain else options
-
-
 def build_dataset(
-    folder: Path,
-    tables: dict[str, Table],
-    label_names: list[str],
-    config: DataConfig,
-    fixes: Fixes | None = None,
+    folder: Path, tables: dict[str, Table], label_names: list[str], config: DataConfig, fixes: Fixes | None
 ) -> None:
     """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
     Which rows are in which split does not depend on `fixes`: what was found before stays comparable."""
-    form, train = label_form(config.task), tables["train"]
+    form, train, verb = label_form(config.task), tables["train"], config.verb
     ids = {name: form.of_rows(table, label_names) for name, table in tables.items()}
     text_hashes = {name: table.hashes for name, table in tables.items()}
     sizes = [0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test")]
     labels, hashes = ids["train"], text_hashes["train"]
-    if config.verb.folds:
-        fold = fold_of_rows(form, labels, hashes, config.verb.folds, config.split_seed)
-        rest = np.flatnonzero(fold != config.verb.fold)
+    if verb.folds:
+        fold = fold_of_rows(form, labels, hashes, verb.folds, config.split_seed)
+        rest = np.flatnonzero(fold != verb.fold)
         labels, hashes = labels[rest], hashes[rest]
         # The checkpoint is chosen without the fold
         sizes[1] = 0
         np.save(folder / ALL_ROWS_FILE, np.arange(train.num_rows))
     rows = split_rows(form, labels, hashes, config, sizes, label_names)
-    if config.verb.folds:
+    if verb.folds:
         rows = {name: rest[chosen] for name, chosen in rows.items()}
-        rows["test"] = np.flatnonzero(fold == config.verb.fold)
+        rows["test"] = np.flatnonzero(fold == verb.fold)
     rows |= {name: np.arange(tables[name].num_rows) for name in ("dev", "test") if name in tables}
-    if config.verb.train_share < 1:
+    if verb.train_share < 1:
         groups = form.groups(ids["train"][rows["train"]])
-        rows["train"] = part_of_rows(rows["train"], groups, config.verb.train_share, config.split_seed)
+        rows["train"] = part_of_rows(rows["train"], groups, verb.train_share, config.split_seed)
     relabelled = None
     if fixes:
         ids, relabelled = apply_fixes(ids, text_hashes, fixes, label_names)

@@ -11,7 +11,7 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed
 from .cells import label_text, shown
-from .columns import ZERO_OR_ONE
+from .file_formats import ReadOptions
 from .labels import (
     USUAL_SEPARATORS,
     LabelForm,
@@ -22,34 +22,28 @@ from .labels import (
     resolve_label,
     sort_labels,
 )
-from .read import ReadOptions
+
+# In lower case
+ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
 
 def labels_in_cell(value: Any, separator: str | None) -> list:
-    """Return the labels in the value of a column, not cleaned: a list, a JSON list, text with separators.
-
-    Nothing (None, an empty cell, an empty list) is no label. Raises ValueError with the problem of this row,
-    and InputError where all rows with several labels have it, so that none of them is skipped.
-    """
+    """Return the labels in a value, not cleaned: a list, text with separators, or nothing. Raises ValueError
+    with the problem of this row, and InputError where all rows with several labels have it, so that none of
+    them is skipped."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        raise ValueError(
-            f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; '
-            "fix the row, or set --data.label_separator for labels without brackets"
-        )
-    if isinstance(value, list):
-        return value
     if not isinstance(value, str):
-        return [value]
+        return value if isinstance(value, list) else [value]
+    if value.lstrip().startswith("["):
+        remedy = "fix the row, or set --data.label_separator for labels without brackets"
+        raise ValueError(f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; {remedy}')
     if separator is not None:
         return [label for label in value.split(separator) if label.strip()]
     usual = next((character for character in USUAL_SEPARATORS if character in value), None)
     if usual is not None:
-        raise InputError(
-            f"cannot tell whether this is one label or several: found {excerpt(value)}; set "
-            f"--data.label_separator '{usual}', or write a JSON list"
-        )
+        found = f"found {excerpt(value)}; set --data.label_separator '{usual}', or write a JSON list"
+        raise InputError(f"cannot tell whether this is one label or several: {found}")
     return [value]
 
 
@@ -58,10 +52,8 @@ def labels_in_columns(values: list, names: list[str]) -> list[str]:
     for value, name in zip(values, names, strict=True):
         is_one = ZERO_OR_ONE.get(str(value).strip().lower())
         if is_one is None:
-            raise ValueError(
-                f"the column {excerpt(name)} of data.label_columns must be 0 or 1, found {shown(value)}; fix "
-                "the row"
-            )
+            rule = f"the column {excerpt(name)} of data.label_columns must be 0 or 1"
+            raise ValueError(f"{rule}, found {shown(value)}; fix the row")
         labels += [name] if is_one else []
     return labels
 
@@ -115,15 +107,10 @@ class LabelLists(LabelForm):
 def separator_of(options: ReadOptions | DataConfig) -> str:
     """Return what is between two levels; raises InputError where that is not known."""
     separator = options.label_hierarchy
-    if separator is None:
+    if separator is None or separator == options.label_separator:
         raise InputError(
-            f"data.label_hierarchy must be what is between the levels of a label with data.task "
-            f"{options.task}, for instance '-' or '/', found None; set --data.label_hierarchy"
-        )
-    if separator == options.label_separator:
-        raise InputError(
-            "data.label_hierarchy and data.label_separator must differ: one is between levels, the other "
-            f"between labels, found '{separator}' for both"
+            f"data.label_hierarchy must be what is between the levels of a label, for instance - or /, and "
+            f"not data.label_separator, found {separator}; set --data.label_hierarchy"
         )
     return separator
 
@@ -132,29 +119,22 @@ def levels_of(label: str, separator: str) -> list[str]:
     """Return the levels of a label, the highest first, stripped; raises ValueError where one is empty."""
     levels = [level.strip() for level in label.split(separator)]
     if not all(levels):
-        raise ValueError(
-            f"level {levels.index('') + 1} of the label is empty, found {excerpt(label)}; write "
-            f"'{separator}' between two levels only, or fix the row"
-        )
+        problem = f"level {levels.index('') + 1} of the label is empty, found {excerpt(label)}"
+        raise ValueError(f"{problem}; write '{separator}' between two levels only, or fix the row")
     return levels
 
 
 def path_of_columns(values: list, options: ReadOptions) -> str:
     """Return the label of one column for each level, where the levels after its end are empty; raises
     ValueError with the problem of this row."""
-    separator, names = separator_of(options), options.label_columns
-    filled = [not (value is None or not str(value).strip()) for value in values]
-    end = filled.index(False) if False in filled else len(filled)
-    if end == 0 or any(filled[end:]):
-        below = f", and {excerpt(names[end + filled[end:].index(True)])} below it is not" if end else ""
-        raise ValueError(f"the level {excerpt(names[end])} is empty{below}; fill it in, or fix the row")
-    levels = [label_text(value) for value in values[:end]]
-    for name, level in zip(names, levels, strict=False):
-        if separator in level:
-            raise ValueError(
-                f"the level {excerpt(name)} must not have '{separator}', which is between levels, found "
-                f"{excerpt(level)}; choose another --data.label_hierarchy"
-            )
+    separator = separator_of(options)
+    levels = ["" if value is None or not str(value).strip() else label_text(value) for value in values]
+    while levels and not levels[-1]:
+        levels.pop()
+    if not levels or "" in levels or any(separator in level for level in levels):
+        rule = f"the levels must be filled from the first on, without '{separator}' in them"
+        remedy = "fix the row, or choose another --data.label_hierarchy"
+        raise ValueError(f"{rule}, found {excerpt(levels)}; {remedy}")
     return separator.join(levels)
 
 
@@ -175,10 +155,8 @@ class Paths(LabelForm):
         except ValueError as error:
             raise InputError(f"{where}: {error}") from error
         if names and max(depths) < 2:
-            raise InputError(
-                f"{where}: labels must have two or more levels with data.task {config.task}, and none has "
-                f"'{separator}', found {listed(map(repr, names))}; set --data.label_hierarchy"
-            )
+            rule = f"labels must have two or more levels, with '{separator}' between them"
+            raise InputError(f"{where}: {rule}, found {listed(map(repr, names))}; set --data.label_hierarchy")
         return names
 
 

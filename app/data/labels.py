@@ -9,7 +9,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,18 +18,11 @@ from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
 from .cells import label_text, shown
 from .columns import MIN_ROWS, label_like
-from .read import ReadOptions
+from .file_formats import ReadOptions
 
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
-# Characters of usual labels, traditional and simplified; quotes are left out
-SIMPLIFIED = str.maketrans(
-    "體財經濟軍車娛樂遊戲際國歷產業會議學術藝醫療時評論電視動發氣價單壞興憤厭惡驚懼傷無對錯負類語訊問題",
-    "体财经济军车娱乐游戏际国历产业会议学术艺医疗时评论电视动发气价单坏兴愤厌恶惊惧伤无对错负类语讯问题",
-    "\"'“”‘’「」",
-)
-MAX_CODE_POINTS = 8  # characters of a label whose code points a message has
 MAX_RANGES, ROWS_OF_RANGE = 10, 20  # ranges of numbers whose proportions a split keeps, least rows of one
 LARGEST = 1e100  # the squares of larger numbers do not add up
 
@@ -60,20 +52,13 @@ def missing_values(names: list[str]) -> list[str]:
 
 def look_alikes(names: list[str]) -> list[list[str]]:
     """Return the groups of labels that a person cannot tell apart, or hardly: by hidden characters, width of
-    letters and digits, case, white space, quotes, a full stop at the end, leading zeros, traditional forms,
-    or how an accent is written."""
+    letters and digits, case, white space, quotes, a full stop at the end, or leading zeros."""
     groups: dict[str, list[str]] = {}
     for name in names:
         text = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
-        text = "".join(text.replace("\ufe0f", "").casefold().translate(SIMPLIFIED).split()).rstrip(".。")
+        text = re.sub("[\\s\ufe0f\"'“”‘’「」]|[.。]$", "", text.casefold())
         groups.setdefault(str(int(text)) if is_integer(text) else text, []).append(name)
     return [group for group in groups.values() if len(group) > 1]
-
-
-def with_code_points(label: str) -> str:
-    """Return a label for a message, with the code points of its first characters."""
-    points = " ".join(f"U+{ord(character):04X}" for character in label[:MAX_CODE_POINTS])
-    return f"{excerpt(label)} ({points}{' ...' if len(label) > MAX_CODE_POINTS else ''})"
 
 
 class LabelForm:
@@ -135,19 +120,14 @@ class LabelForm:
                 if len(matches):
                     first = tables.get(name, tables["train"]).where(int(rows[name][matches[0]]))
                     where = f"the first of its {len(matches):,} {name} rows is {first}"
-            raise InputError(
-                _(
-                    "every label needs rows in train; label '{label}' is absent from train ({where}); add "
-                    "training rows of it, or remove it from the data and from data.labels"
-                ).format(label=shorten(names[label]), where=where)
+            said = _(
+                "every label needs rows in train; label '{label}' is absent from train ({where}); add rows "
+                "of it, or remove it from the data and from data.labels"
             )
+            raise InputError(said.format(label=shorten(names[label]), where=where))
         if len(names) < 2:
-            raise InputError(
-                _(
-                    "{path}: at least two different labels are needed, found {labels}; is data.label_column "
-                    "the right column?"
-                ).format(path=tables["train"].source, labels=listed(names))
-            )
+            said = _("{path}: two or more labels are needed, found {labels}; set --data.label_column")
+            raise InputError(said.format(path=tables["train"].source, labels=listed(names)))
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
         """Return what the data report has of a split's labels: at least `classes`, the rows of each label."""
@@ -156,9 +136,9 @@ class LabelForm:
 
 def counts(labels: np.ndarray, num_labels: int) -> np.ndarray:
     """Return the rows of each label, (num_labels,) int64, of class ids or of rows of 0 and 1."""
-    return (
-        labels.sum(axis=0, dtype=np.int64) if labels.ndim > 1 else np.bincount(labels, minlength=num_labels)
-    )
+    if labels.ndim > 1:
+        return labels.sum(axis=0, dtype=np.int64)
+    return np.bincount(labels, minlength=num_labels)
 
 
 class NoLabels(LabelForm):
@@ -188,16 +168,10 @@ class OneLabel(LabelForm):
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         # Not wrong rows: to skip such rows would skip those with several labels
-        if isinstance(value, list) and value and all(isinstance(label, (str, int)) for label in value):
-            raise InputError(
-                f"a row must have one label, found the list {excerpt(value)}; for several labels a row set "
-                f"--data.task {self.several}; or set --data.label_column"
-            )
-        if isinstance(value, dict):
-            raise InputError(
-                f"a row must have one label, found the object {excerpt(value)}; write the value of one of "
-                "its keys in its place, or a list for several labels"
-            )
+        is_list = isinstance(value, list) and value and all(isinstance(one, (str, int)) for one in value)
+        if is_list or isinstance(value, dict):
+            remedy = f"write one label, or a list of several labels and set --data.task {self.several}"
+            raise InputError(f"a row must have one label, found {excerpt(value)}; {remedy}")
         return label_text(value)
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
@@ -205,23 +179,14 @@ class OneLabel(LabelForm):
             return config.labels
         separator = separator_in(train.label_values)
         if separator is not None:
-            codes = [code for code, label in enumerate(train.label_values) if separator in label]
-            rows = np.flatnonzero(np.isin(train.labels, codes))
-            raise InputError(
-                _(
-                    "{where}: a row must have one label, found {label}, and '{separator}' in {rows:,} of "
-                    "{all:,} labels; for several labels a row set --data.task {task} "
-                    "--data.label_separator '{separator}'; if each of these is one label, list all labels "
-                    "in --data.labels"
-                ).format(
-                    where=train.where(rows[0]),
-                    label=excerpt(train.label_values[train.labels[rows[0]]]),
-                    separator=separator,
-                    rows=len(rows),
-                    all=train.num_rows,
-                    task=self.several,
-                )
+            code, label = next(one for one in enumerate(train.label_values) if separator in one[1])
+            said = _(
+                "{where}: a row must have one label, found {label}; for several labels a row set --data.task "
+                "{task} --data.label_separator '{separator}'; if it is one label, list all in --data.labels"
             )
+            where = train.where(np.flatnonzero(train.labels == code)[0])
+            values = {"label": excerpt(label), "task": self.several, "separator": separator}
+            raise InputError(said.format(where=where, **values))
         return sort_labels(train.label_values)
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
@@ -246,20 +211,13 @@ class OrderedLabels(OneLabel):
         labels = super().names(config, train)
         if config.labels is not None:
             return labels
-        words = [label for label in labels if not is_finite(label)]
-        if words:
+        numbers = [number_of(label) for label in labels if is_finite(label)]
+        if len(set(numbers)) < len(labels):
             raise InputError(
-                f"{train.source}: the order of the labels must be known with data.task ordinal, found "
-                f"{listed(map(repr, words))}; list all labels from the lowest to the highest in --data.labels"
+                f"{train.source}: the order of labels that are not different numbers must be known, found "
+                f"{listed(map(repr, labels))}; list all from the lowest to the highest in --data.labels"
             )
-        labels = sorted(labels, key=number_of)
-        for one, other in pairwise(labels):
-            if number_of(one) == number_of(other):
-                raise InputError(
-                    f"{train.source}: labels with an order must be different numbers, found {one!r} and "
-                    f"{other!r}; write them alike, or list all labels in --data.labels"
-                )
-        return labels
+        return sorted(labels, key=number_of)
 
 
 class NumberLabels(LabelForm):
@@ -291,11 +249,8 @@ class NumberLabels(LabelForm):
     def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
         train = labels["train"]
         if len(train) and float(np.ptp(train)) == 0:
-            first = tables["train"].where(int(rows["train"][0]))
-            raise InputError(
-                f"{first}: the numbers of train must differ, found {train[0]:g} in all of its {len(train):,} "
-                "rows; is data.label_column the right column?"
-            )
+            found = f"found {train[0]:g} in all rows; is data.label_column the right column?"
+            raise InputError(f"{tables['train'].source}: the numbers of train must differ, {found}")
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
         ends = {"least": float(labels.min()), "largest": float(labels.max())}
@@ -317,12 +272,9 @@ def number_of(value: Any) -> float:
     try:
         # Python reads 1_000 too
         number = float("_" if "_" in text else text)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(
-            f"the label must be a number, found {shown(value)}; fix the row, or set --data.label_column, or "
-            "--data.header true where this line has the names of the columns"
-        ) from error
+    except (ValueError, OverflowError):
+        number = math.nan
     if not abs(number) <= LARGEST:
-        wanted = f"from -{LARGEST:g} to {LARGEST:g}" if math.isfinite(number) else "a finite number"
-        raise ValueError(f"the label must be {wanted}, found {shown(value)}; fix or remove the row")
+        remedy = "fix the row, or set --data.label_column, or --data.header true if this is a header"
+        raise ValueError(f"the label must be a number up to {LARGEST:g}, found {shown(value)}; {remedy}")
     return number

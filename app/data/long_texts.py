@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from ..config.data_settings import DataConfig, LongTextMode
-from ..errors import InputError, excerpt, first_line
+from ..errors import InputError, excerpt, first_line, listed
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -54,14 +55,10 @@ def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
             for texts in PROBES
         ]
         known = set(tokenizer.get_vocab().values())
-    if not encodings[0].ids:
-        raise InputError(f"the tokenizer of {source} makes no token of {excerpt(PROBES[0])}; {REMEDY}")
-    strange = sorted({token for encoding in encodings for token in encoding.ids} - known)
-    if strange:
-        raise InputError(
-            f"the tokenizer of {source} must make tokens of its vocabulary only, found the id "
-            f"{strange[0]:,}, perhaps in its post_processor; {REMEDY}"
-        )
+    found = [encoding.ids for encoding in encodings]
+    if not found[0] or not known.issuperset(chain(*found)):
+        problem = f"must make tokens of its vocabulary, found the ids {listed(chain(*found)) or 'none'}"
+        raise InputError(f"the tokenizer of {source} {problem} for {excerpt(PROBES[0])}; {REMEDY}")
 
 
 def highest_id(tokenizer: Tokenizer) -> int:
@@ -125,10 +122,8 @@ def saved_long_texts(values: dict, path: Path) -> LongTexts:
     way, windows = values.get("long", "cut"), values.get("max_windows", 8)
     modes = get_args(LongTextMode)
     if way not in modes or type(windows) is not int or windows < 1:
-        raise InputError(
-            f"{path}: data.long must be one of {', '.join(modes)}, and data.max_windows a number from 1; "
-            f"found {excerpt(way)} and {excerpt(windows)}; fix the file"
-        )
+        rule = f"data.long must be one of {', '.join(modes)}, and data.max_windows a number from 1"
+        raise InputError(f"{path}: {rule}, found {excerpt(way)} and {excerpt(windows)}; fix the file")
     return LongTexts(way, windows) if way != "cut" else CUT
 
 
@@ -153,10 +148,8 @@ class RowEncoder:
         self.capacity = (max_length or sys.maxsize) - self.before - self.after
         least = 1 if self.long == CUT else HEAD
         if self.capacity < least:
-            raise InputError(
-                f"data.long {self.long.way} needs {least} or more tokens of a text in a row, found "
-                f"{self.capacity} with data.max_length {max_length}; raise it"
-            )
+            rule = f"data.long {self.long.way} needs {least} or more tokens of a text in a row"
+            raise InputError(f"{rule}, found {self.capacity} with data.max_length {max_length}; raise it")
         self.step = max(1, self.capacity * 3 // 4)  # tokens from the start of a window to that of the next
         self.reads_start = self.long != CUT or side == "right"
         self.reads_end = self.long.way == "head_tail" or not self.reads_start
@@ -168,22 +161,19 @@ class RowEncoder:
         or has no token, naming its `place`, which takes its index; and for pairs, unless texts are cut."""
         are_pairs = bool(texts) and not isinstance(texts[0], str)
         if are_pairs and self.long != CUT:
-            raise InputError(
-                f"{place(0)}: data.long {self.long.way} reads single texts, found a pair of texts; leave one "
-                "out"
-            )
+            rule = f"data.long {self.long.way} reads single texts"
+            raise InputError(f"{place(0)}: {rule}, found a pair of texts; leave one out")
         separated = [self.separated(text) for text in texts]
         if are_pairs:
             encodings = encode_batch(self._pairs, separated, place)
-            rows = [EncodedRow([e.ids], bool(e.overflowing), _second_start(e)) for e in encodings]
+            # The types of an encoding are 0, then 1 from the second text on
+            rows = [EncodedRow([e.ids], bool(e.overflowing), [*e.type_ids, 1].index(1)) for e in encodings]
         else:
             rows = [EncodedRow(*self._windows(ids)) for ids in self._ids(separated, place)]
         for index, row in enumerate(rows):
             if not row.windows[0]:
-                raise InputError(
-                    f"{place(index)}: each text must have a token, and the tokenizer makes none of "
-                    f"{excerpt(texts[index])}; remove the row, or choose another model"
-                )
+                rule = f"each text must have a token, and the tokenizer makes none of {excerpt(texts[index])}"
+                raise InputError(f"{place(index)}: {rule}; remove the row, or choose another model")
         return rows
 
     def parts_read(self, texts: tuple[str, ...]) -> tuple[list[list[Token]], bool]:
@@ -286,8 +276,3 @@ def ranges_of(parts: list[list[Token]], text: int) -> list[tuple[int, int]]:
     """Return the first and the last character (exclusive) of a text, 0 or 1, in each part that has any."""
     found = [[token for token in part if token.text == text and token.end > token.start] for part in parts]
     return [(min(t.start for t in part), max(t.end for t in part)) for part in found if part]
-
-
-def _second_start(encoding: Encoding) -> int:
-    types = encoding.type_ids
-    return types.index(1) if 1 in types else len(types)

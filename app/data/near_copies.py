@@ -29,7 +29,13 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
     Adds `near_copies` to the `statistics` of each: `rows` that are nearly a training text, and `examples`,
     their places and those of the training texts. `dataset` is the folder of the dataset in the cache.
     """
-    sizes = {name: _num_bytes(*rows) for name, rows in splits.items()}
+    # Without a look at the texts of millions of rows in each start
+    sizes = {
+        name: 3 * len(rows)
+        if 3 * len(rows) > MAX_BYTES
+        else int(np.minimum(table.sizes[rows], 3 * MAX_TEXT).sum())
+        for name, (table, rows) in splits.items()
+    }
     others = [name for name in splits if name != "train" and sizes["train"] + sizes[name] <= MAX_BYTES]
     if not others:
         return {}
@@ -42,19 +48,10 @@ def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dic
     for name in others:
         table, rows = looked[name]
         originals = copies[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
-        is_other = table.hashes[rows] != train.hashes[originals]
-        changed = np.flatnonzero((originals >= 0) & is_other)
+        changed = np.flatnonzero((originals >= 0) & (table.hashes[rows] != train.hashes[originals]))
         examples = [[table.where(rows[at]), train.where(originals[at])] for at in changed[:MAX_EXAMPLES]]
         statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
     return copies
-
-
-def _num_bytes(table: Table, rows: np.ndarray) -> int:
-    """Return the bytes of the texts of rows, of each at most those of `MAX_TEXT` characters."""
-    if 3 * len(rows) > MAX_BYTES:
-        # Too many, without a look at the texts of millions of rows in each start
-        return 3 * len(rows)
-    return int(np.minimum(table.sizes[rows], 3 * MAX_TEXT).sum())
 
 
 def build_copies(folder: Path, splits: dict[str, Rows]) -> None:

@@ -1,10 +1,9 @@
 """Corrected labels by text: a file of fixes -> other labels for rows with these texts. No file changes.
 
-A fix is a row of a CSV file (or TSV, Excel, JSON Lines) with the column `label`, and `text_hash` as
-label_issues.csv has it, or `text` (and `text_pair`). A row without a label is no fix, so a list of label
-issues may be filled in part by part. For multi-label rows, `label` is a set of labels as the
-data has them; the list [] is no label. The column `choice` stands before `label`: Label Studio's export has
-a decision there, beside the empty `label` of the list that was imported.
+A fix is a row of a table with the column `label`, and `text_hash` as label_issues.csv has it, or `text` (and
+`text_pair`). A row without a label is no fix, so a list of label issues may be filled in part by part. With
+several labels a row, `label` is the set as the data has them; the list [] is no label. The column `choice`
+stands before `label`: Label Studio's export has a decision there, beside the empty `label` of the list.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ..config.schema import DataConfig
-from ..errors import InputError, excerpt, listed, printable_path
-from .cells import string_of, value_of
-from .file_formats import FORMATS
+from ..errors import InputError, excerpt, printable_path
+from .cells import clean_text, value_of
+from .file_formats import FORMATS, ReadOptions
 from .files import read_start
 from .label_sets import label_form
 from .labels import LabelForm
-from .read import ReadOptions, named_rows, recognised
+from .read import named_rows, recognised
 from .table import text_hashes
 
 # The letter keeps spreadsheets from reading it as a number
@@ -45,12 +43,10 @@ class Fixes:
         """Return the labels of the fixes, (num_fixes, ...) as their form has them; raises InputError for a
         label that is not one of `names`."""
         for line, text in zip(self.lines, self.labels, strict=True):
-            unknown = self.form.unknown(text, names)
-            if unknown is not None:
-                raise InputError(
-                    f"{self.source}, {self.unit} {line}: a fix must have a label of the data, found "
-                    f"{unknown}; correct it, or set --data.labels"
-                )
+            if (unknown := self.form.unknown(text, names)) is not None:
+                where = f"{self.source}, {self.unit} {line}"
+                rule = f"{where}: a fix must have a label of the data, found {unknown}"
+                raise InputError(f"{rule}; correct it, or set --data.labels")
         return self.form.of_texts(self.labels, names)
 
 
@@ -59,18 +55,12 @@ def written_hash(value: int) -> str:
     return f"h{value:016x}"
 
 
-def configured_fixes(config: DataConfig) -> Fixes | None:
-    """Return the fixes of data.relabel, None without; raises InputError as `read_fixes` does."""
-    return read_fixes(config.relabel, ReadOptions.of(config)) if config.relabel else None
-
-
-def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
+def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
     """Read a file of fixes; texts are cleaned, and labels written, as those of `data` are. A file in UTF-8,
     as a list of label issues is, is read as such, whatever the encoding of the data.
 
     Raises InputError, with file and line, for rows that are no fixes, and for two labels of one text.
     """
-    data = replace(data or ReadOptions(), label_columns=None)
     file, form, source = Path(path), label_form(data.task), printable_path(str(path))
     read_start(file, 1)
     try:
@@ -79,55 +69,36 @@ def read_fixes(path: str | Path, data: ReadOptions | None = None) -> Fixes:
     except UnicodeDecodeError:
         encoding = data.encoding
     options = recognised(file, ReadOptions(encoding=encoding))
-    if options.format in ("parquet", "text"):
-        raise InputError(
-            f"{path}: fixes are read from CSV, TSV, Excel, JSON and JSON Lines, found {options.format}"
-        )
-    unit = FORMATS[options.format].row_unit
+    unit, data = FORMATS[options.format].row_unit, replace(data, label_columns=None)
     label_and_line: dict[int, tuple[str, int]] = {}
-    for line, values in named_rows(file, options, _check_names):
-        where = f"{source}, {unit} {line}"
+    for line, values in named_rows(file, options, [{"label", "choice"}, {"text_hash", "text"}]):
+        label = values.get("choice") or values.get("label")
+        if label is None or (isinstance(label, str) and not label.strip()):
+            continue
         try:
-            label = values.get("choice") or values.get("label")
-            if label is None or (isinstance(label, str) and not label.strip()):
-                continue
             label, key = form.text(value_of(label), data), _key(values, data.remove_spaces)
+            before = label_and_line.setdefault(key, (label, line))
+            if before[0] != label:
+                raise ValueError(
+                    f"a text can have one {form.what} only, found {excerpt(label)} here and "
+                    f"{excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
+                )
         except ValueError as error:
-            raise InputError(f"{where}: {error}") from error
-        before = label_and_line.setdefault(key, (label, line))
-        if before[0] != label:
-            raise InputError(
-                f"{where}: a text can have one {form.what} only, found {excerpt(label)} here and "
-                f"{excerpt(before[0])} in {unit} {before[1]}; keep one of the two"
-            )
+            raise InputError(f"{source}, {unit} {line}: {error}") from error
     hashes = sorted(label_and_line)
     labels, lines = ([label_and_line[key][at] for key in hashes] for at in (0, 1))
     return Fixes(source, unit, np.array(hashes, np.uint64), labels, lines, form)
 
 
-def _check_names(where: str, names: list[str]) -> None:
-    if not {"label", "choice"} & set(names) or not {"text_hash", "text"} & set(names):
-        raise InputError(
-            f"{where}: a file of fixes needs a header with the column label, and text_hash or text; found "
-            f"{listed(names)}"
-        )
-
-
 def _key(values: dict, remove_spaces: bool) -> int:
     """Return the hash of the text of a row; raises ValueError with the problem."""
-    given = string_of(values.get("text_hash"), "text_hash").strip()
-    if given:
+    if given := str(values.get("text_hash") or "").strip():
         if not HASH.fullmatch(given):
-            raise ValueError(
-                f"text_hash must be the letter h and 16 hexadecimal digits, as in label_issues.csv, found "
-                f"{excerpt(given)}; copy it whole, or remove the column and use text"
-            )
+            rule = f"text_hash must be the letter h and 16 hexadecimal digits, found {excerpt(given)}"
+            raise ValueError(f"{rule}; copy it whole, or remove the column and use text")
         return int(given[1:], 16)
-    texts = [string_of(values.get(name), name) for name in ("text", "text_pair")]
-    text, pair = ("".join(part.split()) if remove_spaces else part.strip() for part in texts)
-    if not text:
-        raise ValueError("a fix needs its text_hash or its text; fill one in, or remove the row")
-    return int(text_hashes([text], [pair] if pair else None)[0])
+    text, pair = clean_text(values.get("text"), remove_spaces, "text"), values.get("text_pair")
+    return int(text_hashes([text], [clean_text(pair, remove_spaces, "second text")] if pair else None)[0])
 
 
 def apply_fixes(
@@ -143,8 +114,7 @@ def apply_fixes(
         uses += np.bincount(at, minlength=len(uses))
         after[name] = np.array(before)
         after[name][matches] = new[at]
-        is_other = new[at] != before[matches]
-        changed += int((is_other.any(axis=1) if is_other.ndim > 1 else is_other).sum())
+        changed += int((new[at] != before[matches]).any(axis=tuple(range(1, before.ndim))).sum())
     unused = np.flatnonzero(uses == 0)
     return after, {
         "fixes": len(uses),

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..errors import listed, shorten
+from ..errors import excerpt, listed, shorten
 from ..words import N_, _, pgettext
 from .dataset import Dataset
-from .labels import look_alikes, missing_values, with_code_points
+from .labels import look_alikes, missing_values
 from .long_texts import CUT
 from .table import Table
 from .tokens import TokenStore
@@ -18,14 +18,8 @@ MAX_GROUPS = 5  # of labels that look alike
 MAX_SKIPPED = 10  # skipped rows that are shown
 # What `Columns.described` is made of, which is kept with the table in English
 COLUMNS = (
-    N_("second text '"),
-    N_("text '"),
-    N_("label '"),
-    N_("; not used: "),
-    N_("; read as "),
-    N_("; encoding "),
-    N_("; one label in each list"),
-    N_("; for pairs of texts set --data.text_pair_column "),
+    *(N_("second text '"), N_("text '"), N_("label '"), N_("; not used: "), N_("; read as ")),
+    *(N_("; encoding "), N_("; one label in each list")),
 )
 
 
@@ -77,10 +71,10 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
 
 
 def _table_lines(table: Table) -> list[str]:
-    skipped = _(", {rows:,} skipped").format(rows=table.skipped) if table.skipped else ""
     columns = table.columns
     for english in COLUMNS:
         columns = columns.replace(english, _(english))
+    skipped = _(", {rows:,} skipped").format(rows=table.skipped) if table.skipped else ""
     line = _("{source}: {rows:,} rows{skipped} ({columns})")
     values = {"source": table.source, "rows": table.num_rows, "skipped": skipped, "columns": columns}
     lines = ["  " + line.format(**values)]
@@ -102,7 +96,7 @@ def _label_lines(label_names: list[str]) -> list[str]:
     lines = []
     if groups := look_alikes(label_names):
         joined = pgettext("labels", " and ").join
-        shown = "; ".join(joined(map(with_code_points, group)) for group in groups[:MAX_GROUPS])
+        shown = "; ".join(joined(map(excerpt, group)) for group in groups[:MAX_GROUPS])
         if len(groups) > MAX_GROUPS:
             shown += _("; and {groups:,} more groups").format(groups=len(groups) - MAX_GROUPS)
         line = _("warning: labels that look alike are different classes: {labels}")
@@ -139,37 +133,29 @@ def _classes(counts: dict[str, int], rows: int) -> str:
     if len(shown) <= MAX_CLASSES:
         return ", ".join(shown.values())
     by_size = [shown[label] for label in sorted(counts, key=counts.get, reverse=True)]
-    return _("{classes:,} classes, the largest {largest}; the smallest {smallest}").format(
-        classes=len(shown), largest=", ".join(by_size[:ENDS]), smallest=", ".join(by_size[-ENDS:])
-    )
+    line = _("{classes:,} classes, the largest {largest}; the smallest {smallest}")
+    ends = {"largest": ", ".join(by_size[:ENDS]), "smallest": ", ".join(by_size[-ENDS:])}
+    return line.format(classes=len(shown), **ends)
 
 
 def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
     rows, classes = statistics["rows"], ""
     if statistics["classes"]:
         classes = _("; {classes}").format(classes=_classes(statistics["classes"], rows))
-    line = _("{split}: {rows:,} rows{classes}")
-    lines = ["  " + line.format(split=name, rows=rows, classes=classes)]
+    lines = ["  " + _("{split}: {rows:,} rows{classes}").format(split=name, rows=rows, classes=classes)]
     names = {str(p): f"{p} %" for p in PERCENTILES} | {"100": _("longest")}
     lengths = ", ".join(f"{names[p]} {length}" for p, length in tokens["tokens"].items())
     cut = _("{rows:,} rows ({share:.1%})").format(rows=tokens["cut"], share=tokens["cut"] / rows)
+    long = _("{cut} cut at {max_length}")
+    if "long" in tokens:
+        long = _("{cut} read as head and tail of {max_length}")
     if "in_several_windows" in tokens:
         long = _(
-            "{rows:,} rows in several windows of {length}; {cut} cut after {windows} windows "
-            "(data.max_windows)"
-        ).format(
-            rows=tokens["in_several_windows"],
-            length=tokens["max_length"],
-            cut=cut,
-            windows=tokens["max_windows"],
+            "{in_several_windows:,} rows in several windows of {max_length}; {cut} cut after {max_windows} "
+            "windows (data.max_windows)"
         )
-    else:
-        read = (
-            _("{cut} read as head and tail of {length}") if "long" in tokens else _("{cut} cut at {length}")
-        )
-        long = read.format(cut=cut, length=tokens["max_length"])
     line = _("tokens by percentile: {lengths}; {long}")
-    lines.append("    " + line.format(lengths=lengths, long=long))
+    lines.append("    " + line.format(lengths=lengths, long=long.format(**tokens | {"cut": cut})))
     if tokens["unknown_fraction"] > 0.01:
         line = _("{share:.1%} of all tokens are unknown to the vocabulary: is it the right one?")
         lines.append("    " + line.format(share=tokens["unknown_fraction"]))
@@ -186,9 +172,8 @@ def _split_lines(name: str, statistics: dict, tokens: dict) -> list[str]:
     if statistics["conflicting"]:
         notes.append(_("{texts:,} texts with conflicting labels").format(texts=statistics["conflicting"]))
     for other, count in statistics["also_in"].items():
-        if count:
-            line = _("{rows:,} rows whose text is also in {split}")
-            notes.append(line.format(rows=count, split=other))
+        line = _("{rows:,} rows whose text is also in {split}")
+        notes += [line.format(rows=count, split=other)] if count else []
     lines += ["    " + "; ".join(notes)] if notes else []
     copies = statistics.get("near_copies", {"rows": 0})
     if copies["rows"]:

@@ -11,24 +11,15 @@ from typing import Any, NamedTuple
 from ..errors import InputError, excerpt
 from ..words import _
 from .cells import EmptyText, clean_text, clean_texts, value_of
-from .columns import MAX_COLUMNS, Chooser, Columns, is_header
-from .file_formats import FORMATS
+from .columns import MAX_COLUMNS, Columns, choose_columns, is_header
+from .file_formats import FORMATS, BadRow, ReadOptions
 from .files import UTF_8, Source, Stream, check_characters
 from .long_texts import BETWEEN_TEXTS
-from .read import (
-    BadRow,
-    Chunk,
-    ReadOptions,
-    bad_row_message,
-    is_quoted,
-    parquet_footer,
-    read_chunks,
-    recognised,
-)
+from .read import Chunk, bad_row_message, column_names, read_chunks, recognised
 
+ONE_IN_LIST = "; one label in each list"
 # Rows, and characters in them, whose values show which columns are texts and labels: a file may be in the
 # order of its labels
-ONE_IN_LIST = "; one label in each list"
 FIRST_ROWS, FIRST_CHARACTERS = 10_000, 16_000_000
 
 
@@ -60,33 +51,25 @@ class Checked(NamedTuple):
 
 
 class RowReader:
-    """Reads the rows of a file, blank lines not counted. With `find_pairs`, rows may be pairs of texts
-    although no setting says so.
+    """Reads the rows of a file. With `find_pairs`, rows may be pairs of texts although no setting says so.
 
     Known once reading has begun: `unit`, what a row's number counts; `used`, the columns, None without any,
-    and `columns`, the same in words; `names` of all columns; `is_first_row`, whether a header is possible and
-    the first line was not taken for one; `multiline`, the number of records over several lines so far, and
-    `first_multiline`, the line of the first one.
+    and `columns`, the same in words; `names` of all columns; `multiline`, the number of records over several
+    lines so far, and `first_multiline`, the line of the first one.
     """
 
     unit: str
     used: Columns | None = None
     names: list | None = None
     columns = ""
-    is_first_row = False
     multiline = 0
     first_multiline: int | None = None
 
     def __init__(
-        self,
-        path: str | Source,
-        options: ReadOptions,
-        need_label: bool = True,
-        find_pairs: bool = False,
+        self, path: str | Source, options: ReadOptions, need_label: bool = True, find_pairs: bool = False
     ) -> None:
         self.path: Source = path if isinstance(path, Stream) else Path(path)
-        self.options, self.need_label = options, need_label
-        self.find_pairs = find_pairs
+        self.options, self.need_label, self.find_pairs = options, need_label, find_pairs
 
     def rows(self, keep_records: bool = False) -> Iterator[Row | BadRow]:
         """Yield the rows in order: valid ones as `Row`, others as `BadRow`; if `keep_records`, with records.
@@ -94,18 +77,17 @@ class RowReader:
         for chunk in self.chunks(keep_records):
             none = [None] * len(chunk.numbers)
             columns = chunk.numbers, chunk.texts, chunk.pairs or none, chunk.labels or none
-            for at, row in enumerate(zip(*columns, chunk.records, strict=True)):
-                bad = chunk.bad.get(at)
-                if bad is None:
-                    yield Row(*row[:4], row[4] if keep_records else None)
+            records = chunk.records if keep_records else none
+            for at, row in enumerate(map(Row, *columns, records)):
+                if bad := chunk.bad.get(at):
+                    yield bad if isinstance(row.record, BadRow) else bad._replace(record=row.record)
                 else:
-                    has_record = keep_records and not isinstance(row[4], BadRow)
-                    yield bad._replace(record=row[4]) if has_record else bad
+                    yield row
 
     def chunks(self, keep_records: bool = False) -> Iterator[Checked]:
         """Yield the rows of the file, validated; raises InputError as `rows` does."""
         count = 0
-        for chunk in self.records(keep_records):
+        for chunk in self._records(keep_records):
             if self.options.limit is not None:
                 chunk = Chunk(*(values[: self.options.limit - count] for values in chunk))
             if chunk.records:
@@ -119,9 +101,9 @@ class RowReader:
                 said = _("{path}: there are no rows in the file, only a header")
             raise InputError(said.format(path=self.path))
 
-    def records(self, keep_records: bool = True) -> Iterator[Chunk]:
-        """Find the columns, and return the records after a header; raises InputError as `rows` does."""
-        path, options = self.path, recognised(self.path, self.options)
+    def _records(self, keep_records: bool) -> Iterator[Chunk]:
+        """Find the columns, and return the records after a header."""
+        path, options = self.path, recognised(self.path, self.options, self.need_label)
         self.options, self.unit = options, FORMATS[options.format].row_unit
         self.multiline, self.first_multiline = 0, None
         # It imports NumPy, which predict --help does without
@@ -129,7 +111,7 @@ class RowReader:
 
         self.form = label_form(options.task)
         if options.format == "parquet":
-            self.names = parquet_footer(path).schema.to_arrow_schema().names
+            self.names = column_names(path)
             self._choose(str(path), self.names, [])
             return read_chunks(path, options, None if keep_records else self.used.used)
         chunks = read_chunks(path, options)
@@ -138,32 +120,30 @@ class RowReader:
             return iter(())
         where, record = f"{path}, {self.unit} {taken[0].numbers[0]}", first[0]
         if isinstance(record, list) and len(record) > MAX_COLUMNS:
-            raise InputError(
-                f"{where}: a row may have at most {MAX_COLUMNS:,} columns, found {len(record):,}; set "
-                "--data.format if another separator is meant"
-            )
+            found = f"found {len(record):,}; set --data.format if another separator is meant"
+            raise InputError(f"{where}: a row may have at most {MAX_COLUMNS:,} columns, {found}")
         may_have_names = FORMATS[options.format].has_header
         has_names = may_have_names and is_header(where, record, options, self.need_label, first[1:])
-        wrong_encoding = None
-        try:
-            check_characters(" ".join(_strings(record)), "header" if has_names else "first row")
-        except ValueError as error:
-            wrong_encoding = InputError(f"{where}: {error}")
-            if has_names:
-                raise wrong_encoding from error
         try:
             if has_names:
                 self.names = record
+                taken[0] = Chunk(*(values[1:] for values in taken[0]))
                 self._choose(where, [str(name).strip() for name in record], first[1:])
             else:
                 self._choose(where, None, first)
         except InputError as error:
             # A wrong encoding is reported first
-            raise wrong_encoding or error from None
-        self.is_first_row = may_have_names and options.header is None and not has_names
-        if has_names:
-            taken[0] = Chunk(*(values[1:] for values in taken[0]))
+            raise self._wrong_encoding(where, record) or error from None
+        if has_names and (wrong_encoding := self._wrong_encoding(where, record)):
+            raise wrong_encoding
         return chain(taken, chunks)
+
+    def _wrong_encoding(self, where: str, record: Any) -> InputError | None:
+        try:
+            check_characters(" ".join(_strings(record)), "first row")
+        except ValueError as error:
+            return InputError(f"{where}: {error}")
+        return None
 
     def _first_records(self, chunks: Iterator[Chunk]) -> tuple[list, list[Chunk]]:
         """Return the records that show the columns, and the chunks that were read for them."""
@@ -171,13 +151,10 @@ class RowReader:
         most = FIRST_ROWS if self.need_label else 1
         most = most if self.options.limit is None else min(most, self.options.limit + 1)
         first, taken, characters = [], [], 0
-        for chunk in chunks:
-            if not chunk.records:
-                continue
+        for chunk in filter(lambda chunk: chunk.records, chunks):
             taken.append(chunk)
             first += chunk.records
-            for record in chunk.records:
-                characters += sum(map(len, _strings(record)))
+            characters += sum(len(value) for record in chunk.records for value in _strings(record))
             if len(first) >= most or characters > FIRST_CHARACTERS:
                 break
         return first[:most], taken
@@ -190,8 +167,8 @@ class RowReader:
             if isinstance(record, dict):
                 rows = [list(map(row.get, names)) for row in rows if isinstance(row, dict)]
             rows = [row for row in rows if isinstance(row, list) and len(row) == len(record)]
-            chooser = Chooser(where, options, names, len(record), rows)
-            used = self.used = chooser.choose(self.need_label, self.find_pairs, self.form.are_labels)
+            rules = self.need_label, self.find_pairs, self.form.are_labels
+            used = self.used = choose_columns(where, options, names, rows, *rules)
             if isinstance(record, dict):
                 roles = (tuple(map(names.__getitem__, role)) for role in (used.text, used.pair, used.label))
                 self.used = Columns(*roles, None, used.described, used.assumed)
@@ -215,13 +192,12 @@ class RowReader:
             empty = dict.fromkeys(used.used)
             found = [empty if at in bad else record for at, record in enumerate(found)]
 
-        def column(key: int | str) -> list:
-            return [record[key] for record in found]
+        def columns(keys: tuple) -> list[list]:
+            return [[record[key] for record in found] for key in keys]
 
         def cleaned(keys: tuple, what: str) -> list[str]:
-            values = column(keys[0])
-            if len(keys) > 1:
-                values = list(map(join_texts, zip(*map(column, keys), strict=True)))
+            values = columns(keys)
+            values = values[0] if len(keys) == 1 else list(map(join_texts, zip(*values, strict=True)))
             texts, problems = clean_texts(values, options.remove_spaces, what)
             for at in problems.keys() - bad.keys():
                 is_empty = isinstance(problems[at], EmptyText)
@@ -232,10 +208,10 @@ class RowReader:
         pairs = cleaned(used.pair, "second text") if used.pair else None
         labels = None
         if used.label:
-            several = options.label_columns is not None
-            values = list(zip(*map(column, used.label), strict=True)) if several else column(used.label[0])
+            values = columns(used.label)
+            values = values[0] if options.label_columns is None else list(zip(*values, strict=True))
             labels = self._labels(numbers, values, bad)
-        if is_quoted(options):
+        if options.is_quoted:
             several = [at for at, row in enumerate(found) if at not in bad and "\n" in "".join(row)]
             self.multiline += len(several)
             self.first_multiline = self.first_multiline or (numbers[several[0]] if several else None)
@@ -248,35 +224,35 @@ class RowReader:
             is_repeated = self.names is not None and self.names in records
             if set(map(len, records)) == {used.width} and not is_repeated:
                 return {}
-        bad = {}
-        for at, record in enumerate(records):
-            if isinstance(record, BadRow):
-                bad[at] = record
-            elif problem := self._problem_of_shape(record):
-                bad[at] = BadRow(numbers[at], problem)
-        return bad
+        problems = map(self._problem_of_shape, records)
+        found = zip(numbers, records, problems, strict=True)
+        return {
+            at: record if isinstance(record, BadRow) else BadRow(number, problem)
+            for at, (number, record, problem) in enumerate(found)
+            if problem
+        }
 
     def _problem_of_shape(self, record: Any) -> str | None:
         used = self.used
+        if isinstance(record, BadRow):
+            return record.problem
         if self.names is not None and record == self.names:
             return "the names of the columns come again; remove the row"
         if used is None or not isinstance(record, dict if used.width is None else list):
             is_object = used is not None and used.width is None
             rule = "an object like the first one" if is_object else "an array of text and label, or an object"
-            return f"{rule} is needed, found {excerpt(record)}"
-        if used.width is not None and len(record) != used.width:
-            shown = " | ".join(value if isinstance(value, str) else excerpt(value) for value in record[:20])
-            said = _(
-                "{width} columns are needed as in the first row, found {found}: {row}; remove extra "
-                "separators from the text (or, in CSV, enclose it in double quotes) or fill in what is "
-                "missing"
-            )
-            return said.format(width=used.width, found=len(record), row=excerpt(shown))
-        missing = [name for name in used.used if name not in record] if used.width is None else []
-        if missing:
-            found = excerpt(record)
-            return f"the column {excerpt(missing[0])} is missing, found {found}; add it or remove the row"
-        return None
+            return f"{rule} is needed, found {excerpt(record)}; fix the row"
+        if used.width is None:
+            missing = [excerpt(name) for name in used.used if name not in record]
+            found = f"the column {missing[0]} is missing, found {excerpt(record)}" if missing else ""
+            return f"{found}; add it or remove the row" if missing else None
+        if len(record) == used.width:
+            return None
+        shown = " | ".join(value if isinstance(value, str) else excerpt(value) for value in record[:20])
+        return _(
+            "{width} columns are needed as in the first row, found {found}: {row}; remove extra separators "
+            "from the text (or, in CSV, enclose it in double quotes) or fill in what is missing"
+        ).format(width=used.width, found=len(record), row=excerpt(shown))
 
     def _labels(self, numbers: list[int], values: list, bad: dict[int, BadRow]) -> list[str | None]:
         """Return the text of each label; a label that is text is looked at once."""
@@ -319,10 +295,7 @@ def join_texts(texts: Sequence[Any]) -> Any:
 
 
 def read_rows(
-    path: str | Source,
-    options: ReadOptions,
-    need_label: bool = True,
-    keep_records: bool = False,
+    path: str | Source, options: ReadOptions, need_label: bool = True, keep_records: bool = False
 ) -> Iterator[Row | BadRow]:
     """Yield the rows of a file in order, as `RowReader.rows` does."""
     return RowReader(path, options, need_label).rows(keep_records)
@@ -331,12 +304,9 @@ def read_rows(
 def text_rows(texts: Iterable[str | tuple[str, ...]], options: ReadOptions) -> Iterator[Row | BadRow]:
     """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1."""
     for line, value in enumerate(texts, 1):
-        parts = value if isinstance(value, tuple) else (value,)
+        parts = zip(value if isinstance(value, tuple) else (value,), ("text", "second text"), strict=False)
         try:
-            cleaned = [
-                clean_text(part, options.remove_spaces, what)
-                for part, what in zip(parts, ("text", "second text"), strict=False)
-            ]
+            cleaned = [clean_text(one, options.remove_spaces, what) for one, what in parts]
             yield Row(line, *cleaned, *[None] * (3 - len(cleaned)))
         except ValueError as error:
             yield BadRow(line, str(error), is_empty=isinstance(error, EmptyText))

@@ -21,12 +21,11 @@ def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, 
         for size in (dev_size, test_size)
     )
     if dev + test >= num_rows:
-        raise InputError(
-            _(
-                "the train file must keep rows to train on: it has {rows:,}, and dev_size {dev:g} and "
-                "test_size {test:g} take {taken:,}; make them smaller"
-            ).format(rows=num_rows, dev=dev_size, test=test_size, taken=dev + test)
+        said = _(
+            "the train file must keep rows to train on: it has {rows:,}, and dev_size {dev:g} and "
+            "test_size {test:g} take {taken:,}; make them smaller"
         )
+        raise InputError(said.format(rows=num_rows, dev=dev_size, test=test_size, taken=dev + test))
     return dev, test
 
 
@@ -216,8 +215,7 @@ def dataset_statistics(
         # Rows of texts that are there several times, and the first row of each of these texts
         rows = order[np.repeat(sizes > 1, sizes)]
         first_rows = np.repeat(first[sizes > 1], sizes[sizes > 1])
-        is_other = of_split[rows] != of_split[first_rows]
-        is_other = is_other.any(axis=1) if is_other.ndim > 1 else is_other
+        is_other = (of_split[rows] != of_split[first_rows]).any(axis=tuple(range(1, of_split.ndim)))
         statistics[name] = {
             "rows": len(of_split),
             **form.statistics(of_split, label_names),

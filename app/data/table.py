@@ -15,28 +15,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, excerpt, printable_path, shorten
+from ..errors import InputError, printable_path, shorten
 from ..runtime.processes import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
-from .file_formats import SUFFIXES
+from .file_formats import DELIMITED, SUFFIXES, BadRow, ReadOptions
 from .files import files_of
 from .label_sets import label_form
-from .read import DELIMITED, BadRow, ReadOptions, bad_row_message, recognised
-from .rows import RowReader
+from .read import bad_row_message, recognised
+from .rows import Checked, RowReader
 
-if TYPE_CHECKING:
-    from .labels import LabelForm
-
-VERSION = 5
+VERSION = 6
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
 SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists
 EMPTY_SHARE = 0.01  # rows without a text up to this share are skipped, and said to be
-FEW_ROWS = 10  # too few to see a header by its label
 
 
 class Table:
@@ -48,11 +44,7 @@ class Table:
     """
 
     def __init__(
-        self,
-        folders: Path | list[Path],
-        source: str | None = None,
-        content: str = "",
-        sources: Sequence[str] = (),
+        self, folders: Path | list[Path], source: str | None = None, content: str = "", sources: Sequence = ()
     ) -> None:
         import pyarrow as pa
 
@@ -145,9 +137,6 @@ class Table:
             values += chunks[number].take(pa.array(rows[of_row == number] - start)).to_pylist()
         return values
 
-    def _part_of(self, row: int) -> int:
-        return int(np.searchsorted(self._part_ends, row, side="right"))
-
     def line(self, row: int) -> int:
         """Return the line (or element, or row) of one row in its file."""
         return self._rows.column("line")[int(row)].as_py()
@@ -163,6 +152,9 @@ class Table:
     def file_of(self, row: int) -> str:
         """Return the name of the file that has a row."""
         return self._files[self._part_of(row)]
+
+    def _part_of(self, row: int) -> int:
+        return int(np.searchsorted(self._part_ends, row, side="right"))
 
     def skipped_rows(self) -> list[dict]:
         """Return the skipped rows: `line`, `problem` and `file` of each, and its `place` as in `place`."""
@@ -185,17 +177,16 @@ def open_table(
     need_label: bool = True,
     workers: int | None = None,
 ) -> Table:
-    """Return the table of all files of a setting, one after the other; a file is read only if the cache has
-    no table of the same content.
+    """Return the table of all files of a setting, one after the other, each read only if the cache has no
+    table of the same content: as the first one was, `workers` (None: as many as cores) at a time.
 
-    All are read as the first one was, `workers` (None: as many as cores) at a time, each in a process of its
-    own, so a set with one more reads one. With `label_names`, a row with any other label is invalid; with
-    `accept_ids`, integers may be the ids of labels. Without `need_label` only texts are read, and no row has
-    a label. Raises InputError for a file that cannot be read, and for invalid rows unless `skip_bad_rows`.
+    With `label_names`, a row with any other label is invalid; with `accept_ids`, integers may be the ids of
+    labels. Without `need_label` only texts are read. Raises InputError for a file that cannot be read, and
+    for invalid rows unless `skip_bad_rows`.
     """
 
     def open_one(file: str, options: ReadOptions) -> Table:
-        path, known = Path(file), recognised(Path(file), options)
+        path, known = Path(file), recognised(Path(file), options, need_label)
         digest = file_digest(path)
         rules = (skip_bad_rows, label_names, accept_ids, need_label, digest)
         folder = Path(cache_dir) / f"table-{content_key('table', VERSION, asdict(known), *rules)}"
@@ -216,14 +207,11 @@ def open_table(
             tables.append(open_one(file, replace(later, limit=left)))
     for table in tables:
         if table.has_pairs != first.has_pairs:
-            raise InputError(
-                f"{table.source}: all files of a set must have the same columns; the first, {first.source}, "
-                f"has {first.columns}, found {table.columns}"
-            )
+            found = f"found {table.columns}, and in {first.source} {first.columns}"
+            raise InputError(f"{table.source}: all files must have the same columns, {found}; fix one")
     source = shorten(value if isinstance(value, str) else ", ".join(value), 200)
     content = f"{len(tables)} files {content_key([table.content for table in tables])}"
-    folders, sources = [table.folders[0] for table in tables], [table.source for table in tables]
-    return Table(folders, source, content, sources)
+    return Table([table.folders[0] for table in tables], source, content, [one.source for one in tables])
 
 
 def build_table(
@@ -245,7 +233,6 @@ def build_table(
     codes: dict[str | None, int] = {}
     unknown: dict[str, str] = {}
     shown: list[BadRow] = []
-    first_line, rows_of_first = 0, 0
     num_rows = num_bad = num_empty = 0
     fields = [("text", pa.string()), ("pair", pa.string()), ("label", pa.int32())]
     schema = pa.schema([*fields, ("line", pa.int64()), ("hash", pa.uint64())])
@@ -254,25 +241,19 @@ def build_table(
         pa.ipc.new_file(file, schema) as writer,
         (folder / SKIPPED_FILE).open("w", encoding="utf-8") as skipped,
     ):
-        for numbers, texts, pairs, labels, _records, bad in reader.chunks():
-            labels = labels or [None] * len(texts)
-            if label_names:
-                for label in set(labels) - codes.keys() - unknown.keys() - {None}:
-                    if (described := form.unknown(label, label_names, accept_ids)) is not None:
-                        said = _("unknown label {label}; fix the row or set --data.labels")
-                        unknown[label] = said.format(label=described)
-                wrong = (at for at, label in enumerate(labels if unknown else ()) if label in unknown)
-                bad = {at: BadRow(numbers[at], unknown[labels[at]]) for at in wrong} | bad
-            if bad:
-                kept = [at for at in range(len(texts)) if at not in bad]
-                columns = (numbers, texts, pairs, labels)
-                numbers, texts, pairs, labels = (one and [one[at] for at in kept] for one in columns)
+        for chunk in reader.chunks():
+            labels = chunk.labels or [None] * len(chunk.texts)
+            for label in set(labels) - codes.keys() - unknown.keys() - {None} if label_names else ():
+                if (described := form.unknown(label, label_names, accept_ids)) is not None:
+                    said = _("unknown label {label}; fix the row or set --data.labels")
+                    unknown[label] = said.format(label=described)
+            wrong = [at for at, label in enumerate(labels if unknown else ()) if label in unknown]
+            bad = {at: BadRow(chunk.numbers[at], unknown[labels[at]]) for at in wrong} | chunk.bad
+            numbers, texts, pairs, labels = _without(bad, chunk, labels)
             if texts:
-                first_line = first_line or numbers[0]
                 for label in dict.fromkeys(labels):
                     codes.setdefault(label, len(codes))
                 label_codes = [codes[label] for label in labels]
-                rows_of_first += label_codes.count(0)
                 num_rows += len(texts)
                 pairs_column = pa.nulls(len(texts), pa.string()) if pairs is None else pairs
                 arrays = [texts, pairs_column, label_codes, numbers, text_hashes(texts, pairs)]
@@ -283,17 +264,12 @@ def build_table(
                 shown += [row] if len(shown) < SHOWN_BAD_ROWS else []
                 skipped.write(json.dumps({"line": row.line, "problem": row.problem}) + "\n")
     if digest and file_digest(Path(path)) != digest:
-        raise InputError(
-            f"{path}: a data file must not change while it is read, but this one did; start again once it is "
-            "written to its end"
-        )
+        remedy = "start again once it is written to its end"
+        raise InputError(f"{path}: a data file must not change while it is read, but this one did; {remedy}")
     is_few = num_bad == num_empty <= EMPTY_SHARE * (num_rows + num_bad)
     if num_bad and not (num_rows and (skip_bad_rows or is_few)):
         all_bad = skip_bad_rows and not num_rows
         raise InputError(_bad_rows_message(path, reader.unit, shown, num_bad, all_bad))
-    labels = [label for label in codes if label is not None]
-    if reader.is_first_row and label_names is None and need_label and rows_of_first == 1:
-        _check_first_row(f"{path}, line {first_line}", labels, num_rows, form)
     # The format, where the name stands for another separator
     named = SUFFIXES.get(Path(path).suffix.lower())
     is_other = named in DELIMITED and options.format in DELIMITED and named != options.format
@@ -302,7 +278,7 @@ def build_table(
         "unit": reader.unit,
         "columns": reader.columns + (f"; read as {options.format}" if is_other else ""),
         "assumed": reader.used.assumed if reader.used else {},
-        "labels": labels,
+        "labels": [label for label in codes if label is not None],
         "multiline": reader.multiline,
         "first_multiline": reader.first_multiline,
         "skipped": num_bad,
@@ -311,6 +287,12 @@ def build_table(
     # A column's name from JSON may have half of a character, which no file can hold
     text = json.dumps(meta, ensure_ascii=False, indent=1)
     (folder / META_FILE).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _without(bad: dict[int, BadRow], chunk: Checked, labels: list) -> list[Any]:
+    columns = [chunk.numbers, chunk.texts, chunk.pairs, labels]
+    kept = [at for at in range(len(labels)) if at not in bad] if bad else ()
+    return [one and [one[at] for at in kept] for one in columns] if bad else columns
 
 
 def text_hashes(texts: list[str], pairs: list[str] | None = None) -> np.ndarray:
@@ -322,20 +304,6 @@ def text_hashes(texts: list[str], pairs: list[str] | None = None) -> np.ndarray:
     blake2b = hashlib.blake2b
     digests = b"".join([blake2b(content, digest_size=8).digest() for content in contents])
     return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
-
-
-def _check_first_row(where: str, labels: list[str], num_rows: int, form: LabelForm) -> None:
-    """Raise InputError where the first line may be a header: of many rows, no other has its label."""
-    first = form.labels_in(labels[0]) if labels else []
-    others = {label for text in labels[1:] for label in form.labels_in(text)}
-    # Where most labels are there once, something else is wrong
-    if first and num_rows >= max(FEW_ROWS, 2 * len(labels)) and not others & set(first):
-        raise InputError(
-            _(
-                "{where}: cannot tell whether this is a header: no other row has the label {label}; set "
-                "--data.header true, or false where it is a row"
-            ).format(where=where, label=excerpt(labels[0]))
-        )
 
 
 def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:

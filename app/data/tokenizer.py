@@ -13,6 +13,7 @@ from ..errors import InputError, excerpt
 from ..words import _
 from .cache import build_once, content_key, file_digest
 from .dataset import Dataset
+from .files import gb2312_characters
 from .long_texts import check_tokenizer, guarded
 from .table import Table
 
@@ -107,8 +108,8 @@ def _checkpoint_tokenizer(config: ModelConfig):
         )
     if tokenizer.unk_token is not None and tokenizer.unk_token not in tokenizer.get_vocab():
         raise InputError(
-            f"the tokenizer of {config.name} names the unknown token {excerpt(tokenizer.unk_token)}, which "
-            "its vocabulary does not have; correct its tokenizer_config.json, or choose another model"
+            f"the unknown token of {config.name} must be in its vocabulary, found "
+            f"{excerpt(tokenizer.unk_token)}; correct its tokenizer_config.json, or choose another model"
         )
     check_tokenizer(tokenizer.backend_tokenizer, config.name)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
@@ -120,27 +121,19 @@ def _checkpoint_tokenizer(config: ModelConfig):
 def _read_vocabulary(path: Path) -> list[str]:
     try:
         # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
-        text = path.read_bytes().decode("utf-8-sig") if path.is_file() else None
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}"
+            f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}; name another one"
         ) from error
-    if text is None:
-        raise InputError(
-            f"model.vocab_file: there is no file {path}; a text file with one token a line is needed"
-        )
     tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     [(repeated, count)] = Counter(tokens).most_common(1)
-    if count > 1:
-        raise InputError(
-            f"{path}: each line of a vocabulary must be a different token; {excerpt(repeated)} is there more "
-            "than once"
-        )
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
-    if missing:
+    if missing or count > 1:
+        found = f"{excerpt(repeated)} more than once" if count > 1 else f"no {' '.join(missing)}"
         raise InputError(
-            f"{path}: a WordPiece vocabulary needs the tokens {' '.join(SPECIAL_TOKENS)}; missing: "
-            f"{' '.join(missing)}"
+            f"{path}: each line of a vocabulary must be a different token, {' '.join(SPECIAL_TOKENS)} among "
+            f"them; found {found}; choose another file"
         )
     return tokens
 
@@ -160,12 +153,12 @@ def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
     extra = sorted(c for c in normalized if not c.isspace())
     characters = dict.fromkeys([*ascii_characters, *PUNCTUATION, *gb2312_characters(), *extra])
     # WordPiece splits a run of letters, kana or emoji into its first character and "##" continuations.
-    continued = [
-        f"##{c}"
+    words = [
+        c
         for c in characters
         if c in ascii_characters and c.isalnum() or c in normalized and not is_split_off(c)
     ]
-    tokens = [*SPECIAL_TOKENS, *characters, *dict.fromkeys(continued)]
+    tokens = [*SPECIAL_TOKENS, *characters, *(f"##{c}" for c in words)]
     (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
 
 
@@ -178,9 +171,3 @@ def is_split_off(character: str) -> bool:
     # punctuation.
     text = BertNormalizer().normalize_str(f"a{character}a")
     return len(BertPreTokenizer().pre_tokenize_str(text)) > 1
-
-
-def gb2312_characters() -> list[str]:
-    """Return the 6,763 Chinese characters of GB 2312, in its order (rows 16 to 87)."""
-    codes = (bytes([high, low]) for high in range(0xB0, 0xF8) for low in range(0xA1, 0xFF))
-    return [c for code in codes if (c := code.decode("gb2312", errors="ignore"))]

@@ -52,9 +52,8 @@ class TokenStore:
 
     def row(self, row: int) -> np.ndarray:
         """Return the token ids of one row, (length,)."""
-        start, end = self.offsets[row], self.offsets[row + 1]
         self._read += 1
-        return self.tokens[start:end]
+        return self.tokens[self.offsets[row] : self.offsets[row + 1]]
 
     def windows(self, row: int) -> list[np.ndarray]:
         """Return the token ids of each window of a row, (length,)."""
@@ -71,6 +70,17 @@ class TokenStore:
             self._read = 0
 
 
+class EncodingJob(NamedTuple):
+    """What is tokenised, by a tokenizer of this `definition`, and how; see `open_store`."""
+
+    table: Table
+    definition: str
+    max_length: int
+    unknown_id: int | None
+    side: str = "right"
+    long: LongTexts = CUT
+
+
 def open_store(
     table: Table,
     tokenizer,
@@ -83,23 +93,10 @@ def open_store(
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    job = EncodingJob(
-        table, backend.to_str(), max_length, tokenizer.unk_token_id, tokenizer.truncation_side, long
-    )
-    key = content_key("tokens", VERSION, table.key, *job[1:5], asdict(long))
-    folder = Path(cache_dir) / f"tokens-{key}"
+    rules = (backend.to_str(), max_length, tokenizer.unk_token_id, tokenizer.truncation_side)
+    folder = Path(cache_dir) / f"tokens-{content_key('tokens', VERSION, table.key, *rules, asdict(long))}"
+    job = EncodingJob(table, *rules, long)
     return TokenStore(build_once(folder, build_store, job, workers, num_bytes=table.num_bytes))
-
-
-class EncodingJob(NamedTuple):
-    """What is tokenised, and how; see `open_store`."""
-
-    table: Table
-    definition: str
-    max_length: int
-    unknown_id: int | None
-    side: str = "right"
-    long: LongTexts = CUT
 
 
 def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> None:
@@ -112,18 +109,15 @@ def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> N
     unknown, parts = 0, []
     # A rank may tokenise: see ProgressBar for its lock
     tqdm.set_lock(threading.RLock())
-    rows = job.table.num_rows
-    bar = tqdm(total=rows, desc="tokenise", unit=" rows", unit_scale=True, disable=None, delay=2)
-    with bar as progress, (folder / "tokens.bin").open("wb") as file:
+    bar = {"desc": "tokenise", "unit": " rows", "unit_scale": True, "disable": None, "delay": 2}
+    with tqdm(total=job.table.num_rows, **bar) as progress, (folder / "tokens.bin").open("wb") as file:
         for tokens, *of_rows in _encoded_chunks(job, dtype, workers or 1):
             tokens.tofile(file)
             unknown += 0 if job.unknown_id is None else int((tokens == job.unknown_id).sum())
             parts.append(of_rows)
             progress.update(len(of_rows[-1]))
     lengths, counts, second_starts, cut = map(np.concatenate, zip(*parts, strict=True))
-    offsets, first_windows = (
-        np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) for sizes in (lengths, counts)
-    )
+    offsets, first_windows = (np.r_[0, np.cumsum(sizes, dtype=np.int64)] for sizes in (lengths, counts))
     arrays = {"offsets": offsets[first_windows], "cut": cut}
     if job.table.has_pairs and (second_starts < lengths).any():
         arrays["second_starts"] = second_starts
@@ -136,7 +130,6 @@ def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> N
 
 
 def _encoded_chunks(job: EncodingJob, dtype: np.dtype, workers: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield what `_encode_chunk` returns of the rows of a table in order, `CHUNK` rows or fewer at a time."""
     ends, starts = np.cumsum(job.table.sizes), [0]
     while (start := starts[-1]) < len(ends):
         before = ends[start - 1] if start else 0

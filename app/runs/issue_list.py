@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..data.read import ReadOptions, named_rows, recognised
 from ..data.relabel import written_hash
-from ..errors import InputError, excerpt, listed
+from ..errors import InputError, excerpt
 from ..report.label_issues import find_issues, judge
 from ..runtime.disk import whole_file
 from .folds import OutOfFold
@@ -66,7 +66,7 @@ def filled_rows(path: Path) -> dict[str, dict[str, str]]:
         return filled
     try:
         options = recognised(path, ReadOptions(encoding="utf-8", quoting="double"))
-        for line, values in named_rows(path, options, _check_names):
+        for line, values in named_rows(path, options, [{"text_hash"}, {"label"}]):
             row = {name: str(value) for name, value in values.items() if value not in (None, "")}
             if not any(name == "label" or name not in COLUMNS for name in row):
                 continue
@@ -80,10 +80,3 @@ def filled_rows(path: Path) -> dict[str, dict[str, str]]:
     except InputError as error:
         raise InputError(f"what is filled in must stay: {error}; or move the file elsewhere") from error
     return filled
-
-
-def _check_names(where: str, names: list[str]) -> None:
-    if not {"text_hash", "label"} <= set(names):
-        raise InputError(
-            f"{where}: a list of label issues needs its columns text_hash and label, found {listed(names)}"
-        )

@@ -299,9 +299,8 @@ def test_the_text_among_unnamed_columns_is_chosen_by_the_user(tmp_path, checkpoi
     options = ["--checkpoint", str(checkpoint), "--input", str(path), "--output", str(output)]
     assert main(options) == 2
     assert capsys.readouterr().err == (
-        f"error: {path}, line 1: cannot tell which column is the text: found 2 columns without a header, the "
-        "first values are id, body; set --data.text_column to a name or a number (0 is "
-        "the first)\n"
+        f"error: {path}, line 1: cannot tell which column is the text: found the columns id, body; set "
+        "--data.text_column to a name or a number (0 is the first)\n"
     )
     # The trainer's name of the setting, as in the message, is taken too
     for name in ("--text_column", "--data.text_column"):

@@ -1,5 +1,6 @@
 """Rows as people bring them, and how a file of them is read."""
 
+import random
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,18 +9,28 @@ from app.data.dataset import with_sample
 from app.data.label_sets import label_form
 from app.data.read import ReadOptions
 from app.data.table import open_table
-from tests.data.test_first_try import texts
 
+WORDS = (
+    *("外卖", "味道", "服务", "送餐", "老板", "价格", "米饭", "牛肉", "包装", "速度", "态度", "分量"),
+    *("很好", "不错", "太慢", "难吃", "一般", "推荐", "再来", "失望"),
+)
 NAMES = ["体育", "教育", "科技", "财经"]
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    """Return different texts."""
+    chosen = random.Random(seed)
+    return [f"{'，'.join(chosen.sample(WORDS, 4))}第{number}次" for number in range(count)]
+
+
 ROWS = [(text, NAMES[number % 4]) for number, text in enumerate(texts(80))]
 
 
 def opened(folder: Path, name: str, content: str | bytes | None = None, **settings) -> SimpleNamespace:
     """Write a file, unless it is there, and return its tables by split and its labels."""
     if content is not None:
-        data = content.encode() if isinstance(content, str) else content
-        (folder / name).write_bytes(data)
-    cache = str(folder / ".cache")
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    cache = settings.pop("cache_dir", str(folder / ".cache"))
     config = with_sample(DataConfig(train=str(folder / name), cache_dir=cache, **settings))
     options, skip = ReadOptions.of(config), config.on_bad_row == "skip"
     files = {"train": open_table(config.train, options, cache, config.labels, skip_bad_rows=skip)}
@@ -27,7 +38,7 @@ def opened(folder: Path, name: str, content: str | bytes | None = None, **settin
     for split in ("dev", "test"):
         if value := getattr(config, split):
             files[split] = open_table(value, options, cache, names)
-    return SimpleNamespace(files=files, label_names=names)
+    return SimpleNamespace(files=files, label_names=names, train=files["train"])
 
 
 def rows_of(dataset, split: str = "train") -> list[tuple[str, str]]:

@@ -1,232 +1,167 @@
-"""Broken input -> messages with the rule, what was found and where, and the remedy: python -m pytest
-tests/data/test_bad_input.py"""
+"""Broken and hostile input -> messages with the rule, what was found and where, and the remedy: python -m
+pytest tests/data/test_bad_input.py"""
 
 import csv
 import gzip
+import io
 import json
 import os
-import sys
-from collections.abc import Callable
+import random
 from pathlib import Path
-from typing import NamedTuple
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.read import ReadOptions
+from app.data.files import Stream
+from app.data.read import BadRow, ReadOptions
 from app.data.report import render
-from app.data.rows import read_rows
+from app.data.rows import Row, read_rows
 from app.data.table import Table, build_table
 from app.data.tokens import open_store
 from app.errors import InputError
 
-
-class Case(NamedTuple):
-    """A data file that breaks a rule, and what its message must hold besides the file's name."""
-
-    name: str
-    content: str | bytes
-    message: list[str]
-    settings: dict = {}
-    labels: list[str] | None = None
-
-
-# Files that stop a run whatever `on_bad_row` says.
-WHOLE_FILE = {
-    "missing text column": Case(
-        "a.csv", "review,label\n好,1\n", ["line 1", "'reviews'", "mean 'review'?"],
-        {"text_column": "reviews"},
+LONG = 2_000_000  # characters
+ROWS = "".join(f"text {number},{number % 2}\n" for number in range(20))
+NAMED = ROWS.replace(",0", ",坏").replace(",1", ",好")
+UTF_32 = b"\xff\xfe\x00\x00a\x00\x00\x00\n\x00\x00\x00\xff\xff\xff\xff"
+BY_NAME = {"text_column": "text", "label_column": "label"}
+# Files that stop a run whatever on_bad_row says: name, content, parts of the message, settings
+WHOLE_FILE = [
+    ("a.csv", "review,label\n好,1\n", "line 1|'reviews'|mean 'review'?", {"text_column": "reviews"}),
+    ("a.csv", "好,1\n", "line 1|no label column 7|2 columns|from 0", {"label_column": 7}),
+    ("a.jsonl", '{"文本": "好", "心情": 1}\n', "line 1|'心事'|mean '心情'?", {"label_column": "心事"}),
+    ("a.json", '[["好", 1]]', "element 1|'text'|no names|by number", {"text_column": "text"}),
+    ("a.csv", "text,label\n好,1\n", "must be different|--data.label_column", {"label_column": "text"}),
+    ("a.csv", "1,好,甲\n", "line 1|which column is the text|1, 好, 甲|--data.label_column", {}),
+    ("a.csv", "甲,乙\n好,1\n", "line 1|column is the text|甲, 乙|--data.text_column", {"header": True}),
+    ("a.csv", "好\t1\n", "line 1|only one column|--data.format", {}),
+    ("a.jsonl", '{"text": "好"}\n', "line 1|only one column, text|add a label to each text", {}),
+    ("a.csv", "text,y\n好,1\n", "line 1|header|text, y|--data.header true or false", {}),
+    ("a.csv", "text,label,Text\n好,1,坏\n", "line 1|the text: found 'text'|columns 0, 2|to a number", {}),
+    ("a.tsv", "text\tlabel\tlabel\n好\t1\t2\n", "line 1|the label: found 'label'|columns 1, 2|rename", {}),
+    ("a.csv", "话,话,label\n好,坏,1\n", "line 1|the text: found '话'|columns 0, 1", {"text_column": "话"}),
+    ("a.csv", "编号,评论\n1,好\n".encode("gb18030"), "line 1|byte 0xb1|--data.enc", {"text_column": "评论"}),
+    ("a.jsonl", '{"文": "a", "label": 1}\n'.encode("big5"), "line 1|byte 0xa4|--data.enc", BY_NAME),
+    ("a.csv", "", "no rows|the file is empty", {}),
+    ("a.csv", "\n\r\n\n", "no rows in the file", {}),
+    ("a.tsv", "\ufeff", "no rows in the file", {}),
+    ("a.json", "[]", "no rows in the file", {}),
+    ("a.csv", "text,label\n", "no rows in the file, only a header", {}),
+    ("a.csv.gz", gzip.compress(b"1,2\n"), "text is needed|gzip|unpack", {}),
+    ("a.csv", b"PK\x03\x04\x14\x00", "text is needed|Excel|--data.format", {}),
+    ("a.csv", b"BZh91AY&SY,1\n", "text is needed|bzip2", {}),
+    ("a.csv", b"\xfd7zXZ\x00\n,1\n", "text is needed|xz", {}),
+    ("a.csv", b"\x28\xb5\x2f\xfd\n,1\n", "text is needed|Zstandard", {}),
+    ("a.csv", b"\xd0\xcf\x11\xe0\n,1\n", "text is needed|old Excel", {"format": "csv"}),
+    ("a.csv", b"PAR1\x15\n,1\n", "text is needed|Parquet", {"format": "csv"}),
+    ("a.csv", "好,1\n".encode("utf-16"), "mark|utf-16|set --data.encoding to utf-16", {"encoding": "gbk"}),
+    ("a.csv", "好,1\n", "utf-16 needs its byte order mark|to utf-8, utf-16-le", {"encoding": "utf-16"}),
+    ("a.tsv", "好\t1\n".encode("utf-32-le"), "utf-32 needs its byte order mark", {"encoding": "utf-32"}),
+    ("a.tsv", "好\t1\n".encode("utf-8-sig"), "mark, found utf-8", {"encoding": "gb18030"}),
+    ("a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], "line 2|not valid utf-16", {"encoding": "utf-16"}),
+    ("a.tsv", UTF_32, "line 1|not valid utf-32 text", {"encoding": "utf-32"}),
+    *(
+        ("a.tsv", b"a\t1\n", "data.encoding must be a text encoding|try utf-8 or gb18030", {"encoding": name})
+        for name in ("idna", "punycode", "utf\0-8", "gbk2", "hex")
     ),
-    "missing label column": Case(
-        "a.csv", "好,1\n", ["line 1", "no label column 7", "2 columns", "from 0"], {"label_column": 7},
-    ),
-    "missing column of objects": Case(
-        "a.jsonl", '{"文本": "好", "心情": 1}\n', ["line 1", "'心事'", "mean '心情'?"],
-        {"label_column": "心事"},
-    ),
-    "column by name where there are none": Case(
-        "a.json", '[["好", 1]]', ["element 1", "'text'", "no names", "by number"], {"text_column": "text"},
-    ),
-    "one column twice": Case(
-        "a.csv", "text,label\n好,1\n", ["'text' chosen twice", "--data.label_column"],
-        {"label_column": "text"},
-    ),
-    "columns that are not clear": Case(
-        "a.csv", "1,好,甲\n", ["line 1", "which column is the label", "3 columns", "--data.label_column"],
-    ),
-    "names that are not clear": Case(
-        "a.csv", "甲,乙\n好,1\n", ["line 1", "which column is the text", "甲, 乙", "--data.text_column"],
-        {"header": True},
-    ),
-    "tabs where commas are needed": Case(
-        "a.csv", "好\t1\n", ["line 1", "only one column", "set --data.format tsv"],
-    ),
-    "no labels": Case(
-        "a.jsonl", '{"text": "好"}\n', ["line 1", "only one column, text", "add a label to each text"],
-    ),
-    "half a header": Case(
-        "a.csv", "text,y\n好,1\n", ["line 1", "header", "'text'", "--data.header true or false"],
-    ),
-    "two text columns": Case(
-        "a.csv", "text,label,Text\n好,1,坏\n",
-        ["line 1", "the text: found 2 columns named 'text', numbers 0, 2 of text, label, Text", "rename", "--data.text_column to a number"],
-    ),
-    "two label columns": Case(
-        "a.tsv", "text\tlabel\tlabel\n好\t1\t2\n",
-        ["line 1", "the label: found 2 columns named 'label', numbers 1, 2", "--data.label_column to a number"],
-    ),
-    "two chosen columns": Case(
-        "a.csv", "话,话,label\n好,坏,1\n",
-        ["line 1", "the text: found 2 columns named '话', numbers 0, 1", "--data.text_column"],
-        {"text_column": "话"},
-    ),
-    "header in another encoding": Case(
-        "a.csv", "编号,评论,标签\n1,好,甲\n".encode("gb18030"),
-        ["line 1", "invalid byte 0xb1", "--data.encoding (gb18030"], {"text_column": "评论"},
-    ),
-    "key in another encoding": Case(
-        "a.jsonl", '{"文本": "a", "label": 1}\n'.encode("big5"),
-        ["line 1", "invalid byte 0xa4", "--data.encoding"], {"text_column": "text"},
-    ),
-    "empty file": Case("a.csv", "", ["no rows", "the file is empty"]),
-    "blank lines only": Case("a.csv", "\n\r\n\n", ["no rows in the file"]),
-    "byte order mark only": Case("a.tsv", "\ufeff", ["no rows in the file"]),
-    "empty array": Case("a.json", "[]", ["no rows in the file"]),
-    "header only": Case("a.csv", "text,label\n", ["no rows in the file, only a header"]),
-    "gzip": Case("a.csv", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
-    "gzip by its name": Case("a.csv.gz", gzip.compress(b"1,2\n"), ["text is needed", "gzip", "unpack"]),
-    "spreadsheet": Case("a.csv", b"PK\x03\x04\x14\x00", ["text is needed", "Excel", "--data.format xlsx"]),
-    "UTF-16": Case(
-        "a.csv", "好,1\n".encode("utf-16"), ["gbk text is needed", "UTF-16", "--data.encoding utf-16"],
-        {"encoding": "gbk"},
-    ),
-    "UTF-16 without a mark": Case(
-        "a.csv", "好,1\n", ["byte order mark", "found b'", "--data.encoding to utf-8"],
-        {"encoding": "utf-16"},
-    ),
-    "UTF-16 cut in a character": Case(
-        "a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], ["line 2", "not valid utf-16"],
-        {"encoding": "utf-16"},
-    ),
-    "unknown ending": Case("a.dat", "好,1\n", ["cannot tell the format", ".csv", "--data.format"]),
-    "broken JSON array": Case(
-        "a.json", '[["好", 1],\n["坏" 0]]',
-        ["line 2", "',' delimiter at column 6", "found '0]]'", "fix the file"],
-    ),
-    "JSON that ends early": Case(
-        "a.json", '[["好", 1],\n["坏", 0]', ["line 2", "end of the file", "fix the file"],
-    ),
-    "JSON Lines read as JSON": Case(
-        "a.json", '["好", 1]\n["坏", 0]\n', ["line 2", "--data.format jsonl"], {"format": "json"},
-    ),
-    "objects over several lines": Case(
-        "a.json", '{\n"text": "好"\n}\n{\n"text": "坏"\n}\n', ["line 4", "[ before the first"],
-    ),
-    "objects between commas": Case(
-        "a.json", '{"text": "好"},\n{"text": "坏"}\n', ["line 1", "[ before the first"],
-    ),
-    "several arrays of rows": Case(
-        "a.json", '{"train": [["好", 1]], "dev": [["坏", 0]]}',
-        ["several arrays of rows, train, dev", "separate file"],
-    ),
-    "JSON object": Case("a.json", '{"rows": []}', ["an array", 'found {"rows": []}', "--data.format jsonl"]),
-    "JSON too deep": Case("a.json", "[" * 100_000, ["cannot be read", "recursion"]),
-    "JSON integer too long": Case(
-        "a.json", f'[["好", {"1" * 5000}]]', ["cannot be read", "digits", "fix the file"],
-    ),
-    "no Parquet": Case("a.parquet", b"PAR1 and nothing else", ["not a readable Parquet file"]),
-}  # fmt: skip
+    ("a.dat", "好,1\n", "cannot tell the format|.csv|--data.format", {}),
+    ("a.json", '[["好", 1],\n["坏" 0]]', "line 2|',' delimiter|column 6|fix the file", {}),
+    ("a.json", '[["好", 1],\n["坏", 0]', "line 2|fix the file", {}),
+    ("a.json", '["好", 1]\n["坏", 0]\n', "line 2|--data.format jsonl", {"format": "json"}),
+    ("a.json", '{\n"text": "好"\n}\n{\n"text": "坏"\n}\n', "line 4|fix the file", {}),
+    ("a.json", '{"text": "好"},\n{"text": "坏"}\n', "line 1|fix the file", {}),
+    ("a.json", '{"train": [["好", 1]], "dev": [["坏", 0]]}', "one array|arrays train, dev", {}),
+    ("a.json", '{"rows": []}', 'one array|found {"rows": []}|.jsonl', {}),
+    ("a.json", '{"text": {"0": "今天", "1": "气死"}}', 'one array of pairs|orient="records"', {}),
+    ("a.json", "[" * 100_000, "cannot be read|recursion", {}),
+    ("a.json", f'[["好", {"1" * 5000}]]', "cannot be read|digits|fix the file", {}),
+    ("a.json", '[{"text": "好", "id": 1, "id": 2}]', "the key 'id' is twice in an object", {}),
+    ("a.parquet", b"PAR1 and nothing else", "not a readable Parquet file", {}),
+    ("a.tsv", "text\rx\tlabel\n今天\t1\n今天\t1\n", "line 1: the header cannot be read", {"header": True}),
+    ("a.csv", '"text"x,label\n今天,1\n今天,1\n', "line 1: the header cannot be read", BY_NAME),
+    ("a.csv", "," * 16_384, "line 1: a row may have at most 16,384 columns, found 16,385", {"format": "csv"}),
+    ("a.csv", "x," * (LONG // 2), "16,384 columns", {"header": True, "text_column": "text"}),
+    ("a.csv", "x" * LONG + ",label,b\n1,2,3\n", "which column is the text", {"header": True}),
+]
 
 GOOD = {"a.tsv": "今天\t1\n", "a.csv": "今天,1\n", "a.json": '["今天", 1],\n', "a.jsonl": '["今天", 1]\n'}
-OBJECT = '{"text": "今天", "label": 1}\n'
-
-# Invalid rows: each comes after one valid row and before another.
-ROW = {
-    "unknown label": Case(
-        "a.tsv", "好\t高心\n", ["line 2", "unknown label '高心'", "mean '高兴'?", "known: 愤怒, 高兴", "--data.labels"],
-        labels=["愤怒", "高兴"],
+MOODS = ["愤怒", "高兴"]
+# Invalid rows, which come after one valid row and before another: name, content, parts of the message, labels
+ROW = [
+    ("a.tsv", "好\t高心\n", "unknown label '高心'|mean '高兴'?|known: 愤怒, 1, 高兴|--data.labels", ["愤怒", "1", "高兴"]),
+    ("a.tsv", "好\t2\n", "unknown label '2'|known: a, 1", ["a", "1"]),
+    ("a.tsv", f"好\t{'正' * LONG}\n", "unknown label '正正", ["1", "x" * LONG]),
+    ("a.tsv", "\t1\n", "the text is empty|fill it in or remove the row", None),
+    ("a.csv", '" \u3000 ",1\n', "the text is empty", None),
+    ("a.tsv", "\u200b \ufeff\u200d\x00\t1\n", "the text is empty", None),
+    ("a.tsv", "好\t\n", "the label is empty|fill it in or remove the row", None),
+    ("a.tsv", b"\xba\xc3\xb0\xa1\t1\n", "invalid byte 0xba|text|--data.encoding (gb18030", None),
+    ("a.tsv", b"a\t\xba\xc3\n", "invalid byte 0xba in the label", None),
+    ("a.jsonl", b'["\xba\xc3", 1]\n', "invalid byte 0xba|--data.encoding", None),
+    ("a.jsonl", '["好", 1\n', "not a valid JSON value|'[\"好\", 1'|one object or array", None),
+    ("a.jsonl", f'["好", {"1" * 5000}]\n', "not a valid JSON value|digits", None),
+    ("a.jsonl", '{"text": "好", "id": 1, "id": 2}\n', "the key 'id' is twice in an object; keep one", None),
+    ("a.jsonl", '"好"\n', "an array of text and label|found '好'", None),
+    ("a.jsonl", '{"text": "今天", "label": 1}\n', 'an array of text and label|found {"text"', None),
+    ("a.tsv", "好\t坏\t1\n", "2 columns are needed|found 3: '好 | 坏 | 1'|remove", None),
+    ("a.csv", "好\n", "2 columns are needed|found 1: '好'|fill in", None),
+    ("a.csv", "好,坏,1\n", "2 columns are needed|in CSV, enclose it in double quotes", None),
+    ("a.csv", '"好"坏,1\n', "not valid CSV|double the quotes|--data.quoting none", None),
+    ("a.csv", "好\r坏,1\n", "not valid CSV|end lines with LF", None),
+    ("a.json", '["好\\ud83d", 1],\n', "unpaired surrogate U+D83D|'好�'|fix the file", None),
+    ("a.jsonl", "[5, 1]\n", "the text must be a string|found 5|--data.text_column", None),
+    ("a.json", "[null, 1],\n", "the text is empty, found null", None),
+    ("a.json", '[["好"], 1],\n', 'the text must be a string|found ["好"]', None),
+    *(
+        ("a.jsonl", f'["好", {value}]\n', f"label must be a string or an integer|found {value}", None)
+        for value in ("1.5", "NaN", "0.5", "null")
     ),
-    "label id too high": Case("a.tsv", "好\t2\n", ["line 2", "unknown label '2'", "known: 愤怒, 高兴"], labels=["愤怒", "高兴"]),
-    "unknown label 😀": Case("a.tsv", "好\t😀\n", ["line 2", "unknown label '😀'", "known: 😡, 1"], labels=["😡", "1"]),
-    "empty text": Case("a.tsv", "\t1\n", ["line 2", "the text is empty", "fill it in or remove the row"]),
-    "white space": Case("a.csv", '" \u3000 ",1\n', ["line 2", "the text is empty"]),
-    "invisible text": Case("a.tsv", "\u200b \ufeff\u200d\x00\t1\n", ["line 2", "the text is empty"]),
-    "empty label": Case("a.tsv", "好\t\n", ["line 2", "the label is empty", "fill it in or remove the row"]),
-    "invalid UTF-8": Case("a.tsv", b"\xba\xc3\xb0\xa1\t1\n", ["line 2", "invalid byte 0xba", "text", "--data.encoding (gb18030"]),
-    "invalid UTF-8 in the label": Case("a.tsv", b"a\t\xba\xc3\n", ["line 2", "invalid byte 0xba in the label"]),
-    "invalid UTF-8 in JSON": Case("a.jsonl", b'["\xba\xc3", 1]\n', ["line 2", "invalid byte 0xba", "--data.encoding"]),
-    "broken JSON line": Case("a.jsonl", '["好", 1\n', ["line 2", "not a valid JSON value", "'[\"好\", 1'", "one object or array"]),
-    "JSON integer too long ": Case("a.jsonl", f'["好", {"1" * 5000}]\n', ["line 2", "not a valid JSON value", "digits"]),
-    "JSON of no use": Case("a.jsonl", '"好"\n', ["line 2", "an array of text and label", "found '好'"]),
-    "object among arrays": Case("a.jsonl", OBJECT, ["line 2", "an array of text and label", 'found {"text"']),
-    "too many columns": Case("a.tsv", "好\t坏\t1\n", ["line 2", "2 columns are needed", "found 3: '好 | 坏 | 1'", "remove"]),
-    "too few columns": Case("a.csv", "好\n", ["line 2", "2 columns are needed", "found 1: '好'", "fill in"]),
-    "unquoted comma": Case("a.csv", "好,坏,1\n", ["line 2", "2 columns are needed", "in CSV, enclose it in double quotes"]),
-    "text after a quoted field": Case("a.csv", '"好"坏,1\n', ["line 2", "not valid CSV", "double the quotes", "--data.quoting none"]),
-    "carriage return": Case("a.csv", "好\r坏,1\n", ["line 2", "carriage return", "end lines with LF"]),
-    "unpaired surrogate": Case("a.json", '["好\\ud83d", 1],\n', ["element 2", "unpaired surrogate U+D83D", "'好�'", "fix the file"]),
-    "number for a text": Case("a.jsonl", "[5, 1]\n", ["line 2", "the text must be a string", "found 5", "--data.text_column"]),
-    "null for a text": Case("a.json", "[null, 1],\n", ["element 2", "the text is empty, found null"]),
-    "list for a text": Case("a.json", '[["好"], 1],\n', ["element 2", "the text must be a string", 'found ["好"]']),
-    "float for a label": Case("a.json", '["好", 1.5],\n', ["element 2", "label must be a string or an integer", "found 1.5"]),
-    "NaN for a label": Case("a.jsonl", '["好", NaN]\n', ["line 2", "label must be a string or an integer", "found NaN"]),
-    "a share for a label": Case("a.jsonl", '["好", 0.5]\n', ["line 2", "label must be a string or an integer", "found 0.5"]),
-    "null for a label": Case("a.json", '["好", null],\n', ["element 2", "label must be a string or an integer", "found null"]),
-}  # fmt: skip
+]  # fmt: skip
 
 
-def read(path: Path, folder: Path, case: Case, skip: bool = False) -> Table:
+def read(path: Path, folder: Path, options: ReadOptions, skip: bool = False, labels=None) -> Table:
     """Make the table of a file, here instead of in the process that `open_dataset` starts for it."""
     folder.mkdir()
-    build_table(folder, str(path), ReadOptions(**case.settings), skip, case.labels)
+    build_table(folder, str(path), options, skip, labels)
     return Table(folder)
 
 
-def put_between_good_rows(case: Case) -> bytes:
-    good = GOOD[case.name].encode()
-    content = good + (case.content if isinstance(case.content, bytes) else case.content.encode()) + good
-    return b"[" + content.rstrip(b",\n") + b"]" if case.name == "a.json" else content
-
-
-def refused(parts: list[str], function: Callable, *arguments) -> str:
-    """Return the message of an InputError, which has all parts."""
+def refused(parts: str, function, *arguments) -> str:
+    """Return the message of an InputError, which has all parts, and is short enough to be read."""
     with pytest.raises(InputError) as error:
         function(*arguments)
-    missing = [part for part in parts if part not in str(error.value)]
+    missing = [part for part in parts.split("|") if part not in str(error.value)]
     assert not missing, f"{missing} missing in: {error.value}"
+    assert len(str(error.value)) < 2000
     return str(error.value)
 
 
-@pytest.mark.parametrize("case", WHOLE_FILE.values(), ids=WHOLE_FILE.keys())
+@pytest.mark.parametrize(("name", "content", "parts", "settings"), WHOLE_FILE, ids=lambda one: str(one)[:20])
 @pytest.mark.parametrize("skip", [False, True], ids=["error", "skip"])
-def test_a_file_that_cannot_be_used(write, tmp_path, case, skip):
-    path = write(case.name, case.content)
-    refused([str(path), *case.message], read, path, tmp_path / "table", case, skip)
+def test_a_file_that_cannot_be_used(write, tmp_path, name, content, parts, settings, skip):
+    path = write(name, content)
+    message = refused(parts, read, path, tmp_path / "table", ReadOptions(**settings), skip)
+    assert str(path) in message or "data.encoding must be" in message
 
 
-@pytest.mark.parametrize("case", ROW.values(), ids=ROW.keys())
-def test_an_invalid_row(write, tmp_path, case):
+@pytest.mark.parametrize(("name", "content", "parts", "labels"), ROW, ids=lambda one: str(one)[:20])
+def test_an_invalid_row(write, tmp_path, name, content, parts, labels):
     """One message for it, with the file, and `skip` leaves out this row alone and lists it with the same
     message."""
-    path = write(case.name, put_between_good_rows(case))
-    parts = [f"{path}, ", *case.message, "--data.on_bad_row skip"]
-    message = refused(parts, read, path, tmp_path / "table", case)
-    table = read(path, tmp_path / "skipped", case, skip=True)
-    assert (table.num_rows, table.skipped, len(table.skipped_rows())) == (2, 1, 1)
-    assert [table.text(row) for row in range(2)] == ["今天", "今天"]
+    good, content = GOOD[name].encode(), content if isinstance(content, bytes) else content.encode()
+    content = good + content + good
+    path = write(name, b"[" + content.rstrip(b",\n") + b"]" if name == "a.json" else content)
+    message = refused(
+        f"{parts}|--data.on_bad_row skip", read, path, tmp_path / "a", ReadOptions(), False, labels
+    )
+    table = read(path, tmp_path / "b", ReadOptions(), True, labels)
+    assert (table.num_rows, table.skipped, table.texts([0, 1])) == (2, 1, ["今天", "今天"])
     [row] = table.skipped_rows()
     assert row["line"] == 2
-    assert f"{table.row_unit} 2: {row['problem']}" in message
-
-
-def test_a_key_must_be_in_an_object_once(write):
-    objects = ['{"text": "好", "label": "1"}', '{"text": "好", "label": "1", "id": 1, "id": 2}']
-    first, second = read_rows(write("a.jsonl", "\n".join(objects)), ReadOptions())
-    assert first.text == "好"
-    assert "the key 'id' is twice in an object; keep one of them" in second.problem
-    with pytest.raises(InputError, match=r"a.json: JSON that cannot be read \(the key 'id' is twice"):
-        list(read_rows(write("a.json", f"[{', '.join(objects)}]"), ReadOptions()))
+    assert f"{path}, {table.row_unit} 2: {row['problem']}" in message
 
 
 def test_repeated_columns_that_are_not_used_or_chosen_by_number_are_no_error(write):
@@ -250,23 +185,20 @@ def test_a_text_to_classify_is_not_guessed_among_unnamed_columns(write, name, co
         return [row.text for row in read_rows(path, ReadOptions(**options), need_label=False)]
 
     path, is_csv = write(name, content), name == "a.csv"
-    first = "id, body" if is_csv else "7, 好"
-    found = f"1: cannot tell which column is the text: found 2 columns without a header, the first values are {first}; "
-    refused([str(path), found, "set --data.text_column"], texts)
+    found = (
+        f"which column is the text: found the columns {'id, body' if is_csv else '7, 好'}; set --data.text_"
+    )
+    refused(found, texts)
     assert texts(text_column=1, header=True if is_csv else None) == ["好"]
     assert texts(text_pair_column=1, header=False if is_csv else None)[0] in ("7", "id")
 
 
-def test_invalid_rows_are_listed_up_to_a_number(write, tmp_path):
+def test_invalid_rows_are_listed_up_to_a_number_and_may_not_be_all(write, tmp_path):
     path = write("a.tsv", "好\t1\n" + "\t1\n" * 7 + "坏\t1\n" + "坏\n")
-    parts = ["8 rows are invalid; fix them", "--data.on_bad_row skip", f"{path}, line 2: the text", "line 6"]
-    message = refused([*parts, "and 3 more"], read, path, tmp_path / "table", ROW["empty text"])
-    assert "line 7" not in message
-
-
-def test_no_rows_are_left_if_all_are_invalid(write, tmp_path):
-    parts = ["no rows left", "all 2 are invalid", "line 1: the text is empty", "line 2: the text is empty"]
-    refused(parts, read, write("a.tsv", "\t1\n\t2\n"), tmp_path / "table", ROW["empty text"], True)
+    parts = f"8 rows are invalid; fix them|--data.on_bad_row skip|{path}, line 2: the text|line 6|and 3 more"
+    assert "line 7" not in refused(parts, read, path, tmp_path / "a", ReadOptions())
+    parts = "no rows left|all 2 are invalid|line 1: the text is empty|line 2: the text is empty"
+    refused(parts, read, write("b.tsv", "\t1\n\t2\n"), tmp_path / "b", ReadOptions(), True)
 
 
 @pytest.mark.parametrize(
@@ -274,115 +206,223 @@ def test_no_rows_are_left_if_all_are_invalid(write, tmp_path):
 )
 def test_all_lines_of_a_broken_record_are_counted(write, tmp_path, rest, num_rows):
     """A lone quote takes in the lines up to the next quote, or all of them: none of them may go uncounted."""
-    path = write("a.csv", '今天,1\n"好,1\n坏,0\n' + rest)
-    table = read(path, tmp_path / "table", ROW["empty text"], skip=True)
+    table = read(write("a.csv", '今天,1\n"好,1\n坏,0\n' + rest), tmp_path / "table", ReadOptions(), True)
     assert [row["line"] for row in table.skipped_rows()] == [2, 3, 4]
     assert "from line 2 to 4" in table.skipped_rows()[0]["problem"]
     assert (table.skipped, table.num_rows) == (3, num_rows)
 
 
 NOT_OPENED = {
-    "tran.tsv": ["there is no such file", "mean 'train.tsv'?"],
-    "tran": ["there is no such file", "mean 'train.tsv'?"],
-    "数据/train.tsv": ["there is no such file", "no folder ", "/数据"],
-    "n" * 300 + ".tsv": ["cannot be read", "too long"],
+    "tran.tsv": "there is no such file|mean 'train.tsv'?",
+    "数据/train.tsv": "there is no such file|no folder |/数据",
+    "n" * 300 + ".tsv": "cannot be read|too long",
     # Every process reads the file, and its content decides the cache: a pipe can be read once only
-    "pipe.csv": ["pipe.csv", "regular file is needed", "pipe", "save its content to a file"],
+    "pipe.csv": "pipe.csv|regular file is needed|pipe|save its content to a file",
+    "folder": "there are no files",
+    "link.csv": "there is no such file",
+    "loop.csv": "there is no such file",
 }
 
 
 @pytest.mark.parametrize(("name", "parts"), NOT_OPENED.items(), ids=lambda value: str(value)[:20])
 def test_a_file_that_is_not_there(tmp_path, write, name, parts):
     write("train.tsv", "好\t1\n")
+    (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere.csv")
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
     config = DataConfig(train=str(tmp_path / name), cache_dir=str(tmp_path / "cache"))
-    refused([str(tmp_path)[:9], *parts], open_dataset, config)
-
-
-@pytest.mark.parametrize("encoding", ["utf-9", "base64", "undefined", "汉字"])
-def test_an_encoding_that_is_none(write, tmp_path, encoding):
-    path, cache = str(write("a.csv", "好,1\n")), str(tmp_path / "cache")
-    config = DataConfig(train=path, encoding=encoding, cache_dir=cache)
-    refused(["data.encoding", f"'{encoding}'", "try utf-8 or gb18030"], open_dataset, config)
+    refused(f"{tmp_path}|{parts}", open_dataset, config)
 
 
 def test_a_cache_folder_that_cannot_be_made(write):
     path, cache = str(write("a.csv", "好,1\n坏,0\n")), str(write("cache", "a file"))
-    refused(["data.cache_dir", cache], open_dataset, DataConfig(train=path, cache_dir=cache))
+    refused(f"data.cache_dir|{cache}", open_dataset, DataConfig(train=path, cache_dir=cache))
 
 
-ROWS = "".join(f"text {number},{number % 2}\n" for number in range(20))
-DATASET = {
-    "label absent from train": (
+# Rows that make no dataset: files and settings, parts of the message
+DATASET = [
+    (
         {"train": ROWS, "dev": "好,1\n坏,2\n", "labels": ["a", "b", "c"]},
-        ["label 'c' is absent from train", "the first of its 1 dev rows", "dev.csv, line 2", "add training rows"],
+        "label 'c' is absent from train|the first of its 1 dev rows|dev.csv, line 2|add rows",
     ),
-    "label without any row": (
-        {"train": ROWS, "labels": ["a", "b", "c"]},
-        ["label 'c' is absent from train", "no rows at all", "data.labels"],
-    ),
-    "label of dev that train has not": (
-        {"train": ROWS, "dev": "好,1\n坏,2\n"}, ["dev.csv, line 2", "unknown label '2'", "known: 0, 1"],
-    ),
-    "id among labels that were found": (
-        {"train": ROWS.replace(",0", ",坏").replace(",1", ",好"), "test": "好,1\n"},
-        ["test.csv, line 1", "unknown label '1'", "known: 坏, 好"],
-    ),
-    "classes with one text": (
+    ({"train": ROWS, "labels": ["a", "b", "c"]}, "'c' is absent from train|no rows at all|data.labels"),
+    ({"train": ROWS, "dev": "好,1\n坏,2\n"}, "dev.csv, line 2|unknown label '2'|known: 0, 1"),
+    ({"train": NAMED, "test": "好,1\n"}, "test.csv, line 1|unknown label '1'|known: 坏, 好"),
+    (
         {"train": ROWS + "x,甲\ny,乙\nz,丙\n"},
-        ["needs 3 different texts of each class", "3 of 5 classes have fewer", "'丙' with 1", "--data.split random"],
+        "needs 3 different texts of each class|3 of 5 classes have fewer|'丙' with 1|--data.split random",
     ),
-    "header that is not known as one": (
-        {"train": "话,心情\n" + ROWS.replace(",0", ",坏").replace(",1", ",好")},
-        ["train.csv, line 1: cannot tell whether this is a header", "the label '心情'", "--data.header true"],
-    ),
-    "texts for labels": (
-        {"train": "".join(f"1,text {number}\n" for number in range(20))},
-        ["'text 0' with 1", "data.label_column"],
-    ),
-    "one class": (
-        {"train": "好,1\n坏,1\n真,1\n"}, ["at least two different labels", "found 1;", "data.label_column"],
-    ),
-    "nothing left to train on": (
+    ({"train": "话,心情\n" + NAMED}, "train.csv, line 1: cannot tell whether|话, 心情|--data.header true"),
+    ({"train": "".join(f"1,text {n}\n" for n in range(20))}, "'text 0' with 1|data.label_column"),
+    ({"train": "好,1\n坏,1\n真,1\n"}, "two or more labels|found 1;|data.label_column"),
+    (
         {"train": ROWS, "dev_size": 15, "test_size": 0.25},
-        ["keep rows to train on", "has 20", "dev_size 15", "test_size 0.25", "take 20", "make them smaller"],
+        "keep rows to train on|has 20|dev_size 15|test_size 0.25|take 20|make them smaller",
     ),
-}  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("settings", "message"), DATASET.values(), ids=DATASET.keys())
-def test_rows_that_make_no_dataset(write, tmp_path, settings, message):
+@pytest.mark.parametrize(("settings", "parts"), DATASET)
+def test_rows_that_make_no_dataset(write, tmp_path, settings, parts):
     """These come out of the processes that prepare the data, whole."""
     names = settings.keys() & {"train", "dev", "test"}
     files = {name: str(write(f"{name}.csv", settings[name])) for name in names}
-    refused(message, open_dataset, DataConfig(**settings | files, cache_dir=str(tmp_path / "cache")))
+    refused(parts, open_dataset, DataConfig(**settings | files, cache_dir=str(tmp_path / "cache")))
     assert not list((tmp_path / "cache").glob("*.aside-*"))
 
 
-def test_skipped_rows_are_counted_and_listed_in_the_report(write, tmp_path, tiny_tokenizer):
-    train = write("train.csv", ROWS + ",1\n好,坏,1\n")
+def test_skipped_rows_are_counted_and_listed_in_the_report_and_a_file(write, tmp_path, tiny_tokenizer):
+    """A message holds no half characters, which no encoding could write."""
+    rows = [[f"text {number}", number % 2] for number in range(20)] + [
+        ["", 1],
+        ["好", "坏", 1],
+        ["\ud800", "\ud801"],
+    ]
+    train = write("train.jsonl", "\n".join(map(json.dumps, rows)))
     config = DataConfig(train=str(train), on_bad_row="skip", cache_dir=str(tmp_path / "cache"))
     dataset = open_dataset(config)
-    stores = {
-        name: open_store(split.table, tiny_tokenizer, 8, config.cache_dir)
-        for name, split in dataset.splits.items()
-    }
+    stores = {n: open_store(s.table, tiny_tokenizer, 8, config.cache_dir) for n, s in dataset.splits.items()}
     text = render(dataset, stores)
-    assert f"{train}: 20 rows, 2 skipped" in text
+    assert f"{train}: 20 rows, 3 skipped" in text
     assert "skipped line 21: the text is empty" in text
     assert "skipped line 22: 2 columns are needed" in text
-
-
-def test_parquet_without_pyarrow(write, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    path = write("a.parquet", b"PAR1\x15")
-    refused([str(path), "need pyarrow", "pip install pyarrow"], lambda: list(read_rows(path, ReadOptions())))
-
-
-def test_skipped_rows_can_be_written_to_a_file(write, tmp_path):
-    """A message holds no half characters, which no encoding could write."""
-    content = json.dumps(["好", 1]) + '\n{"\\ud800": 1}\n["\\ud800", "\\ud801"]\n"\\ud83d"\n'
-    table = read(write("a.jsonl", content), tmp_path / "table", ROW["empty text"], skip=True)
     with (tmp_path / "skipped.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([row["line"], row["problem"]] for row in table.skipped_rows())
-    assert table.skipped == 3
+        csv.writer(file).writerows([row["problem"]] for row in dataset.tables[0].skipped_rows())
+
+
+# Bugs that the fuzz has found in the readers, one by one
+
+
+def rows_of(path, need_label=True, **options) -> list:
+    return list(read_rows(path, ReadOptions(**options), need_label))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("a.tsv", "今天\t1\r气死\t0\r真\t1\r", {"text_column": 0, "label_column": 1}),
+        ("a.csv", "今天,1\r气死,0\r真,1\r", {"quoting": "none", "text_column": 0, "label_column": 1}),
+        ("a.txt", "今天\r气死\r真", {"format": "text"}),
+    ],
+)
+def test_rows_between_carriage_returns_do_not_become_one(write, name, content, options):
+    """They were read as a single row, and all others were lost without a message."""
+    [row] = rows_of(write(name, content), options.get("format") != "text", **options)
+    assert (row.line, type(row)) == (1, BadRow)
+    assert "carriage return is inside the line" in row.problem
+    assert "end lines with LF or CRLF" in row.problem
+    around = rows_of(write("b.tsv", "今天\t1\r\r\n \r \r\n气死\t0\r"))
+    assert around == [Row(1, "今天", None, "1"), Row(3, "气死", None, "0")]
+
+
+@pytest.mark.parametrize("encoding", ["cp037", "cp500"])
+def test_lines_of_mainframes(write, encoding):
+    """In EBCDIC the line feed is another byte: all lines were one."""
+    path = write("a.txt", "one\ntwo\n\nthree".encode(encoding))
+    rows = rows_of(path, False, format="text", encoding=encoding)
+    assert [row.text for row in rows] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("depth", [900, 975, 985, 1000, 100_000])
+def test_json_nested_deep_in_a_row(write, depth):
+    """It was read, and then too deep to be shown in the message of what is wrong with it."""
+    for shape in (f'["好", {"[" * depth}{"]" * depth}]', '{"text": ' * depth + "1" + "}" * depth):
+        good, bad = rows_of(write("a.jsonl", f'["好", 1]\n{shape}\n'))
+        assert good == Row(1, "好", None, "1")
+        assert isinstance(bad, BadRow)
+        assert len(bad.problem) < 300
+        try:
+            assert isinstance(rows_of(write("a.json", f'[["好", 1], {shape}]'))[1], BadRow)
+        except InputError as error:
+            assert "recursion" in str(error)  # noqa: PT017
+        with pytest.raises(InputError):
+            rows_of(write("b.json", shape.replace("[", "[[", 1)))
+
+
+def write_parquet(path: Path, **columns) -> Path:
+    with path.open("wb") as file:
+        parquet.write_table(pyarrow.table(columns), file, row_group_size=2)
+    return path
+
+
+def test_no_flipped_bit_of_a_parquet_file_changes_the_number_of_its_rows(tmp_path):
+    """The footer says how many rows there are, in several places, and pyarrow believes any of them."""
+    path = write_parquet(tmp_path / "a.parquet", text=["好", "坏", "真"], label=["1", "0", "1"])
+    content, path, told, draw = path.read_bytes(), tmp_path / "b.parquet", [], random.Random(0)
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        try:
+            assert len(rows_of(path)) == 3
+        except InputError as error:
+            told.append("the Parquet file is damaged: its footer says" in str(error))
+    assert any(told)
+    assert len(told) < len(content)
+
+
+def test_a_text_that_its_checksum_does_not_fit(tmp_path):
+    table = pyarrow.table({"text": ["好东西", "坏"], "label": ["1", "0"]})
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    parquet.write_table(table, tmp_path / "a.parquet", **options, write_page_checksum=True)
+    content = (tmp_path / "a.parquet").read_bytes()
+    assert len(rows_of(tmp_path / "a.parquet")) == 2
+    (tmp_path / "b.parquet").write_bytes(content.replace("好东西".encode(), "坏东西".encode(), 1))
+    with pytest.raises(InputError, match="not a readable Parquet file: .*checksum"):
+        rows_of(tmp_path / "b.parquet")
+
+
+def test_columns_of_parquet_that_are_not_chosen_are_not_read(tmp_path):
+    # Neither date nor zone in Python
+    late = pyarrow.array([1 << 60, 1], pyarrow.timestamp("ms", "Nowhere/Else"))
+    path = write_parquet(tmp_path / "a.parquet", when=late, text=["好", "坏"], label=[1, 0])
+    assert rows_of(path) == [Row(1, "好", None, "1"), Row(2, "坏", None, "0")]
+    with pytest.raises(InputError, match="not a readable Parquet file"):
+        rows_of(path, text_column="when")
+
+
+def test_names_in_another_encoding(write, tmp_path, tiny_tokenizer):
+    """Names from a Windows machine, unpacked on Linux, and a column whose name is half a character."""
+    name, cache = os.fsdecode("训练".encode("gb18030")), str(tmp_path / "cache")
+    path = write_parquet(tmp_path / f"{name}.parquet", text=["好", "坏"], label=["1", "0"])
+    table = read(path, tmp_path / "table", ReadOptions())
+    assert (table.num_rows, table.source) == (2, f"{tmp_path}/ѵ��.parquet")
+    (tmp_path / f"{name}.csv").write_text(ROWS, encoding="utf-8")
+    dataset = open_dataset(DataConfig(train=str(tmp_path / f"{name}.csv"), cache_dir=cache))
+    stores = {n: open_store(split.table, tiny_tokenizer, 8, cache) for n, split in dataset.splits.items()}
+    # It is printed
+    render(dataset, stores).encode()
+    path = write("a.jsonl", '{"\\ud800": "好", "label": 1}\n')
+    table = read(path, tmp_path / "half", ReadOptions(text_column=0))
+    assert (table.num_rows, table.columns) == (1, "text '\\ud800', label 'label'")
+
+
+def test_a_key_of_ten_thousand_characters_is_not_shown_whole(write):
+    content = json.dumps({"k" * 10_000: "好", "label": 1}) + '\n{"label": 1}\n'
+    _, bad = rows_of(write("a.jsonl", content), text_column=0)
+    assert "is missing" in bad.problem
+    assert len(bad.problem) < 300
+
+
+class Failing(io.RawIOBase):
+    """A file on a disk that breaks after the first line."""
+
+    def __init__(self) -> None:
+        self.chunks = [b"today\t1\n"]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        if not self.chunks:
+            raise OSError(5, "Input/output error")
+        chunk = self.chunks.pop()
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def test_a_disk_that_breaks_while_a_file_is_read():
+    stream = Stream("rows.tsv", io.BufferedReader(Failing()))
+    with pytest.raises(InputError, match="rows.tsv, line 2: cannot be read: Input/output error"):
+        rows_of(stream, format="tsv")

@@ -48,12 +48,12 @@ def change(folder: Path, change_it) -> None:
 
 FAULTS = {
     "no unknown token": (lambda d: d["model"]["vocab"].pop("[UNK]"), "cannot encode a text: .*Missing .UNK. token"),
-    "template": (lambda d: d["post_processor"]["special_tokens"]["[CLS]"].update(ids=[999]), "found the id 999, perhaps"),
+    "template": (lambda d: d["post_processor"]["special_tokens"]["[CLS]"].update(ids=[999]), "of its vocabulary, found the ids 999, "),
     "separator": (
         lambda d: d.update(post_processor={"type": "BertProcessing", "sep": ["[SEP]", 777], "cls": ["[CLS]", 2]}),
-        "found the id 777, perhaps",
+        "of its vocabulary, found the ids .* 777",
     ),
-    "no token": (lambda d: d.update(pre_tokenizer=SPLIT, post_processor=None), "makes no token of '好a1。'"),
+    "no token": (lambda d: d.update(pre_tokenizer=SPLIT, post_processor=None), "found the ids none for '好a1。'"),
     "panic while encoding": (
         lambda d: d.update(pre_tokenizer={"type": "FixedLength", "length": 0}),
         "cannot encode a text: chunk size must be non-zero; repair its tokenizer.json",

@@ -60,10 +60,8 @@ def test_more_columns_empty_rows_and_empty_sheets(book):
 
 
 def test_a_sheet_without_column_names(book):
-    rows, expected = (
-        [["今天", "高兴"], ["气死", "愤怒", "a note beside the table"]],
-        [("今天", "高兴"), ("气死", "愤怒")],
-    )
+    rows = [["今天", "高兴"], ["气死", "愤怒", "a note beside the table"]]
+    expected = [("今天", "高兴"), ("气死", "愤怒")]
     assert pairs(read(book(rows))) == expected
     assert pairs(read(book([["甲", "乙"], *rows]), text_column="甲")) == expected
     assert [row.text for row in read(book([["今天"], ["好"]]), need_label=False)] == ["今天", "好"]
@@ -98,36 +96,19 @@ ODD_ROWS = [
 
 
 def test_cells_that_are_no_text_are_named(book):
-    path = book(
-        [["text", "label"], *(row for row, _ in ODD_ROWS)], change=lambda it: it.active.merge_cells("B8:B9")
-    )
+    rows = [["text", "label"], *(row for row, _ in ODD_ROWS)]
+    path = book(rows, change=lambda it: it.active.merge_cells("B8:B9"))
     for row, (_, problem), line in zip(read(path), ODD_ROWS, range(2, 12), strict=True):
         assert row.line == line
         assert problem in row.problem if problem else row.text == "合并"
 
 
-def archive(*names: str) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name in names:
-            archive.writestr(name, "text,label\n")
-    return file.getvalue()
+PASSWORD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000)
 
 
-FILES = {
-    "a password": (
-        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000),
-        ".*save it again as .xlsx without a password",
-    ),
-    "a damaged file": (b"PK\x03\x04 nothing", ".*save it again"),
-    "an archive": (archive("train.csv"), ""),
-    "text": (b"text,label\n", ""),
-}
-
-
-@pytest.mark.parametrize(("content", "message"), FILES.values(), ids=FILES)
-def test_a_file_that_is_no_workbook(write, content, message):
-    with pytest.raises(InputError, match=f"not a readable Excel file: {message}"):
+@pytest.mark.parametrize("content", [PASSWORD, b"PK\x03\x04 nothing", b"text,label\n"])
+def test_a_file_that_is_no_workbook(write, content):
+    with pytest.raises(InputError, match="not a readable Excel file: .*save it again .* without a password"):
         read(write("a.xlsx", content))
 
 
@@ -135,9 +116,9 @@ def test_a_file_that_is_no_workbook(write, content, message):
     ("sheets", "message"),
     [
         ([ROWS, ROWS], r"one sheet with values is needed, found Sheet, 表1; save the one"),
-        ([[], []], r"its 2 sheet\(s\) are empty"),
+        ([[], []], "one sheet with values is needed, found none"),
         ([ROWS[:1]], "only a header"),
-        ([[["评论数据集"], *ROWS]], "only one column.*remove what is above the column names"),
+        ([[["评论数据集"], *ROWS]], "only one column.*remove what is above a header"),
     ],
 )
 def test_workbooks_without_one_sheet_of_rows(book, sheets, message):
@@ -147,12 +128,12 @@ def test_workbooks_without_one_sheet_of_rows(book, sheets, message):
 
 def test_another_format_a_stream_and_no_calamine(book, monkeypatch):
     path = book(ROWS)
-    with pytest.raises(InputError, match="text is needed, found a ZIP or Excel file; .*--data.format xlsx"):
+    with pytest.raises(InputError, match="text is needed, found a ZIP or Excel file; .*--data.format"):
         read(path, format="csv")
     with pytest.raises(InputError, match="xlsx files cannot be read from a stream"):
         read(Stream("<stdin>", io.BufferedReader(io.BytesIO(path.read_bytes()))), format="xlsx")
     monkeypatch.setitem(sys.modules, "python_calamine", None)
-    with pytest.raises(InputError, match="need python-calamine; .*: pip install python-calamine"):
+    with pytest.raises(InputError, match="Excel files need a package: pip install python-calamine"):
         read(path)
 
 

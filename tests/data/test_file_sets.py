@@ -103,8 +103,8 @@ def test_errors_and_skipped_rows_name_the_file_and_its_own_line(tmp_path, opened
     [
         ("posts/*.json", "there are no files; write a pattern in quotes"),
         ("empty", "there are no files"),
-        (["posts/a.csv", "posts/*.csv"], "a file may be named once only"),
-        ([], "must name at least one"),
+        (["posts/a.csv", "posts/*.csv"], "each named once, found posts/a.csv"),
+        ([], "must be one or more, each named once, found none"),
         (["posts/a.csv", "posts/x.csv"], "there is no such file"),
     ],
 )

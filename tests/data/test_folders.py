@@ -69,7 +69,7 @@ def test_a_folder_of_save_to_disk(tmp_path, read, validation):
     save_arrow(tmp_path / "alone", hugging_face_table(ROWS))
     assert rows_of(read("alone")) == ROWS
     (tmp_path / "alone" / "data-00000-of-00001.arrow").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="not a readable file of Arrow"):
+    with pytest.raises(InputError, match="not a readable Parquet file"):
         read("alone")
 
 

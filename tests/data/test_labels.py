@@ -37,17 +37,11 @@ def test_each_task_of_the_settings_has_a_form():
     assert label_form(None) is LABEL_FORMS["single_label"]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        *(["好", "好\u200b"], ["1", "\uff11"], ["1", "01"], ["caf\u00e9", "cafe\u0301"]),
-        *(["好 评", "好\u3000评"], ["❤", "❤\ufe0f"]),
-    ],
-    ids=["zero width", "full width", "leading zero", "accent", "space", "variation"],
-)
-def test_labels_that_look_alike(names):
-    assert look_alikes(["甲", *names, "乙"]) == [names]
-    assert look_alikes(["好", "坏", "1", "10", "-1", "a", "b", "1.0", "0"]) == []
+def test_labels_that_look_alike():
+    alike = [["好", "好\u200b"], ["1", "\uff11", "01"], ["caf\u00e9", "cafe\u0301"], ["好 评", "好\u3000评"]]
+    alike += [["❤", "❤\ufe0f"], ["AI", "ai"], ["体 育", "体育"], ["坏。", "坏"], ["“差”", "差"]]
+    different = ["中", "10", "-1", "a", "b", "1.0", "0"]
+    assert look_alikes([*(name for names in alike for name in names), *different]) == alike
 
 
 def test_names_of_missing_values():
@@ -61,8 +55,7 @@ def test_the_data_report_warns_in_one_line_of_each(write, tmp_path, tiny_tokeniz
     dataset = opened(write("a.tsv", lines))
     stores = {"train": open_store(dataset.tables[0], tiny_tokenizer, 8, str(tmp_path / "cache"))}
     assert [line for line in render(dataset, stores).splitlines() if "warning" in line] == [
-        "  warning: labels that look alike are different classes: '01' (U+0030 U+0031) and '1' (U+0031); "
-        "'好' (U+597D) and '好\\u200b' (U+597D U+200B)",
+        "  warning: labels that look alike are different classes: '01' and '1'; '好' and '好\\u200b'",
         "  warning: the class 'nan' looks like a missing label",
         "  warning: 5 classes have fewer than 20 rows in train, the smallest 01 4: a model learns little of "
         "them, and figures on dev and test vary by chance",
@@ -93,11 +86,7 @@ def json_rows(values: list[dict]) -> str:
         ("cells.tsv", table_of(map(json.dumps, SETS)), {}),
         ("bars.tsv", table_of(map("|".join, SETS)), {"label_separator": "|"}),
         ("marks.tsv", table_of(map("、".join, SETS)), {"label_separator": "、"}),
-        (
-            "commas.csv",
-            table_of([f'"{", ".join(labels)}"' for labels in SETS], ","),
-            {"label_separator": ","},
-        ),
+        ("a.csv", table_of([f'"{", ".join(one)}"' for one in SETS], ","), {"label_separator": ","}),
         ("columns.csv", "text,a,b,c\n" + table_of([",".join(map(str, row)) for row in MATRIX], ","), COLUMNS),
         ("objects.jsonl", json_rows([{n: n in labels for n in "abc"} for labels in SETS]), COLUMNS),
     ],
@@ -135,29 +124,27 @@ def test_empty_cells_and_ids(write, labels, settings, names, matrix):
     assert (dataset.label_names, dataset.splits["train"].labels.tolist()) == (names, matrix)
 
 
+A_B = "text\ta\tb\n甲\t0\t1\n"
+
+
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
         (
             "甲\ta|b\n乙\ta\n丙\tb\n",
             {},
-            "line 1: cannot tell whether this is one label or several: found 'a|b'; set "
-            "--data.label_separator '|'",
+            "line 1: cannot tell whether this is one label or several: found 'a|b'",
         ),
         ("甲\ta，b\n乙\ta\n丙\tb\n", {}, "set --data.label_separator '，'"),
         ("甲\t['a', 'b\n乙\ta\n丙\tb\n", {}, "line 1: a list of labels must be JSON"),
         ('甲\t["a", ""]\n乙\ta\n丙\tb\n', {}, "line 1: the label is empty"),
         ('甲\t["a", ["b"]]\n乙\ta\n丙\tb\n', {}, "line 1: the label must be a string or an integer"),
         (
-            "text\ta\tb\n甲\t0\t1\n乙\t1\t2\n",
+            A_B + "乙\t1\t2\n",
             {"label_columns": ["a", "b"]},
-            "line 3: the column 'b' of data.label_columns must be 0 or 1, found '2'",
+            "line 3: the column 'b' of data.label_columns must",
         ),
-        (
-            "text\ta\tb\n甲\t0\t1\n乙\t1\t0\n",
-            {"label_columns": ["a", "c"]},
-            "there is no label column 'c'",
-        ),
+        (A_B + "乙\t1\t0\n", {"label_columns": ["a", "c"]}, "there is no label column 'c'"),
     ],
 )
 def test_cells_that_are_not_clear_are_errors(write, content, settings, message):
@@ -169,10 +156,7 @@ def test_cells_that_are_not_clear_are_errors(write, content, settings, message):
 @pytest.mark.parametrize(
     ("dev", "message"),
     [
-        (
-            "text,a,b,c\n庚,0,1,0\n辛,0,1,1\n",
-            "label 'c' is absent from train (the first of its 1 dev rows is ",
-        ),
+        ("text,a,b,c\n庚,0,1,0\n辛,0,1,1\n", "'c' is absent from train (the first of its 1 dev rows is "),
         ('{"text": "庚", "labels": ["a", "d"]}\n', "dev.jsonl, line 1: unknown label 'd'"),
     ],
 )
@@ -195,10 +179,7 @@ SEVERAL_COLUMNS = ["--data.task", "multi_label", "--data.train", "x.csv", "--dat
     [
         (["--data.label_separator", "|"], "label_separator must be left out unless data.task is multi_label"),
         (["--data.task", "multi_label"], "data.train must be a file with data.task multi_label"),
-        (
-            [*SEVERAL_COLUMNS, "--data.label_column", "a"],
-            "label_column must be left out with data.label_colu",
-        ),
+        ([*SEVERAL_COLUMNS, "--data.label_column", "a"], "label_column must be left out with data.label_"),
         (["--data.label_hierarchy", "-"], "left out unless data.task is single_path or multi_path, found -"),
     ],
 )
@@ -210,6 +191,7 @@ def test_settings_that_do_not_go_together(words, message):
 # Labels that are paths
 
 ONE = ["体育-球类-足球", "体育 - 田径", "体育", "财经-股票"]
+PATH_NAMES = ["体育", "体育-球类-足球", "体育-田径", "财经-股票"]
 SEVERAL = ["体育|体育-球类|体育-球类-足球", "财经-股票|体育-田径", "", "财经-股票"]
 LEVELS = {"label_columns": ["一级", "二级", "三级"], "label_hierarchy": "/"}
 
@@ -229,7 +211,7 @@ def open_paths(path: Path, task: str = "single_path", **settings) -> Dataset:
     ("task", "labels", "names", "counts"),
     [
         # Levels are read without the white space around them
-        ("single_path", ONE, ["体育", "体育-球类-足球", "体育-田径", "财经-股票"], None),
+        ("single_path", ONE, PATH_NAMES, None),
         # A path that names each of its levels is one path
         ("multi_path", SEVERAL, ["体育-球类-足球", "体育-田径", "财经-股票"], {0, 1, 2}),
     ],
@@ -250,19 +232,11 @@ def test_each_level_may_have_its_own_column(write):
     assert "label '一级' and 2 more, one level in each: '三级'" in dataset.tables[0].columns
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("体育,,足球", "line 3: the level '二级' is empty, and '三级' below it is not; fill it in"),
-        (",,", "line 3: the level '一级' is empty; fill it in"),
-        ("体育,球/类,", "line 3: the level '二级' must not have '/', which is between levels, found '球/类'"),
-    ],
-)
-def test_a_level_that_is_missing_or_has_the_separator_is_refused_with_its_line(write, row, message):
+@pytest.mark.parametrize("row", ["体育,,足球", ",,", "体育,球/类,"])
+def test_a_level_that_is_missing_or_has_the_separator_is_refused_with_its_line(write, row):
     path = write("a.csv", f"text,一级,二级,三级\n甲,体育,球类,足球\n乙,{row}\n")
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="line 3: the levels must be filled from the first on, without '/'"):
         open_paths(path, **LEVELS)
-    assert f"{path}, {message}" in str(caught.value)
 
 
 @pytest.mark.parametrize("label", ["体育-", "-足球", "体育--足球", "体育- -足球"])
@@ -274,15 +248,7 @@ def test_an_empty_level_is_refused_with_its_line(tmp_path, task, label):
     assert open_paths(write_rows(tmp_path / "b.jsonl", [*ONE, label]), task, on_bad_row="skip").label_names
 
 
-@pytest.mark.parametrize(
-    ("label", "nearest"),
-    [
-        ("财经-股标", "财经-股票"),
-        ("体盲-球类-足球", "体育-球类-足球"),
-        ("体育-球类-足球-青年", "体育-球类-足球"),
-        ("体育-球类", "体育-球类-足球"),
-    ],
-)
+@pytest.mark.parametrize(("label", "nearest"), [("财经-股标", "财经-股票"), ("体育-球类", "体育-球类-足球")])
 @pytest.mark.parametrize("task", ["single_path", "multi_path"])
 def test_an_unknown_label_is_refused_with_its_line_and_the_nearest_name(tmp_path, label, nearest, task):
     dev = write_rows(tmp_path / "dev.jsonl", ["财经-股票", label], again=1)
@@ -298,15 +264,12 @@ def test_an_unknown_label_is_refused_with_its_line_and_the_nearest_name(tmp_path
     ("settings", "message"),
     [
         ({"label_hierarchy": None}, "data.label_hierarchy must be what is between the levels"),
-        ({"label_hierarchy": "/"}, "labels must have two or more levels .* and none has '/'"),
+        ({"label_hierarchy": "/"}, "labels must have two or more levels, with '/' between them"),
         (
-            {"labels": ["体育-球类-足球", "体育-田径", "体育", "财经-股票", "体育-"]},
-            "data.labels: level 2 of the label is empty, found '体育-'",
+            {"labels": [*PATH_NAMES, "体育-"]},
+            "data.labels: level 2 of the label is empty",
         ),
-        (
-            {"task": "multi_path", "label_separator": "-"},
-            "data.label_hierarchy and data.label_separator must",
-        ),
+        ({"task": "multi_path", "label_separator": "-"}, "and not data.label_separator, found -"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path, settings, message):

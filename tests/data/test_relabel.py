@@ -29,9 +29,8 @@ def open_with(folder: Path, fixes: Path | None, pairs: bool = False) -> Dataset:
 
 
 def label_of_rows(dataset: Dataset) -> dict[int, str]:
-    names = dataset.label_names
     return {
-        int(row): names[label]
+        int(row): dataset.label_names[label]
         for split in dataset.splits.values()
         for row, label in zip(split.rows, split.labels, strict=True)
     }
@@ -54,9 +53,7 @@ def test_fixes_replace_labels_and_nothing_else(tmp_path, write, tiny_tokenizer, 
     for name, split in before.splits.items():
         assert after.splits[name].rows.tolist() == split.rows.tolist()
     assert (tmp_path / "rows.tsv").read_bytes() == content
-    stores = {
-        n: open_store(split.table, tiny_tokenizer, 32, str(tmp_path)) for n, split in after.splits.items()
-    }
+    stores = {n: open_store(s.table, tiny_tokenizer, 32, str(tmp_path)) for n, s in after.splits.items()}
     assert (
         "fixes.csv: 6 corrected labels, for 5 rows, 5 of them had another label; 1 of texts that are not in "
         "the data, the first in line 7"
@@ -65,19 +62,16 @@ def test_fixes_replace_labels_and_nothing_else(tmp_path, write, tiny_tokenizer, 
 
 
 def test_all_rows_of_a_text_get_the_label_in_every_file(tmp_path, write):
-    train = write(
-        "train.csv", "text,label\n" + "".join(f"文本{n},{n % 2}\n" for n in range(20)) + "文本0,1\n"
-    )
-    dev = write("dev.csv", "text,label\n文本0,0\n新,1\n")
-    fixes = write("fixes.csv", "text,label\n文本0,1\n")
-    data = {"train": str(train), "dev": str(dev), "test_size": 0, "cache_dir": str(tmp_path / "cache")}
-    dataset = open_dataset(DataConfig(**data, relabel=str(fixes)))
+    rows = "".join(f"文本{n},{n % 2}\n" for n in range(20))
+    files = {"train": f"text,label\n{rows}文本0,1\n", "dev": "text,label\n文本0,0\n新,1\n"}
+    files["relabel"] = "text,label\n文本0,1\n"
+    paths = {name: str(write(f"{name}.csv", content)) for name, content in files.items()}
+    dataset = open_dataset(DataConfig(**paths, test_size=0, cache_dir=str(tmp_path / "cache")))
     for split in dataset.splits.values():
-        texts = split.table.texts(np.asarray(split.rows))
-        assert [label for text, label in zip(texts, split.labels, strict=True) if text == "文本0"] != []
-        assert all(label == 1 for text, label in zip(texts, split.labels, strict=True) if text == "文本0")
-    counts = {"fixes": 1, "rows": 3, "changed": 2, "unused": 0, "first_unused": None, "source": str(fixes)}
-    assert dataset.relabelled == counts
+        labelled = zip(split.table.texts(np.asarray(split.rows)), split.labels, strict=True)
+        assert {label for text, label in labelled if text == "文本0"} == {1}
+    counts = {"fixes": 1, "rows": 3, "changed": 2, "unused": 0, "first_unused": None}
+    assert dataset.relabelled == counts | {"source": paths["relabel"]}
 
 
 # Label Studio exports this CSV of an imported label_issues.csv, with <Choices name="choice">: the columns are
@@ -94,87 +88,59 @@ DOCCANO = (
     '1,"甲，\n乙",1,a.tsv,7,5,A,B,0.01,yes,h00000000000000a1,B,\n'
     "2,丙,2,a.tsv,3,1,A,B,0.2,no,h00000000000000b2,,\n"
 )
-LISTS = ReadOptions(task="multi_label")
+TWO = LABEL_STUDIO.format('"{""choices"":[""C"",""B""]}"')
+ONE, LISTS, GB = ReadOptions(), ReadOptions(task="multi_label"), ReadOptions(encoding="gb18030")
+FILES = [
+    # Rows without a label are no fixes
+    ("f.csv", "rank,text,given,label\n1,甲,A,\n2,乙,A,B\n3,丙,B, \n", ONE, ["B"]),
+    ("f.csv", "text,label\n乙,B\n".encode("utf-8-sig"), ONE, ["B"]),
+    ("f.tsv", "text\tlabel\n乙\tB\n", ONE, ["B"]),
+    ("f.jsonl", '{"text": "乙", "label": "B"}\n', ONE, ["B"]),
+    ("f.json", '[{"text": "乙", "label": "B"}]', ONE, ["B"]),
+    # A list of label issues is in UTF-8; fixes of a person may have the encoding of the data
+    ("f.csv", "text,label\n乙,高兴\n", GB, ["高兴"]),
+    ("f.csv", "text,label\n乙,高兴\n".encode("gb18030"), GB, ["高兴"]),
+    ("export.csv", LABEL_STUDIO.format('"B"'), ONE, ["B"]),
+    ("export.csv", DOCCANO, ONE, ["B"]),
+    # Of doccano as JSON Lines: `#` could be part of a label
+    ("export.csv", TWO, LISTS, ['["B", "C"]']),
+    ("export.csv", LABEL_STUDIO.format('"B"'), LISTS, ['["B"]']),
+    ("export.jsonl", '{"text_hash": "h00000000000000a1", "label": ["B", "C"]}\n', LISTS, ['["B", "C"]']),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "options", "labels"),
-    [
-        # Rows without a label are no fixes
-        ("f.csv", "rank,text,given,label\n1,甲,A,\n2,乙,A,B\n3,丙,B, \n", None, ["B"]),
-        ("f.csv", "text,label\n乙,B\n".encode("utf-8-sig"), None, ["B"]),
-        ("f.tsv", "text\tlabel\n乙\tB\n", None, ["B"]),
-        ("f.jsonl", '{"text": "乙", "label": "B"}\n', None, ["B"]),
-        ("f.json", '[{"text": "乙", "label": "B"}]', None, ["B"]),
-        # A list of label issues is in UTF-8; fixes of a person may have the encoding of the data
-        ("f.csv", "text,label\n乙,高兴\n", ReadOptions(encoding="gb18030"), ["高兴"]),
-        ("f.csv", "text,label\n乙,高兴\n".encode("gb18030"), ReadOptions(encoding="gb18030"), ["高兴"]),
-        ("export.csv", LABEL_STUDIO.format('"B"'), None, ["B"]),
-        ("export.csv", DOCCANO, None, ["B"]),
-        # Of doccano as JSON Lines: `#` could be part of a label
-        ("export.csv", LABEL_STUDIO.format('"{""choices"":[""C"",""B""]}"'), LISTS, ['["B", "C"]']),
-        ("export.csv", LABEL_STUDIO.format('"B"'), LISTS, ['["B"]']),
-        (
-            "export.jsonl",
-            '{"id": 1, "text": "甲", "text_hash": "h00000000000000a1", "label": ["B", "C"]}\n',
-            LISTS,
-            ['["B", "C"]'],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "options", "labels"), FILES)
 def test_files_of_fixes(write, name, content, options, labels):
     fixes = read_fixes(write(name, content), options)
     hashes = [0xA1] if name.startswith("export") else text_hashes(["乙"]).tolist()
     assert (fixes.hashes.tolist(), fixes.labels) == (hashes, labels)
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        (
-            "text,class\n甲,A\n",
-            None,
-            "line 1: a file of fixes needs a header .*column label.*found text, class",
-        ),
-        (
-            "text,label\n甲,A\n乙,A\n甲,B\n",
-            None,
-            "line 4: a text can have one label only, found 'B' here and 'A' in line 2",
-        ),
-        (
-            "text_hash,label\n12345,A\n",
-            None,
-            "line 2: text_hash must be the letter h and 16 hexadecimal digits.*'12345'",
-        ),
-        ("text,label\n ,A\n", None, "line 2: a fix needs its text_hash or its text"),
-        ("text,label\n甲,A,A\n", None, "line 2: a row of 2 columns as in the header is needed"),
-        (
-            # A line of UTF-8 and one of GB18030
-            b"text,label\n" + "甲,中性\n".encode("gb18030") + "甲,中性".encode(),
-            None,
-            "line 2: invalid byte 0xd6 in the label .*set --data.encoding",
-        ),
-        ("", None, ""),
-        ("text,label\n甲,a|b\n", LISTS, r"line 2: cannot tell .* one label or several: found 'a\|b'"),
-        (
-            "text,label\n甲,a|b\n",
-            replace(LISTS, label_columns=["a", "b"]),
-            r"line 2: .* one label or several: found 'a\|b'.*or write a JSON list",
-        ),
-        ("text,label\n甲,[a]\n", LISTS, "line 2: a list of labels must be JSON"),
-        ('text,label\n甲,"["""",""a""]"\n', LISTS, "line 2: the label is empty"),
-        (
-            "text,label\n甲,a\n甲,[]\n",
-            LISTS,
-            r"line 3: a text can have one set of labels only, found '\[\]' here",
-        ),
-        (
-            LABEL_STUDIO.format('"{""choices"":[""C"",""B""]}"'),
-            None,
-            "line 2: a row must have one label, found the list",
-        ),
-    ],
-)
+MIXED = b"text,label\n" + "甲,中性\n".encode("gb18030") + "甲,中性".encode()
+COLUMNS = replace(LISTS, label_columns=["a", "b"])
+WRONG = [
+    ("text,class\n甲,A\n", ONE, "line 1: the columns choice or label, text or text_hash are .*text, class"),
+    ("text,label\n甲,A\n甲,B\n", ONE, "line 3: a text can have one label only, .*'B' here and 'A' in line 2"),
+    ("text_hash,label\n12345,A\n", ONE, "line 2: text_hash must be the letter h and 16 hexadecimal.*'12345'"),
+    ("text,label\n ,A\n", ONE, "line 2: the text is empty"),
+    ("text,label\n甲,A,A\n", ONE, "line 2: a row like the first one is needed"),
+    # A line of UTF-8 and one of GB18030
+    (MIXED, ONE, "line 2: invalid byte 0xd6 in the label .*set --data.encoding"),
+    ("", ONE, "the file is empty"),
+    ("text,label\n甲,a|b\n", LISTS, r"line 2: cannot tell .* one label or several: found 'a\|b'"),
+    ("text,label\n甲,a|b\n", COLUMNS, r"line 2: .* one label or several: found 'a\|b'.*or write a JSON list"),
+    ("text,label\n甲,[a]\n", LISTS, "line 2: a list of labels must be JSON"),
+    ('text,label\n甲,"["""",""a""]"\n', LISTS, "line 2: the label is empty"),
+    (
+        "text,label\n甲,a\n甲,[]\n",
+        LISTS,
+        r"line 3: a text can have one set of labels only, found '\[\]' here",
+    ),
+    (TWO, ONE, r"line 2: a row must have one label, found \["),
+]
+
+
+@pytest.mark.parametrize(("content", "options", "message"), WRONG)
 def test_errors_of_fixes_name_file_and_line(write, content, options, message):
     with pytest.raises(InputError, match=rf"f\.csv.*{message}"):
         read_fixes(write("f.csv", content), options)
@@ -183,7 +149,7 @@ def test_errors_of_fixes_name_file_and_line(write, content, options, message):
 @pytest.mark.parametrize(
     ("content", "options", "names", "message"),
     [
-        ("甲,正面\n乙,没有\n", None, ["中性", "正面"], "found '没有'.*known: 中性, 正"),
+        ("甲,正面\n乙,没有\n", ONE, ["中性", "正面"], "found '没有'.*known: 中性, 正"),
         ('甲,a\n乙,"[""a"", ""d""]"\n', LISTS, ["a", "b"], "found 'd'.*known: a, b"),
     ],
 )
@@ -191,34 +157,19 @@ def test_a_fix_has_a_label_of_the_data(write, content, options, names, message):
     fixes = read_fixes(write("f.csv", f"text,label\n{content}"), options)
     with pytest.raises(InputError, match=f"f.csv, line 3: a fix must have a label of the data, {message}"):
         fixes.new_labels(names)
-
-
-def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"nothing\.csv"):
-        read_fixes(tmp_path / "nothing.csv")
+        read_fixes("nothing.csv", options)
 
 
 def test_texts_without_labels_have_no_fixes():
     words = ["--data.task", "masked_language_modelling", "--data.train", "a.txt", "--data.relabel", "f.csv"]
-    with pytest.raises(
-        InputError, match=r"data\.relabel must be left out with data\.task masked_language_modelling"
-    ):
+    with pytest.raises(InputError, match=r"data\.relabel must be left out with data\.task masked_language"):
         load_config(words)
 
 
-SETS = [
-    ("甲一", ["b", "a"]),
-    ("乙二", []),
-    ("丙三", ["c"]),
-    ("丁四", ["a"]),
-    ("戊五", ["b", "c"]),
-    ("甲一", ["a"]),
-]
-
-
-def sets_of(dataset: Dataset) -> list[list[str]]:
-    rows = np.asarray(dataset.splits["train"].labels)
-    return [[name for name, has in zip(dataset.label_names, row, strict=True) if has] for row in rows]
+TEXTS = ["甲一", "乙二", "丙三", "丁四", "戊五", "甲一"]
+SETS = [["b", "a"], [], ["c"], ["a"], ["b", "c"], ["a"]]
+OBJECTS = [("甲一", ["b", "c", "b"]), ("丙三", None), ("乙二", "a"), ("丁四", []), ("不在", ["a"])]
 
 
 @pytest.mark.parametrize(
@@ -226,30 +177,22 @@ def sets_of(dataset: Dataset) -> list[list[str]]:
     [
         ("f.csv", 'text,label\n甲一,"[""c"", ""b""]"\n乙二,a\n丙三,\n丁四,[]\n不在,a\n', None),
         ("f.csv", "text,label\n甲一,b|c\n乙二,a\n丁四,[]\n不在,a\n", "|"),
-        (
-            "f.jsonl",
-            '{"text": "甲一", "label": ["b", "c", "b"]}\n{"text": "丙三", "label": null}\n'
-            '{"text": "乙二", "label": "a"}\n{"text": "丁四", "label": []}\n'
-            '{"text": "不在", "label": ["a"]}\n',
-            None,
-        ),
+        ("f.jsonl", "\n".join(json.dumps({"text": t, "label": label}) for t, label in OBJECTS), None),
     ],
 )
 def test_fixes_of_label_lists(tmp_path, write, name, content, separator):
-    lines = "".join(f"{text}\t{(separator or '|').join(labels)}\n" for text, labels in SETS)
-    if separator is None:
-        lines = "".join(f"{text}\t{json.dumps(labels)}\n" for text, labels in SETS)
-    data = DataConfig(
-        task="multi_label",
-        train=str(write("rows.tsv", lines)),
-        dev_size=0,
-        test_size=0,
-        label_separator=separator,
-        relabel=str(write(name, content)),
-        cache_dir=str(tmp_path / "cache"),
-    )
+    joined = separator.join if separator else json.dumps
+    lines = "".join(f"{text}\t{joined(labels)}\n" for text, labels in zip(TEXTS, SETS, strict=True))
+    files = {"train": str(write("rows.tsv", lines)), "relabel": str(write(name, content))}
+    settings = {"dev_size": 0, "test_size": 0, "label_separator": separator, "cache_dir": str(tmp_path / "c")}
+    data = DataConfig(task="multi_label", **files, **settings)
+
+    def sets(dataset: Dataset) -> list[list[str]]:
+        rows = np.asarray(dataset.splits["train"].labels).tolist()
+        return [[one for one, has in zip(dataset.label_names, row, strict=True) if has] for row in rows]
+
     dataset = open_dataset(data)
-    assert sets_of(dataset) == [["b", "c"], ["a"], ["c"], [], ["b", "c"], ["b", "c"]]
+    assert sets(dataset) == [["b", "c"], ["a"], ["c"], [], ["b", "c"], ["b", "c"]]
     found = {key: dataset.relabelled[key] for key in ("fixes", "rows", "changed", "unused")}
     assert found == {"fixes": 4, "rows": 4, "changed": 4, "unused": 1}
-    assert sets_of(open_dataset(replace(data, relabel=None))) == [sorted(labels) for _, labels in SETS]
+    assert sets(open_dataset(replace(data, relabel=None))) == list(map(sorted, SETS))

@@ -124,5 +124,7 @@ def test_what_a_store_says_of_a_key_is_in_no_message(tmp_path, monkeypatch):
 
 
 def test_a_store_without_its_package_says_which(tmp_path):
-    with pytest.raises(InputError, match=r"nosuch:// need a package; pip install -r requirements/remote.txt"):
+    with pytest.raises(
+        InputError, match=r"such files need a package; pip install -r requirements/remote.txt"
+    ):
         local_copies("nosuch://bucket/a.csv", str(tmp_path))

@@ -53,7 +53,7 @@ def test_a_row_needs_a_text_in_one_column(write):
     assert rows[0].text == "好"
     assert all(isinstance(row, BadRow) for row in rows[1:])
     assert [row.problem.partition(",")[0] for row in rows[1:]] == [
-        "the text is empty; fill it in or remove the row",
+        "the text is empty",
         "the text must be a string",
         "the column 'b' is missing",
     ]

@@ -98,3 +98,23 @@ def test_a_prefix_is_as_if_each_text_had_it_and_stays_with_the_tokenizer(tmp_pat
 def test_a_prefix_needs_a_template_of_special_tokens():
     with pytest.raises(InputError, match="post-processor TemplateProcessing, found none; leave it out"):
         set_prefix(Tokenizer(models.WordLevel({"好": 0}, "好")), "query: ")
+
+
+VOCABULARY = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (VOCABULARY.encode() + b"\xff\n", "cannot be read as a text file in UTF-8"),
+        (VOCABULARY + "".join(f"{n}\n" for n in range(200_000)) + "7\n", "found '7' more than once"),
+        (b"", r"found no \[PAD\]"),
+        (bytes(1000), r"found no \[PAD\]"),
+    ],
+    ids=["bytes", "twice", "empty", "zeros"],
+)
+def test_vocabularies_that_are_none(write, content, message):
+    with pytest.raises(InputError, match=message):
+        load_tokenizer(ModelConfig(vocab_file=str(write("vocab.txt", content))), None, 8, "")
+    path = write("mark.txt", f"\ufeff{VOCABULARY}好\n")
+    assert load_tokenizer(ModelConfig(vocab_file=str(path)), None, 8, "").get_vocab()["好"] == 5

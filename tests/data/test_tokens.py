@@ -127,9 +127,8 @@ def test_pairs_of_a_model_that_does_not_tell_two_texts_apart(tmp_path):
     """RoBERTa's second texts have the same token types as the first ones."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    vocabulary = {
-        token: index for index, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *"今天真好坏"])
-    }
+    names = ["<s>", "<pad>", "</s>", "<unk>", *"今天真好坏"]
+    vocabulary = {token: index for index, token in enumerate(names)}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))

@@ -40,7 +40,7 @@ def test_all_columns_of_a_csv_file_and_the_reason_of_a_bad_row(tmp_path, predict
     assert [row["predicted_label"] in LABELS for row in rows] == [True, False, True]
     assert [rows[1][name] for name in ["predicted_label", *ADDED]] == [""] * (2 + len(LABELS))
     assert [bool(row["reason"]) for row in rows] == [False, True, False]
-    assert rows[1]["reason"] == "line 3: the text is empty; fill it in or remove the row"
+    assert rows[1]["reason"] == "line 3: the text is empty, found ''; fill it in or remove the row"
     assert "2 rows (text '内容'), 1 without label\n  line 3: the text is empty" in capsys.readouterr().err
     fewer = predict("posts.csv", "fewer.csv", "--on_bad_row", "skip")
     assert [row["predicted_label"] for row in fewer] == [rows[index]["predicted_label"] for index in (0, 2)]
@@ -165,7 +165,10 @@ def test_parquet_keeps_its_types(tmp_path, predict, capsys, checkpoint):
     assert written.schema.metadata[b"made by"] == b"a test"
     assert written.column_names[5:] == ["predicted_label", *ADDED, "reason"]
     assert [row for row in range(count) if not written["predicted_label"][row].is_valid] == [4200]
-    assert written["reason"][4200].as_py() == "row 4201: the text is empty; fill it in or remove the row"
+    assert (
+        written["reason"][4200].as_py()
+        == "row 4201: the text is empty, found ''; fill it in or remove the row"
+    )
     assert main([*options, "--output", str(tmp_path / "fewer.parquet"), "--on_bad_row", "skip"]) == 0
     fewer = parquet.read_table(tmp_path / "fewer.parquet")
     assert fewer["id"].to_pylist() == [row for row in range(count) if row != 4200]

@@ -70,11 +70,11 @@ def test_a_constant_has_no_correlation():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("很好", "line 3: the label must be a number, found '很好'; fix the row, or set --data.label_column"),
-        ("nan", "line 3: the label must be a finite number, found 'nan'"),
-        ("-inf", "line 3: the label must be a finite number, found '-inf'"),
-        ("1e200", r"line 3: the label must be from -1e\+100 to 1e\+100, found '1e200'"),
-        ("1_000", "line 3: the label must be a number, found '1_000'"),
+        ("很好", r"line 3: the label must be a number up to 1e\+100, found '很好'; fix the row, or set"),
+        ("nan", r"line 3: the label must be a number up to 1e\+100, found 'nan'"),
+        ("-inf", r"line 3: the label must be a number up to 1e\+100, found '-inf'"),
+        ("1e200", r"line 3: the label must be a number up to 1e\+100, found '1e200'"),
+        ("1_000", r"line 3: the label must be a number up to 1e\+100, found '1_000'"),
         ("", "line 3: the label is empty"),
     ],
 )
@@ -88,9 +88,7 @@ def test_what_is_no_number_is_refused_with_its_line(write, tmp_path, value, mess
 def test_numbers_that_are_all_the_same_are_refused(write, tmp_path):
     path = write("a.tsv", "".join(f"第{number}天\t3\n" for number in range(40)))
     config = load_config(arguments(path, tmp_path / "run", **TASK))
-    with pytest.raises(
-        InputError, match=r"a\.tsv, line \d+: the numbers of train must differ, found 3 in all"
-    ):
+    with pytest.raises(InputError, match=r"a\.tsv: the numbers of train must differ, found 3 in all"):
         open_dataset(config.data)
 
 
