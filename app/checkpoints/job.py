@@ -42,7 +42,6 @@ FILES = ("train", "dev", "test")
 # It follows from the data, the settings and the version of transformers
 TOKENIZER = "the tokenizer (model.vocab_file, the files of model.name, the version of transformers)"
 FROZEN = "the weights that are not trained (model.name, train.seed)"
-WEIGHTS = ("*.safetensors", "*.bin")
 MAX_LISTED = 5
 
 
@@ -59,7 +58,11 @@ def job_signature(
         job["data.relabel"] = {"path": fixes["source"], "content": dataset.fixes_content}
     job[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
     if name := config.model.name:
-        job["model.name"] = {"path": name, "content": checkpoint_content(name, model)}
+        content = f"{name} {getattr(model.model.config, '_commit_hash', None)}"
+        if Path(name).is_dir():
+            files = sorted([*Path(name).glob("*.safetensors"), *Path(name).glob("*.bin")])
+            content = content_key(*(part for path in files for part in (path.name, file_digest(path))))
+        job["model.name"] = {"path": name, "content": content}
     frozen = [value.detach() for value in model.parameters() if not value.requires_grad]
     if frozen:
         # Training states have only what is trained, so a run resumes with these weights only
@@ -71,14 +74,6 @@ def flat_settings(config: Config) -> dict[str, Any]:
     """Return all settings by their dotted names."""
     values = config.to_dict()
     return {f"{group}.{key}": value for group, settings in values.items() for key, value in settings.items()}
-
-
-def checkpoint_content(name: str, model: nn.Module) -> str:
-    """Return a digest of the weights in a folder, or on the hub name and commit."""
-    if not Path(name).is_dir():
-        return f"{name} {getattr(model.model.config, '_commit_hash', None)}"
-    files = sorted(path for pattern in WEIGHTS for path in Path(name).glob(pattern) if path.is_file())
-    return content_key(*(part for path in files for part in (path.name, file_digest(path))))
 
 
 def changes(

@@ -2,7 +2,6 @@
 Nothing in it is erased."""
 
 import errno
-import json
 import logging
 import os
 import re
@@ -21,7 +20,7 @@ from ..runtime.disk import is_full
 from ..runtime.processes import launcher_id
 from ..tasks.task import DECISION
 from ..words import _
-from .run_history import CARD, HISTORY, last_time
+from .run_history import CARD, HISTORY, last_time, read_starts
 
 logger = logging.getLogger(__name__)
 CHECKPOINTS = Path("checkpoints")
@@ -46,19 +45,17 @@ def best_weights(folder: Path, has_adapter: bool) -> Path:
 def run_to_resume(config: OutputConfig) -> Path | None:
     """Return the folder of the run to resume, or None: an interrupted run where its launcher restarted it or
     `config.resume` is auto; a finished one in `config.dir` where that is auto."""
-    if config.dir is None:
-        own = [run for run in interrupted(CHECKPOINTS) if is_restarted(run)]
-        if own or config.resume != "auto":
-            return newest(own)
-        # checkpoints/<name>-001, checkpoints/<name>-002, ... of this very name
-        stem = CHECKPOINTS / str(config.name)
-        pattern = re.escape(stem.name) + "-[0-9]{3,}"
-        return newest([run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)])
-    folder = Path(config.dir)
-    if not holds_run(folder):
-        return None
-    is_asked = config.resume == "auto" if is_finished(folder) else resumes(config, folder)
-    return folder if is_asked else None
+    if config.dir is not None:
+        folder = Path(config.dir)
+        is_asked = config.resume == "auto" or is_restarted(folder) and not is_finished(folder)
+        return folder if holds_run(folder) and is_asked else None
+    own = [run for run in interrupted(CHECKPOINTS) if is_restarted(run)]
+    if own or config.resume != "auto":
+        return newest(own)
+    # checkpoints/<name>-001, checkpoints/<name>-002, ... of this very name
+    stem = CHECKPOINTS / str(config.name)
+    pattern = re.escape(stem.name) + "-[0-9]{3,}"
+    return newest([run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)])
 
 
 def interrupted(parent: Path) -> Iterator[Path]:
@@ -66,20 +63,12 @@ def interrupted(parent: Path) -> Iterator[Path]:
     return (run for run in parent.glob("*") if holds_run(run) and not is_finished(run))
 
 
-def resumes(config: OutputConfig, folder: Path) -> bool:
-    """Return whether the interrupted run in a folder is resumed: by setting, or restarted by its launcher."""
-    return config.resume == "auto" or is_restarted(folder)
-
-
 def is_restarted(folder: Path) -> bool:
     """Return whether torchrun has started this process again after the last start of the run in a folder."""
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) == 0 or launcher_id() is None:
         return False
-    # Another run's file may be damaged
-    with suppress(OSError, ValueError, TypeError, LookupError):
-        start = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"][-1]
-        return start["launcher"] == launcher_id()
-    return False
+    starts = read_starts(folder)
+    return bool(starts) and starts[-1].get("launcher") == launcher_id()
 
 
 def newest(runs: list[Path]) -> Path | None:
@@ -110,8 +99,7 @@ def is_finished(folder: Path) -> bool:
 def finished_at(folder: Path) -> float | None:
     """Return when a run wrote its last report, in seconds since 1970, or None; also of one that trains on
     since. Its history says so, and the time of the file where that is damaged."""
-    stem, suffix = REPORT.split(".")
-    times = [path.stat().st_mtime for path in folder.glob(f"{stem}*.{suffix}")]
+    times = [path.stat().st_mtime for path in folder.glob("report*.json")]
     return (last_time(folder, "finished") or max(times)) if times else None
 
 
@@ -131,18 +119,13 @@ def check_run_folder(config: OutputConfig) -> None:
     folder = Path(config.dir) if config.dir is not None else run_to_resume(config)
     if folder is None:
         return
-    if folder.is_symlink() and not folder.exists():
+    if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
         raise InputError(
-            f"output.dir must be a folder, found {folder}, a link to {folder.readlink()}, which is not "
-            "there; make that folder, or remove the link"
+            f"output.dir must be a folder, found {folder}, a file or a link to nowhere; choose another one"
         )
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise InputError(f"output.dir must be a folder, found the file {folder}")
     if (folder / LOCK).exists():
         lock_folder(folder).release()
-    if config.dir is not None:
+    if config.dir is not None and folder.exists():
         check_content(config)
 
 
@@ -150,71 +133,73 @@ def check_content(config: OutputConfig) -> None:
     """Raise InputError as `check_run_folder` does for what is in `config.dir`."""
     folder = Path(config.dir)
     states = saved_states(folder)
-    # A run that was killed in its very first write leaves these.
-    is_empty = {path.name for path in folder.iterdir()} <= {LOCK, f".{HISTORY}"}
-    if not (is_empty or holds_run(folder)):
-        raise InputError(
-            _("{folder} is not empty and holds no run; choose another output.dir").format(folder=folder)
+    if not holds_run(folder):
+        # A run that was killed in its very first write leaves these.
+        if {path.name for path in folder.iterdir()} <= {LOCK, f".{HISTORY}"}:
+            return
+        message = _("{folder} is not empty and holds no run; choose another output.dir")
+        raise InputError(message.format(folder=folder))
+    if is_finished(folder):
+        if config.resume != "auto" or not states:
+            raise finished_error(folder)
+    elif run_to_resume(config) is None:
+        done = _("it has no training state yet")
+        if states:
+            done = _("its last training state is of step {step}").format(step=step_of(states[0]))
+        message = _(
+            "{folder} holds a run that is not finished ({done}); continue it with --resume auto, or choose "
+            "another output.dir"
         )
-    if is_finished(folder) and not (config.resume == "auto" and states):
-        raise finished_error(folder)
-    if holds_run(folder) and not is_finished(folder) and not resumes(config, folder):
-        done = (
-            _("its last training state is of step {step}").format(step=int(states[0].name[5:]))
-            if states
-            else _("it has no training state yet")
-        )
-        raise InputError(
-            _(
-                "{folder} holds a run that is not finished ({done}); continue it with --resume auto, or "
-                "choose another output.dir"
-            ).format(folder=folder, done=done)
-        )
+        raise InputError(message.format(folder=folder, done=done))
 
 
 def finished_error(folder: Path) -> InputError:
     """Return the error of a finished run that would be changed without being asked to, with every remedy."""
-    if saved_states(folder):
-        said = _(
-            "{folder} holds a finished run; choose another output.dir, or train it for longer with --resume "
-            "auto and more --train.epochs"
-        )
-    else:
-        said = _(
-            "{folder} holds a finished run; choose another output.dir, or train its model further in a new "
-            "run with --model.name {folder} (its last training state is not there any "
-            "more)"
-        )
-    return InputError(said.format(folder=folder))
-
-
-def make_folder(config: OutputConfig) -> Path:
-    """Make and return the folder of a new run: `config.dir`, or checkpoints/<name>-001 or so. Raises
-    InputError as `check_run_folder` does, and for a folder that cannot be made."""
-    if config.dir is None:
-        return _next_folder(CHECKPOINTS / str(config.name))
-    check_run_folder(config)
-    folder = Path(config.dir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"output.dir: the folder {folder} cannot be made: {error}") from error
-    return folder
+    message = _(
+        "{folder} holds a finished run; choose another output.dir, train it for longer with --resume auto "
+        "and more --train.epochs (from its last training state), or start a new run from its model with "
+        "--model.name {folder}"
+    )
+    return InputError(message.format(folder=folder))
 
 
 def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
-    """Return the folder of this run, whether a run in it is resumed, and the lock that keeps others out."""
-    folder = run_to_resume(config) or make_folder(config)
+    """Return the folder of this run, whether a run in it is resumed, and the lock that keeps others out: the
+    run to resume, else `config.dir` or a new checkpoints/<name>-001 or so. Raises InputError as
+    `check_run_folder` does, and for a folder that cannot be made."""
+    folder = run_to_resume(config) or _new_folder(config)
     lock = lock_folder(folder)
     try:
         # As it is now that it is locked
         config = replace(config, dir=str(folder))
         check_content(config)
-        is_resumed = run_to_resume(config) is not None
+        return folder, run_to_resume(config) is not None, lock
     except BaseException:
         lock.release()
         raise
-    return folder, is_resumed, lock
+
+
+def _new_folder(config: OutputConfig) -> Path:
+    """Make and return `config.dir`, or checkpoints/<name>-001 or the next that is free; no two runs get the
+    same."""
+    if config.dir is not None:
+        check_run_folder(config)
+    path = Path(config.dir or CHECKPOINTS / str(config.name))
+    try:
+        if config.dir is not None:
+            path.mkdir(parents=True, exist_ok=True)
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            folder = path.with_name(f"{path.name}-{number:03d}")
+            with suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        raise InputError(
+            f"output.dir: the folder of the run cannot be made: {error}; choose another one"
+        ) from error
+    raise AssertionError("numbers do not end")
 
 
 def lock_folder(folder: Path) -> FileLock:
@@ -236,9 +221,13 @@ def lock_folder(folder: Path) -> FileLock:
 
 def saved_states(folder: Path) -> list[Path]:
     """Return the training states of a run folder, the newest first."""
-    return sorted(
-        (path for path in (folder / STATES).glob("step-*") if path.name[5:].isdecimal()), reverse=True
-    )
+    states = (path for path in (folder / STATES).glob("step-*") if path.name[5:].isdecimal())
+    return sorted(states, reverse=True)
+
+
+def step_of(state: Path) -> int:
+    """Return the step of a training state."""
+    return int(state.name[5:])
 
 
 def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
@@ -250,30 +239,10 @@ def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
             "run again"
         )
     states = saved_states(folder)
-    kept = (
-        f"the training state of step {int(states[0].name[5:])} is kept"
-        if states
-        else "there is no training state yet"
-    )
+    kept = f"the training state of step {step_of(states[0])} is kept" if states else "no state is there yet"
     remedy = "free space on the disk" if is_full(error) else "make the folder writable"
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
         remedy = "raise the limit of open files (ulimit -n)"
     return TrainingError(
         f"{what} cannot be written into {folder}: {error}; {kept}; {remedy} and resume with --resume auto"
     )
-
-
-def _next_folder(path: Path) -> Path:
-    """Make and return <path>-001, or the next that is free; no two runs get the same."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for number in count(1):
-            folder = path.with_name(f"{path.name}-{number:03d}")
-            with suppress(FileExistsError):
-                folder.mkdir()
-                return folder
-    except OSError as error:
-        raise InputError(
-            f"a run folder cannot be made in {path.parent}: {error}; choose one with --output.dir"
-        ) from error
-    raise AssertionError("numbers do not end")

@@ -7,7 +7,6 @@ import csv
 import json
 import logging
 import platform
-import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -28,18 +27,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 CONFIG, HISTORY, SKIPPED, CARD = "config.yaml", "run_history.json", "skipped_rows.csv", "README.md"
+APP = Path(__file__).resolve().parents[1]
 
 
 @cache
 def commit() -> str | None:
     """Return the commit of this code, None where git does not know it; asked once in a process."""
-    if not shutil.which("git"):
-        return None
-    root = str(Path(__file__).resolve().parents[2])
-    git = subprocess.run(
-        ["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return git.stdout.strip() if git.returncode == 0 else None
+    with suppress(OSError):
+        command = ["git", "-C", str(APP.parent), "rev-parse", "HEAD"]
+        git = subprocess.run(command, capture_output=True, text=True, check=False)
+        return git.stdout.strip() if git.returncode == 0 else None
+    return None
 
 
 def describe_start(mode: str, world_size: int, device: str) -> dict:
@@ -76,14 +74,12 @@ def code_version() -> dict[str, str]:
     import torch
     import transformers
 
-    package = Path(__file__).resolve().parents[1]
-    sources = sorted(path.relative_to(package).as_posix() for path in package.rglob("*.py"))
-    digest = content_key(*(part for name in sources for part in (name, file_digest(package / name))))
+    sources = sorted(path.relative_to(APP).as_posix() for path in APP.rglob("*.py"))
+    digest = content_key(*(part for name in sources for part in (name, file_digest(APP / name))))
     libraries = {"torch": torch, "transformers": transformers, "tokenizers": tokenizers}
     # Builds of one version for other devices (2.13.0+cpu) are the same code.
-    return {"app": digest} | {
-        name: library.__version__.partition("+")[0] for name, library in libraries.items()
-    }
+    versions = {name: library.__version__.partition("+")[0] for name, library in libraries.items()}
+    return {"app": digest} | versions
 
 
 def write_first_start(folder: Path, config: Config, start: dict, dataset: Dataset) -> None:
@@ -113,8 +109,10 @@ def add_start(folder: Path, config: Config, start: dict, step: int) -> None:
     if changed:
         listed = ", ".join(f"{key} was {one} and is {other}" for key, (one, other) in changed.items())
         logger.info("Settings since step %d: %s.", step, listed)
-    starts = [*read_starts(folder), {"step": step, **start, "changed": changed}]
-    write_json(folder / HISTORY, {"starts": starts})
+    earlier = read_starts(folder)
+    if not earlier:
+        logger.warning("%s is damaged and begins with this start", folder / HISTORY)
+    write_json(folder / HISTORY, {"starts": [*earlier, {"step": step, **start, "changed": changed}]})
     write_config(folder, config)
 
 
@@ -130,33 +128,25 @@ def add_finish(folder: Path, weights: str) -> None:
 def last_time(folder: Path, key: str) -> float | None:
     """Return the last time in a run's history that has this name, `started` or `finished`, in seconds since
     1970; None where the history has none."""
-    with suppress(OSError, ValueError, TypeError, LookupError):
-        times = [start[key] for start in _written_starts(folder) if key in start]
+    times = [start[key] for start in read_starts(folder) if key in start]
+    with suppress(ValueError, TypeError, IndexError):
         return datetime.fromisoformat(times[-1]).timestamp()
     return None
 
 
 def finished_weights(folder: Path) -> str | None:
     """Return the SHA-256 of a run's weights, None for one that has not finished since its last start."""
-    with suppress(OSError, ValueError, TypeError, LookupError):
-        return _written_starts(folder)[-1].get("weights")
-    return None
-
-
-def _written_starts(folder: Path) -> list[dict]:
-    starts = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"]
-    if not (isinstance(starts, list) and all(isinstance(start, dict) for start in starts)):
-        raise TypeError("`starts` must be a list of objects")
-    return starts
+    starts = read_starts(folder)
+    return starts[-1].get("weights") if starts else None
 
 
 def read_starts(folder: Path) -> list[dict]:
-    """Return the starts of a run, the first one first; with a warning none where the file is damaged."""
-    try:
-        return _written_starts(folder)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        logger.warning("%s is damaged and begins with this start: %r", folder / HISTORY, error)
-        return []
+    """Return the starts of a run, the first one first; none where the file is missing or damaged."""
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        starts = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"]
+        if all(isinstance(start, dict) for start in starts):
+            return starts
+    return []
 
 
 def read_settings(folder: Path) -> dict[str, dict]:

@@ -13,7 +13,7 @@ from ..config.schema import Config
 from ..errors import InputError
 from ..model.classifier import PackedModel
 from ..model.pretrained import save_model
-from ..model.recipe import with_few_labels, with_head_random, with_linear_start
+from ..model.recipe import started
 from ..model.trained_weights import load_adapter, save_adapter
 from ..modes.mode import Mode
 from .job import FREE_TO_RESUME, changes, listed_changes
@@ -30,7 +30,6 @@ from .run_folder import (
 from .run_history import add_start, read_settings
 from .training_state import (
     RunProgress,
-    Tensors,
     TrainingState,
     add_best_model,
     load_training_state,
@@ -74,14 +73,7 @@ class Saver(BackgroundWriter):
     """Copies weights and writes them in the background. Each rank has one; that with a `folder` writes. `job`
     is stored in each training state; `before_first` is called once, before the first file."""
 
-    def __init__(
-        self,
-        mode: Mode,
-        folder: Path | None,
-        model: PackedModel,
-        tokenizer,
-        job: dict,
-    ) -> None:
+    def __init__(self, mode: Mode, folder: Path | None, model: PackedModel, tokenizer, job: dict) -> None:
         super().__init__()
         self.mode = mode
         self.folder = folder
@@ -97,42 +89,35 @@ class Saver(BackgroundWriter):
     def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
         """Copy, and write in the background, the model where `is_best`, and a state where `with_state`. Every
         rank calls it."""
-        mode = self.mode
+        mode, folder = self.mode, self.folder
         weights = mode.weights() if is_best or with_state else {}
         optimizer = mode.optimizer_state() if with_state else {}
-        if self.folder is None:
+        if folder is None:
             return
         scaler = mode.scaler.state_dict() if mode.scaler else {}
         progress = replace(progress, loss_window=list(progress.loss_window), scaler=scaler)
 
         def write() -> None:
             try:
-                check_is_there(self.folder)
+                check_is_there(folder)
                 if self.before_first:
                     self.before_first()
                     self.before_first = None
-                if is_best:
-                    self.write_model(weights)
+                if is_best and self.adapter:
+                    save_adapter(folder, self.adapter, weights)
+                elif is_best:
+                    save_model(folder, self.transformers_model, weights, self.tokenizer)
                 if with_state:
                     # After the last step the run's model is the best for good, and needs no copy
                     has_best = progress.best_step and not is_trained
-                    best = best_weights(self.folder, self.adapter is not None) if has_best else None
+                    best = best_weights(folder, self.adapter is not None) if has_best else None
                     trained = {name: value for name, value in weights.items() if name not in self.frozen}
-                    check_is_there(self.folder)
-                    save_training_state(
-                        self.folder, progress, self.job, trained, optimizer, KEPT_STATES, best
-                    )
+                    check_is_there(folder)
+                    save_training_state(folder, progress, self.job, trained, optimizer, KEPT_STATES, best)
             except (OSError, SafetensorError) as error:
-                raise cannot_write("the model", error, self.folder) from error
+                raise cannot_write("the model", error, folder) from error
 
         self.start(write)
-
-    def write_model(self, weights: Tensors) -> None:
-        """Write the run's model, or what is trained of it."""
-        if self.adapter:
-            save_adapter(self.folder, self.adapter, weights)
-        else:
-            save_model(self.folder, self.transformers_model, weights, self.tokenizer)
 
 
 def with_saved_choices(config: Config) -> Config:
@@ -143,13 +128,12 @@ def with_saved_choices(config: Config) -> Config:
     folder = run_to_resume(config.output)
     saved = read_settings(folder) if folder else {}
     model, precision = saved.get("model", {}), saved.get("train", {}).get("precision")
-    if config.model.head == "auto" and model.get("head") == "linear":
-        config = with_few_labels(config) if model.get("freeze") else with_linear_start(config)
-    elif config.model.head == "auto" and model.get("head") == "random":
-        config = with_head_random(config)
-    if config.train.precision != "auto" or precision not in ("fp32", "bf16"):
-        return config
-    return replace(config, train=replace(config.train, precision=precision))
+    if config.model.head == "auto" and model.get("head") in ("linear", "random"):
+        is_few = model["head"] == "linear" and model.get("freeze")
+        config = started(config, "few labels" if is_few else model["head"])
+    if config.train.precision == "auto" and precision in ("fp32", "bf16"):
+        config = replace(config, train=replace(config.train, precision=precision))
+    return config
 
 
 def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
@@ -158,10 +142,7 @@ def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
     state = load_training_state(folder)
     if state is None:
         if is_finished(folder):
-            raise InputError(
-                f"{folder} holds a finished run whose training states are damaged, so it cannot train for "
-                f"longer; start a new run from its model with --model.name {folder}"
-            )
+            raise finished_error(folder)
         logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
         return None
     paths = [(one.get("model.name") or {}).get("path") for one in (state.job, job)]
@@ -173,13 +154,13 @@ def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
             f"{listed_changes(changed)}; change them back, or choose another output.dir"
         )
     done, steps = state.progress.step, job["steps"]
+    if state.job["steps"] == steps and is_finished(folder):
+        raise finished_error(Path(config.output.dir))
     if state.job["steps"] != steps and steps <= done:
         raise InputError(
             f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
             f"found {steps}; raise them, or choose another output.dir"
         )
-    if state.job["steps"] == steps and is_finished(folder):
-        raise finished_error(Path(config.output.dir))
     return state
 
 
@@ -199,17 +180,15 @@ def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job
         if mode.scaler and progress.scaler:
             mode.scaler.load_state_dict(progress.scaler)
     logger.info("Resuming from step %d.", progress.step)
+    if is_longer:
+        logger.info(
+            "Training to step %d instead of %d; from here on the learning rate is that of a run of %d steps.",
+            *(job["steps"], steps, job["steps"]),
+        )
     # A copy, for training changes it
-    progress = replace(progress)
-    if not is_longer:
-        return progress
-    logger.info(
-        "Training to step %d instead of %d; from here on the learning rate is that of a run of %d steps.",
-        *(job["steps"], steps, job["steps"]),
-    )
-    if progress.stopped_early:
+    if is_longer and progress.stopped_early:
         return replace(progress, stopped_early=False, evaluations_without_improvement=0)
-    return progress
+    return replace(progress)
 
 
 def load_best(mode: Mode, folder: Path | None) -> None:

@@ -9,7 +9,7 @@ import json
 import logging
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -64,8 +64,8 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """A training state as it was read from `folder`: tensors by parameter name, none where training is done.
-    `job` is what the run trains on, see job.py."""
+    """A training state as it was read from `folder`: tensors by parameter name. `job` is what the run trains
+    on, see job.py."""
 
     progress: RunProgress
     job: dict
@@ -90,21 +90,20 @@ def save_training_state(
     """
     final = folder / STATES / f"step-{progress.step:08d}"
     aside = final.with_name(f".{final.name}")
+    values = asdict(progress) | {"job": job}
+    del values["stop"]
     try:
         remove_unfinished(folder)
         (folder / STATES).mkdir(exist_ok=True)
         aside.mkdir()
         save_file(contiguous(weights), aside / "weights.safetensors")
         save_file(contiguous(optimizer), aside / "optimizer.safetensors")
-        (aside / PROGRESS).write_text(json.dumps(to_json(progress, job), indent=2))
+        (aside / PROGRESS).write_text(json.dumps(values, indent=2))
         if best_model:
             # No link: damage to one state must not reach another
             shutil.copyfile(best_model, aside / BEST)
-        manifest = {
-            "format": FORMAT,
-            "sha256": {path.name: checksum(path) for path in sorted(aside.iterdir())},
-        }
-        (aside / MANIFEST).write_text(json.dumps(manifest, indent=2))
+        checksums = {path.name: checksum(path) for path in sorted(aside.iterdir())}
+        (aside / MANIFEST).write_text(json.dumps({"format": FORMAT, "sha256": checksums}, indent=2))
         for path in [*aside.iterdir(), aside]:
             sync(path)
         shutil.rmtree(final, ignore_errors=True)
@@ -122,15 +121,16 @@ def load_training_state(folder: Path) -> TrainingState | None:
     states, unreadable = saved_states(folder), []
     for state in states:
         try:
-            check_state(state)
-            progress, job = from_json(json.loads((state / PROGRESS).read_text()))
-            weights, optimizer = (
-                load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer")
-            )
-            return TrainingState(progress, job, weights, optimizer, state)
+            return _read_state(state)
         except (*DAMAGE, OSError) as error:
-            if is_damage(error):
-                set_aside(state, error)
+            # safetensors gives the system's error only as text
+            if isinstance(error, DAMAGE) and "(os error " not in str(error):
+                aside = state.with_name(f"damaged-{state.name}")
+                logger.warning("%s is damaged and is skipped: %s; it is now %s", state, error, aside.name)
+                # So that it takes no whole one's place
+                shutil.rmtree(aside, ignore_errors=True)
+                with suppress(OSError):
+                    state.rename(aside)
                 continue
             unreadable.append(f"{state}: {error}")
             logger.warning("%s cannot be read now and is skipped: %s", state, error)
@@ -144,38 +144,18 @@ def load_training_state(folder: Path) -> TrainingState | None:
     return None
 
 
-def to_json(progress: RunProgress, job: dict) -> dict:
-    """Return what progress.json holds: the job, and the progress without the order to stop."""
-    values = asdict(progress) | {"job": job}
-    del values["stop"]
-    return values
-
-
-def from_json(values: dict) -> tuple[RunProgress, dict]:
-    """Return what `to_json` was given; raises ValueError, TypeError or KeyError for anything else."""
-    job = values.pop("job")
-    values["loss_window"] = [(loss, rows) for loss, rows in values["loss_window"]]
-    missing = {field.name for field in fields(RunProgress)} - {"stop", *values}
-    if missing:
-        raise ValueError(f"{PROGRESS} has no {', '.join(sorted(missing))}")
-    return RunProgress(**values), job
-
-
-def check_state(state: Path) -> None:
-    """Raise ValueError unless every file of a state has its checksum."""
+def _read_state(state: Path) -> TrainingState:
     manifest = json.loads((state / MANIFEST).read_text())
     if manifest["format"] != FORMAT:
         raise ValueError(f"its format must be {FORMAT}, found {manifest['format']}")
     for name, expected in manifest["sha256"].items():
         if checksum(state / name) != expected:
             raise ValueError(f"{name} has another checksum than when it was written")
-
-
-def is_damage(error: Exception) -> bool:
-    """Return whether an error means that a file is damaged or missing, not that it cannot be read now."""
-    return isinstance(error, DAMAGE) and "(os error " not in str(
-        error
-    )  # safetensors gives the system's error only as text
+    values = json.loads((state / PROGRESS).read_text())
+    job = values.pop("job")
+    values["loss_window"] = [(loss, rows) for loss, rows in values["loss_window"]]
+    weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
+    return TrainingState(RunProgress(**values), job, weights, optimizer, state)
 
 
 def restore_best_model(state: Path, model: Path) -> None:
@@ -194,31 +174,18 @@ def add_best_model(state: Path, model: Path) -> None:
     write_text(state / MANIFEST, json.dumps(manifest, indent=2))
 
 
-def drop_states(folder: Path, keep: int, written: Path | None = None, keep_damaged: int = 1) -> None:
-    """Remove all training states but `written` and the newest `keep`; with 0 their folder too. Of the damaged
-    ones, which have other names, the newest `keep_damaged` stay."""
+def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
+    """Remove all training states but `written` and the newest `keep`; with 0 their folder too. Damaged ones
+    stay until the run is finished, when nothing is `written`."""
     others = [state for state in saved_states(folder) if state != written]
-    damaged = sorted((folder / STATES).glob("damaged-step-*"), reverse=True)
-    for old in [*others[keep - bool(written) :], *damaged[keep_damaged:]]:
+    damaged = [] if written else (folder / STATES).glob("damaged-step-*")
+    for old in [*others[keep - bool(written) :], *damaged]:
         shutil.rmtree(old, ignore_errors=True)
     if not keep:
         remove_unfinished(folder)
         # It has something else
         with suppress(OSError):
             (folder / STATES).rmdir()
-
-
-def set_aside(state: Path, error: Exception) -> None:
-    """Rename a damaged state, so that it takes no whole one's place."""
-    aside = state.with_name(f"damaged-{state.name}")
-    logger.warning(
-        "%s is damaged and is skipped: %s; it is renamed to %s, and removed when a newer one is damaged or "
-        "the run is finished",
-        *(state, error, aside.name),
-    )
-    shutil.rmtree(aside, ignore_errors=True)
-    with suppress(OSError):
-        state.rename(aside)
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -7,65 +7,58 @@ padded in groups of similar length.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
+from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..runtime.devices import is_cuda
-
-# `dropout` is a probability in transformers' signatures
-from .dropout import dropout as drop
+from .dropout import dropout
 
 NAME = "packed_rows"
 # What `collate` says of the rows of a packed batch
-VARLEN = ("row_offsets", "longest")
-GROUPED = ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")
+LAYOUT = ("row_offsets", "longest")
+LAYOUT += ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")
+
+
+class Rule(NamedTuple):
+    """How tokens attend: with this probability of dropout, this factor on the scores (None: the usual one),
+    if `causal` only to themselves and earlier tokens, with a `window` only to tokens less far away."""
+
+    dropout: float = 0.0
+    scaling: float | None = None
+    causal: bool = False
+    window: int | None = None
 
 
 def packed_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    **inputs,
-) -> tuple[torch.Tensor, None]:
-    """Let each token attend to the tokens of the same row: to all, or where the module says `is_causal` to
-    itself and those before; with `sliding_window` only to those less far away.
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **inputs
+) -> tuple[Tensor, None]:
+    """Let each token attend to the tokens of the same row.
 
     `query`, `key`, `value`: (1, heads, total_tokens, head_size); returns (1, total_tokens, heads, head_size).
-    `key` and `value` may have fewer heads, each for several of `query` in a row. `inputs` have the layout of
-    a packed batch; without it the batch is padded, and transformers' own function is called.
+    `key` and `value` may have fewer heads, each for several of `query` in a row. `inputs` have dropout,
+    scaling and window as transformers names them, and the layout of a packed batch; without a layout the
+    batch is padded, and transformers' own function is called.
     """
-    layout = {name: inputs.pop(name) for name in (*VARLEN, *GROUPED) if name in inputs}
+    layout = {name: inputs.pop(name) for name in LAYOUT if name in inputs}
+    window = inputs.get("sliding_window")
     if not layout:
         # transformers makes no mask only where no window is shorter than the rows
-        assert attention_mask is not None or (sliding_window or query.shape[2]) >= query.shape[2]
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **inputs
-        )
+        assert attention_mask is not None or (window or query.shape[2]) >= query.shape[2]
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **inputs)
+    causal = getattr(module, "is_causal", False)
+    rule = Rule(inputs.get("dropout", 0.0), inputs.get("scaling"), causal, window)
     # Not states[0]: its gradient would be a tensor of zeros into which the given one is copied.
     states = [states.squeeze(0).transpose(0, 1) for states in (query, key, value)]
-    causal = getattr(module, "is_causal", False)
-    return attend_rows(*states, layout, dropout, scaling, causal, sliding_window)[None], None
+    return attend_rows(*states, layout, rule)[None], None
 
 
-def attend_rows(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    layout: Mapping,
-    dropout: float,
-    scaling: float | None,
-    causal: bool = False,
-    window: int | None = None,
-) -> torch.Tensor:
+def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule: Rule) -> Tensor:
     """Let the queries of each packed row attend to the tokens of the row: in one kernel, or one group of rows
     of similar length at a time.
 
@@ -75,11 +68,11 @@ def attend_rows(
     is_of_rows = len(query) < len(key)
     if "row_offsets" in layout:
         offsets, longest = layout["row_offsets"], layout["longest"]
-        has_no_kernel = query.dtype == torch.float32 and window is not None and not causal
+        has_no_kernel = query.dtype == torch.float32 and rule.window is not None and not rule.causal
         if (is_cuda(query.device) or query.is_meta) and not has_no_kernel:
             firsts = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
             rows = (firsts if is_of_rows else offsets, offsets, 1 if is_of_rows else longest, longest)
-            return attend_varlen(query, key, value, *rows, dropout, scaling, causal, window)
+            return attend_varlen(query, key, value, rows, rule)
         # Without a kernel, rows attend one by one, slowly
         lengths, tokens = offsets.diff().tolist(), torch.arange(len(key), device=key.device)
         layout = {"group_shapes": [(1, length, False) for length in lengths], "key_mask": tokens >= 0}
@@ -101,13 +94,12 @@ def attend_rows(
     for (num_rows, longest, has_padding), *states, group_mask in groups:
         by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
         mask = group_mask.view(num_rows, longest)
-        if window is not None and longest > window:
-            output = attend_in_blocks(*by_row, mask, dropout, scaling, causal, window)
+        if rule.window is not None and longest > rule.window:
+            output = attend_in_blocks(*by_row, mask, rule)
         else:
             # Rows of one length need no mask; it would only slow the kernel down. Nor do causal ones, whose
             # padding comes last.
-            mask = mask[:, None, None] if has_padding and not causal else None
-            output = attend(*by_row, mask, dropout, scaling, causal)
+            output = attend(*by_row, mask[:, None, None] if has_padding and not rule.causal else None, rule)
         outputs.append(output.transpose(1, 2).flatten(0, 1))
     attended = torch.cat(outputs)
     if is_of_rows:
@@ -125,18 +117,12 @@ class Rearrange(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx,
-        states: torch.Tensor,
-        index: torch.Tensor,
-        back: torch.Tensor,
-        key_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward(ctx, states: Tensor, index: Tensor, back: Tensor, key_mask: Tensor | None = None) -> Tensor:
         ctx.save_for_backward(back, key_mask)
         return states.index_select(0, index)
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor):
+    def backward(ctx, gradient: Tensor):
         back, key_mask = ctx.saved_tensors
         gradient = gradient.index_select(0, back)
         if key_mask is not None:
@@ -144,64 +130,46 @@ class Rearrange(torch.autograd.Function):
         return gradient, None, None, None
 
 
-def attend_in_blocks(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_mask: torch.Tensor,
-    dropout: float,
-    scaling: float | None,
-    causal: bool,
-    window: int,
-) -> torch.Tensor:
-    """Let each token attend to those less than `window` away, in time and memory proportional to the tokens.
+def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor, rule: Rule) -> Tensor:
+    """Let each token attend within the window, in time and memory proportional to the tokens.
 
     `query`, `key`, `value` as in `attend`, with as many queries as keys; `key_mask` (num_rows, longest). Long
     rows are cut into blocks, each with the keys around it; one block is enough for rows up to three windows.
     """
     num_rows, _, longest, _ = query.shape
+    window = rule.window
     block = longest if longest <= 3 * window else window
     count = -(-longest // block)
-    before, after = (0, 0) if count == 1 else (window - 1, 0 if causal else window - 1)
+    before, after = (0, 0) if count == 1 else (window - 1, 0 if rule.causal else window - 1)
     fill = count * block - longest
     size = before + block + after
 
-    def blocks(states: torch.Tensor) -> torch.Tensor:
+    def blocks(states: Tensor) -> Tensor:
         """Return keys or values, (num_rows, heads, longest, any), as (num_rows * count, heads, size, any)."""
         around = pad(states, (0, 0, before, after + fill)).unfold(2, size, block)
         return around.permute(0, 2, 1, 4, 3).flatten(0, 1)
 
     queries = pad(query, (0, 0, 0, fill)).unflatten(2, (count, block)).transpose(1, 2).flatten(0, 1)
-    distance = (
-        torch.arange(size, device=query.device) - before - torch.arange(block, device=query.device)[:, None]
-    )
-    band = (distance.abs() < window) & (distance <= 0 if causal else True)
+    places = torch.arange(size, device=query.device)
+    distance = places - before - places[:block, None]
+    band = (distance.abs() < window) & (distance <= 0 if rule.causal else True)
     real = blocks(key_mask[:, None, :, None].to(torch.uint8)).bool().transpose(2, 3)
     # Padding attends to itself: a softmax of nothing would be NaN
     mask = (band & real) | (distance == 0)
-    output = attend(queries, blocks(key), blocks(value), mask, dropout, scaling)
+    output = attend(queries, blocks(key), blocks(value), mask, rule._replace(causal=False))
     return output.unflatten(0, (num_rows, count)).transpose(1, 2).flatten(2, 3)[:, :, :longest]
 
 
-def attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    dropout: float,
-    scaling: float | None,
-    causal: bool = False,
-) -> torch.Tensor:
-    """Return the attention of padded rows, (num_rows, heads, queries, head_size).
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule: Rule) -> Tensor:
+    """Return the attention of padded rows, (num_rows, heads, queries, head_size); the window is in `mask`.
 
     `query` has this shape; `key`, `value`: (num_rows, key heads, keys, head_size); `mask`: (num_rows, 1, 1 or
     queries, keys) bool, False where a query may not attend, or None; `causal` without a mask only.
     """
     has_groups = query.shape[1] != key.shape[1]
-    if not dropout or has_groups or causal or query.device.type != "cpu":
-        return scaled_dot_product_attention(
-            *(query, key, value, mask, dropout), is_causal=causal, scale=scaling, enable_gqa=has_groups
-        )
+    if not rule.dropout or has_groups or rule.causal or query.device.type != "cpu":
+        how = {"is_causal": rule.causal, "scale": rule.scaling, "enable_gqa": has_groups}
+        return scaled_dot_product_attention(query, key, value, mask, rule.dropout, **how)
     # torch's own dropout takes longer here, see dropout.py. In fp32 inside, as in torch.
     num_rows, heads, _, head_size = query.shape
     with torch.autocast("cpu", enabled=False):
@@ -215,9 +183,9 @@ def attend(
         if mask is not None:
             bias = queries.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
             bias = bias.expand(-1, heads, -1, -1).flatten(0, 1)
-        alpha = head_size**-0.5 if scaling is None else scaling
+        alpha = head_size**-0.5 if rule.scaling is None else rule.scaling
         scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=alpha)
-        weights = drop(scores.softmax(-1), dropout)
+        weights = dropout(scores.softmax(-1), rule.dropout)
         return torch.bmm(weights, values).view(query.shape).to(query.dtype)
 
 
@@ -230,49 +198,39 @@ def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
 
 
 def attend_varlen(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    query_offsets: torch.Tensor,
-    key_offsets: torch.Tensor,
-    longest_query: int,
-    longest_key: int,
-    dropout: float,
-    scaling: float | None,
-    causal: bool = False,
-    window: int | None = None,
-) -> torch.Tensor:
+    query: Tensor, key: Tensor, value: Tensor, rows: tuple[Tensor, Tensor, int, int], rule: Rule
+) -> Tensor:
     """Let the tokens of each packed row attend to those of the same row, in one kernel without any padding.
 
     `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (total_tokens, key
-    heads, head_size); `query_offsets`, `key_offsets`: (num_rows + 1,) int32, the start of each row, and the
-    end of the last, which must be the end of the tensor: tokens after it would get NaN gradients without an
-    error (https://github.com/pytorch/pytorch/issues/176793). No row may be empty. `causal` and `window` as in
-    `packed_attention`.
+    heads, head_size). `rows`: of the queries, then of the keys, (num_rows + 1,) int32, the start of each row,
+    and the end of the last, which must be the end of the tensor: tokens after it would get NaN gradients
+    without an error (https://github.com/pytorch/pytorch/issues/176793); then the longest row of queries, and
+    of keys. No row may be empty.
 
     The kernels are those behind torch's `varlen_attn`, which takes neither dropout nor fp32
     (https://github.com/pytorch/pytorch/pull/179390). There is none for windows to both sides in fp32.
     """
+    dropout_p, scaling, causal, window = rule
     if key.shape[1] != query.shape[1]:
         key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], 1) for states in (key, value))
-    rows = (query_offsets, key_offsets, longest_query, longest_key)
     if query.dtype == torch.float32:
         states = (query[None], key[None], value[None])
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in states)
         # A causal mask from the top left is 1
         outputs = torch.ops.aten._efficient_attention_forward(
-            *states, None, *rows, dropout, int(causal), needs_grad, scale=scaling, window_size=window
+            *states, None, *rows, dropout_p, int(causal), needs_grad, scale=scaling, window_size=window
         )
         return outputs[0][0]
     sides = {}
     if window is not None:
         sides = {"window_size_left": window - 1, "window_size_right": 0 if causal else window - 1}
     return torch.ops.aten._flash_attention_forward(
-        query, key, value, *rows, dropout, causal, False, scale=scaling, **sides
+        query, key, value, *rows, dropout_p, causal, False, scale=scaling, **sides
     )[0]
 
 
-def packed_mask(*args, attention_mask: torch.Tensor | None = None, **kwargs) -> torch.Tensor | None:
+def packed_mask(*args, attention_mask: Tensor | None = None, **kwargs) -> Tensor | None:
     """Return None for a packed batch, whose layout replaces the mask; for a padded one transformers' mask."""
     return None if attention_mask is None else sdpa_mask(*args, attention_mask=attention_mask, **kwargs)
 

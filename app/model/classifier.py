@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from inspect import signature
 
 import numpy as np
@@ -15,14 +14,9 @@ from ..batching.loader import means_of_rows
 from ..errors import InputError
 from ..runtime.precision import at_least_float32
 from . import attention
-from .checkpoint_config import attempt
 from .dropout import replace_dropout
 from .last_layer import return_read_tokens_only
-
-UNUSABLE = (
-    "the model cannot classify a text; its configuration (config.json and model.config) and its tokenizer "
-    "must fit"
-)
+from .source import explained
 
 
 @dataclass(frozen=True)
@@ -66,11 +60,10 @@ class PackedModel(nn.Module):
         super().__init__()
         replace_dropout(model)
         self.model = model
-        config = model.config
-        config.return_dict = True
+        model.config.return_dict = True
         self.why_padded = why_padded(model)
         self.can_pack = not self.why_padded
-        self.packing = PACKINGS.get(config.model_type)
+        self.packing = PACKINGS.get(model.config.model_type)
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
 
@@ -79,15 +72,13 @@ class PackedModel(nn.Module):
         keeping what the layer computed. Raises InputError for a model that cannot do so."""
         model, config = self.model, self.model.config
         # The second name is that of older versions of transformers
-        enable = (
-            getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        )
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        enable = enable or model.gradient_checkpointing_enable
         # The cache is for generation only, and would be refused with a warning
         config.use_cache = False
-        attempt(
-            lambda: enable({"use_reentrant": False}),
-            f"train.gradient_checkpointing true does not work with {config.model_type}; leave it out",
-        )
+        problem = f"train.gradient_checkpointing true does not work with {config.model_type}"
+        with explained(problem, "leave it out"):
+            enable({"use_reentrant": False})
 
     def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         """Return the states of a packed batch's tokens, (1, total_tokens, hidden), or of `read_tokens`."""
@@ -162,10 +153,6 @@ def why_padded(model: nn.Module) -> str:
     """Return why a model of transformers cannot run packed; empty where it can."""
     config: PreTrainedConfig = model.config
     packing = PACKINGS.get(config.model_type)
-    if not type(model).__module__.startswith("transformers."):
-        return "its code is not that of transformers"
-    if packing is None and not getattr(model, "_supports_attention_backend", False):
-        return f"{config.model_type} computes attention itself, over rows of one length"
     if packing is None:
         return f"packed batches work with {', '.join(PACKINGS)} models, found {config.model_type}"
     if not config.num_hidden_layers > 0:
@@ -199,16 +186,15 @@ def check_passes(model: PackedModel, *rows: list[int]) -> None:
     # transformers' decoders without a padding token take no batches
     can_pad = model.last_except() != -1
     layouts = [model.layout(packed) for packed in (False, True) if (model.can_pack if packed else can_pad)]
+    remedy = "its configuration (config.json and model.config) and its tokenizer must fit"
     with torch.random.fork_rng(devices=()), torch.no_grad():
         for layout in layouts:
             # Dropout and the like run in training only
             for is_training in (True, False):
-                inputs = collate(tokens, None, layout)
-                padded = attempt(partial(model.train(is_training), **inputs), UNUSABLE)[0]
+                with explained("the model cannot classify a text", remedy):
+                    padded = model.train(is_training)(**collate(tokens, None, layout))[0]
         if not model.can_pack:
             alone = model(torch.from_numpy(tokens[0])[None])[0]
     if not model.can_pack and not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
-        raise InputError(
-            f"this {model.model.config.model_type} model's logits change with padding; use a BERT-like "
-            "encoder"
-        )
+        kind = model.model.config.model_type
+        raise InputError(f"this {kind} model's logits change with padding; use a BERT-like encoder")

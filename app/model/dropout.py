@@ -22,6 +22,14 @@ class Dropout(nn.Dropout):
         )
 
 
+def replace_dropout(model: nn.Module) -> None:
+    """Replace every nn.Dropout of a model by `Dropout`."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Dropout:
+                setattr(module, name, Dropout(child.p).train(child.training))
+
+
 def dropout(values: torch.Tensor, p: float) -> torch.Tensor:
     """Return CPU `values` (any shape) with each element 0 with probability `p`, the others scaled up. The
     expected value of each element does not change. `p` from 0 to 1."""
@@ -31,38 +39,23 @@ def dropout(values: torch.Tensor, p: float) -> torch.Tensor:
     return values * 0 if dropped == LEVELS else _Drop.apply(values, dropped)
 
 
-def keep_mask(shape: torch.Size, dropped: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return a CPU tensor of `dtype` that is 0 with probability `dropped` / LEVELS, else 1."""
-    size = shape.numel()
-    seed = int(torch.empty((), dtype=torch.int64).random_())
-    draws = np.random.SFC64(seed).random_raw(-(-size // 4)).view(np.int16)[:size]
-    kept = torch.empty(shape, dtype=dtype)
-    return torch.ge(torch.from_numpy(draws).view(shape), dropped - LEVELS // 2, out=kept)
-
-
-def drop(values: torch.Tensor, kept: torch.Tensor, dropped: int) -> torch.Tensor:
-    """Return `values` times `kept`, 0 or 1, times LEVELS / (LEVELS - `dropped`), in one pass over memory. The
-    factor is no part of the mask, because bf16 cannot hold it exactly; inside the pass it is a float32."""
-    return torch.addcmul(values.new_zeros(()), values, kept, value=LEVELS / (LEVELS - dropped))
-
-
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx, values: torch.Tensor, dropped: int) -> torch.Tensor:
-        kept = keep_mask(values.shape, dropped, values.dtype)
+        size, seed = values.numel(), int(torch.empty((), dtype=torch.int64).random_())
+        draws = np.random.SFC64(seed).random_raw(-(-size // 4)).view(np.int16)[:size]
+        draws = torch.from_numpy(draws).view(values.shape)
+        # 0 or 1, without the factor of kept elements, which bf16 cannot hold exactly
+        kept = torch.ge(draws, dropped - LEVELS // 2, out=torch.empty(values.shape, dtype=values.dtype))
         ctx.save_for_backward(kept)
-        ctx.dropped = dropped
-        return drop(values, kept, dropped)
+        ctx.factor = LEVELS / (LEVELS - dropped)
+        return _multiplied(values, kept, ctx.factor)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor):
-        (kept,) = ctx.saved_tensors
-        return drop(gradient, kept, ctx.dropped), None
+        return _multiplied(gradient, *ctx.saved_tensors, ctx.factor), None
 
 
-def replace_dropout(model: nn.Module) -> None:
-    """Replace every nn.Dropout of a model by `Dropout`."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if type(child) is nn.Dropout:
-                setattr(module, name, Dropout(child.p).train(child.training))
+def _multiplied(values: torch.Tensor, kept: torch.Tensor, factor: float) -> torch.Tensor:
+    """Return `values * kept * factor` in one pass over memory, inside which the factor is a float32."""
+    return torch.addcmul(values.new_zeros(()), values, kept, value=factor)

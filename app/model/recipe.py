@@ -9,9 +9,8 @@ from dataclasses import fields, replace
 from ..config.command_line import read_yaml
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from ..config.shipped import E5_SMALL, FEW_LABELS_CONFIG, e5_file
-from .checkpoint_config import NO_CODE, attempt, cannot_load, checkpoint_config, quiet_transformers
 from .e5_small import fetch_e5
-from .source import checkpoint_place
+from .source import NO_CODE, cannot_load, checkpoint_config, checkpoint_place, explained, quiet_transformers
 
 logger = logging.getLogger(__name__)
 
@@ -27,46 +26,38 @@ FREE = (
 def with_head(config: Config, num_rows: int, num_labels: int, has_pairs: bool) -> Config:
     """Return the configuration with a value for model.head auto, and log the choice. `num_rows` are those of
     the train file, of which `has_pairs` says whether they are pairs of texts."""
+    data, usual = config.data, TrainConfig()
     if config.model.head != "auto":
         return config
-    data = config.data
     is_default = config.model == ModelConfig(name=E5_SMALL) and data.task == DataConfig().task
     is_own = data.train is not None and num_labels > 1 and not has_pairs and num_rows <= MAX_ROWS
     if not (is_default and is_own):
-        return with_head_random(config)
+        return started(config, "random")
     # A setting that says how to train, or needs dev rows that are held out; a file of dev rows does not count
-    usual = TrainConfig()
     names = [field.name for field in fields(usual) if field.name not in FREE]
     has_own = any(getattr(config.train, name) != getattr(usual, name) for name in names)
     has_own = has_own or data.dev_size not in (0, DataConfig().dev_size) or not data.verb.use_test
     if num_rows < ENOUGH_ROWS * num_labels and not has_own:
         logger.info(
-            "Few rows, %s for %s labels: a linear head is fitted on the encoder as it is, and no row is held "
-            "out as dev, as with --config configs/%s; --model.head random trains the encoder.",
-            *(f"{num_rows:,}", f"{num_labels:,}", FEW_LABELS_CONFIG.name),
+            f"Few rows, {num_rows:,} for {num_labels:,} labels: a linear head is fitted on the encoder as it "
+            f"is, and no row is held out as dev, as with --config configs/{FEW_LABELS_CONFIG.name}; "
+            "--model.head random trains the encoder."
         )
-        return with_few_labels(config)
+        return started(config, "few labels")
     logger.info(
-        "%s rows for %s labels: a linear head is fitted first, then all weights are trained; "
-        "--model.head random leaves out the first part.",
-        *(f"{num_rows:,}", f"{num_labels:,}"),
+        f"{num_rows:,} rows for {num_labels:,} labels: a linear head is fitted first, then all weights are "
+        "trained; --model.head random leaves out the first part."
     )
-    return with_linear_start(config)
+    return started(config, "linear")
 
 
-def with_head_random(config: Config) -> Config:
-    """Return the configuration with model.head random."""
-    return replace(config, model=replace(config.model, head="random"))
-
-
-def with_linear_start(config: Config) -> Config:
-    """Return the configuration of the default model with model.head linear."""
-    # It was pretrained with this before each text
-    return replace(config, model=replace(config.model, head="linear", prefix="query: "))
-
-
-def with_few_labels(config: Config) -> Config:
-    """Return the configuration with the settings of configs/few_labels.yaml where it has the defaults."""
+def started(config: Config, how: str) -> Config:
+    """Return the configuration of a start: `random`, `linear`, or `few labels`, with the settings of
+    configs/few_labels.yaml where it has the defaults."""
+    if how != "few labels":
+        # The default model was pretrained with this before each text
+        prefix = {"prefix": "query: "} if how == "linear" else {}
+        return replace(config, model=replace(config.model, head=how, **prefix))
     values = read_yaml(FEW_LABELS_CONFIG)
     # The device has chosen it
     del values["train"]["precision"]
@@ -110,7 +101,7 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     Reads the configuration of the checkpoint, fetching it where needed. Raises InputError for one that cannot
     be read.
     """
-    train, model = config.train, config.model
+    train, model, width = config.train, config.model, USUAL_WIDTH
     if model.name is None and e5_file() is None:
         logger.info(
             "The model has random weights. %s, a pretrained one, would classify better, but its data file is "
@@ -119,12 +110,10 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
         )
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
-    width = USUAL_WIDTH
     if model.name is not None:
         place = checkpoint_place(model, config.data.cache_dir)
-        with quiet_transformers():
-            read = attempt(lambda: checkpoint_config(place, **NO_CODE), cannot_load(model.name))
-        width = getattr(read, "hidden_size", None) or USUAL_WIDTH
+        with quiet_transformers(), explained(cannot_load(model.name)):
+            width = getattr(checkpoint_config(place, **NO_CODE), "hidden_size", None) or USUAL_WIDTH
     rows = "pairs" if has_pairs else "linear" if model.head == "linear" else "single"
     rate, head_factor, warmup = next(
         recipe
@@ -140,14 +129,13 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
         usual["head_learning_rate"] = rate * head_factor
     filled = {key: value for key, value in usual.items() if getattr(train, key) is None}
     if filled and model.name is not None:
-        logger.info(
-            "Settings chosen for you: %s (for %s%s, %s, %s steps in an epoch)",
-            ", ".join(f"train.{key} {value:g}" for key, value in filled.items()),
-            model.name,
+        lora, texts = (
             " with LoRA" if model.lora_rank else "",
             "pairs of texts" if has_pairs else "single texts",
-            f"{steps_per_epoch:,}",
         )
+        chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
+        reason = f"{model.name}{lora}, {texts}, {steps_per_epoch:,} steps in an epoch"
+        logger.info("Settings chosen for you: %s (for %s)", chosen, reason)
     return replace(config, train=replace(train, **filled))
 
 
@@ -171,20 +159,21 @@ def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int]
     if train.epochs != "auto":
         return config
     epochs = MIN_EPOCHS_OF_PAIRS if has_pairs else MIN_EPOCHS
-    reason = f"as usual for {'pairs of texts' if has_pairs else 'single texts'}"
+    candidates = [(epochs, f"as usual for {'pairs of texts' if has_pairs else 'single texts'}")]
     # A head that starts as a logistic regression knows small classes, and few rows, from its start
     if config.model.head != "linear":
         smallest = min((size for size in class_sizes if size), default=ROWS_OF_SMALLEST_CLASS)
         most = min(MAX_EPOCHS, MAX_STEPS_FOR_SMALLEST_CLASS // steps_per_epoch)
-        for_smallest = min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), most)
+        of_smallest = min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), most)
         steps = fewest_steps(len(class_sizes))
-        if for_smallest > epochs:
-            epochs, reason = (
-                for_smallest,
-                f"because the smallest class has only {smallest:,} training rows",
-            )
-        if (for_steps := math.ceil(steps / steps_per_epoch)) > epochs:
-            epochs, reason = for_steps, f"because {len(class_sizes):,} classes need at least {steps:,} steps"
+        candidates += [
+            (of_smallest, f"because the smallest class has only {smallest:,} training rows"),
+            (
+                math.ceil(steps / steps_per_epoch),
+                f"because {len(class_sizes):,} classes need at least {steps:,} steps",
+            ),
+        ]
+    epochs, reason = max(candidates, key=lambda candidate: candidate[0])
     if epochs > (most := max(FEWEST, MAX_STEPS // steps_per_epoch)):
         epochs, reason = most, f"because {MAX_STEPS:,} steps are enough"
     evaluations = {}

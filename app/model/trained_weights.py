@@ -20,7 +20,6 @@ from .classifier import PackedModel
 from .dropout import replace_dropout
 
 logger = logging.getLogger(__name__)
-EMBEDDINGS, ENCODER = "embeddings", "encoder"
 # After the last layer of decoders, ModernBERT and DeBERTa-v2
 LAST_NORM = re.compile(r"\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
 # In the run folder, as peft reads and writes it
@@ -31,8 +30,7 @@ PREFIX, NAME = "base_model.model.", "default"
 
 def layer_depth(name: str, num_layers: int) -> int:
     """Return 0 for the embeddings, 1 to `num_layers` for the encoder's layers, one more for the head."""
-    layer = re.search(r"\blayers?\.(\d+)\.", name)
-    if layer:
+    if layer := re.search(r"\blayers?\.(\d+)\.", name):
         return int(layer.group(1)) + 1
     if LAST_NORM.search(name):
         return num_layers
@@ -40,15 +38,15 @@ def layer_depth(name: str, num_layers: int) -> int:
 
 
 def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
-    """Do not train the embeddings of a model, or these and its `lowest` layers, or the whole encoder; None:
-    train all.
+    """Do not train the `embeddings` of a model, or these and its `lowest` layers, or the whole `encoder`;
+    None: train all.
 
     A weight that the head shares with the embeddings is frozen too. Raises InputError for more layers than
     the model has, and for a model whose layers cannot be told from the names of its parameters.
     """
     if lowest is None:
         return
-    last = int({EMBEDDINGS: 0, ENCODER: num_layers}.get(lowest, lowest))
+    last = int({"embeddings": 0, "encoder": num_layers}.get(lowest, lowest))
     if last > num_layers:
         raise InputError(f"model.freeze must be at most the model's {num_layers} layers, found {last}")
     depths = {name: layer_depth(name, num_layers) for name, _ in model.named_parameters()}
@@ -62,14 +60,9 @@ def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
     logger.info("model.freeze %s: %s parameters are trained.", lowest, _trained(model))
 
 
-def has_frozen(model: nn.Module) -> bool:
-    """Return whether some parameters are not trained."""
-    return any(not parameter.requires_grad for parameter in model.parameters())
-
-
 def _trained(model: nn.Module) -> str:
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return f"{trained:,} of {sum(parameter.numel() for parameter in model.parameters()):,}"
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return f"{sum(size for size, is_trained in sizes if is_trained):,} of {sum(size for size, _ in sizes):,}"
 
 
 def add_lora(model: PackedModel, rank: int | None) -> None:
@@ -86,15 +79,15 @@ def add_lora(model: PackedModel, rank: int | None) -> None:
     heads = [name for name, child in inner.named_children() if name != encoder and [*child.parameters()]]
     if getattr(inner.base_model, "pooler", None) is not None:
         heads.append(f"{encoder}.pooler")
-    linear = [name for name, module in inner.named_modules() if isinstance(module, nn.Linear)]
-    of_heads = [name for name in linear if f"{name}.".startswith(tuple(f"{head}." for head in heads))]
+    linear = {name for name, module in inner.named_modules() if isinstance(module, nn.Linear)}
+    of_heads = {name for name in linear if f"{name}.".startswith(tuple(f"{head}." for head in heads))}
     config = LoraConfig(
         task_type="SEQ_CLS",
         r=rank,
         lora_alpha=2 * rank,
         lora_dropout=0.0,
-        target_modules={name.rpartition(".")[2] for name in linear if name not in of_heads},
-        exclude_modules=of_heads,
+        target_modules={name.rpartition(".")[2] for name in linear - of_heads},
+        exclude_modules=sorted(of_heads),
         base_model_name_or_path=str(Path(base).resolve()) if base and Path(base).is_dir() else base or None,
     )
     inject_adapter_in_model(config, inner, NAME)
@@ -110,9 +103,9 @@ def add_lora(model: PackedModel, rank: int | None) -> None:
             module.cast_input_dtype_enabled = False
     replace_dropout(model)
     model.adapter = config
+    layers = ", ".join(config.target_modules)
     logger.info(
-        "model.lora_rank %d: %s parameters are trained, in %s and the head.",
-        *(rank, _trained(model), ", ".join(config.target_modules)),
+        "model.lora_rank %d: %s parameters are trained, in %s and the head.", rank, _trained(model), layers
     )
 
 
@@ -121,9 +114,9 @@ def save_adapter(folder: Path, config, weights: dict[str, torch.Tensor]) -> None
     `config` is peft's."""
     target = folder / FOLDER
     target.mkdir(exist_ok=True)
+    renamed = {PREFIX + name.replace(f".{NAME}.", "."): value for name, value in weights.items()}
     with whole_files(folder / f".{FOLDER}", target) as aside:
         config.save_pretrained(aside)
-        renamed = {PREFIX + name.replace(f".{NAME}.", "."): value for name, value in weights.items()}
         save_file({name: value.contiguous() for name, value in renamed.items()}, aside / WEIGHTS)
         shutil.copymode(aside / CONFIG, aside / WEIGHTS)
 

@@ -33,22 +33,20 @@ class Accelerate(DDP):
 
     @classmethod
     def refuses(cls, precision: str, device: torch.device) -> str | None:
-        if precision == "fp16" and device.type == "cpu":
-            return (
-                "Accelerate has no fp16 on the CPU; set train.precision to fp32 or bf16, or use another mode"
-            )
-        return None
+        if precision != "fp16" or device.type != "cpu":
+            return None
+        return "Accelerate has no fp16 on the CPU; set train.precision to fp32 or bf16, or use another mode"
 
     def __enter__(self) -> Accelerate:
         super().__enter__()
-        if problem := self.refuses(self.config.train.precision, self.device):
-            raise InputError(problem)
         from accelerate import Accelerator, DistributedDataParallelKwargs
 
+        precision = self.config.train.precision
+        if problem := self.refuses(precision, self.device):
+            raise InputError(problem)
         # Broadcasting buffers is a collective in the forward pass: after a failure there a rank could not
         # retry the step.
         options = DistributedDataParallelKwargs(broadcast_buffers=False)
-        precision = self.config.train.precision
         try:
             self.accelerator = Accelerator(
                 cpu=self.device.type == "cpu",
@@ -57,19 +55,15 @@ class Accelerate(DDP):
             )
         except ValueError as error:
             raise InputError(f"Accelerate refuses train.precision {precision} here: {error}") from error
-        self.check_processes(requested_processes() or self.group.world_size)
+        requested = requested_processes() or self.group.world_size
+        if not requested == self.group.world_size == self.accelerator.num_processes:
+            raise InputError(
+                f"{requested} processes were asked for, but {self.accelerator.num_processes} would train "
+                "alone. Without a GPU, accelerate launch needs: ACCELERATE_USE_CPU=1 accelerate launch "
+                "--multi_gpu --num_processes N --num_machines 1 --mixed_precision no --dynamo_backend no "
+                "run_accelerate.py; or use torchrun"
+            )
         return self
-
-    def check_processes(self, requested: int) -> None:
-        """Raise InputError unless as many processes train together as were asked for."""
-        if requested == self.group.world_size == self.accelerator.num_processes:
-            return
-        raise InputError(
-            f"{requested} processes were asked for, but {self.accelerator.num_processes} would train alone. "
-            "Without a GPU, accelerate launch needs: ACCELERATE_USE_CPU=1 accelerate launch --multi_gpu "
-            "--num_processes N --num_machines 1 --mixed_precision no --dynamo_backend no run_accelerate.py; "
-            "or use torchrun"
-        )
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         # As in ddp.py

@@ -210,9 +210,9 @@ class ZeroScaler(torch.amp.GradScaler):
 
 
 def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
-    """Return the dictionary for `deepspeed.initialize`, with the user's JSON merged in; raises InputError
-    where that contradicts the settings."""
-    settings, path = config.train, config.deepspeed.config
+    """Return the dictionary for `deepspeed.initialize`, with the user's JSON merged in, where "auto" stands
+    for our values; raises InputError where it contradicts the settings."""
+    settings, path, stage = config.train, config.deepspeed.config, config.deepspeed.stage
     ours = {
         # DeepSpeed uses the batch sizes for its statistics only: the batch plan decides what a rank gets. The
         # last global batch, and shards that do not divide evenly, are smaller.
@@ -223,41 +223,25 @@ def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
         # Always written: DeepSpeed's default is 1.0, not 0
         "gradient_clipping": settings.max_grad_norm,
         "steps_per_print": None,
-        "zero_optimization": {"stage": config.deepspeed.stage},
         # The optimizer is torch's own, with or without offload, so that all modes make the same step.
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }
-    if path is None:
-        return ours
     try:
-        users = read_json(Path(path))
+        users = read_json(Path(path)) if path else {}
     except OSError as error:
         raise InputError(f"deepspeed.config: {path} cannot be read: {error.strerror}") from error
-    if not isinstance(users, dict):
-        raise InputError(f"deepspeed.config: {path} must hold a mapping of keys to values")
-    return merged(ours, users, path)
-
-
-def merged(ours: dict[str, Any], users: dict[str, Any], path: str, prefix: str = "") -> dict[str, Any]:
-    """Return our keys and the user's; "auto" leaves ours."""
-    result = dict(ours)
-    for key, value in users.items():
-        name = f"{prefix}{key}"
-        if value == "auto":
-            continue
-        if name in REPLACED:
+    if not isinstance(users, dict) or not isinstance(users.get("zero_optimization", {}), dict):
+        raise InputError(f"deepspeed.config: {path}, and its zero_optimization, must be mappings of keys")
+    zero = {"stage": stage} | {
+        key: value for key, value in users.get("zero_optimization", {}).items() if value != "auto"
+    }
+    merged = ours | {key: value for key, value in users.items() if value != "auto"}
+    wanted = ours | {"zero_optimization.stage": stage}
+    for name, value in (merged | {"zero_optimization.stage": zero["stage"]}).items():
+        if name in REPLACED or value != wanted.get(name, value):
             raise InputError(
-                f"{path}: {name} has no effect here, because batches, optimizer, schedule and precision are "
-                "settings of train in every mode; remove it"
+                f"{path}: {name} is {json.dumps(value)}, but it follows from the settings of train and "
+                'deepspeed, as in every mode; change these, and remove it or write "auto"'
             )
-        if isinstance(value, dict):
-            result[key] = merged(ours.get(key, {}), value, path, f"{name}.")
-        elif key in ours and value != ours[key]:
-            raise InputError(
-                f"{path}: {name} is {json.dumps(value)}, but the settings of train and deepspeed make it "
-                f'{json.dumps(ours[key])}; change the setting, or write "auto" in the file'
-            )
-        else:
-            result[key] = value
-    return result
+    return merged | {"zero_optimization": zero}

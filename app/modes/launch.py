@@ -24,10 +24,8 @@ GRACE_SECONDS = 5
 class Launcher:
     """No launcher: the mode is the one process that was started."""
 
-    # Whether a run of the mode is always one process
-    one_process = True
-    # Whether the entry script starts the processes itself, so that it takes --nprocs
-    starts_processes = False
+    one_process = True  # whether a run of the mode is always one process
+    starts_processes = False  # whether the entry script starts the processes, so that it takes --nprocs
 
     def command(self, program: list[str], processes: int) -> list[str]:
         """Return the command that runs a script or `-m module` with arguments in `processes` processes."""
@@ -52,18 +50,13 @@ class Torchrun(Launcher):
         end_after(record(work), arguments)
 
 
-class Horovodrun(Launcher):
+class Horovodrun(Torchrun):
     """horovodrun, which starts Python once for each process."""
-
-    one_process = False
 
     def command(self, program: list[str], processes: int) -> list[str]:
         options = ["-m", "horovod.runner.launch", "-np", str(processes)]
         options += ["-H", f"localhost:{processes}", "--gloo"]
         return [sys.executable, *options, sys.executable, *program]
-
-    def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
-        end_after(work, arguments)
 
 
 class Spawn(Launcher):

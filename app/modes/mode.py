@@ -19,7 +19,6 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from ..config.schema import Config
-from ..model.trained_weights import has_frozen
 from ..runtime.devices import choose_device, fastest_precision, has_memory
 from ..runtime.group import Group
 from ..runtime.precision import Precision
@@ -38,16 +37,11 @@ class Mode:
 
     launcher = Launcher()
     group_class: type[Group] = Group
-    # Whether the wrapped model takes packed batches
-    accepts_packed = True
-    # Whether passes may be recorded as CUDA graphs: nothing but the model's kernels may run in them
-    records_passes = False
-    # Whether each rank has memory for the whole model in low precision during a step
-    caches_casts = True
-    # Whether the mode can train weights in float64, as `python -m app verify` does
-    has_float64 = True
-    # Whether each rank has the whole state of the optimizer
-    has_whole_optimizer = True
+    accepts_packed = True  # whether the wrapped model takes packed batches
+    records_passes = False  # as CUDA graphs; nothing but the model's kernels may run in a pass
+    caches_casts = True  # whether each rank has memory for the whole model in low precision during a step
+    has_float64 = True  # whether it can train weights in float64, as `python -m app verify` does
+    has_whole_optimizer = True  # whether each rank has the whole state of the optimizer
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -90,6 +84,10 @@ class Mode:
         self.scaler = self.new_scaler()
         self.wrap(model.to(self.device), build_optimizer)
 
+    def new_scaler(self) -> torch.amp.GradScaler | None:
+        """Return the loss scaler of the configured precision, or None where it needs none."""
+        return self.precision.new_scaler()
+
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Set `module`, the model as the loop calls it, and `optimizer`."""
         self.module = model
@@ -98,10 +96,6 @@ class Mode:
     def unwrapped_module(self) -> nn.Module:
         """Return the model without this mode's wrapper."""
         return self.module
-
-    def new_scaler(self) -> torch.amp.GradScaler | None:
-        """Return the loss scaler of the configured precision, or None where it needs none."""
-        return self.precision.new_scaler()
 
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
         """Do what the mode does in its first pass only, on inputs that do not count; every rank calls it."""
@@ -141,13 +135,13 @@ class Mode:
 
     def update(self, norm: torch.Tensor | None) -> tuple[torch.Tensor | None, bool]:
         """Make the optimizer's step; return the norm of the gradients, and whether the step was skipped."""
-        if self.scaler:
-            scale = self.scaler.get_scale()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-            return norm, self.scaler.get_scale() < scale
-        self.optimizer.step()
-        return norm, False
+        if not self.scaler:
+            self.optimizer.step()
+            return norm, False
+        scale = self.scaler.get_scale()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return norm, self.scaler.get_scale() < scale
 
     def zero_grad(self) -> None:
         """Free all gradients."""
@@ -169,14 +163,16 @@ class Mode:
     def weights(self) -> Tensors:
         """Return the weights; where an adapter is trained, only what is trained."""
         model, _ = self.inner()
-        options = whole(ignore_frozen_params=self.unwrapped_module().adapter is not None)
+        has_adapter = self.unwrapped_module().adapter is not None
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=has_adapter)
         return self.copies(get_model_state_dict(model, options=options))
 
     def load_weights(self, weights: Tensors) -> None:
         """Load what `weights` returned; what is not trained may be missing, and stays as it is."""
         model, _ = self.inner()
+        all_trained = all(parameter.requires_grad for parameter in model.parameters())
         # It changes the dictionary that it gets
-        set_model_state_dict(model, dict(weights), options=from_rank_0(strict=not has_frozen(model)))
+        set_model_state_dict(model, dict(weights), options=from_rank_0(strict=all_trained))
 
     def optimizer_state(self) -> Tensors:
         """Return the optimizer state; its keys are `parameter/name`, such as `classifier.bias/exp_avg`."""
@@ -184,7 +180,8 @@ class Mode:
         if not optimizer.state:
             # torch would make a step to get one
             return {}
-        state = get_optimizer_state_dict(model, optimizer, options=whole()).get("state", {})
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        state = get_optimizer_state_dict(model, optimizer, options=options).get("state", {})
         # The step count of bitsandbytes is a number
         return self.copies({key: torch.as_tensor(value) for key, value in flat(state)})
 
@@ -221,10 +218,6 @@ class Mode:
         """Return tensors on the CPU that later steps do not change: there torch gives the parameters."""
         is_copied = has_memory(self.device)
         return {name: value if is_copied else value.clone() for name, value in tensors.items()}
-
-
-def whole(**options: bool) -> StateDictOptions:
-    return StateDictOptions(full_state_dict=True, cpu_offload=True, **options)
 
 
 def from_rank_0(**options: bool) -> StateDictOptions:

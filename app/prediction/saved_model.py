@@ -10,9 +10,9 @@ from transformers import AutoTokenizer
 from ..checkpoints.run_history import HISTORY, finished_weights
 from ..data.long_texts import check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, first_line, nearest
-from ..model.checkpoint_config import checkpoint_config, quiet_transformers
 from ..model.classifier import max_positions
 from ..model.pretrained import check_vocabulary, check_weights, load_weights, wrong_shape
+from ..model.source import checkpoint_config, quiet_transformers
 from ..runtime.disk import checksum
 from ..runtime.model_lock import MODEL_LOCK
 from ..words import _

@@ -173,7 +173,7 @@ def remove_weights(folder: Path) -> None:
     """Remove the weights of a trial; the final run has its own."""
     (folder / MODEL).unlink(missing_ok=True)
     if folder.exists():
-        drop_states(folder, keep=0, keep_damaged=0)
+        drop_states(folder, keep=0)
 
 
 def finish(search: Search, study: optuna.Study) -> str:

@@ -66,7 +66,7 @@ class Series:
             status, is_stopped = run_to_end(command, file, is_hopeless)
         if is_finished(folder):
             # Nobody trains a run of a series for longer
-            drop_states(folder, keep=0, keep_damaged=0)
+            drop_states(folder, keep=0)
             return True
         if is_stopped:
             return False

@@ -10,9 +10,9 @@ from torch import nn
 
 from ..checkpoints.run_folder import ADAPTER, MODEL
 from ..errors import TrainingError
-from ..model.checkpoint_config import checkpoint_config, quiet_transformers
 from ..model.classifier import Classifier
 from ..model.pretrained import load_weights, save_model
+from ..model.source import checkpoint_config, quiet_transformers
 from ..report.logits_file import split_of_report
 from .build import Components
 

@@ -380,6 +380,6 @@ class Run:
         of_run = self.folder, self.config, self.components
         metrics = print_and_write(*of_run, split, self.progress, results, self.prints_report)
         self.log.track_report(split, metrics, self.progress.step)
-        drop_states(self.folder, keep=1, keep_damaged=0)
+        drop_states(self.folder, keep=1)
         command = self.components.task.next_command.format(folder=self.folder)
         logger.info("Saved in %s; %s", self.folder, command)

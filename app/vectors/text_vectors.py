@@ -21,10 +21,15 @@ from ..config.schema import ModelConfig
 from ..data.cache import build_once, content_key
 from ..data.long_texts import RowEncoder, guarded
 from ..data.tokenizer import set_prefix
-from ..model.checkpoint_config import attempt, cannot_load, checkpoint_config, quiet_transformers
 from ..model.classifier import PackedModel, max_positions
 from ..model.pretrained import check_weights, load_weights
-from ..model.source import checkpoint_place
+from ..model.source import (
+    cannot_load,
+    checkpoint_config,
+    checkpoint_place,
+    explained,
+    quiet_transformers,
+)
 from ..runtime.devices import choose_device, fastest_precision
 from ..runtime.model_lock import MODEL_LOCK
 from ..runtime.precision import Precision
@@ -50,11 +55,10 @@ def open_vectors(
     encoder that cannot be loaded.
     """
     place, problem = checkpoint_place(ModelConfig(str(name)), str(cache_dir)), cannot_load(str(name))
-    with MODEL_LOCK, quiet_transformers():
-        config = attempt(lambda: checkpoint_config(place), problem)
-        with guarded("its tokenizer"):
-            tokenizer = attempt(lambda: AutoTokenizer.from_pretrained(place, config=config), problem)
-        model, info = attempt(lambda: load_weights(place, config, AutoModel), problem)
+    with MODEL_LOCK, quiet_transformers(), guarded(problem), explained(problem):
+        config = checkpoint_config(place)
+        tokenizer = AutoTokenizer.from_pretrained(place, config=config)
+        model, info = load_weights(place, config, AutoModel)
     check_weights(str(name), model, info)
     limits = (max_length, max_positions(config))
     longest = min((limit for limit in limits if limit is not None), default=None)

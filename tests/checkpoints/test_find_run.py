@@ -12,6 +12,7 @@ from app.config.schema import OutputConfig
 from app.errors import InputError
 
 NOW = datetime.now().astimezone()
+LAUNCHER = "/tmp/torchelastic_x/exp_1"
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
@@ -26,14 +27,18 @@ def make_run(folder: str, age: int = 0, **details) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "name", ["exp", "train[1]", "a*", "a?", "情感", "exp-2", "exp-001", "a+b", "sub/exp", "[!x]"]
-)
+def started(seconds_ago: int) -> str:
+    return (NOW - timedelta(seconds=seconds_ago)).isoformat(timespec="seconds")
+
+
+OTHERS = ("exp-2-001", "exp-001-001", "exp-20", "exp-1x1", "a1-001", "aa-001", "other-001", "exp")
+NAMES = ["exp", "train[1]", "a*", "a?", "情感", "exp-2", "exp-001", "a+b", "sub/exp", "[!x]"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_resume_auto_takes_the_newest_run_of_this_very_name(name):
     config = OutputConfig(name=name, resume="auto")
-    for number, other in enumerate(
-        ("exp-2-001", "exp-001-001", "exp-20", "exp-1x1", "a1-001", "aa-001", "other-001", "exp")
-    ):
+    for number, other in enumerate(OTHERS):
         if not other.startswith(f"{name}-0"):
             make_run(f"checkpoints/{other}", launcher=str(number))
     if name not in ("exp-2", "exp-001"):
@@ -57,9 +62,6 @@ def test_a_copy_was_started_when_the_run_was():
         assert run_to_resume(config) == copied
 
 
-LAUNCHER = "/tmp/torchelastic_x/exp_1"
-
-
 @pytest.fixture
 def restarted(monkeypatch):
     """Be a process that torchrun has started again."""
@@ -67,43 +69,26 @@ def restarted(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", f"{LAUNCHER}/attempt_1/0/error.json")
 
 
-def started(seconds_ago: int) -> str:
-    return (NOW - timedelta(seconds=seconds_ago)).isoformat(timespec="seconds")
-
-
-OTHER_JOBS = [
-    # Of yesterday, with the same rdzv_id
-    {"launcher": "/tmp/torchelastic_x/exp_2"},
-    {"launcher": None},
-    {},
-]
-
-
-@pytest.mark.parametrize("details", OTHER_JOBS)
+# The first is of yesterday, with the same rdzv_id
+@pytest.mark.parametrize("details", [{"launcher": "/tmp/torchelastic_x/exp_2"}, {"launcher": None}, {}])
 def test_a_restarted_job_resumes_no_other_job(restarted, details):
-    make_run("checkpoints/a-001", **details)
-    assert run_to_resume(OutputConfig(name="a")) is None
-    # Asked for by name
-    assert run_to_resume(OutputConfig(name="a", resume="auto")) == Path("checkpoints/a-001")
-    assert run_to_resume(OutputConfig(name="b", resume="auto")) is None
-    config = OutputConfig(dir="checkpoints/a-001")
-    assert run_to_resume(config) is None
+    run = make_run("checkpoints/a-001", **details)
+    in_folder = OutputConfig(dir=str(run))
+    assert run_to_resume(OutputConfig(name="a")) is run_to_resume(in_folder) is None
     with pytest.raises(InputError, match="holds a run that is not finished"):
-        check_run_folder(config)
-    assert run_to_resume(OutputConfig(dir="checkpoints/a-001", resume="auto")) == Path("checkpoints/a-001")
+        check_run_folder(in_folder)
+    # Asked for
+    assert run_to_resume(OutputConfig(name="a", resume="auto")) == run
+    assert run_to_resume(OutputConfig(name="b", resume="auto")) is None
+    assert run_to_resume(OutputConfig(dir=str(run), resume="auto")) == run
 
 
-def test_a_restarted_job_resumes_its_own_run(restarted):
+def test_a_restarted_job_resumes_its_own_run(restarted, monkeypatch):
     make_run("checkpoints/a-001", age=-9, launcher=LAUNCHER, started=started(86400))
     own = make_run("checkpoints/a-002", launcher=LAUNCHER, started=started(50))
     make_run("checkpoints/a-003", launcher="other", started=started(20))
-    assert (
-        run_to_resume(OutputConfig(name="a")) == run_to_resume(OutputConfig(name="a", resume="auto")) == own
-    )
-    assert run_to_resume(OutputConfig(dir=str(own))) == own
-
-
-def test_without_a_launcher_no_run_is_its_own(restarted, monkeypatch):
+    for config in (OutputConfig(name="a"), OutputConfig(name="a", resume="auto"), OutputConfig(dir=str(own))):
+        assert run_to_resume(config) == own
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
-    make_run("checkpoints/a-001", launcher=None, started=started(20))
-    assert run_to_resume(OutputConfig(name="a")) is None
+    make_run("checkpoints/b-001", launcher=None, started=started(20))
+    assert run_to_resume(OutputConfig(name="b")) is None, "without a launcher no run is its own"

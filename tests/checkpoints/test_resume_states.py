@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from app.checkpoints import training_state
 from app.checkpoints.run_folder import saved_states
 from app.checkpoints.run_history import HISTORY
 from app.checkpoints.saving_and_resuming import BackgroundWriter
@@ -27,13 +28,10 @@ from app.errors import TrainingError
 from app.modes.single import Single
 from app.runtime.disk import checksum
 from app.training.non_finite import FiniteCheck
-from app.training.step import StepResult
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import step_result
 
 FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
-
-
 JOB = {"train.seed": 1, "steps": 30}
 
 
@@ -47,15 +45,20 @@ def save(folder: Path, step: int, keep_states: int = 3) -> None:
     model = folder / "model.safetensors"
     model.write_bytes(b"the best weights up to step %d" % step)
     weights = {"head.weight": torch.full((20, 30), float(step))}
-    optimizer = {
-        "head.weight/exp_avg": torch.full((20, 30), step / 2),
-        "head.weight/step": torch.tensor(float(step)),
-    }
+    optimizer = {"head.weight/exp_avg": torch.full((20, 30), step / 2), "head.weight/step": torch.tensor(1.0)}
     save_training_state(folder, progress_of(step), JOB, weights, optimizer, keep_states, model)
+
+
+def state_of(folder: Path, step: int) -> Path:
+    return folder / "state" / f"step-{step:08d}"
 
 
 def steps(folder: Path) -> list[int]:
     return [int(path.name[5:]) for path in saved_states(folder)]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_state_comes_back_as_it_was(tmp_path):
@@ -64,10 +67,9 @@ def test_a_state_comes_back_as_it_was(tmp_path):
     assert (state.progress, state.job) == (progress_of(7), JOB)
     assert (state.weights["head.weight"] == 7).all()
     assert (state.optimizer["head.weight/exp_avg"] == 3.5).all()
-    assert {path.name for path in state.folder.iterdir()} == set(FILES)
-    assert set(json.loads((state.folder / "manifest.json").read_text())["sha256"]) == set(FILES) - {
-        "manifest.json"
-    }
+    assert set(files(state.folder)) == set(FILES)
+    checked = json.loads((state.folder / "manifest.json").read_text())["sha256"]
+    assert set(checked) == set(FILES) - {"manifest.json"}
 
 
 def flip_a_bit(path: Path) -> None:
@@ -88,7 +90,7 @@ def test_without_an_undamaged_state_there_is_none(tmp_path, caplog):
     assert load_training_state(tmp_path) is None
     assert not caplog.text
     save(tmp_path, 5)
-    flip_a_bit(tmp_path / "state" / "step-00000005" / "weights.safetensors")
+    flip_a_bit(state_of(tmp_path, 5) / "weights.safetensors")
     assert load_training_state(tmp_path) is None
     assert f"{tmp_path} has no undamaged training state" in caplog.text
 
@@ -103,27 +105,23 @@ def test_a_damaged_state_is_skipped_and_takes_no_whole_ones_place(
     for step in (5, 10, 15):
         save(tmp_path, step)
     for step in (10, 15):
-        DAMAGES[damage](tmp_path / "state" / f"step-{step:08d}" / name)
+        DAMAGES[damage](state_of(tmp_path, step) / name)
     assert load_training_state(tmp_path).progress.step == 5
-    assert "step-00000015 is damaged and is skipped: " in caplog.text
-    assert "step-00000010 is damaged and is skipped: " in caplog.text
+    assert all(f"step-{step:08d} is damaged and is skipped: " in caplog.text for step in (10, 15))
     save(tmp_path, 7, keep_states)
     assert steps(tmp_path) == [7, 5][:keep_states]
     assert load_training_state(tmp_path).progress.step == 7
-    names = {path.name for path in (tmp_path / "state").iterdir()}
-    assert [name for name in names if name.startswith("damaged-")] == ["damaged-step-00000015"], (
-        "the newest is kept"
-    )
     save(tmp_path, 15, keep_states)
     assert steps(tmp_path) == [15, 7, 5][:keep_states]
-    flip_a_bit(tmp_path / "state" / "step-00000015" / "weights.safetensors")
+    flip_a_bit(state_of(tmp_path, 15) / "weights.safetensors")
     state = load_training_state(tmp_path)
     assert (state and state.progress.step) == (7 if keep_states > 1 else None)
     save(tmp_path, 20, keep_states)
     save(tmp_path, 25, keep_states)
     assert steps(tmp_path) == [25, 20, 7][:keep_states]
-    assert len(list((tmp_path / "state").glob("damaged-*"))) == 1
-    drop_states(tmp_path, 1, keep_damaged=0)
+    damaged = sorted(path.name for path in (tmp_path / "state").glob("damaged-*"))
+    assert damaged == ["damaged-step-00000010", "damaged-step-00000015"]
+    drop_states(tmp_path, 1)
     assert not list((tmp_path / "state").glob("damaged-*")), "a finished run keeps none"
 
 
@@ -131,27 +129,24 @@ def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path
     """Too many open files, or a file server that does not answer, is no damage."""
     save(tmp_path, 5)
     save(tmp_path, 10)
-    with monkeypatch.context() as patch:
+    full = OSError(24, "Too many open files")
+    away = SafetensorError("Error while reading: Input/output error (os error 5)")
 
-        def refuse(path):
-            raise OSError(24, "Too many open files")
-
-        patch.setattr("app.checkpoints.training_state.checksum", refuse)
-        with pytest.raises(
-            TrainingError, match="step-00000010: .*Too many open files; it is not removed; start again"
-        ):
-            load_training_state(tmp_path)
-    assert "step-00000010 cannot be read now and is skipped: [Errno 24] Too many open files" in caplog.text
-    assert steps(tmp_path) == [10, 5]
-    with monkeypatch.context() as patch:
-
-        def refuse_newest(path):
-            if "step-00000010" in str(path):
-                raise SafetensorError("Error while reading: Input/output error (os error 5)")
+    def refuse(error: Exception, part: str):
+        def read(path):
+            if part in str(path):
+                raise error
             return checksum(path)
 
-        patch.setattr("app.checkpoints.training_state.checksum", refuse_newest)
-        assert load_training_state(tmp_path).progress.step == 5, "the one before is used"
+        monkeypatch.setattr(training_state, "checksum", read)
+
+    refuse(full, "step-")
+    with pytest.raises(TrainingError, match="step-00000010: .*Too many open files; it is not removed; start"):
+        load_training_state(tmp_path)
+    assert "step-00000010 cannot be read now and is skipped: [Errno 24] Too many open files" in caplog.text
+    refuse(away, "step-00000010")
+    assert load_training_state(tmp_path).progress.step == 5, "the one before is used"
+    monkeypatch.undo()
     assert steps(tmp_path) == [10, 5]
     assert load_training_state(tmp_path).progress.step == 10
 
@@ -160,25 +155,24 @@ def test_other_files_beside_the_states_stay(tmp_path):
     save(tmp_path, 5)
     (tmp_path / "state" / "notes.md").write_text("mine")
     drop_states(tmp_path, 0)
-    assert [path.name for path in (tmp_path / "state").iterdir()] == ["notes.md"]
+    assert set(files(tmp_path / "state")) == {"notes.md"}
 
 
 def test_the_best_model_comes_back_with_the_state(tmp_path):
     """A run that was killed may have written a better model after its last state."""
     save(tmp_path, 5)
     model = tmp_path / "model.safetensors"
-    better = tmp_path / "better"
-    better.write_bytes(b"better")
-    better.replace(model)
-    restore_best_model(load_training_state(tmp_path).folder, model)
-    assert model.read_bytes() == b"the best weights up to step 5"
-    restore_best_model(load_training_state(tmp_path).folder, model)
+    (tmp_path / "better").write_bytes(b"better")
+    (tmp_path / "better").replace(model)
+    for _ in range(2):
+        restore_best_model(load_training_state(tmp_path).folder, model)
+        assert model.read_bytes() == b"the best weights up to step 5"
     assert {path.name for path in tmp_path.iterdir()} == {HISTORY, "model.safetensors", "state"}
 
 
 def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
     save(tmp_path, 5, keep_states=1)
-    before = {path.name: path.read_bytes() for path in (tmp_path / "state" / "step-00000005").iterdir()}
+    before = files(state_of(tmp_path, 5))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -189,14 +183,10 @@ def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert "the training state of step 10 cannot be written" in str(caught.value)
-    assert (
-        "the training state of step 5 is kept; free space on the disk and resume with --resume auto"
-        in str(caught.value)
-    )
+    kept = "the training state of step 5 is kept; free space on the disk and resume with --resume auto"
+    assert kept in str(caught.value)
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]
-    assert {
-        path.name: path.read_bytes() for path in (tmp_path / "state" / "step-00000005").iterdir()
-    } == before
+    assert files(state_of(tmp_path, 5)) == before
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
@@ -245,37 +235,30 @@ def loader(tmp_path_factory):
     return loaders_of(dataset, stores, tiny_model(), packed=True)["train"]
 
 
-def step_log(finite: list[bool], norm: float, skipped: bool = False) -> StepResult:
-    return step_result(17, finite, positions=np.arange(len(finite)) + 3, grad_norm=norm, skipped=skipped)
-
-
-def place(loader, position: int) -> str:
-    row = loader.split.rows[position]
-    return f"{row} (line {loader.split.table.line(row)})"
-
-
-def check(loader, step: StepResult, loss: float, precision: str = "fp32") -> None:
+def check(loader, finite: list[bool], norm: float, loss: float, skipped: bool = False) -> None:
+    precision = "fp16" if skipped else "fp32"
+    step = step_result(17, finite, positions=np.arange(len(finite)) + 3, grad_norm=norm, skipped=skipped)
     FiniteCheck(Single(Config(train=TrainConfig(precision=precision))), loader)([step], [loss])
 
 
 def test_a_loss_that_is_not_finite_names_its_rows(loader):
     with pytest.raises(TrainingError) as caught:
-        check(loader, step_log([True, False, True, False], float("nan")), float("inf"))
-    assert str(caught.value).startswith(
-        "step 17: the loss is inf and the gradient norm nan; rows whose logits are not finite: "
-    )
-    named = str(caught.value).split("finite: ")[1].split(" of ")[0]
-    assert sorted(named.split(", ")) == sorted([place(loader, 4), place(loader, 6)])
+        check(loader, [True, False, True, False], float("nan"), float("inf"))
+    start = "step 17: the loss is inf and the gradient norm nan; rows whose logits are not finite: "
+    assert str(caught.value).startswith(start)
+    named = str(caught.value).removeprefix(start).split(" of ")[0]
+    rows = [int(loader.split.rows[position]) for position in (4, 6)]
+    assert sorted(named.split(", ")) == sorted(f"{row} (line {loader.split.table.line(row)})" for row in rows)
     assert loader.split.table.source in str(caught.value)
 
 
 def test_many_rows_are_counted(loader):
     with pytest.raises(TrainingError, match=r"rows of the batch: .* and 2 more of "):
-        check(loader, step_log([True] * 12, float("inf")), 1.0)
+        check(loader, [True] * 12, float("inf"), 1.0)
 
 
 def test_an_overflow_under_fp16_is_no_error(loader, caplog):
-    check(loader, step_log([True], float("inf"), skipped=True), 1.0, precision="fp16")
+    check(loader, [True], float("inf"), 1.0, skipped=True)
     assert not caplog.text
     with pytest.raises(TrainingError, match="the loss is nan"):
-        check(loader, step_log([False], float("inf"), skipped=True), float("nan"), precision="fp16")
+        check(loader, [False], float("inf"), float("nan"), skipped=True)

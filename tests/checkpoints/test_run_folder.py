@@ -50,7 +50,7 @@ def test_folder_that_is_no_run_is_never_touched(present, resume):
         ({"folder": "file"}, r"output\.dir"),
         ({"folder": "file/run"}, r"output\.dir"),
         ({"folder": None, "name": "run"}, r"output\.dir"),
-        ({"folder": "checkpoints"}, "a link to no-such-disk"),
+        ({"folder": "checkpoints"}, "a link to nowhere"),
     ],
     ids=["a file", "below a file", "below a dead link", "a dead link"],
 )

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from app.model.attention import attend
-from app.model.dropout import LEVELS, Dropout, dropout, keep_mask
+from app.model.attention import Rule, attend
+from app.model.dropout import Dropout, dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -29,7 +29,7 @@ def test_the_fraction_p_is_dropped_and_the_mean_stays(p, dtype):
 
 def test_the_elements_of_a_draw_do_not_depend_on_each_other():
     torch.manual_seed(0)
-    lanes = keep_mask(torch.Size([400_000]), LEVELS // 2, torch.float32).view(-1, 4)
+    lanes = dropout(torch.ones(400_000), 0.5).view(-1, 4) / 2
     expected = torch.eye(4) * 0.25
     torch.testing.assert_close(torch.cov(lanes.T), expected, atol=0.004, rtol=0)
 
@@ -57,8 +57,8 @@ def test_attention_with_dropout(padding):
     mask = torch.tensor([6, 4, 3])[:, None] > torch.arange(6) if padding else None
     mask = None if mask is None else mask.view(3, 1, 1, 6)
     expected = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3)
-    nothing_dropped = attend(query, key, value, mask, 1e-9, 0.3)
+    nothing_dropped = attend(query, key, value, mask, Rule(1e-9, 0.3))
     torch.testing.assert_close(nothing_dropped, expected, atol=1e-6, rtol=0)
-    draws = torch.stack([attend(query, key, value, mask, 0.2, 0.3) for _ in range(4000)])
+    draws = torch.stack([attend(query, key, value, mask, Rule(0.2, 0.3)) for _ in range(4000)])
     assert draws.std(0).max() > 0.1
     torch.testing.assert_close(draws.mean(0), expected, atol=0.06, rtol=0)

@@ -134,15 +134,6 @@ def test_every_type_of_the_table_is_tested():
     assert {shape.split(",")[0] for shape in SHAPES} == set(PACKINGS)
 
 
-def test_rows_do_not_see_each_other():
-    for shape in SHAPES:
-        model = model_of(shape)
-        with torch.inference_mode():
-            together = model(**collate(rows(shape), None, model.layout(True)))
-            alone = [model(**collate([row], None, model.layout(True))) for row in rows(shape)]
-        torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=0, msg=shape)
-
-
 def test_a_decoder_without_padding_token_runs_packed():
     model = model_of(shape := "llama")
     model.model.config.pad_token_id = None
@@ -157,7 +148,7 @@ def test_a_decoder_without_padding_token_runs_packed():
 @pytest.mark.parametrize(
     ("architecture", "config", "why"),
     [
-        ("deberta-v2", {}, "deberta-v2 computes attention itself, over rows of one length"),
+        ("deberta-v2", {}, "packed batches work with bert, ernie, .* models, found deberta-v2"),
         ("albert", {"embedding_size": 16}, "packed batches work with bert, ernie, .* models, found albert"),
         ("bert", {"is_decoder": True}, "which tokens attend to which"),
     ],

@@ -1,123 +1,227 @@
-"""Learning rates that follow from the model and the data: python -m pytest tests/model/test_recipe.py"""
+"""What is chosen by itself: the start of a head, learning rates, epochs: python -m pytest
+tests/model/test_recipe.py"""
 
 import logging
 from dataclasses import replace
 
 import pytest
-from transformers import BertConfig, ElectraConfig
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig
 
+from app.checkpoints.run_history import HISTORY, write_config
+from app.checkpoints.saving_and_resuming import with_saved_choices
+from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
+from app.config.shipped import DEFAULT_CONFIG, FEW_LABELS_CONFIG
 from app.errors import InputError
 from app.model import recipe
-from app.model.recipe import with_recipe
+from app.model.recipe import MAX_ROWS, started, with_epochs, with_head, with_recipe
+from app.run import work
+from tests.multi_label_runs import arguments
+from tests.stopped_run import stop_after
+from tests.tiny import write_tiny
+
+FEW = 2 * 8
+
+
+@pytest.fixture(autouse=True)
+def logged(caplog):
+    caplog.set_level(logging.INFO)
+    return caplog
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
+def of_width(tmp_path):
     """Write the configuration of a checkpoint of some width, and return settings that name its folder."""
 
-    def write(config) -> Config:
-        config.save_pretrained(tmp_path / "checkpoint")
-        return Config(
-            model=ModelConfig(name=str(tmp_path / "checkpoint")), data=DataConfig(cache_dir=str(tmp_path))
-        )
+    def write(width: int, **train) -> Config:
+        BertConfig(hidden_size=width, num_attention_heads=2).save_pretrained(tmp_path / "checkpoint")
+        model = ModelConfig(name=str(tmp_path / "checkpoint"))
+        return Config(DataConfig(cache_dir=str(tmp_path)), model, TrainConfig(**train))
 
     return write
 
 
+NARROW_FEW, NARROW_MANY = (2e-4, 2e-3, 0.3), (1e-4, 1e-3, 0.1)
+
+
 @pytest.mark.parametrize(
-    ("width", "rate", "head_rate", "warmup"),
+    ("width", "steps", "rows", "chosen"),
     [
-        *((312, 2e-4, 2e-3, 0.3), (384, 2e-4, 2e-3, 0.3)),
-        *((512, 5e-5, None, 0.1), (768, 3e-5, None, 0.1), (1024, 2e-5, None, 0.1)),
+        *((312, 60, "single", NARROW_FEW), (384, 1, "single", NARROW_FEW), (384, 150, "single", NARROW_FEW)),
+        *((384, 151, "single", NARROW_MANY), (384, 10**6, "single", NARROW_MANY)),
+        *((384, 1, "pairs", (5e-5, 5e-4, 0.1)), (384, 151, "pairs", (5e-5, 5e-4, 0.1))),
+        *((384, 150, "linear", (5e-5, None, 0.3)), (384, 151, "linear", (5e-5, None, 0.1))),
+        *((512, 60, "single", (5e-5, None, 0.1)), (768, 60, "single", (3e-5, None, 0.1))),
+        *((768, 1, "pairs", (3e-5, None, 0.1)), (1024, 60, "single", (2e-5, None, 0.1))),
+        *((384, 60, "lora", (6e-4, 2e-3, 0.3)), (768, 60, "lora", (3e-4, None, 0.1))),
     ],
 )
-def test_a_pretrained_model_is_trained_by_its_width(checkpoint, caplog, width, rate, head_rate, warmup):
-    caplog.set_level(logging.INFO)
-    train = with_recipe(
-        checkpoint(BertConfig(hidden_size=width, num_attention_heads=2)), steps_per_epoch=60, has_pairs=False
-    ).train
-    assert train.learning_rate == rate
-    assert train.head_learning_rate == (None if head_rate is None else pytest.approx(head_rate))
+def test_rates_follow_from_width_steps_and_rows(of_width, logged, width, steps, rows, chosen):
+    config = of_width(width)
+    changes = {"head": "linear"} if rows == "linear" else {"lora_rank": 8} if rows == "lora" else {}
+    config = replace(config, model=replace(config.model, **changes))
+    train = with_recipe(config, steps, rows == "pairs").train
+    rate, head_rate, warmup = chosen
+    assert train.learning_rate == pytest.approx(rate)
+    assert train.head_learning_rate == (head_rate and pytest.approx(head_rate))
     assert (train.warmup, train.schedule) == (warmup, "linear")
-    (line,) = caplog.messages
-    assert f"train.learning_rate {rate:g}" in line
-    assert f"train.warmup {warmup:g}" in line
+    (line,) = logged.messages
+    assert line.startswith(f"Settings chosen for you: train.learning_rate {rate:g}, train.warmup {warmup:g}")
+    texts = "pairs of texts" if rows == "pairs" else "single texts"
+    assert line.endswith(f"{' with LoRA' * (rows == 'lora')}, {texts}, {steps:,} steps in an epoch)")
 
 
-def test_settings_win(checkpoint):
-    config = checkpoint(ElectraConfig(hidden_size=64, num_attention_heads=2))
-    train = TrainConfig(learning_rate=1e-5)
-    found = with_recipe(replace(config, train=train), steps_per_epoch=60, has_pairs=False).train
+def test_settings_win(of_width):
+    found = with_recipe(of_width(64, learning_rate=1e-5), 60, False).train
     assert (found.learning_rate, found.head_learning_rate) == (1e-5, pytest.approx(1e-4))
-    found = with_recipe(
-        replace(config, train=TrainConfig(head_learning_rate=0.5, warmup=0)),
-        steps_per_epoch=60,
-        has_pairs=False,
-    ).train
+    found = with_recipe(of_width(64, head_learning_rate=0.5, warmup=0), 60, False).train
     assert (found.head_learning_rate, found.warmup) == (0.5, 0)
-
-
-@pytest.mark.parametrize(
-    ("steps_per_epoch", "has_pairs", "rate", "warmup"),
-    [
-        (1, False, 2e-4, 0.3),
-        (150, False, 2e-4, 0.3),
-        (151, False, 1e-4, 0.1),
-        (10**6, False, 1e-4, 0.1),
-        (1, True, 5e-5, 0.1),
-        (151, True, 5e-5, 0.1),
-    ],
-)
-def test_a_narrow_model_has_lower_rates_for_many_steps_and_for_pairs(
-    checkpoint, caplog, steps_per_epoch, has_pairs, rate, warmup
-):
-    caplog.set_level(logging.INFO)
-    train = with_recipe(
-        checkpoint(BertConfig(hidden_size=384, num_attention_heads=2)), steps_per_epoch, has_pairs
-    ).train
-    assert (train.learning_rate, train.head_learning_rate, train.warmup) == (
-        rate,
-        pytest.approx(10 * rate),
-        warmup,
-    )
-    rows = "pairs of texts" if has_pairs else "single texts"
-    assert f"Settings chosen for you: train.learning_rate {rate:g}, " in caplog.text
-    assert f"{rows}, {steps_per_epoch:,} steps in an epoch)" in caplog.text
-    wide = with_recipe(
-        checkpoint(BertConfig(hidden_size=768, num_attention_heads=2)), steps_per_epoch, has_pairs
-    ).train
-    assert wide.learning_rate == 3e-5
-
-
-@pytest.mark.parametrize(("steps_per_epoch", "warmup"), [(150, 0.3), (151, 0.1)])
-def test_a_head_that_is_fitted_has_the_rate_of_its_encoder(checkpoint, steps_per_epoch, warmup):
-    config = checkpoint(BertConfig(hidden_size=384, num_attention_heads=2))
-    config = replace(config, model=replace(config.model, head="linear"))
-    train = with_recipe(config, steps_per_epoch, False).train
-    assert (train.learning_rate, train.head_learning_rate, train.warmup) == (5e-5, None, warmup)
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_random_weights_have_a_recipe_too_and_say_why_where_the_package_is_missing(
-    monkeypatch, caplog, is_installed
+    monkeypatch, logged, is_installed
 ):
-    caplog.set_level(logging.INFO)
     monkeypatch.setattr(recipe, "e5_file", lambda: "file" if is_installed else None)
     train = with_recipe(Config(), steps_per_epoch=60, has_pairs=False).train
     assert (train.learning_rate, train.head_learning_rate, train.warmup) == (3e-5, None, 0.1)
-    assert caplog.messages == [] if is_installed else "pip install --upgrade" in caplog.text
+    assert logged.messages == [] if is_installed else "pip install --upgrade" in logged.text
 
 
 def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(InputError, match="a checkpoint must have config.json, found nothing"):
+    with pytest.raises(InputError, match="could not be loaded: "):
         with_recipe(Config(model=ModelConfig(name=str(tmp_path))), steps_per_epoch=60, has_pairs=False)
 
 
-@pytest.mark.parametrize(("width", "rate", "head_rate"), [(384, 6e-4, 2e-3), (768, 3e-4, None)])
-def test_lora_takes_a_multiple_of_the_rate_by_the_width(checkpoint, width, rate, head_rate):
-    config = checkpoint(BertConfig(hidden_size=width, num_attention_heads=2))
-    config = replace(config, model=replace(config.model, lora_rank=8))
-    train = with_recipe(config, steps_per_epoch=60, has_pairs=False).train
-    assert train.learning_rate == pytest.approx(rate)
-    assert train.head_learning_rate == (head_rate and pytest.approx(head_rate))
+@pytest.mark.parametrize(
+    ("steps_per_epoch", "class_sizes", "has_pairs", "epochs", "reason"),
+    [
+        (60, (375, 307, 333, 320, 295, 276), False, 3, "as usual for single texts"),
+        (112, (412, 458, 62, 906, 387, 1254, 90), False, 6, "smallest class has only 62"),
+        (216, (1500, 21, 0), False, 6, "smallest class has only 21"),
+        (250, (1100, 90), False, 5, "smallest class has only 90"),
+        # lic2020_events: a micro F1 of 0.94 after 3 epochs
+        (337, (1497, 22), False, 3, "as usual for single texts"),
+        (1073, (23_000, 11_000), True, 4, "as usual for pairs of texts"),
+        (1668, (5955, 257), True, 3, "6,000 steps are enough"),
+        (1000, (31_800, 200), False, 3, "as usual for single texts"),
+        (1, (16, 16), False, 132, "2 classes need at least 132 steps"),
+        (17, (8,) * 67, False, 31, "67 classes need at least 522 steps"),
+        (30_000, (500_000, 460_000), True, 2, "6,000 steps are enough"),
+        (100, (), False, 3, "as usual for single texts"),
+    ],
+)
+def test_epochs_follow_from_rows_and_the_smallest_class(
+    logged, steps_per_epoch, class_sizes, has_pairs, epochs, reason
+):
+    train = with_epochs(Config(), steps_per_epoch, class_sizes, has_pairs).train
+    assert train.epochs == epochs
+    (line,) = logged.messages
+    assert line.startswith(f"train.epochs auto: {epochs} epochs of {steps_per_epoch:,} steps, ")
+    assert reason in line
+
+
+def test_a_head_that_is_fitted_needs_no_more_epochs_for_small_classes():
+    config = Config(model=ModelConfig(head="linear"))
+    assert with_epochs(config, 112, (412, 458, 62), False).train.epochs == 3
+    assert with_epochs(config, 30_000, (500_000, 460_000), False).train.epochs == 2
+
+
+def test_a_number_of_epochs_is_kept():
+    config = Config(train=TrainConfig(epochs=7))
+    assert with_epochs(config, 1, (1, 1), False) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "every"), [({}, 17 * 4), ({"eval_every": 5}, 5), ({"epochs": 31}, None)]
+)
+def test_dev_is_evaluated_about_ten_times_in_many_short_epochs(settings, every):
+    config = Config(train=TrainConfig(**settings))
+    assert with_epochs(config, 17, (8,) * 67, False).train.eval_every == every
+
+
+@pytest.mark.slow
+def test_a_run_resumes_to_the_epochs_and_bits_that_it_had_planned(tmp_path):
+    """The schedule of the learning rate has its whole length from the first step on."""
+    rows = write_tiny(tmp_path / "rows.tsv", 20)
+    names = ("whole", "cut", "number")
+    settings = {"data__task": "single_label", "output__resume": "auto"}
+    settings |= {"train__epochs": "auto", "train__batch_size": 32}
+    whole, cut, number = (load_config(arguments(rows, tmp_path / name, **settings)) for name in names)
+    assert work(whole, "single") == 0
+    stop_after(3, cut)
+    assert work(cut, "single") == 0
+    settings = load_config(["--config", str(tmp_path / "whole" / "config.yaml")])
+    assert settings.train.epochs > 3
+    planned = {"epochs": settings.train.epochs, "eval_every": settings.train.eval_every}
+    number = replace(number, train=replace(number.train, **planned))
+    assert work(number, "single") == 0
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in names]
+    for name, value in weights[0].items():
+        assert all(torch.equal(value, other[name]) for other in weights[1:])
+    assert work(whole, "single") == 2, "the run is finished"
+
+
+def load(*words: str) -> Config:
+    return load_config(["--config", str(DEFAULT_CONFIG), "--data.train=new.csv", *words])
+
+
+def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(logged):
+    own = ("--train.seed=3", "--data.max_length=64")
+    chosen = with_head(load(*own), FEW, 2, False)
+    wanted = load_config(["--config", str(FEW_LABELS_CONFIG), "--data.train=new.csv", *own])
+    assert replace(chosen, output=wanted.output) == wanted
+    assert "Few rows, 16 for 2 labels" in logged.text
+    assert "--model.head random trains the encoder" in logged.text
+    with_dev = with_head(load("--data.dev=dev.csv"), FEW, 2, False)
+    assert (with_dev.model.head, with_dev.data.dev) == ("linear", "dev.csv")
+    # A choice that was made is not made again
+    assert with_head(chosen, 10**6, 2, False) == chosen
+
+
+@pytest.mark.parametrize(
+    ("words", "head"),
+    [
+        *((word, "random") for word in ("--model.head=random", "--model.freeze=embeddings")),
+        *((word, "random") for word in ("--model.name=hfl/chinese-macbert-base", "--model.lora_rank=8")),
+        *((word, "random") for word in ("--data.task=multi_label", "--data.task=ordinal")),
+        *((word, "linear") for word in ("--train.epochs=3", "--train.max_steps=9", "--data.dev_size=0.2")),
+        *((word, "linear") for word in ("--train.learning_rate=1e-4", "--train.class_weights=balanced")),
+        ("--verb={use_test: false}", "linear"),
+    ],
+)
+def test_a_setting_decides_how_the_head_of_few_rows_starts(words, head, logged):
+    """Random where no other start was measured; where a setting says how to train, the encoder is trained."""
+    config = load(words)
+    assert with_head(config, FEW, 2, False) == started(config, head)
+    said = "a linear head is fitted first, then all weights are trained"
+    assert said in logged.text if head == "linear" else not logged.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "has_pairs", "head"),
+    [
+        *((10_000, 2, False, "linear"), (MAX_ROWS + 1, 2, False, "random")),
+        *((FEW, 1, False, "random"), (FEW, 2, True, "random")),
+    ],
+)
+def test_the_rows_decide(rows, labels, has_pairs, head):
+    model = with_head(load(), rows, labels, has_pairs).model
+    assert (model.head, model.freeze) == (head, None)
+
+
+def test_the_head_of_the_sample_set_is_random():
+    assert with_head(load_config(["--config", str(DEFAULT_CONFIG)]), FEW, 6, False).model.head == "random"
+
+
+@pytest.mark.parametrize("rows", [FEW, 10_000, MAX_ROWS + 1])
+def test_a_resumed_run_keeps_its_head(tmp_path, rows):
+    first = with_head(load(f"--output.dir={tmp_path}"), rows, 2, False)
+    (tmp_path / HISTORY).write_text("{}")
+    write_config(tmp_path, first)
+    again = with_saved_choices(load(f"--output.dir={tmp_path}", "--output.resume=auto"))
+    for other_rows in (FEW, 10_000, MAX_ROWS + 1):
+        resumed = with_head(again, other_rows, 2, False)
+        assert replace(resumed, output=first.output) == first

@@ -29,7 +29,7 @@ def test_varlen_kernels_take_what_they_are_given(dtype, heads, longest_query, ca
         for tokens, number in zip((queries, 16, 16), heads, strict=True)
     ]
     dropout, scale = (0.0, None) if causal or window else (0.1, 0.125)
-    rest = (offsets, offsets, longest_query, 7, dropout, scale, causal, window)
+    rest = (offsets, offsets, longest_query, 7), attention.Rule(dropout, scale, causal, window)
     found = attention.attend_varlen(*states, *rest)
     assert (found.shape, found.dtype) == (states[0].shape, dtype)
     gradients = torch.autograd.grad(found.sum(), states)

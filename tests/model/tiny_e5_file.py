@@ -29,74 +29,65 @@ PIECES = [
     "한국",
     "été",
     "abc",
-    "😀",
-    "<mask>",
 ]
+PIECES += ["😀", "<mask>"]
+
+
+def tiny_tensors() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the tensors of the file by name: matrices of whole numbers from -8 to 7, which are stored in 4
+    bits and halved by their scale, and float32 ones."""
+    random, layers = np.random.default_rng(0), range(LAYERS)
+    sizes = dict.fromkeys(("q", "k", "v", "ao"), (HIDDEN, HIDDEN)) | {
+        "fi": (INNER, HIDDEN),
+        "fo": (HIDDEN, INNER),
+    }
+    shapes = {f"l{layer}.{name}.w": shape for layer in layers for name, shape in sizes.items()}
+    shapes["emb.word"] = (len(PIECES) + 3, HIDDEN)
+    plain = {f"l{layer}.{name}.b": shape[:1] for layer in layers for name, shape in sizes.items()}
+    plain |= {
+        f"l{layer}.{name}.{one}": (HIDDEN,) for layer in layers for name in ("aln", "oln") for one in "wb"
+    }
+    plain |= {
+        "emb.pos": (POSITIONS, HIDDEN),
+        "emb.type": (2, HIDDEN),
+        "emb.ln.w": (HIDDEN,),
+        "emb.ln.b": (HIDDEN,),
+    }
+    return (
+        {name: random.integers(-8, 8, shape).astype(np.float32) for name, shape in shapes.items()},
+        {name: random.normal(size=shape).astype(np.float32) for name, shape in plain.items()},
+    )
 
 
 def blocks(weights: np.ndarray) -> bytes:
-    """Return float32 weights, a multiple of 32, in blocks of 4 bits; they must be whole numbers from -8 to
-    7."""
+    """Return whole numbers from -8 to 7, a multiple of 32, in blocks of 4 bits."""
     nibbles = (weights.reshape(-1, 32) + 8).astype(np.uint8)
     scale = np.float16(0.5).tobytes()
     return b"".join(scale + (row[:16] | row[16:] << 4).astype(np.uint8).tobytes() for row in nibbles)
 
 
-def tiny_tensors(seed: int = 0) -> dict[str, np.ndarray]:
-    """Return the tensors of the file by name: matrices of whole numbers (halved by the file's scale), and
-    float32 ones."""
-    random = np.random.default_rng(seed)
-
-    def matrix(rows: int, columns: int) -> np.ndarray:
-        return random.integers(-8, 8, (rows, columns)).astype(np.float32)
-
-    def plain(*shape: int) -> np.ndarray:
-        return random.normal(size=shape).astype(np.float32)
-
-    tensors = {"emb.word": matrix(len(PIECES) + 3, HIDDEN), "emb.pos": plain(POSITIONS, HIDDEN)}
-    tensors |= {"emb.type": plain(2, HIDDEN), "emb.ln.w": plain(HIDDEN), "emb.ln.b": plain(HIDDEN)}
-    for layer in range(LAYERS):
-        for name, rows, columns in (
-            *((name, HIDDEN, HIDDEN) for name in ("q", "k", "v", "ao")),
-            *(("fi", INNER, HIDDEN), ("fo", HIDDEN, INNER)),
-        ):
-            tensors |= {f"l{layer}.{name}.w": matrix(rows, columns), f"l{layer}.{name}.b": plain(rows)}
-        for name in ("aln", "oln"):
-            tensors |= {f"l{layer}.{name}.w": plain(HIDDEN), f"l{layer}.{name}.b": plain(HIDDEN)}
-    return tensors
-
-
-def is_quantised(name: str) -> bool:
-    """Return whether a tensor is stored in 4 bits."""
-    return (
-        name == "emb.word" or name.split(".")[1] in ("q", "k", "v", "ao", "fi", "fo") and name.endswith(".w")
-    )
-
-
 def write_tiny_file(path: Path) -> dict[str, np.ndarray]:
     """Write the file; return its tensors as they should be read."""
-    tensors = tiny_tensors()
+    quantised, plain = tiny_tensors()
     texts = [piece.encode() for piece in PIECES]
     offsets = np.cumsum([0, *map(len, texts)], dtype="<u4")
     scores = np.array([0, 0, 0, 0, *range(-3, -len(PIECES) + 2, -1), 0], dtype="<f4")
     head = struct.pack("<4sI", b"E5S1", 1)
-    head += struct.pack("<7i", HIDDEN, LAYERS, 4, INNER, len(PIECES) + 3, POSITIONS, 2) + struct.pack(
-        "<fi", 1e-12, 32
-    )
-    head += (
-        struct.pack("<5iQ", len(PIECES), 0, 2, 1, 3, int(offsets[-1])) + offsets.tobytes() + scores.tobytes()
-    )
-    head += b"".join(texts) + struct.pack("<iI", 1, 9) + struct.pack("<IBI", 0xFF21, 1, 0x41)
-    data = {name: blocks(value) if is_quantised(name) else value.tobytes() for name, value in tensors.items()}
-    entries = sum(2 + len(name) + 1 + 4 + 8 + 8 for name in data)
-    place = len(head) + 4 + entries
+    head += struct.pack("<7i", HIDDEN, LAYERS, 4, INNER, len(PIECES) + 3, POSITIONS, 2)
+    head += struct.pack("<fi", 1e-12, 32) + struct.pack("<5iQ", len(PIECES), 0, 2, 1, 3, int(offsets[-1]))
+    head += offsets.tobytes() + scores.tobytes() + b"".join(texts)
+    head += struct.pack("<iI", 1, 9) + struct.pack("<IBI", 0xFF21, 1, 0x41)
+    tensors = quantised | plain
+    data = {name: blocks(value) for name, value in quantised.items()}
+    data |= {name: value.tobytes() for name, value in plain.items()}
+    place = len(head) + 4 + sum(2 + len(name) + 1 + 4 + 8 + 8 for name in data)
     directory = struct.pack("<i", len(data))
     for name, content in data.items():
         directory += struct.pack("<H", len(name)) + name.encode()
-        directory += struct.pack("<BIQQ", is_quantised(name), tensors[name].size, place, len(content))
+        directory += struct.pack("<BIQQ", name in quantised, tensors[name].size, place, len(content))
         place += len(content)
     path.write_bytes(head + directory + b"".join(data.values()))
-    return {name: value / 2 if is_quantised(name) else value for name, value in tensors.items()}
+    return plain | {name: value / 2 for name, value in quantised.items()}
 
 
 def be_the_fetched_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -3,114 +3,83 @@
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-BASE = {
-    "batch_size": 16,
-    "epochs": 10,
-    # An epoch has 5
-    "max_steps": 8,
-    "optimizer": "sgd",
-    "learning_rate": 0.1,
-    "precision": "fp32",
-    "device": "cpu",
-    "warmup": 0,
-    # The processes of other tests may need the other cores
-    "threads": 1,
+# An epoch has 5 steps. The processes of other tests may need the other cores.
+BASE = {"batch_size": 16, "epochs": 10, "max_steps": 8, "warmup": 0, "threads": 1, "device": "cpu"}
+BASE |= {"optimizer": "sgd", "learning_rate": 0.1, "precision": "fp32"}
+MODEL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+LABELS = {"labels": ["a", "b", "c"]}
+# The file of each task, and how it is read; masked language modelling does not read the labels
+FILES = {
+    "single_label": ("data.tsv", LABELS),
+    "ordinal": ("data.tsv", LABELS),
+    "multi_label": ("sets.tsv", LABELS | {"label_separator": "|"}),
+    "regression": ("scores.tsv", {}),
+    "masked_language_modelling": ("data.tsv", {"format": "tsv", "text_column": 0, "header": False}),
 }
 
 
 @dataclass(frozen=True)
 class Case:
     """Settings of `TrainConfig`, the batch layout (packed, padded or varlen), the task and the data; `limit`
-    rows of the data are trained on."""
+    rows of the data are trained on. `model` and `config` are settings of `model` and `model.config`."""
 
     train: dict = field(default_factory=dict)
     layout: str = "packed"
-    # With batches of 16 the last has 5 rows
-    limit: int = 69
+    limit: int = 69  # with batches of 16 the last has 5 rows
     task: str = "single_label"
     data: dict = field(default_factory=dict)
-    # As model.architecture and model.config
-    architecture: str = "bert"
+    model: dict = field(default_factory=dict)
     config: dict = field(default_factory=dict)
-    # As model.freeze and model.lora_rank
-    freeze: str | int | None = None
-    lora_rank: int | None = None
 
 
+TWO, THREE = {"accumulation_steps": 2}, {"accumulation_steps": 3}  # three do not divide the batch
+SIX, CLIPPED = {"max_steps": 6}, {"max_grad_norm": 0.05}
+ADAMW = {"optimizer": "adamw", "learning_rate": 1e-3}
+WEIGHTS = {"class_weights": [0.5, 2.0, 1.0]}
 # A row has one, two or three
 WINDOWS = {"long": "windows", "max_length": 10, "max_windows": 3}
+DECODER = {"config": {"num_key_value_heads": 1, "head_dim": 16}}
+MASKED = {"task": "masked_language_modelling"}
 
 CASES = {
     "sgd": Case(),
-    "adamw": Case(
-        {
-            "optimizer": "adamw",
-            "learning_rate": 1e-3,
-            "schedule": "cosine",
-            "warmup": 3,
-        }
-    ),
-    "accumulation_2": Case({"accumulation_steps": 2}),
-    # Does not divide the batch
-    "accumulation_3": Case({"accumulation_steps": 3}),
-    "accumulation_adamw": Case({"accumulation_steps": 3, "optimizer": "adamw", "learning_rate": 1e-3}),
+    "adamw": Case(ADAMW | {"schedule": "cosine", "warmup": 3}),
+    "accumulation_2": Case(TWO),
+    "accumulation_3": Case(THREE),
+    "accumulation_adamw": Case(THREE | ADAMW),
     # One row in the last global batch
-    "tiny_last_batch": Case({"accumulation_steps": 2}, limit=65),
-    "padded": Case({"accumulation_steps": 2}, layout="padded"),
-    "varlen": Case({"accumulation_steps": 2}, layout="varlen"),
-    "weighted": Case({"class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2}),
-    "clipped": Case({"max_grad_norm": 0.05, "accumulation_steps": 2}),
-    "fp16": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 4}),
-    "fp16_overflow": Case({"precision": "fp16", "max_grad_norm": 0.05, "max_steps": 6, "schedule": "linear"}),
-    "windows": Case({"accumulation_steps": 3, "max_steps": 8}, data=WINDOWS),
-    "windows_padded": Case({"max_steps": 8}, data=WINDOWS, layout="padded"),
-    "multi_label": Case(
-        {"accumulation_steps": 3, "max_steps": 6, "class_weights": [2.0, 0.5, 1.0]}, task="multi_label"
-    ),
-    "regression": Case({"accumulation_steps": 3, "max_steps": 6}, limit=65, task="regression"),
-    "huber_padded": Case({"loss": "huber", "max_steps": 6}, task="regression", layout="padded"),
-    "ordinal": Case(
-        {"class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 3, "max_steps": 6}, limit=65, task="ordinal"
-    ),
-    "focal": Case(
-        {"loss": "focal", "class_weights": [0.5, 2.0, 1.0], "accumulation_steps": 2, "max_steps": 6}
-    ),
-    "logit_adjusted": Case({"loss": "logit_adjusted", "accumulation_steps": 3, "max_steps": 6}, limit=65),
-    "r_drop": Case({"r_drop": 2.0, "accumulation_steps": 3}),
-    "r_drop_tiny_last_batch": Case({"r_drop": 2.0, "max_steps": 6}, limit=65, layout="padded"),
-    "r_drop_multi_label": Case({"r_drop": 1.0, "max_steps": 6}, task="multi_label"),
-    "r_drop_adamw": Case({"r_drop": 1.0, "optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8}),
-    "frozen_embeddings_padded": Case(
-        {"accumulation_steps": 2, "max_steps": 8}, limit=65, layout="padded", freeze="embeddings"
-    ),
-    "frozen_layer_adamw": Case({"optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8}, freeze=1),
-    "decoder": Case(
-        {"accumulation_steps": 3, "max_steps": 8},
-        limit=65,
-        architecture="qwen3",
-        config={"num_key_value_heads": 1, "head_dim": 16},
-    ),
-    "gradient_checkpointing": Case({"gradient_checkpointing": True, "accumulation_steps": 3}, limit=65),
-    "masked_language_modelling": Case(
-        {"accumulation_steps": 3, "max_steps": 6}, task="masked_language_modelling"
-    ),
-    "masked_language_modelling_padded": Case(
-        {"max_steps": 6}, task="masked_language_modelling", layout="padded"
-    ),
+    "tiny_last_batch": Case(TWO, limit=65),
+    "padded": Case(TWO, layout="padded"),
+    "varlen": Case(TWO, layout="varlen"),
+    "weighted": Case(TWO | WEIGHTS),
+    "clipped": Case(TWO | CLIPPED),
+    "fp16": Case(CLIPPED | {"precision": "fp16", "max_steps": 4}),
+    "fp16_overflow": Case(CLIPPED | SIX | {"precision": "fp16", "schedule": "linear"}),
+    "windows": Case(THREE, data=WINDOWS),
+    "windows_padded": Case(data=WINDOWS, layout="padded"),
+    "multi_label": Case(THREE | SIX | {"class_weights": [2.0, 0.5, 1.0]}, task="multi_label"),
+    "regression": Case(THREE | SIX, limit=65, task="regression"),
+    "huber_padded": Case(SIX | {"loss": "huber"}, task="regression", layout="padded"),
+    "ordinal": Case(THREE | SIX | WEIGHTS, limit=65, task="ordinal"),
+    "focal": Case(TWO | SIX | WEIGHTS | {"loss": "focal"}),
+    "logit_adjusted": Case(THREE | SIX | {"loss": "logit_adjusted"}, limit=65),
+    "r_drop": Case(THREE | {"r_drop": 2.0}),
+    "r_drop_tiny_last_batch": Case(SIX | {"r_drop": 2.0}, limit=65, layout="padded"),
+    "r_drop_multi_label": Case(SIX | {"r_drop": 1.0}, task="multi_label"),
+    "r_drop_adamw": Case(ADAMW | {"r_drop": 1.0}),
+    "frozen_embeddings_padded": Case(TWO, limit=65, layout="padded", model={"freeze": "embeddings"}),
+    "frozen_layer_adamw": Case(ADAMW, model={"freeze": 1}),
+    "decoder": Case(THREE, limit=65, model={"architecture": "qwen3"}, **DECODER),
+    "gradient_checkpointing": Case(THREE | {"gradient_checkpointing": True}, limit=65),
+    "masked_language_modelling": Case(THREE | SIX, **MASKED),
+    "masked_language_modelling_padded": Case(SIX, layout="padded", **MASKED),
 }
 if find_spec("peft"):
     CASES |= {
-        "lora": Case({"accumulation_steps": 3, "max_steps": 8}, lora_rank=4, limit=65),
-        "lora_decoder": Case(
-            {"accumulation_steps": 3, "max_steps": 8},
-            lora_rank=4,
-            architecture="qwen3",
-            config={"num_key_value_heads": 1, "head_dim": 16},
-        ),
+        "lora": Case(THREE, limit=65, model={"lora_rank": 4}),
+        "lora_decoder": Case(THREE, model={"lora_rank": 4, "architecture": "qwen3"}, **DECODER),
         "lora_padded_adamw": Case(
-            {"optimizer": "adamw", "learning_rate": 1e-3, "max_steps": 8} | {"gradient_checkpointing": True},
-            lora_rank=2,
-            layout="padded",
+            ADAMW | {"gradient_checkpointing": True}, layout="padded", model={"lora_rank": 2}
         ),
     }
 # What depends on the code of a mode more than on its processes

@@ -60,17 +60,14 @@ def test_a_users_file_is_merged_in(tmp_path):
 @pytest.mark.parametrize(
     ("users", "said"),
     [
-        ({"train_batch_size": 64}, r"train_batch_size has no effect here"),
-        (
-            {"zero_optimization": {"stage": 3}},
-            r"zero_optimization.stage is 3, but the settings .* make it 2",
-        ),
-        ({"gradient_clipping": 1.0}, r"gradient_clipping is 1.0, but the settings .* make it 0.5"),
-        ({"bf16": {"enabled": True}}, r"bf16 has no effect here"),
-        ({"optimizer": {"params": {"lr": 0.1}}}, r"optimizer has no effect here"),
-        ({"scheduler": {"type": "WarmupLR"}}, r"scheduler has no effect here"),
-        ({"fp16": {"loss_scale": 128}}, r"fp16 has no effect here"),
-        ("[1]", r"must hold a mapping"),
+        ({"train_batch_size": 64}, r"train_batch_size is 64, but it follows from the settings"),
+        ({"zero_optimization": {"stage": 3}}, r"zero_optimization.stage is 3, but it follows from the sett"),
+        ({"gradient_clipping": 1.0}, r"gradient_clipping is 1.0, but it follows from the settings"),
+        ({"bf16": {"enabled": True}}, r"bf16 is .*, but it follows from the settings"),
+        ({"optimizer": {"params": {"lr": 0.1}}}, r"optimizer is .*, but it follows from the settings"),
+        ({"scheduler": {"type": "WarmupLR"}}, r"scheduler is .*, but it follows from the settings"),
+        ({"fp16": {"loss_scale": 128}}, r"fp16 is .*, but it follows from the settings"),
+        ("[1]", r"must be mappings"),
         ("{", r"not valid JSON"),
     ],
 )

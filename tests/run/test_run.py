@@ -280,8 +280,9 @@ def test_a_finished_run_is_never_replaced(data, capsys):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert start(data, *short)[0] == 2
     assert (
-        "error: run holds a finished run; choose another output.dir, or train it for longer with --resume "
-        "auto and more --train.epochs\n"
+        "error: run holds a finished run; choose another output.dir, train it for longer with --resume auto "
+        "and more --train.epochs (from its last training state), or start a new run from its model with "
+        "--model.name run\n"
     ) in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
