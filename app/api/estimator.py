@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import logging
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,12 +16,21 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import InputError, excerpt, shorten
+from ..config.command_line import config_of
+from ..config.shipped import MODULE
+from ..data.read import ReadOptions
+from ..data.rows import Row
+from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import ComputeOptions
 from ..runtime.model_lock import MODEL_LOCK
-from .checked_texts import check_ordered, rows_of
-from .fitting import check_settings, train_folder, write_rows
-from .model import Model
+from .model import Model, check_ordered, rows_of
+
+# `fit` sets these settings of data from what it is given.
+SET_BY_FIT = ("train", "dev", "test", "test_size", "format", "task", "labels", "text_column", "label_column")
+SET_BY_FIT += ("text_pair_column", "header", "encoding", "quoting", "on_bad_row", "cache_dir")
+# Parameters that are settings of train by the same name
+OF_TRAIN = ("epochs", "max_steps", "batch_size", "learning_rate", "early_stopping", "class_weights")
+OF_TRAIN += ("precision", "device")
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -84,15 +98,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings,
         and TrainingError for a training that cannot continue.
         """
-        check_settings(self.settings)
-        rows = rows_of(X)
+        settings = self._settings()
+        rows = rows_of(X, ReadOptions())
         classes, names, ids = _classes(y, len(rows))
         temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
         try:
-            folder = Path(temporary.name)
-            settings = self._settings() | write_rows(folder, rows, [names[label] for label in ids])
             with MODEL_LOCK:
-                run = train_folder(folder, settings, names, len(rows), self.cache_dir, self.verbose)
+                run = self._train(Path(temporary.name), settings, rows, names, ids)
                 kept = temporary if self.output_dir is None else None
                 model = Model(run, ComputeOptions(self.device), kept)
         except BaseException:
@@ -103,6 +115,48 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, self.model_ = classes, model
         self._columns = [model.label_names.index(name) for name in names]
         return self
+
+    def _train(
+        self, folder: Path, settings: dict[str, Any], rows: list[Row], names: list[str], ids: np.ndarray
+    ) -> Path:
+        """Train with settings by their dotted names and return the run's folder; without `output_dir` it is
+        in `folder`, and has no report. Raises KeyboardInterrupt after Ctrl-C."""
+        from ..model.recipe import with_head
+        from ..model.source import checkpoint_place
+        from ..modes import open_mode
+        from ..runtime.signals import Stopped
+        from ..training.train import Run
+
+        has_pairs, path = rows[0].pair is not None, folder / "train.jsonl"
+        with path.open("w", encoding="utf-8") as file:
+            for row, label in zip(rows, ids, strict=True):
+                record = {"text": row.text, "pair": row.pair, "label": names[label]}
+                file.write(json.dumps(record) + "\n")
+        settings = settings | {"data.train": str(path), "data.format": "jsonl", "data.test_size": 0}
+        settings |= {"data.text_column": "text", "data.label_column": "label", "data.labels": names}
+        settings |= {"data.text_pair_column": "pair"} if has_pairs else {}
+        with_report = "output.dir" in settings
+        if not with_report:
+            settings |= {"output.dir": str(folder / "run"), "output.trackers": []}
+        given = {key: one.item() if isinstance(one, np.generic) else one for key, one in settings.items()}
+        config = config_of(given | {"output.name": "fit"}, "settings")
+        with _shown_log(self.verbose), _restored_torch():
+            # While the model has its name
+            config = with_head(config, len(rows), len(names), has_pairs)
+            place = checkpoint_place(config.model, str(self.cache_dir or config.data.cache_dir))
+            model = config.model if place is None else replace(config.model, name=str(place))
+            # The rows of one call are of no use to the next
+            data = replace(config.data, cache_dir=str(folder / "cache"))
+            with open_mode("single", replace(config, model=model, data=data)) as mode:
+                try:
+                    status = Run("single", mode, with_report, prints_report=self.verbose).run()
+                except Stopped as stop:
+                    status = 128 + stop.number
+        if status == 128 + signal.SIGINT:
+            raise KeyboardInterrupt
+        if status:
+            raise TrainingError(f"the training was stopped by signal {status - 128}")
+        return Path(config.output.dir)
 
     def predict_proba(self, X: Iterable) -> np.ndarray:
         """Return the probability of each class, (num_texts, num_classes) float64, as in `classes_`."""
@@ -116,18 +170,25 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the parameters, by their dotted names."""
-        named = {"model.name": self.model, "train.seed": self.random_state, "train.device": self.device}
-        of_train = ("epochs", "max_steps", "batch_size", "learning_rate", "early_stopping", "class_weights")
-        for key in (*of_train, "precision"):
-            named[f"train.{key}"] = getattr(self, key)
-        named |= {"data.max_length": self.max_length, "data.dev_size": self.dev_size}
+        named = {f"train.{key}": getattr(self, key) for key in OF_TRAIN} | {"train.seed": self.random_state}
+        named |= {
+            "model.name": self.model,
+            "data.max_length": self.max_length,
+            "data.dev_size": self.dev_size,
+        }
         named["output.dir"] = None if self.output_dir is None else str(self.output_dir)
         given = {key: value for key, value in named.items() if value is not None}
-        if twice := sorted(set(given) & set(self.settings or {}) - {"train.device", "data.dev_size"}):
+        settings = self.settings or {}
+        for name in settings:
+            if str(name).removeprefix("data.") in SET_BY_FIT and str(name).startswith("data."):
+                raise InputError(
+                    f"{name} follows from what fit is given, or has a parameter; leave it out of settings"
+                )
+        if twice := sorted(set(given) & set(settings) - {"train.device", "data.dev_size"}):
             raise InputError(
                 f"a setting is given once, found {twice[0]} as a parameter and in settings; remove one"
             )
-        return given | (self.settings or {})
+        return given | settings
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -140,18 +201,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 def _classes(y: Iterable, num_rows: int) -> tuple[np.ndarray, list[str], np.ndarray]:
     """Return the classes, sorted, their names, and the index of each row's class."""
     check_ordered(y, "labels")
-    y = y if hasattr(y, "to_numpy") or isinstance(y, np.ndarray) else list(y)
-    labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
-    values = labels.tolist() if isinstance(y, np.ndarray) or labels.ndim != 1 else list(y)
-    if labels.ndim != 1 or len(labels) != num_rows:
+    values = y.tolist() if hasattr(y, "tolist") else list(y)
+    if len(values) != num_rows:
         raise InputError(
-            f"y must have one label for each text, found shape {labels.shape} for {num_rows:,} texts"
+            f"y must have one label for each text, found shape ({len(values)},) for {num_rows:,} texts"
         )
-    kinds = {str: (str,), int: (int, np.integer, np.bool_)}
-    if not any(all(isinstance(value, kind) for value in values) for kind in kinds.values()):
-        wrong = [excerpt(value) for value in values if not isinstance(value, (str, *kinds[int]))]
+    whole = (int, np.integer, np.bool_)
+    kinds = {str if isinstance(value, str) else int if isinstance(value, whole) else None for value in values}
+    if None in kinds or len(kinds) > 1:
+        wrong = [excerpt(value) for value in values if not isinstance(value, (str, *whole))]
         raise InputError(f"labels must be all strings or all integers, found {wrong[0] if wrong else 'both'}")
-    classes, ids = np.unique(labels, return_inverse=True)
+    classes, ids = np.unique(np.array(values), return_inverse=True)
     names = [str(label) for label in classes.tolist()]
     if wrong := [name for name in names if name != name.strip() or not name]:
         raise InputError(
@@ -160,3 +220,32 @@ def _classes(y: Iterable, num_rows: int) -> tuple[np.ndarray, list[str], np.ndar
     if len(names) < 2:
         raise InputError(f"at least two different labels are needed, found {names}")
     return classes, names, ids
+
+
+@contextmanager
+def _shown_log(verbose: bool) -> Iterator[None]:
+    """Show the trainer's log lines, or none. Standard output is not redirected: other threads print too."""
+    logger, handler = logging.getLogger(MODULE), logging.StreamHandler()
+    level = logger.level
+    if verbose:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@contextmanager
+def _restored_torch() -> Iterator[None]:
+    """Restore torch's random state, its number of threads and its choice of kernels afterwards."""
+    import torch
+
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.set_float32_matmul_precision(precision)

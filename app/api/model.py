@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.read import ReadOptions
-from ..data.rows import Row, text_rows
-from ..errors import InputError
-from ..prediction.input_columns import NumberedTexts
+from ..data.rows import Row, join_texts, text_rows
+from ..errors import InputError, excerpt
 from ..prediction.open_model import ComputeOptions, open_model
-from ..prediction.prediction_writer import PredictionWriter
+from ..prediction.output import AddedColumns
 from ..prediction.recorded_settings import check_pairs, model_files
-from .checked_texts import check_ordered, joined_columns, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+RULE = "texts must be a list of strings, or of pairs of strings"
 
 
 def load(
@@ -58,11 +58,10 @@ class Model:
         return f"Model({str(self.folder)!r}, {gives})"
 
     def predict(self, texts: Iterable) -> np.ndarray:
-        """Return the label of each text, (num_texts,) strings; of a model with several labels a text,
-        (num_texts,) lists of strings; of a model of numbers (num_texts,) float64.
+        """Return the label of each text, (num_texts,): lists of labels for a model with several a text.
 
         `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for
-        texts that `rows_of` in texts.py refuses, and TrainingError for logits that are not finite.
+        texts that `rows_of` refuses, and TrainingError for logits that are not finite.
         """
         task = self._opened.predictor.task
         return task.answers(task.decide(self._logits(texts)))
@@ -82,24 +81,25 @@ class Model:
         """
         import pyarrow as pa
 
-        check_ordered(texts, "texts")
         opened = self._opened
-        texts = joined_columns(texts, opened.text_columns) if opened.text_columns else texts
-        rows = list(text_rows(texts, ReadOptions("text", remove_spaces=opened.remove_spaces)))
-        for row in [row for row in rows if isinstance(row, Row)][:1]:
-            check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
-        writer = PredictionWriter(opened.predictor.task, NumberedTexts(False), place="text")
-        values = [*zip(*map(writer.values, opened.predictor.predict(rows)), strict=True)]
-        arrays = map(pa.array, values or [[]] * len(writer.added), writer.arrow_types())
-        return pa.Table.from_arrays(list(arrays), writer.added)
+        rows = list(text_rows(_joined(texts, opened.text_columns), self._reading()))
+        self._check_pairs([row for row in rows if isinstance(row, Row)])
+        added = AddedColumns(opened.predictor.task, place="text")
+        return pa.table(added.arrays(opened.predictor.predict(rows)), added.names)
 
     def _logits(self, texts: Iterable) -> np.ndarray:
-        opened = self._opened
-        rows = rows_of(texts, opened.remove_spaces, opened.text_columns)
+        rows = rows_of(texts, self._reading(), self._opened.text_columns)
         if not rows:
             return np.empty((0, len(self.label_names)), dtype=np.float32)
-        check_pairs(self.folder, opened.recorded, rows[0].pair is not None, "give texts of that kind")
-        return np.concatenate(list(opened.predictor.logits_of_rows(rows)))
+        self._check_pairs(rows)
+        return np.concatenate(list(self._opened.predictor.logits_of_rows(rows)))
+
+    def _reading(self) -> ReadOptions:
+        return ReadOptions("text", remove_spaces=self._opened.remove_spaces)
+
+    def _check_pairs(self, rows: list[Row]) -> None:
+        for row in rows[:1]:
+            check_pairs(self.folder, self._opened.recorded, row.pair is not None, "give texts of that kind")
 
     def save(self, folder: str | Path) -> Path:
         """Write the files of the model into a new folder, which `load`, predict.py and transformers open;
@@ -110,18 +110,74 @@ class Model:
                 f"a model is saved in a new folder, found something in {folder}; choose another name"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in self._files().items():
+        for name, content in self.__getstate__()["files"].items():
             (folder / name).write_bytes(content)
         return folder
 
-    def _files(self) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in model_files(self.folder)}
-
     def __getstate__(self) -> dict[str, Any]:
-        return {"files": self._files(), "options": self.options}
+        files = {path.name: path.read_bytes() for path in model_files(self.folder)}
+        return {"files": files, "options": self.options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
         for name, content in state["files"].items():
             (Path(temporary.name) / name).write_bytes(content)
         self.__init__(Path(temporary.name), state["options"], temporary)
+
+
+def rows_of(texts: Iterable, options: ReadOptions, columns: Sequence[str] | None = None) -> list[Row]:
+    """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns; of a
+    model of several `columns`, also as rows of a data frame, dictionaries with the names of the columns, or
+    lists in their order. Raises InputError, naming the index, for an empty text or no string, and where only
+    some are pairs."""
+    rows = []
+    for index, row in enumerate(text_rows(_checked(_joined(texts, columns)), options)):
+        if not isinstance(row, Row):
+            raise InputError(f"texts[{index}]: {row.problem}")
+        if rows and (row.pair is None) != (rows[0].pair is None):
+            kind = "one string" if row.pair is None else "a pair"
+            raise InputError(f"{RULE}, found both: texts[{index}] is {kind}, texts[0] is not")
+        rows.append(row)
+    return rows
+
+
+def check_ordered(values: Any, what: str) -> None:
+    """Raise InputError for what is no list, and for a set, whose order is another one in each process."""
+    if isinstance(values, dict) or not (hasattr(values, "__iter__") or hasattr(values, "__getitem__")):
+        raise InputError(f"{what} must be a list, found {excerpt(values)}")
+    if isinstance(values, (set, frozenset)):
+        raise InputError(f"{what} must have an order, found a {type(values).__name__}; give a list")
+
+
+def _joined(texts: Iterable, columns: Sequence[str] | None) -> Iterable:
+    """Return texts, those of several columns as one; anything else stays as it is."""
+    check_ordered(texts, "texts")
+    if columns is None:
+        return texts
+    if hasattr(texts, "columns"):
+        texts = texts[list(columns)].to_numpy(dtype=object).tolist()
+    joined = []
+    for value in texts:
+        if isinstance(value, dict) and value.keys() >= set(columns):
+            value = [value[name] for name in columns]
+        is_row = isinstance(value, (list, tuple)) and len(value) == len(columns)
+        joined.append(join_texts(value) if is_row else value)
+    return joined
+
+
+def _checked(texts: Any) -> Iterator[str | tuple[str, str]]:
+    if isinstance(texts, (str, bytes)):
+        raise InputError(f"{RULE}, found one string: {excerpt(str(texts))}; write [text]")
+    # Pandas
+    texts = texts.to_numpy(dtype=object) if hasattr(texts, "to_numpy") else texts
+    if isinstance(texts, np.ndarray):
+        if texts.ndim == 0 or texts.ndim > 2 or (texts.ndim == 2 and texts.shape[1] > 2):
+            raise InputError(
+                f"{RULE}, found an array of shape {texts.shape}; choose the column or columns of the text"
+            )
+        texts = (texts[:, 0] if texts.ndim == 2 and texts.shape[1] == 1 else texts).tolist()
+    for index, value in enumerate(texts):
+        parts = list(value) if isinstance(value, (list, tuple)) and len(value) == 2 else [value]
+        if not all(isinstance(part, str) for part in parts):
+            raise InputError(f"{RULE}, found {excerpt(value)} at texts[{index}]; fill it in, or leave it out")
+        yield tuple(parts) if len(parts) == 2 else value

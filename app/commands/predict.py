@@ -28,11 +28,11 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TextIO
 
 from ..data.file_formats import FORMATS
 from ..data.read import json_layout
-from ..errors import InputError, listed, nearest
-from ..prediction.excel_output import check_excel
+from ..errors import InputError, nearest
 from ..prediction.open_model import (
     MAX_EVIDENCE,
     ComputeOptions,
@@ -40,8 +40,8 @@ from ..prediction.open_model import (
     decision_threshold,
     open_model,
 )
-from ..prediction.output import SUFFIXES, check_output, open_output, progress
-from ..prediction.sources import ON_BAD_ROW, Source, is_pipe, open_file, open_texts
+from ..prediction.output import SUFFIXES, AddedColumns, check_output, progress, write_predictions
+from ..prediction.sources import ON_BAD_ROW, Source, open_file, open_texts
 from ..runtime.processes import ended_by_ctrl_c, launched_number
 from .exit_status import say
 from .parser import (
@@ -57,14 +57,13 @@ from .parser import (
 )
 
 # Options that say how a file is read; where one is not given, the file is read as in the run's training.
-READING = ("format", "text_column", "text_pair_column", "label_column")
-MORE_READING = {
-    "encoding": str,
-    "header": yes_or_no,
-    "quoting": str,
-    "label_separator": str,
-    "label_columns": column_names,
+COLUMNS = {
+    "text_column": "column of the text, by name or number from 0 (default: as in the run, else a usual name)",
+    "text_pair_column": "column of the second text of a pair (default: as in the run)",
+    "label_column": "column of the label, for --report only (default: as in the run, else its usual name)",
 }
+MORE_READING = {"encoding": str, "header": yes_or_no, "quoting": str, "label_separator": str}
+MORE_READING["label_columns"] = column_names
 PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
 
 
@@ -99,27 +98,8 @@ def build_parser(program: str) -> Parser:
         help="text is one text a line (default: auto, by content, the run's format and name; other .txt and "
         "standard input are text)",
     )
-    add(
-        "--text_column",
-        "--data.text_column",
-        type=column_name,
-        metavar="COLUMN",
-        help="column of the text, by name or number from 0 (default: as in the run, else its usual name)",
-    )
-    add(
-        "--text_pair_column",
-        "--data.text_pair_column",
-        type=column_name,
-        metavar="COLUMN",
-        help="column of the second text of a pair (default: as in the run)",
-    )
-    add(
-        "--label_column",
-        "--data.label_column",
-        type=column_name,
-        metavar="COLUMN",
-        help="column of the label, for --report only (default: as in the run, else its usual name)",
-    )
+    for name, words in COLUMNS.items():
+        add(f"--{name}", f"--data.{name}", type=column_name, metavar="COLUMN", help=words)
     for name, kind in MORE_READING.items():
         add(f"--data.{name}", dest=name, type=kind, help=argparse.SUPPRESS)
     add(
@@ -167,22 +147,27 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     dashes = argv.index("--") if "--" in argv else len(argv)
     args, unknown = parser.parse_known_intermixed_args(argv[:dashes])
     args.texts += argv[dashes + 1 :]
-    if args.output in ("-", "/dev/stdout"):
-        args.output = None
+    args.output = None if args.output in ("-", "/dev/stdout") else args.output
     if unknown:
         parser.error(f"there is no option {unknown[0]}{nearest(unknown[0], parser._option_string_actions)}")
     if bool(args.texts) == (args.input is not None):
         parser.error("texts are needed, or --input FILE (- is standard input), not both")
-    if args.on_bad_row is None:
-        args.on_bad_row = "error" if args.texts or args.report is not None else "keep"
     for name in ("label_column", "label_separator", "label_columns"):
         if args.report is None and getattr(args, name) is not None:
             parser.error(f"--{name} is for --report FOLDER; add it, or remove --{name}")
-    if args.engine == "ray":
-        if args.input in (None, "-") or args.output is None or args.report is not None:
-            parser.error("--engine ray needs files --input and a new folder --output, without --report")
-        args.output_format = "csv" if Path(args.output).suffix.lower() == ".csv" else "parquet"
+    if args.on_bad_row is None:
+        args.on_bad_row = "error" if args.texts or args.report is not None else "keep"
+    if args.engine is None:
+        args.output_format = _output_format(args, parser)
         return args
+    if args.input in (None, "-") or args.output is None or args.report is not None:
+        parser.error("--engine ray needs files --input and a new folder --output, without --report")
+    args.output_format = "csv" if Path(args.output).suffix.lower() == ".csv" else "parquet"
+    return args
+
+
+def _output_format(args: argparse.Namespace, parser: Parser) -> str:
+    """Return the format of what one process writes; raises InputError as `parse` does."""
     launched = launched_number("WORLD_SIZE", 1, least=1) if "RANK" in os.environ else 1
     if launched > 1:
         parser.error(
@@ -191,70 +176,74 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
         )
     if args.actors is not None:
         parser.error("--actors is for --engine ray; add it, or remove --actors")
-    if args.report is not None:
-        check_report_options(args, parser)
-    else:
-        args.output_format = output_format(args, parser)
-    return args
-
-
-def check_report_options(args: argparse.Namespace, parser: Parser) -> None:
-    """Raise InputError for options that do not go with --report."""
-    if args.input is None or args.input == "-" or is_pipe(Path(args.input)):
-        parser.error("--report needs a file of rows with labels: --input FILE")
-    if args.on_bad_row == "keep":
+    if args.report is not None and (args.input is None or args.output is not None):
+        parser.error(
+            "--report needs a file of rows with labels, --input FILE, and writes files; remove --output"
+        )
+    if args.report is not None and args.on_bad_row == "keep":
         parser.error("--report is about rows with labels; set --on_bad_row to error or skip")
-    if args.output is not None:
-        parser.error("--report writes predictions.csv into its folder; remove --output")
-
-
-def output_format(args: argparse.Namespace, parser: Parser) -> str:
-    """Return the format of the output, by its name; raises InputError for a name that tells none."""
     if args.output is None:
-        return "lines" if args.texts and sys.stdout is not None and sys.stdout.isatty() else "csv"
+        return "lines" if args.texts and _is_seen(sys.stdout) else "csv"
     target = Path(args.output)
     if args.output.endswith(os.sep) or target.is_dir():
         parser.error(f"--output {args.output}: a folder is written with --engine ray; add it, or name a file")
-    suffix = target.suffix.lower()
     # A device such as /dev/null has no ending.
-    if suffix not in SUFFIXES and not target.exists():
+    if target.suffix.lower() not in SUFFIXES and not target.exists():
         parser.error(f"--output {args.output}: the name must end in {', '.join(SUFFIXES)}")
-    format = SUFFIXES.get(suffix, "csv")
-    if format == "parquet" and args.input is None:
-        parser.error("Parquet is for all columns of a Parquet file; choose .csv or .jsonl")
-    return format
+    return SUFFIXES.get(target.suffix.lower(), "csv")
+
+
+def _is_seen(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
 
 
 def run(argv: list[str], program: str) -> None:
     """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
     be done."""
     args = parse(build_parser(program), argv)
+    from ..prediction.choose_run import choose_run, describe_model
+
+    folder, notes = (Path(args.checkpoint), []) if args.checkpoint else choose_run()
+    known = describe_model(folder)
+    for note in [*([f"model {known}"] if known else []), *notes]:
+        say(note)
+    asked = {name: getattr(args, name) for name in ("format", *COLUMNS, *MORE_READING)}
+    if args.engine == "ray":
+        predict_by_ray(args, folder, asked)
+    elif args.report is not None:
+        report(args, folder, asked)
+    else:
+        predict(args, folder, asked)
+
+
+def predict(args: argparse.Namespace, folder: Path, asked: dict) -> None:
+    """Classify texts or the rows of a file, and write them as the command line says."""
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
-    folder = chosen_folder(args)
-    if args.engine == "ray":
-        predict_by_ray(args, folder)
-        return
-    if args.report is not None:
-        report(args, folder)
-        return
-    recorded = recorded_settings(folder)
+    recorded, keeps_columns = recorded_settings(folder), args.output_format != "parquet"
     if args.texts:
-        source = open_texts(args.texts, recorded)
+        source = open_texts(args.texts, bool(recorded.get("remove_spaces")))
     else:
-        keeps = args.output_format != "parquet"
-        source = open_file(args.input, recorded, asked_settings(args), keeps_columns=keeps)
-        if not keeps and source.format != "parquet":
-            raise InputError(
-                f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
-                f"{source.format}; write .csv, .xlsx or .jsonl"
-            )
+        source = open_file(args.input, recorded, asked, keeps_columns=keeps_columns)
+    if not keeps_columns and source.format != "parquet":
+        raise InputError(
+            f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
+            f"{source.format}; write .csv, .xlsx or .jsonl"
+        )
     check_pairs(folder, recorded, source.has_pairs, PAIRS_REMEDY)
     check_output(args.output, args.input)
-    if args.output_format == "xlsx":
-        check_excel()
     total = count_rows(source, args.on_bad_row)
-    write_predictions(args, source, open_chosen(args, folder), total)
+    opened = open_chosen(args, folder)
+    threshold, predictor = decision_threshold(opened, args.threshold, say), opened.predictor
+    rows, place = source.started(args.on_bad_row), source.place_of_reasons(args.on_bad_row)
+    taken = source.names if keeps_columns else source.reader.names
+    added = AddedColumns(predictor.task, taken, threshold, place, predictor.evidence)
+    shown = _is_seen(sys.stderr) and not (args.output is None and _is_seen(sys.stdout))
+    # A person who types texts wants an answer after each line.
+    chunk = {"chunk_rows": 1} if source.is_terminal else {}
+    with progress(total, shown) as on_batch:
+        predictions = predictor.predict(rows, on_batch=on_batch, **chunk)
+        write_predictions(args.output, args.output_format, source, added, predictions)
     if args.input is not None or source.num_bad:
         say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
     is_text = source.is_stream and source.format == "text" and source.first
@@ -265,28 +254,12 @@ def run(argv: list[str], program: str) -> None:
         )
 
 
-def chosen_folder(args: argparse.Namespace) -> Path:
-    """Return the folder of the model, as named, else that of the run that finished last; tell what it is."""
-    from ..prediction.choose_run import choose_run, describe_model
-
-    folder, notes = (Path(args.checkpoint), []) if args.checkpoint else choose_run()
-    known = describe_model(folder)
-    for note in [*([f"model {known}"] if known else []), *notes]:
-        say(note)
-    return folder
-
-
-def asked_settings(args: argparse.Namespace) -> dict:
-    """Return the settings of reading that the command line asks for, None for each that it does not."""
-    return {name: getattr(args, name) for name in (*READING, *MORE_READING)}
-
-
 def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
     """Return the model in `folder`, computing as the command line says."""
     with ended_by_ctrl_c():
         opened = open_model(folder, ComputeOptions(args.device, args.precision, args.batch_tokens))
     if args.evidence is not None:
-        from ..prediction.nearest_rows import NearestRows
+        from ..prediction.run_data import NearestRows
 
         opened.predictor.evidence = NearestRows(opened, args.evidence)
     return opened
@@ -303,38 +276,7 @@ def count_rows(source: Source, on_bad_row: str) -> int | None:
     return total
 
 
-def write_predictions(
-    args: argparse.Namespace, source: Source, opened: OpenedModel, total: int | None
-) -> None:
-    """Classify the rows of a source, and write them as the command line says."""
-    from ..prediction.prediction_writer import PredictionWriter
-
-    threshold, predictor = decision_threshold(opened, args.threshold, say), opened.predictor
-    rows = source.started(args.on_bad_row)
-    place = source.place if source.has_reasons(args.on_bad_row) else None
-    columns = source.table_columns if args.output_format == "parquet" else source.columns
-    writer = PredictionWriter(predictor.task, columns, threshold, place, predictor.evidence)
-    # A person who types texts wants an answer after each line.
-    chunk = {"chunk_rows": 1} if source.is_terminal else {}
-    is_seen = args.output is None and sys.stdout is not None and sys.stdout.isatty()
-    shown = sys.stderr is not None and sys.stderr.isatty() and not is_seen
-    with open_output(args.output) as file, progress(total, shown) as on_batch:
-        predictions = predictor.predict(rows, on_batch=on_batch, **chunk)
-        if args.output_format == "parquet":
-            writer.write_parquet(file, Path(source.name), predictions)
-        else:
-            writer.write(args.output_format, file, predictions)
-    if columns.replaced:
-        say(
-            f"warning: {columns.replaced:,} values of the input have bytes that are not in its encoding, "
-            "written as U+FFFD; is --data.encoding right?"
-        )
-    if columns.left_out and args.output_format != "jsonl":
-        keys = listed(sorted(columns.left_out))
-        say(f"warning: keys that no early row has are left out: {keys}; write JSON Lines to keep them")
-
-
-def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
+def predict_by_ray(args: argparse.Namespace, folder: Path, asked: dict) -> None:
     """Classify the files that the command line names with Ray, and say how many rows they have."""
     from ..prediction.many_files import predict_files
 
@@ -352,14 +294,14 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
         threshold=threshold,
         evidence=args.evidence,
         **asdict(compute),
-        **asked_settings(args),
+        **asked,
     )
     say(f"{args.output}: {rows:,} rows, each of them once")
 
 
-def report(args: argparse.Namespace, model_folder: Path) -> None:
+def report(args: argparse.Namespace, model_folder: Path, asked: dict) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
-    from ..prediction.labelled_rows import check_report_folder, report_on, whole_report
+    from ..prediction.labelled_rows import check_report_folder, report_on
     from ..prediction.recorded_settings import check_pairs
 
     folder = check_report_folder(args.report)
@@ -375,15 +317,11 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
             "--data.label_columns is instead of --label_column and --data.label_separator; remove it, or "
             "these"
         )
-    source = open_file(
-        args.input, opened.recorded | {"task": task.name}, asked_settings(args), need_label=True
-    )
+    source = open_file(args.input, opened.recorded | {"task": task.name}, asked, need_label=True)
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
-    total = count_rows(source, args.on_bad_row)
-    threshold, shown = decision_threshold(opened, args.threshold, say), sys.stderr is not None
-    with progress(total, shown and sys.stderr.isatty()) as on_batch, whole_report(folder) as aside:
-        rows = source.rows(args.on_bad_row)
-        text = report_on(opened, rows, source, aside, threshold, on_batch)
+    total, threshold = count_rows(source, args.on_bad_row), decision_threshold(opened, args.threshold, say)
+    with progress(total, _is_seen(sys.stderr)) as on_batch:
+        text = report_on(opened, source.rows(args.on_bad_row), source, folder, threshold, on_batch)
     print(text)
     say(source.summary())
     say(f"Saved in {folder}")

@@ -67,8 +67,8 @@ def run(argv: list[str], program: str) -> int:
     listener = listen(args.host, args.port)
     options = ServeOptions(api_key, allowed_hosts(args.host, args.allowed_hosts))
     opened = open_model(args.model, ComputeOptions(args.device, args.precision, args.batch_tokens))
-    from ..prediction.examples import example_inputs
-    from ..prediction.nearest_rows import NearestRows
+    from ..prediction.choose_run import example_inputs
+    from ..prediction.run_data import NearestRows
 
     model = replace(
         opened,

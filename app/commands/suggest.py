@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, open_model
-from ..prediction.output import SUFFIXES, check_output, open_output
+from ..prediction.output import SUFFIXES, AddedColumns, check_output, write_predictions
 from ..prediction.sources import Source, open_file
 from ..runtime.processes import ended_by_ctrl_c
 from ..vectors import STRATEGIES
@@ -93,7 +93,7 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
     """Return the chosen rows with the model's guesses."""
     import numpy as np
 
-    from ..prediction.run_vectors import RunVectors
+    from ..prediction.run_data import RunVectors
     from ..vectors.strategies import choose_rows
 
     predictor = opened.predictor
@@ -119,7 +119,6 @@ def run(argv: list[str], program: str) -> None:
     args = build_parser(program).parse_args(argv)
     check(args)
     from ..prediction.choose_run import choose_run
-    from ..prediction.prediction_writer import PredictionWriter
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
     folder = args.checkpoint or choose_run()[0]
@@ -135,7 +134,6 @@ def run(argv: list[str], program: str) -> None:
     with ended_by_ctrl_c():
         opened = open_model(folder, ComputeOptions(args.device))
     chosen = choose(args, opened, rows)
-    with open_output(args.target) as file:
-        format = SUFFIXES[Path(args.target).suffix.lower()]
-        PredictionWriter(opened.predictor.task, source.columns).write(format, file, chosen)
+    added = AddedColumns(opened.predictor.task, source.names)
+    write_predictions(args.target, SUFFIXES[Path(args.target).suffix.lower()], source, added, chosen)
     say(f"{len(chosen):,} rows in {args.target}")

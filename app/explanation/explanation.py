@@ -17,8 +17,7 @@ from ..data.long_texts import RowEncoder, ranges_of
 from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, text_rows
 from ..errors import InputError, TrainingError, excerpt, listed, nearest
-from ..prediction.exported_model import is_exported, read_record
-from ..prediction.recorded_settings import run_long_texts, run_settings
+from ..prediction.recorded_settings import is_exported, read_record, run_long_texts, run_settings
 from ..prediction.saved_model import load_checkpoint, longest_row
 from ..prediction.torch_runtime import task_of_checkpoint
 from ..runtime.devices import choose_device

@@ -16,9 +16,17 @@ from ..batching.plan import token_batches
 from ..data.read import options_of_run
 from ..data.rows import Row, read_rows
 from ..errors import InputError, listed
-from ..prediction.exported_model import GRAPH, TOKENIZER, WEIGHTS, ExportRecord, write_record
 from ..prediction.onnx_runtime import cuts_off_sums, load_exported, padded
-from ..prediction.recorded_settings import run_long_texts, run_settings, settings_of_reading
+from ..prediction.recorded_settings import (
+    GRAPH,
+    TOKENIZER,
+    WEIGHTS,
+    ExportRecord,
+    run_long_texts,
+    run_settings,
+    settings_of_reading,
+    write_record,
+)
 from ..prediction.run_data import dataset_of_run
 from ..prediction.saved_model import check_folder, load_checkpoint
 from ..prediction.torch_runtime import load_predictor

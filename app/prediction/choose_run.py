@@ -1,29 +1,31 @@
-"""Which run predictions are made with where none is named, and what is said of a model before it is used."""
+"""Which run predictions are made with where none is named, what is said of a model before it is used, and
+texts to try it with."""
 
+import csv
 import json
 import os
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.run_folder import CHECKPOINTS, REPORT, finished_at
+from ..checkpoints.run_folder import CHECKPOINTS, PREDICTIONS, REPORT, finished_at
 from ..errors import InputError
-from ..report.metrics import BY_KEY, Metric
+from ..report.metrics import BY_KEY
 from ..tasks import TASKS, task_class
 from ..words import _
-from .exported_model import is_exported, read_record
-from .recorded_settings import MODEL, all_settings
+from .recorded_settings import MODEL, all_settings, is_exported, read_record
 
-SAMPLE = "the sample set"
+MAX_CHARACTERS, MAX_ROWS = 120, 500  # of an example, and rows that are looked at for examples
 
 
 def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
     """Return the classifier in `folder` that finished last, also if it is being trained for longer, and what
     a user should know about this choice.
 
-    A trial is passed over where there is another run, see `_why_trial`; a run of masked language modelling is
-    no classifier. Raises InputError where there is no run.
+    A run that did not see its training rows once was a trial, and is passed over where there is another run;
+    a run of masked language modelling is no classifier. Raises InputError where there is no run.
     """
     runs = {run: finished_at(run) for run in folder.glob("*") if os.path.isfile(run / MODEL)}
     finished = sorted((run for run in runs if runs[run] is not None), key=runs.get, reverse=True)
@@ -32,13 +34,19 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
         settings = all_settings(run)
         task = settings["data"].get("task")
         if task in TASKS and not task_class(task).has_labels:
-            # A pretraining
             continue
-        why = _why_trial(settings, _report(run))
-        if why is None:
-            passed = [f"{trial} finished later, and is passed over: {trials[trial]}" for trial in trials]
-            return run, [f"{note}; to use it, name it with --checkpoint" for note in passed]
-        trials[run] = why
+        with suppress(KeyError, TypeError, ValueError):
+            steps, rows = settings["train"]["max_steps"], _report(run)["data"]["train"]["rows"]
+            seen = steps * settings["train"]["batch_size"]
+            if seen < rows:
+                trials[run] = (
+                    f"its training ended after {seen:,} of {rows:,} rows (--train.max_steps {steps})"
+                )
+                continue
+        return run, [
+            f"{trial} finished later, and is passed over: {why}; to use it, name it with --checkpoint"
+            for trial, why in trials.items()
+        ]
     if not trials:
         raise InputError(
             _(
@@ -48,28 +56,6 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
         )
     run, why = next(iter(trials.items()))
     return run, [f"warning: do not rely on this model: {why}"]
-
-
-def _why_trial(settings: dict[str, dict], report: dict) -> str | None:
-    """Return why a run was rather a trial than a training, or None: it did not see its training rows once, or
-    it does not do better than a constant answer."""
-    with suppress(KeyError, TypeError, ValueError):
-        steps, rows = settings["train"]["max_steps"], report["data"]["train"]["rows"]
-        seen = steps * settings["train"]["batch_size"]
-        if seen < rows:
-            return f"its training ended after {seen:,} of {rows:,} rows (--train.max_steps {steps})"
-    with suppress(KeyError, TypeError, ValueError, StopIteration):
-        metric = _shown_metric(settings)
-        # The first baseline is a constant answer
-        value, always = report[metric.key], next(iter(report["baselines"].values()))[metric.key]
-        if not value > always:
-            return f"its {metric.english} is {value:.4f}, and always the same answer has {always:.4f}"
-    return None
-
-
-def _shown_metric(settings: dict[str, dict]) -> Metric:
-    """Return the metric by which a run is known; raises KeyError for one whose rows have no labels."""
-    return BY_KEY[task_class(settings["data"]["task"]).beside_baselines[0]]
 
 
 def _report(folder: Path) -> dict[str, Any]:
@@ -83,28 +69,43 @@ def describe_model(folder: Path) -> str | None:
     """Return what is known of a model: encoder, data, date, quality; None of another program's checkpoint."""
     if is_exported(folder):
         record = read_record(folder)
-        made, at = record.made, str(record.made.get("at"))[:10]
-        return f"{folder}: {record.precision} export of {made.get('from')}, {at}{_after(record.proof)}"
+        made, proof = record.made, record.proof
+        said = f"{folder}: {record.precision} export of {made.get('from')}, {str(made.get('at'))[:10]}"
+        names = [key for key in proof if key.endswith("_after") and proof[key] is not None]
+        for name in names[:1]:
+            key = name.removesuffix("_after")
+            shown = BY_KEY[key].english if key in BY_KEY else key
+            said += f", {shown} {proof[name]:.4f} on {proof.get('rows')} rows"
+        return said
     settings = all_settings(folder)
     if not settings["model"]:
         return None
-    name = settings["model"].get("name")
-    encoder = f"from {name}" if name else "from random weights"
-    train = settings["data"].get("train")
-    said = f"{folder}: {encoder}, trained on {Path(str(train)).name if train else SAMPLE}"
-    time = finished_at(folder)
+    name, train, time = settings["model"].get("name"), settings["data"].get("train"), finished_at(folder)
+    said = f"{folder}: {f'from {name}' if name else 'from random weights'}, trained on "
+    said += Path(str(train)).name if train else "the sample set"
     said += f", {datetime.fromtimestamp(time):%Y-%m-%d %H:%M}" if time else ", not finished"
     with suppress(KeyError, TypeError, ValueError):
-        report, metric = _report(folder), _shown_metric(settings)
-        rows = f"{report['rows']} rows of {report['split']}"
-        said += f", {metric.english} {report[metric.key]:.4f} on {rows}"
+        report, metric = _report(folder), BY_KEY[task_class(settings["data"]["task"]).beside_baselines[0]]
+        said += f", {metric.english} {report[metric.key]:.4f} on {report['rows']} rows of {report['split']}"
     return said
 
 
-def _after(proof: dict[str, Any]) -> str:
-    metrics = [(key, value) for key, value in proof.items() if key.endswith("_after") and value is not None]
-    if not metrics:
-        return ""
-    name = metrics[0][0].removesuffix("_after")
-    shown = BY_KEY[name].english if name in BY_KEY else name
-    return f", {shown} {metrics[0][1]:.4f} on {proof.get('rows')} rows"
+def example_inputs(folder: Path, count: int) -> list[str | list[str]]:
+    """Return up to `count` texts, or pairs, of a run's test rows, as requests have them: the first row of
+    each label, right or wrong, then others; none without the file of a run."""
+    if not count:
+        return []
+    try:
+        with (folder / PREDICTIONS).open(encoding="utf-8", newline="") as file:
+            header, *rows = islice(csv.reader(file), MAX_ROWS + 1)
+            first, last = header.index("text"), header.index("predicted") - 1
+    # No such file, an empty one, or one of another program
+    except (OSError, ValueError, csv.Error):
+        return []
+    short = [
+        row for row in rows if len(row) == len(header) and sum(map(len, row[first:last])) <= MAX_CHARACTERS
+    ]
+    of_label = {row[last]: row for row in reversed(short)}
+    chosen = [row for row in short if row is of_label[row[last]]]
+    chosen += [row for row in short if row not in chosen]
+    return [row[first] if last - first == 1 else row[first:last] for row in chosen[:count]]

@@ -2,8 +2,8 @@
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,25 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from ..data.near_copies import is_near_copy
 from ..data.rows import Row
-from ..errors import InputError
+from ..errors import InputError, shorten
 from ..report.bootstrap import all_metrics
 from ..report.page import PageContent, render_page
 from ..report.text import calibration_effect, cost_of_length, readings_of, report_text
 from ..runtime.disk import whole_files, write_json, write_text
-from .input_columns import NumberedTexts
-from .nearest_rows import marked_rows, render_marked
 from .open_model import OpenedModel
-from .output import cannot_write
-from .prediction_writer import PredictionWriter
-from .predictor import CHUNK_ROWS, Prediction, Predictor
-from .sources import Source
+from .output import AddedColumns, write_csv, written
+from .predictor import CHUNK_ROWS, Prediction
+from .sources import Source, as_text
 
 UNFINISHED = ".unfinished"
+# What is odd about a row, given its evidence
+MARKS = {
+    "unsupported": "right answers whose nearest training rows all have other labels",
+    "mend": "errors with a near copy in train that has another label: one of the two labels is wrong",
+}
+MAX_EXAMPLES = 10  # of each mark
 
 
 def check_report_folder(path: str) -> Path:
@@ -44,19 +48,6 @@ def check_report_folder(path: str) -> Path:
     return folder
 
 
-@contextmanager
-def whole_report(folder: Path) -> Iterator[Path]:
-    """Yield where to write a report, whose files are in `folder` once all are complete; none of them, where
-    there is an error. Raises TrainingError where they cannot be written."""
-    try:
-        with whole_files(folder / UNFINISHED, folder) as aside:
-            yield aside
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise cannot_write(f"--report {folder}", error) from error
-
-
 def unknown_token_id(tokenizer: Tokenizer) -> int | None:
     """Return the id of the token that stands for unknown characters, None for a tokenizer without one."""
     model = json.loads(tokenizer.to_str())["model"]
@@ -67,87 +58,6 @@ def unknown_token_id(tokenizer: Tokenizer) -> int | None:
     return None if name is None else tokenizer.token_to_id(name)
 
 
-class LabelledRows:
-    """Classifies rows with labels, and keeps of each what the report needs."""
-
-    def __init__(self, predictor: Predictor, source: Source) -> None:
-        self.predictor = predictor
-        self.source = source
-        # By the text of the label
-        self.known_labels: dict[str, np.ndarray | int] = {}
-        self.texts: list[str] = []
-        self.lines: list[int] = []
-        self.labels: list[np.ndarray | int] = []
-        self.logits: list[np.ndarray] = []
-        self.lengths: list[int] = []
-        self.unknown: list[float] = []
-        self.readings: list[np.ndarray] = []
-        self.answers: list[str | list[str]] = []
-        # The nearest training rows of each, where they are asked for
-        self.evidence: list[list[dict]] = []
-        self.unknown_id = unknown_token_id(predictor.tokenizer)
-
-    def predict(self, rows: Iterable[Row], on_batch: Callable[[int], None]) -> Iterator[Prediction]:
-        """Yield a prediction for each row; raises InputError for a label that the model does not have."""
-        rows = iter(rows)
-        while chunk := list(islice(rows, CHUNK_ROWS)):
-            self.labels += [self._label(row.label, row.line) for row in chunk]
-            tokens = self.predictor.tokenize(chunk)
-            logits = self.predictor.logits(tokens, on_batch)
-            predictions = self.predictor.predictions(chunk, logits)
-            self.answers += [prediction.answer for prediction in predictions]
-            self.evidence += [prediction.beside.get("evidence", []) for prediction in predictions]
-            yield from predictions
-            self.logits.append(logits)
-            self.texts += [row.text + ("" if row.pair is None else f" ⟷ {row.pair}") for row in chunk]
-            self.lines += [row.line for row in chunk]
-            self.lengths += map(len, tokens.rows)
-            windows = (
-                None if tokens.window_ends is None else np.array([len(ends) for ends in tokens.window_ends])
-            )
-            self.readings.append(readings_of(tokens.cut, windows))
-            self.unknown += [float((ids == self.unknown_id).mean()) for ids in tokens.rows]
-
-    def _label(self, text: str, line: int) -> np.ndarray | int:
-        if text not in self.known_labels:
-            names, form = self.predictor.label_names, self.predictor.task.form
-            unknown = form.unknown(text, names)
-            if unknown is not None:
-                raise InputError(
-                    f"{self.source.name}, {self.source.place} {line}: the model has no label {unknown}; fix "
-                    "the row, or set --label_column"
-                )
-            self.known_labels[text] = form.of_texts([text], names)[0]
-        return self.known_labels[text]
-
-    def of_page(self) -> dict[str, Any]:
-        """Return what the page shows of the rows, by the names of `PageContent`."""
-        return {
-            "text": self.texts.__getitem__,
-            "where": self.where,
-            "lengths": np.array(self.lengths),
-            "unknown": None if self.unknown_id is None else np.array(self.unknown),
-            "readings": np.concatenate(self.readings),
-            "evidence": self.evidence.__getitem__,
-        }
-
-    def where(self, at: int) -> str:
-        """Return the file and the line of a row."""
-        return f"{self.source.name}, {self.source.place} {self.lines[at]}"
-
-    def marked(self) -> dict[str, Any]:
-        """Return what is odd about the rows, given their evidence; empty where none was asked for."""
-        if not any(self.evidence):
-            return {}
-        places, given = (
-            map(self.where, range(len(self.lines))),
-            map(self.predictor.task.answer, self.labels),
-        )
-        return {
-            "evidence": marked_rows(zip(places, self.texts, given, self.answers, self.evidence, strict=True))
-        }
-
-
 def report_on(
     opened: OpenedModel,
     rows: Iterable[Row],
@@ -156,31 +66,115 @@ def report_on(
     threshold: float | None,
     on_batch: Callable[[int], None],
 ) -> str:
-    """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json, and return
-    the text. The page shows probabilities before and after the temperature, if there is one."""
-    predictor = opened.predictor
-    task = predictor.task
-    labelled = LabelledRows(predictor, source)
-    with (folder / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
-        columns = NumberedTexts(source.has_pairs)
-        writer = PredictionWriter(task, columns, threshold, evidence=predictor.evidence)
-        writer.write("csv", file, labelled.predict(rows, on_batch))
-    labels, logits = np.array(labelled.labels), np.concatenate(labelled.logits)
-    title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
-    scores = task.score(labels, logits)
-    metrics = all_metrics(task, scores)
-    if effect := calibration_effect(task, labels, logits, "these rows"):
-        metrics["calibration"] = task.state() | effect
-    of_page, limits = labelled.of_page(), (predictor.long.way, predictor.max_length)
-    if long := cost_of_length(of_page["readings"], scores.correct, *limits):
-        metrics["long_texts"] = long
-    text = report_text(task, metrics, {}, title)
-    if marked := labelled.marked():
-        metrics |= marked
-        text += f"\n\n{render_marked(marked['evidence'])}"
-    calibrated = task.score(labels, logits, calibrated=True) if task.fitted else None
-    page = PageContent(title, task, scores, metrics, calibrated=calibrated, **of_page)
-    write_text(folder / "report.html", render_page(page))
-    write_text(folder / "report.txt", text + "\n")
-    write_json(folder / "report.json", {"input": source.name, "model": str(opened.folder)} | metrics)
+    """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json into a
+    folder, all of them or none, and return the text. The page shows probabilities before and after the
+    temperature, if there is one. Raises InputError for a label that the model does not have, TrainingError
+    where the files cannot be written."""
+    predictor, task = opened.predictor, opened.predictor.task
+    unknown_id, kept = unknown_token_id(predictor.tokenizer), defaultdict(list)
+
+    known: dict[str, Any] = {}  # labels by their texts
+
+    def predictions() -> Iterator[Prediction]:
+        """Yield a prediction for each row, and keep what the report needs."""
+        remaining = iter(rows)
+        while chunk := list(islice(remaining, CHUNK_ROWS)):
+            for row in chunk:
+                if row.label not in known:
+                    if unknown := task.form.unknown(row.label, task.label_names):
+                        raise InputError(
+                            f"{source.name}, {source.place} {row.line}: the model has no label {unknown}; "
+                            "fix the row, or set --label_column"
+                        )
+                    known[row.label] = task.form.of_texts([row.label], task.label_names)[0]
+                kept["labels"].append(known[row.label])
+                kept["places"].append(f"{source.name}, {source.place} {row.line}")
+                kept["texts"].append(row.text + ("" if row.pair is None else f" ⟷ {row.pair}"))
+            tokens = predictor.tokenize(chunk)
+            logits = predictor.logits(tokens, on_batch)
+            windows = None if tokens.window_ends is None else np.array(list(map(len, tokens.window_ends)))
+            kept["logits"].append(logits)
+            kept["lengths"] += map(len, tokens.rows)
+            kept["unknown"] += [float((ids == unknown_id).mean()) for ids in tokens.rows]
+            kept["readings"].append(readings_of(tokens.cut, windows))
+            found = predictor.predictions(chunk, logits)
+            kept["answers"] += [one.answer for one in found]
+            kept["evidence"] += [one.beside.get("evidence", []) for one in found]
+            yield from found
+
+    with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as aside:
+        with (aside / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
+            added = AddedColumns(task, source.names, threshold, evidence=predictor.evidence)
+            write_csv(file, source, added, predictions())
+        labels, logits = np.array(kept["labels"]), np.concatenate(kept["logits"])
+        readings = np.concatenate(kept["readings"])
+        title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
+        scores = task.score(labels, logits)
+        metrics = all_metrics(task, scores)
+        if effect := calibration_effect(task, labels, logits, "these rows"):
+            metrics["calibration"] = task.state() | effect
+        if long := cost_of_length(readings, scores.correct, predictor.long.way, predictor.max_length):
+            metrics["long_texts"] = long
+        text = report_text(task, metrics, {}, title)
+        if predictor.evidence:
+            given = map(task.answer, labels)
+            columns = (kept[name] for name in ("answers", "evidence"))
+            metrics["evidence"] = marked_rows(
+                zip(kept["places"], kept["texts"], given, *columns, strict=True)
+            )
+            text += f"\n\n{_render_marked(metrics['evidence'])}"
+        page = PageContent(
+            title,
+            task,
+            scores,
+            metrics,
+            calibrated=task.score(labels, logits, calibrated=True) if task.fitted else None,
+            text=kept["texts"].__getitem__,
+            where=kept["places"].__getitem__,
+            lengths=np.array(kept["lengths"]),
+            unknown=None if unknown_id is None else np.array(kept["unknown"]),
+            readings=readings,
+            evidence=kept["evidence"].__getitem__,
+        )
+        write_text(aside / "report.html", render_page(page))
+        write_text(aside / "report.txt", text + "\n")
+        write_json(aside / "report.json", {"input": source.name, "model": str(opened.folder)} | metrics)
     return text
+
+
+def mark_of(text: str, given: str | list[str], answer: str | list[str], evidence: list[dict]) -> str | None:
+    """Return what is odd about a row with the label `given`, a key of `MARKS`, or None."""
+    others = [row["text"] for row in evidence if row["label"] != given]
+    if answer == given:
+        return "unsupported" if evidence and len(others) == len(evidence) else None
+    return "mend" if any(is_near_copy(other, text) for other in others) else None
+
+
+def marked_rows(rows: Iterable[tuple[str, str, Any, Any, list[dict]]]) -> dict[str, Any]:
+    """Return how many of some rows have each mark, and the first of them, for JSON; a row is its place and
+    text, its label, the answer, and its evidence."""
+    marked: dict[str, Any] = {name: {"rows": 0, "examples": []} for name in MARKS}
+    for where, text, given, answer, evidence in rows:
+        if (name := mark_of(text, given, answer, evidence)) is None:
+            continue
+        marked[name]["rows"] += 1
+        if len(marked[name]["examples"]) < MAX_EXAMPLES:
+            example = {"where": where, "text": text, "label": given, "predicted": answer}
+            marked[name]["examples"].append(example | {"evidence": evidence})
+    return marked
+
+
+def _render_marked(marked: dict[str, Any]) -> str:
+    lines = []
+    for name, words in MARKS.items():
+        lines.append(f"{marked[name]['rows']:,} {words}")
+        for example in marked[name]["examples"]:
+            nearest = example["evidence"][0]
+            lines.append(
+                f"  {example['where']} ({as_text(example['label'])}): {shorten(example['text'], 60)}"
+            )
+            lines.append(
+                f"    {nearest['where']} ({as_text(nearest['label'])}, {nearest['similarity']:.4f}): "
+                f"{shorten(nearest['text'], 60)}"
+            )
+    return "\n".join(lines)

@@ -10,8 +10,8 @@ from ..data.long_texts import saved_long_texts
 from ..errors import InputError, excerpt, shorten
 from ..runtime.processes import num_cores
 from ..tasks import task_of_model
-from .exported_model import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 from .predictor import Predictor, Tokens
+from .recorded_settings import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 
 # Larger batches are padded more, and compute no faster
 BATCH_TOKENS = 256
@@ -73,7 +73,8 @@ def _session(graph: Path):
     options = onnxruntime.SessionOptions()
     # Errors; warnings are about the graph, which was tried when it was exported
     options.log_severity_level = 3
-    options.intra_op_num_threads = _threads()
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    options.intra_op_num_threads = int(given) if given.isdecimal() and int(given) else num_cores()
     try:
         # Read, and not mapped: the file may be replaced, or cut short, while the model is used
         weights = (graph.parent / WEIGHTS).read_bytes()
@@ -83,12 +84,6 @@ def _session(graph: Path):
         raise InputError(
             f"{graph}: the graph could not be loaded ({shorten(str(error), 200)}); export again"
         ) from error
-
-
-def _threads() -> int:
-    """Return the threads to compute with: OMP_NUM_THREADS, else the cores that this process may use."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() and int(given) else num_cores()
 
 
 def load_exported(

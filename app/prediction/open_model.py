@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
-from .exported_model import is_exported
 
 if TYPE_CHECKING:
     # Imports numpy, which --help does without
@@ -21,8 +20,8 @@ MAX_EVIDENCE = 100  # training rows beside a row
 @dataclass(frozen=True)
 class OpenedModel:
     """A model that can classify. `recorded` are the `data` settings that it was trained with, as far as they
-    are known; from `threshold` on its labels are accepted; `nearest`, of app/prediction/nearest_rows.py,
-    finds training rows, where it is asked for; `examples` are the inputs of requests that a page offers.
+    are known; from `threshold` on its labels are accepted; `nearest`, a `NearestRows`, finds training rows,
+    where it is asked for; `examples` are the inputs of requests that a page offers.
     """
 
     folder: Path
@@ -65,41 +64,30 @@ class ComputeOptions:
 def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     """Return the model in `folder`, None for the run that finished last: exports by ONNX Runtime, without
     importing torch, all others by torch. Raises InputError saying what is wrong."""
-    if folder is not None and is_exported(folder):
-        return _open_exported(folder, options)
-    from .choose_run import choose_run
-    from .recorded_settings import run_long_texts, run_settings
+    from .recorded_settings import is_exported, run_long_texts, run_settings
 
-    folder = choose_run()[0] if folder is None else folder
+    if folder is None:
+        from .choose_run import choose_run
+
+        folder = choose_run()[0]
+    if is_exported(folder):
+        from .onnx_runtime import load_exported
+
+        for option, usual in (("device", ("auto", "cpu")), ("precision", ("fp32",))):
+            if (given := getattr(options, option)) not in usual:
+                raise InputError(
+                    f"{folder}: the precision of an exported model is chosen in its export, and it computes "
+                    f"on the CPU, found --{option} {given}; leave it out"
+                )
+        predictor, record = load_exported(folder, options.batch_tokens, options.calibrate)
+        return OpenedModel(folder, predictor, record.data)
     from .torch_runtime import load_predictor
 
-    settings = run_settings(folder)
-    predictor = load_predictor(
-        folder,
-        settings.get("max_length"),
-        run_long_texts(folder),
-        options.calibrate,
-        device=options.device,
-        precision=options.precision,
-        batch_tokens=options.batch_tokens,
-    )
+    settings, long = run_settings(folder), run_long_texts(folder)
+    computing = {"device": options.device, "precision": options.precision}
+    computing["batch_tokens"] = options.batch_tokens
+    predictor = load_predictor(folder, settings.get("max_length"), long, options.calibrate, **computing)
     return OpenedModel(folder, predictor, settings)
-
-
-def _open_exported(folder: Path, options: ComputeOptions) -> OpenedModel:
-    from .onnx_runtime import load_exported
-
-    if options.device not in ("auto", "cpu"):
-        raise InputError(
-            f"{folder}: an exported model computes on the CPU, found --device {options.device}; leave it out"
-        )
-    if options.precision != "fp32":
-        raise InputError(
-            f"{folder}: the precision of an exported model is chosen in its export, found --precision "
-            f"{options.precision}; leave it out"
-        )
-    predictor, record = load_exported(folder, options.batch_tokens, options.calibrate)
-    return OpenedModel(folder, predictor, record.data)
 
 
 class WantedPrecision(NamedTuple):
@@ -121,15 +109,13 @@ def decision_threshold(
     from ..report.logits_file import LOGITS, read_logits
     from ..tasks.task import FITTED_ON
 
-    path, remedy = opened.folder / LOGITS, "set --threshold to a probability"
-    if not path.exists():
-        raise InputError(
-            f"--threshold precision=P needs the logits of a run, and there is no {path}; train again, or "
-            f"{remedy}"
-        )
-    splits = read_logits(path).splits
+    path = opened.folder / LOGITS
+    splits = read_logits(path).splits if path.exists() else {}
     if FITTED_ON not in splits:
-        raise InputError(f"--threshold precision=P needs a run with dev rows, and {path} has none; {remedy}")
+        raise InputError(
+            f"--threshold precision=P needs the logits of a run for its dev rows, and there are none in "
+            f"{path}; train again with dev rows, or set --threshold to a probability"
+        )
     dev = splits[FITTED_ON]
     rows = opened.predictor.task.held_out(dev.labels, dev.logits, dev.hashes)
     chosen = choose_threshold(*rows, dev.hashes, wanted.precision)

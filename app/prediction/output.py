@@ -1,61 +1,294 @@
-"""The file that predictions are written to, standard output, or the terminal."""
+"""Predictions -> a new file, chosen by its ending, standard output, or lines for people."""
 
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
 import logging
+import math
 import os
+import re
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import date, datetime, time
 from pathlib import Path
-from typing import TextIO
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TextIO
 
-from ..errors import InputError, TrainingError, shorten
+from ..data.read import BUFFER, parquet_batches
+from ..errors import InputError, TrainingError, listed, shorten
 from ..runtime.disk import check_new, is_full
+from ..text_table import short_label
+from .sources import Source, as_json, as_text, free_names
+
+if TYPE_CHECKING:
+    from ..tasks.task import Task
+    from .predictor import Prediction
 
 logger = logging.getLogger(__name__)
-# Bytes of the name of an output in the name of its unfinished file; a name may have 255
-MAX_START = 200
-# What `PredictionWriter` writes, by the end of a file's name
 SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
+# The column of why a row has no label, and what stands before a name that a column of the input has
+REASON, TAKEN = "reason", "predicted_"
+MAX_START = 200  # bytes of an output's name in that of its unfinished file; a name may have 255
+MAX_LABELS = 10  # of a prediction for people
+# Control characters, and those that change the direction of what follows
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Limits of Excel; it has 15 digits of a number, so longer ones, such as ids, are written as text
+MAX_CELL, MAX_ROWS, MAX_COLUMNS, EXACT = 32_767, 1_048_576, 16_384, 10**15
+DATES = {datetime: "yyyy-mm-dd hh:mm:ss", date: "yyyy-mm-dd", time: "hh:mm:ss"}
+# The handler of bytes that could not be decoded, and of halves of characters: files get U+FFFD instead
+REPLACED = "replaced_and_counted"
+_replaced: Counter[str] = Counter()
+
+
+def _replacement(error: UnicodeEncodeError) -> tuple[bytes, int]:
+    _replaced["places"] += 1
+    return "\ufffd".encode() * (error.end - error.start), error.end
+
+
+codecs.register_error(REPLACED, _replacement)
+
+
+class AddedColumns:
+    """The columns that predictions of a task add to rows: the answer, those of `Task.columns`, with a
+    `threshold` also its decision, and with `evidence`, as the predictor has it, that. With `place`, what a
+    row's number counts, the last one says why an invalid row has no answer. `taken` are the columns of the
+    rows, of which none is replaced: one of these with such a name is called predicted_NAME.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        taken: Iterable[str] = (),
+        threshold: float | None = None,
+        place: str | None = None,
+        evidence: Any = None,
+    ) -> None:
+        self.task, self.threshold, self.place = task, threshold, place
+        # --help does without it
+        import numpy as np
+
+        # Any probabilities show the columns and their types
+        self.sample = task.columns(np.full(len(task.label_names), 0.5), threshold)
+        self.sample |= evidence.sample if evidence else {}
+        names = [task.label_column, *self.sample, *([REASON] if place else [])]
+        self.names = free_names(names, taken, TAKEN)
+
+    def values(self, prediction: Prediction) -> list:
+        """Return the values of the columns, the answer as it is; of an invalid row only the reason."""
+        row, answer, probabilities, beside = prediction
+        if probabilities is None:
+            return [None] * (len(self.names) - 1) + [f"{self.place} {row.line}: {row.problem}"]
+        columns = self.task.columns(probabilities, self.threshold)
+        values = [answer, *columns.values(), *(beside or {}).values()]
+        return [*values, None] if self.place else values
+
+    def arrow_types(self) -> list:
+        """Return the Arrow types of the columns."""
+        import pyarrow as pa
+
+        label = self.task.arrow_array([]).type
+        samples = [*self.sample.values(), *([REASON] if self.place else [])]
+        return [label, *(pa.array([value]).type for value in samples)]
+
+    def arrays(self, predictions: Iterable[Prediction]) -> list:
+        """Return the columns of predictions as Arrow arrays, (num_rows,) each."""
+        import pyarrow as pa
+
+        columns = list(zip(*map(self.values, predictions), strict=True)) or [[]] * len(self.names)
+        return list(map(pa.array, columns, self.arrow_types()))
+
+
+def write_predictions(
+    path: str | None, format: str, source: Source, added: AddedColumns, predictions: Iterable[Prediction]
+) -> None:
+    """Write the rows of a source with their predictions as they come, to a new file or standard output
+    (None), in one of `WRITERS`. Raises InputError and TrainingError as `open_output` does. Texts are written
+    as they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
+    before = _replaced["places"]
+    with open_output(path) as file:
+        WRITERS[format](file, source, added, predictions)
+    if count := _replaced["places"] - before:
+        logger.warning(
+            "warning: %s places of the input have bytes that are not in its encoding, written as U+FFFD; is "
+            "--data.encoding right?",
+            f"{count:,}",
+        )
+
+
+def _table(source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> Iterator[list]:
+    """Yield the names of all columns, then the values of each row."""
+    names, known, late = source.names, set(source.names), set()
+    yield [*names, *added.names]
+    for prediction in predictions:
+        record = source.record(prediction.row)
+        late |= record.keys() - known
+        yield [*map(record.get, names), *added.values(prediction)]
+    if late:
+        logger.warning(
+            "warning: keys that no early row has are left out: %s; write JSON Lines to keep them",
+            listed(sorted(late)),
+        )
+
+
+def write_csv(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
+    """Write rows with their predictions as CSV: lists and objects as JSON."""
+    writer, num_kept = csv.writer(file), len(source.names) + 1
+    for row in _table(source, added, predictions):
+        shares = (f"{value:.6f}" if isinstance(value, float) else as_text(value) for value in row[num_kept:])
+        writer.writerow([*map(as_text, row[:num_kept]), *shares])
+
+
+def _write_jsonl(
+    file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]
+) -> None:
+    for prediction in predictions:
+        record = source.record(prediction.row)
+        # An object has keys of its own
+        is_free = record.keys().isdisjoint(added.names)
+        names = added.names if is_free else free_names(added.names, record, TAKEN)
+        record |= zip(names, added.values(prediction), strict=True)
+        numbers = {name: None if value != value else value for name, value in record.items()}  # noqa: PLR0124
+        file.write(json.dumps(numbers, ensure_ascii=False, default=as_json) + "\n")
+
+
+def _write_parquet(
+    file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]
+) -> None:
+    """Write the columns of a Parquet file with their types; rows without a prediction are left out."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    predictions = iter(predictions)
+    path, following, end = Path(source.name), next(predictions, None), 0
+    with path.open("rb") as opened:
+        read = parquet.ParquetFile(opened, buffer_size=BUFFER)
+        known, fields = read.schema_arrow, zip(added.names, added.arrow_types(), strict=True)
+        schema = pa.schema([*known, *fields], known.metadata)
+        with parquet.ParquetWriter(file.buffer, schema) as writer:
+            for batch in parquet_batches(path, read):
+                start, end, some = end, end + batch.num_rows, []
+                while following is not None and following.row.line <= end:
+                    some.append(following)
+                    following = next(predictions, None)
+                kept = batch.take(pa.array([one.row.line - start - 1 for one in some], pa.int64()))
+                columns = [*kept.columns, *added.arrays(some)]
+                writer.write_batch(pa.record_batch(columns, schema=schema))
+    if following is not None:
+        raise InputError(f"{path}: a file must not change while it is read; predict again")
+
+
+def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
+    """Write a sheet in which every text is a text cell and none a formula. Numbers, truth values, dates and
+    times keep their type; what Excel has no type for becomes text."""
+    try:
+        from xlsxwriter import Workbook
+    except ImportError as error:
+        raise InputError("Excel files need XlsxWriter; install it with: pip install XlsxWriter") from error
+    content, num_cut = io.BytesIO(), 0
+    with TemporaryDirectory() as folder:
+        book = Workbook(content, {"constant_memory": True, "tmpdir": folder})
+        sheet = book.add_worksheet("predictions")
+        forms = {kind: book.add_format({"num_format": form}) for kind, form in DATES.items()}
+        for number, row in enumerate(_table(source, added, predictions)):
+            if number == MAX_ROWS:
+                raise InputError(f"an Excel sheet has {MAX_ROWS:,} rows, and there are more; write CSV")
+            if len(row) > MAX_COLUMNS:
+                raise InputError(
+                    f"an Excel sheet has {MAX_COLUMNS:,} columns, found {len(row):,}; write JSON Lines"
+                )
+            for column, value in enumerate(row):
+                if value is None:
+                    continue
+                if type(value) in DATES and getattr(value, "tzinfo", None) is None:
+                    sheet.write_datetime(number, column, value, forms[type(value)])
+                elif isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < EXACT:
+                    sheet.write(number, column, value)
+                else:
+                    text = as_text(value).encode(errors=REPLACED).decode()
+                    num_cut += len(text) > MAX_CELL
+                    sheet.write_string(number, column, text[:MAX_CELL])
+        book.close()
+    file.buffer.write(content.getvalue())
+    if num_cut:
+        logger.warning(
+            "%d texts are longer than the %d characters of an Excel cell, and were cut there",
+            num_cut,
+            MAX_CELL,
+        )
+
+
+def write_lines(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
+    """Write predictions for people: answer and text, then labels from the most probable on."""
+    task = added.task
+    for prediction in predictions:
+        row, answer, probabilities, beside = prediction
+        if probabilities is None:
+            lines = [f"no label: {added.place} {row.line}: {row.problem}"]
+        else:
+            decided = task.columns(probabilities, added.threshold).get("decision")
+            first = [task.line(answer, probabilities), *([decided] if decided else [])]
+            lines = [f"{' '.join(first)}  {' '.join(row.text.split())}"]
+            # One answer is in the line above
+            ranked = task.ranked_labels(probabilities)[0 if task.form.has_several else 1 :]
+            shown = [f"{short_label(task.label_names[at])} {probabilities[at]:.4f}" for at in ranked]
+            more = [f"and {len(shown) - MAX_LABELS:,} more labels"] if len(shown) > MAX_LABELS else []
+            lines += ["    " + "  ".join(shown[:MAX_LABELS] + more)] if shown else []
+        if beside:
+            lines.append(f"    support {beside['support']}")
+            for one in beside["evidence"]:
+                text = " ".join(one["text"].split())
+                lines.append(f"    evidence {one['similarity']:.4f} {as_text(one['label'])}  {text}")
+        file.writelines(f"{without_controls(line)}\n" for line in lines)
+
+
+def without_controls(line: str) -> str:
+    """Return a line with escapes in place of control characters, on which a terminal would act."""
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line)
+
+
+WRITERS = {
+    "csv": write_csv,
+    "jsonl": _write_jsonl,
+    "parquet": _write_parquet,
+    "xlsx": _write_xlsx,
+    "lines": write_lines,
+}
 
 
 def check_output(path: str | None, input_path: str | None) -> None:
     """Raise InputError if no new file can be made at `path`; `input_path` (`-`: stdin) is the input. Without
     `path`, standard output must be open, and must not be a file that is the input."""
+    if path is None and sys.stdout is None:
+        raise InputError("standard output is closed; name a file with --output")
+    try:
+        read = os.stat(sys.stdin.fileno() if input_path == "-" else input_path)
+        written = os.stat(sys.stdout.fileno() if path is None else path)
+        is_same = stat.S_ISREG(read.st_mode) and os.path.samestat(read, written)
+    # There is no input, or no such file, or it is a stream that is closed or in memory
+    except (OSError, ValueError, AttributeError, TypeError):
+        is_same = False
+    what = "standard output" if path is None else f"--output {path}"
+    if is_same:
+        raise InputError(f"{what}: this is the input file; name another file with --output")
     if path is None:
-        if sys.stdout is None:
-            raise InputError("standard output is closed; name a file with --output")
-        written = _identity(sys.stdout)
-        if written is not None and written == _input_identity(input_path):
-            raise InputError("standard output: this is the input file; name another file with --output")
         return
     target = Path(path)
     try:
         if target.is_dir():
-            raise InputError(f"--output {path}: a file is needed, found a directory")
+            raise InputError(f"{what}: a file is needed, found a directory")
         if not target.parent.is_dir():
-            raise InputError(f"--output {path}: there is no folder {target.parent}; create it first")
-        written = _identity(target) if target.exists() else None
-        if written is not None and written == _input_identity(input_path):
-            raise InputError(f"--output {path}: this is the input file; choose another name")
+            raise InputError(f"{what}: there is no folder {target.parent}; create it first")
         check_new(target)
     except OSError as error:
         # A name that is too long, a folder that may not be entered
         raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
-
-
-def _identity(file: Path | TextIO) -> tuple[int, int] | None:
-    """Return device and inode of a regular file; None for a terminal, a pipe, a device, a stream."""
-    try:
-        status = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
-    except (OSError, ValueError, AttributeError):
-        return None
-    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
-
-
-def _input_identity(path: str | None) -> tuple[int, int] | None:
-    return None if path is None else _identity(sys.stdin if path == "-" else Path(path))
 
 
 @contextmanager
@@ -68,62 +301,49 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     written to the end.
     """
     if path is None:
-        yield from _standard_output()
+        if sys.stdout.isatty():
+            sys.stdout.reconfigure(errors="backslashreplace", newline="")
+        else:
+            sys.stdout.reconfigure(encoding="utf-8", errors=REPLACED, newline="")
+        with written("standard output"):
+            yield sys.stdout
+            sys.stdout.flush()
         return
     target = Path(os.path.realpath(path))
     # /dev/null or a pipe must not be replaced
     is_special = target.exists() and not target.is_file()
-    part = target if is_special else _new_name(target)
+    name = f"{os.fsdecode(os.fsencode(target.name)[:MAX_START])}.{secrets.token_hex(4)}.part"
+    part = target if is_special else target.with_name(name)
     try:
-        file = part.open("w" if is_special else "x", encoding="utf-8", newline="")
+        file = part.open("w" if is_special else "x", encoding="utf-8", errors=REPLACED, newline="")
     except OSError as error:
         raise InputError(f"--output {path}: {part} cannot be written: {error.strerror}") from error
     try:
-        with file:
+        with written(f"--output {path}"), file:
             yield file
         if not is_special:
             check_new(target)
             part.replace(target)
-    except BaseException as error:
-        if not is_special:
-            _keep_rows(part)
-        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise cannot_write(f"--output {path}", error) from error
+    except BaseException:
+        if not is_special and part.exists() and part.stat().st_size:
+            logger.warning("stopped early; the rows so far are in %s", part)
+        elif not is_special:
+            part.unlink(missing_ok=True)
         raise
 
 
-def _standard_output() -> Iterator[TextIO]:
-    if sys.stdout.isatty():
-        sys.stdout.reconfigure(errors="backslashreplace", newline="")
-    else:
-        sys.stdout.reconfigure(encoding="utf-8", newline="")
+@contextmanager
+def written(what: str) -> Iterator[None]:
+    """Raise TrainingError where what is written within meets an error of the system."""
     try:
-        yield sys.stdout
-        sys.stdout.flush()
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise cannot_write("standard output", error) from error
-
-
-def cannot_write(what: str, error: OSError) -> TrainingError:
-    """Return the error of a place that cannot be written to."""
-    remedy = "free space on the disk" if is_full(error) else "write to another place"
-    return TrainingError(f"{what}: cannot be written: {error.strerror or error}; {remedy} and run it again")
-
-
-def _new_name(target: Path) -> Path:
-    """Return a name beside `target` that no other file has: two processes may write to the same `target`."""
-    name = os.fsdecode(os.fsencode(target.name)[:MAX_START])
-    return target.with_name(f"{name}.{secrets.token_hex(4)}.part")
-
-
-def _keep_rows(part: Path) -> None:
-    """Say where the rows of an interrupted run are; remove the file where there are none."""
-    if part.exists() and part.stat().st_size:
-        logger.warning("stopped early; the rows so far are in %s", part)
-    else:
-        part.unlink(missing_ok=True)
+        remedy = "free space on the disk" if is_full(error) else "write to another place"
+        raise TrainingError(
+            f"{what}: cannot be written: {error.strerror or error}; {remedy} and run it again"
+        ) from error
 
 
 @contextmanager

@@ -84,8 +84,7 @@ class Predictor:
 
     `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their
     end or, with `truncation_side` left, at their start, unless `long` says otherwise. `task` makes answers
-    and probabilities of the logits; with `evidence`, of app/prediction/nearest_rows.py, predictions also have
-    what that finds.
+    and probabilities of the logits; with `evidence`, a `NearestRows`, predictions also have what that finds.
     """
 
     def __init__(

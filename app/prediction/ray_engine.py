@@ -6,7 +6,6 @@ machine had, and notes which rows are written, so that a job that was stopped as
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -15,7 +14,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,14 @@ from ..config.data_settings import DataConfig
 from ..data.files import files_of
 from ..data.read import BUFFER, BadRow, bad_row_message, parquet_batches
 from ..data.rows import Row
-from ..errors import InputError, TrainingError, cannot_read, first_line, listed, shorten
+from ..errors import InputError, TrainingError, first_line, listed, shorten
 from ..runtime.disk import checksum, read_json, sync, write_json
 from ..runtime.processes import num_cores
-from .exported_model import is_exported
-from .input_columns import KeptColumns, NumberedTexts, as_text, free_names
 from .open_model import ComputeOptions, open_model
-from .prediction_writer import TAKEN, PredictionWriter
-from .predictor import CHUNK_ROWS, Prediction
-from .recorded_settings import check_pairs, model_files, recorded_settings
-from .sources import Source, open_file
+from .output import REPLACED, AddedColumns
+from .predictor import CHUNK_ROWS
+from .recorded_settings import check_pairs, is_exported, model_files, recorded_settings
+from .sources import Source, as_text, open_file
 
 # The column that tells the rows of all files apart: the number of the file, then that of its line in it
 ROW_ID, LINE_BITS = "row_id", 40
@@ -61,13 +59,13 @@ class RayJob:
     folder: Path
     input: str
     output: Path
-    output_format: str = "parquet"
-    actors: int | None = None
-    asked: dict[str, Any] = field(default_factory=dict)
-    on_bad_row: str = "keep"
-    threshold: float | None = None
-    evidence: int | None = None
-    compute: ComputeOptions = field(default_factory=ComputeOptions)
+    output_format: str
+    actors: int | None
+    asked: dict[str, Any]
+    on_bad_row: str
+    threshold: float | None
+    evidence: int | None
+    compute: ComputeOptions
 
 
 def classify_files(job: RayJob) -> int:
@@ -76,28 +74,30 @@ def classify_files(job: RayJob) -> int:
     Raises InputError for bad input, a folder that has something else in it, and a job that is another one
     than before; TrainingError for a full disk, or where Ray cannot go on.
     """
-    files = _Files(job)
-    unfinished = job.output.with_name(f"{job.output.name}.unfinished")
-    # Of a job that has ended nothing is left there
-    if (
-        not unfinished.exists()
-        and job.output.exists()
-        and (job.output.is_file() or any(job.output.iterdir()))
-    ):
+    files, unfinished = _Files(job), job.output.with_name(f"{job.output.name}.unfinished")
+    record = unfinished / "job.json"
+    if _has_something(job.output) and not record.exists():
         raise InputError(
             f"--output {job.output}: a new folder is needed, found something; choose another name"
         )
     unfinished.mkdir(parents=True, exist_ok=True)
-    with _alone(job.output, unfinished):
-        _check_same_job(unfinished / "job.json", files)
-        with _ray():
-            _write(files, unfinished)
-        rows = _count_written(job.output, unfinished)
-        # First what makes the next command continue
-        (unfinished / "job.json").unlink()
-        sync(unfinished)
-        shutil.rmtree(unfinished)
-    return rows
+    try:
+        with FileLock(unfinished / "lock", timeout=0):
+            _check_same_job(record, files)
+            with _ray():
+                _write(files, unfinished)
+            rows = _count_written(job.output, unfinished)
+            # First what makes the next command continue
+            record.unlink()
+            sync(unfinished)
+            shutil.rmtree(unfinished)
+            return rows
+    except Timeout:
+        raise InputError(f"--output {job.output}: another process writes into it; wait for its end") from None
+
+
+def _has_something(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def _write(files: _Files, unfinished: Path) -> None:
     )
     labelled = data.map_batches(
         _Classifier,
-        fn_constructor_args=(job, threads),
+        fn_constructor_args=(job, threads, [*files.schema.names, ROW_ID]),
         batch_format="pyarrow",
         batch_size=CHUNK_ROWS,
         compute=ActorPoolStrategy(size=actors),
@@ -149,7 +149,7 @@ def _write(files: _Files, unfinished: Path) -> None:
         num_gpus=gpus,
     )
     write = labelled.write_csv if job.output_format == "csv" else labelled.write_parquet
-    write(str(job.output.absolute()), ray_remote_args={"num_cpus": CORES_OF_FILES})
+    write(str(job.output), ray_remote_args={"num_cpus": CORES_OF_FILES})
 
 
 def _share(job: RayJob) -> tuple[int, float, float, int]:
@@ -178,27 +178,16 @@ class _Files(Datasource):
                 f"--input {job.input}: {inside[0]} is in the folder of the output, {job.output}; choose "
                 "another one"
             )
-        self.first = _File(job, recorded_settings(job.folder), 0, self.names[0])
-        source = self.first.open()
-        for at, _row in enumerate(source.rows("keep"), 1):
-            if at >= CHUNK_ROWS and source.first is not None:
-                break
+        self.recorded = recorded_settings(job.folder)
+        source = _open(job, self.recorded, self.names[0])
+        source.started("keep")
         if source.first is None:
             raise InputError(f"there are no valid rows; {source.summary()}")
-        is_parquet = source.format == "parquet"
-        names = [] if is_parquet else source.columns.names
-        schema = (
-            parquet.read_schema(source.name)
-            if is_parquet
-            else pa.schema([(name, pa.string()) for name in names])
-        )
-        self.first = replace(
-            self.first, schema=schema, is_table=not isinstance(source.columns, NumberedTexts)
-        )
-        taken = [name for name in (ROW_ID, HELD) if name in schema.names]
-        if taken:
+        of_texts = pa.schema([(name, pa.string()) for name in source.names])
+        self.schema = parquet.read_schema(source.name) if source.format == "parquet" else of_texts
+        if taken := {ROW_ID, HELD} & set(self.schema.names):
             raise InputError(
-                f"{source.name}: the column name {taken[0]} is needed, and the file has it; rename it there"
+                f"{source.name}: the column name {taken.pop()} is needed, and the file has it; rename it"
             )
 
     def estimate_inmemory_data_size(self) -> int:
@@ -207,98 +196,84 @@ class _Files(Datasource):
 
     def get_read_tasks(self, parallelism: int, *_args: Any, **_options: Any) -> list[ReadTask]:
         """Return a task for each file."""
-        files = [replace(self.first, number=number, name=name) for number, name in enumerate(self.names)]
-        return [
-            ReadTask(one.read, BlockMetadata(None, os.path.getsize(one.name), None, None)) for one in files
+        reads = [
+            partial(_read, self.job, self.recorded, self.schema, number, name)
+            for number, name in enumerate(self.names)
         ]
+        sizes = [BlockMetadata(None, os.path.getsize(name), None, None) for name in self.names]
+        return list(map(ReadTask, reads, sizes))
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file, which one task reads as `predict` does; `schema` has its columns, if `is_table`."""
+def _open(job: RayJob, recorded: dict[str, Any], name: str) -> Source:
+    """Return a file as a source; columns of Parquet are copied as they are."""
+    source = open_file(name, recorded, job.asked, keeps_columns=not name.lower().endswith(".parquet"))
+    check_pairs(job.folder, recorded, source.has_pairs, "name files of that form")
+    return source
 
-    job: RayJob
-    recorded: dict[str, Any]
-    number: int
-    name: str
-    schema: pa.Schema | None = None
-    is_table: bool = True
 
-    def open(self) -> Source:
-        """Return the file as a source."""
-        # Columns of Parquet are copied as they are
-        keeps_columns = not self.name.lower().endswith(".parquet")
-        source = open_file(self.name, self.recorded, self.job.asked, keeps_columns=keeps_columns)
-        check_pairs(self.job.folder, self.recorded, source.has_pairs, "name files of that form")
-        return source
-
-    def read(self) -> Iterator[pa.Table]:
-        """Yield the rows with their columns, what the actors need, and where they are."""
-        source, job = self.open(), self.job
-        rows = source.rows("error" if job.on_bad_row == "error" else "keep")
-        for table, some in self._tables(source, rows):
-            held = [
-                {"text": row.text, "pair": row.pair}
-                if isinstance(row, Row)
-                else {"problem": bad_row_message(source.name, source.place, row.line, row.problem)}
-                for row in some
-            ]
-            ids = pa.array([(self.number << LINE_BITS) + row.line for row in some], pa.int64())
-            table = table.append_column(ROW_ID, ids).append_column(HELD, pa.array(held, HELD_TYPE))
-            if job.on_bad_row == "skip":
-                table = table.filter(pa.array([isinstance(row, Row) for row in some], pa.bool_()))
-            yield table
-
-    def _tables(self, source: Source, rows: Iterator[Row | BadRow]) -> Iterator[tuple[pa.Table, list]]:
-        if source.format == "parquet":
-            path = Path(self.name)
-            with path.open("rb") as opened:
-                for batch in parquet_batches(path, parquet.ParquetFile(opened, buffer_size=BUFFER)):
-                    yield self._same_columns(pa.table(batch)), list(islice(rows, batch.num_rows))
-            # Whether the file has changed shows at its end
-            if next(rows, None) is not None:
-                raise InputError(f"{path}: a file must not change while it is read; start again")
-            return
-        while some := list(islice(rows, CHUNK_ROWS)):
-            columns = self._columns(source)
-            values = [list(map(as_text, columns.values(row))) for row in some]
-            arrays = [pa.array(column, pa.string()) for column in zip(*values, strict=True)]
-            yield self._same_columns(pa.Table.from_arrays(arrays, columns.names)), some
-
-    def _columns(self, source: Source) -> KeptColumns | NumberedTexts:
-        if not self.is_table:
-            return NumberedTexts(source.has_pairs)
-        used = source.reader.used
-        if used is None:
-            raise InputError(f"there are no valid rows; {source.summary()}")
-        return KeptColumns(self.schema.names, used) if used.width is None else source.table_columns
-
-    def _same_columns(self, table: pa.Table) -> pa.Table:
+def _read(
+    job: RayJob, recorded: dict[str, Any], schema: pa.Schema, number: int, name: str
+) -> Iterator[pa.Table]:
+    """Yield the rows of a file, read as `predict` does, with their columns, which are those of `schema`, what
+    the actors need, and where they are."""
+    source = _open(job, recorded, name)
+    rows = source.started("error" if job.on_bad_row == "error" else "keep")
+    for table, some in _tables(source, rows, schema):
         try:
-            return table.cast(self.schema)
+            table = table.cast(schema)
         except (ValueError, pa.ArrowException) as error:
             raise InputError(
-                f"{self.name}: all files need the columns of the first one ({listed(self.schema.names)}), "
-                f"found {listed(table.column_names)}: {shorten(str(error), 200)}; classify the others in a "
-                "folder of their own"
+                f"{name}: all files need the columns of the first one ({listed(schema.names)}), found "
+                f"{listed(table.column_names)}: {shorten(str(error), 200)}; classify the others in a folder "
+                "of their own"
             ) from error
+        held = [
+            {"text": row.text, "pair": row.pair}
+            if isinstance(row, Row)
+            else {"problem": bad_row_message(source.name, source.place, row.line, row.problem)}
+            for row in some
+        ]
+        ids = pa.array([(number << LINE_BITS) + row.line for row in some], pa.int64())
+        table = table.append_column(ROW_ID, ids).append_column(HELD, pa.array(held, HELD_TYPE))
+        if job.on_bad_row == "skip":
+            table = table.filter(pa.array([isinstance(row, Row) for row in some], pa.bool_()))
+        yield table
+
+
+def _tables(
+    source: Source, rows: Iterator[Row | BadRow], schema: pa.Schema
+) -> Iterator[tuple[pa.Table, list[Row | BadRow]]]:
+    if source.format == "parquet":
+        path = Path(source.name)
+        with path.open("rb") as opened:
+            for batch in parquet_batches(path, parquet.ParquetFile(opened, buffer_size=BUFFER)):
+                yield pa.table(batch), list(islice(rows, batch.num_rows))
+        # Whether the file has changed shows at its end
+        if next(rows, None) is not None:
+            raise InputError(f"{path}: a file must not change while it is read; start again")
+        return
+    while some := list(islice(rows, CHUNK_ROWS)):
+        # Objects may lack keys, and have others
+        used, records = source.reader.used, list(map(source.record, some))
+        names = schema.names if used and used.width is None else source.names
+        texts = [[as_text(record.get(name)) for record in records] for name in names]
+        whole = [[text.encode(errors=REPLACED).decode() for text in column] for column in texts]
+        yield pa.table([pa.array(column, pa.string()) for column in whole], names), some
 
 
 class _Classifier:
     """An actor: it opens the model once, and adds predictions to one table of rows after the other."""
 
-    def __init__(self, job: RayJob, threads: int) -> None:
+    def __init__(self, job: RayJob, threads: int, names: list[str]) -> None:
         os.environ |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
         opened = open_model(job.folder, job.compute)
         self.predictor, self.is_csv = opened.predictor, job.output_format == "csv"
         if job.evidence is not None:
-            from .nearest_rows import NearestRows
+            from .run_data import NearestRows
 
             self.predictor.evidence = NearestRows(opened, job.evidence)
         place = "row" if job.on_bad_row == "keep" else None
-        self.writer = PredictionWriter(
-            self.predictor.task, NumberedTexts(False), job.threshold, place, self.predictor.evidence
-        )
+        self.added = AddedColumns(self.predictor.task, names, job.threshold, place, self.predictor.evidence)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the rows with their predictions; no column is replaced."""
@@ -307,66 +282,43 @@ class _Classifier:
             BadRow(number, row["problem"]) if row["problem"] else Row(number, row["text"], row["pair"], None)
             for number, row in enumerate(held)
         ]
-        values = [self._values(*both) for both in zip(self.predictor.predict(rows), held, strict=True)]
-        table = table.drop_columns([HELD])
-        columns = zip(*values, strict=True) if values else [[] for _ in self.writer.added]
-        names = free_names(self.writer.added, TAKEN, table.column_names)
-        for name, column, type in zip(names, columns, self.writer.arrow_types(), strict=True):
-            table = table.append_column(name, pa.array(column, type))
+        added, kept = self.added.arrays(self.predictor.predict(rows)), table.drop_columns([HELD])
+        if self.added.place:
+            # With the file and the line
+            added[-1] = pa.array([row["problem"] for row in held], pa.string())
+        names, columns = [*kept.column_names, *self.added.names], [*kept.columns, *added]
         if self.is_csv:
-            for at, field_ in enumerate(table.schema):
-                if pa.types.is_nested(field_.type):
-                    texts = map(as_text, table[at].to_pylist())
-                    table = table.set_column(at, field_.name, pa.array(texts, pa.string()))
-        return table
-
-    def _values(self, prediction: Prediction, held: dict) -> list:
-        values = self.writer.values(prediction)
-        return [*values[:-1], held["problem"]] if self.writer.place else values
+            columns = [
+                pa.array(map(as_text, column.to_pylist()), pa.string())
+                if pa.types.is_nested(column.type)
+                else column
+                for column in columns
+            ]
+        return pa.table(columns, names)
 
 
-@contextmanager
-def _alone(output: Path, unfinished: Path) -> Iterator[None]:
-    """While it is open, no other process writes into the same folder."""
-    try:
-        with FileLock(unfinished / "lock", timeout=0):
-            yield
-    except Timeout:
-        raise InputError(f"--output {output}: another process writes into it; wait for its end") from None
-
-
-def _check_same_job(path: Path, files: _Files) -> None:
+def _check_same_job(record: Path, files: _Files) -> None:
     """Note what the predictions depend on; raises InputError where it is something else than before."""
     job = files.job
-    settings = {
-        name: value for name, value in asdict(job).items() if name not in ("folder", "input", "output")
-    }
     # Another number of actors on other machines may continue
-    settings |= {
-        "actors": None,
-        "compute": {"precision": job.compute.precision, "calibrate": job.compute.calibrate},
+    alike = replace(job, actors=None, compute=replace(job.compute, device="", batch_tokens=None))
+    settings = asdict(alike)
+    for name in ("folder", "input", "output"):
+        del settings[name]
+    states = {name: os.stat(name) for name in files.names}
+    now = {
+        "settings": settings,
+        "model": {path.name: checksum(path) for path in model_files(job.folder)},
+        "input": {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()},
     }
-    try:
-        now = {
-            "settings": settings,
-            "model": {one.name: checksum(one) for one in model_files(job.folder)},
-            "input": {name: [os.stat(name).st_size, os.stat(name).st_mtime_ns] for name in files.names},
-        }
-    except OSError as error:
-        raise cannot_read(error.filename, error) from error
-    if not job.output.exists() or not any(job.output.iterdir()):
+    if not _has_something(job.output):
         # Nothing was written that could be of another job
-        shutil.rmtree(path.with_name("rows"), ignore_errors=True)
-        write_json(path, now)
+        shutil.rmtree(record.with_name("rows"), ignore_errors=True)
+        write_json(record, now)
         return
-    if not path.exists():
-        raise InputError(
-            f"--output {job.output}: a new folder is needed, found something; choose another name"
-        )
-    before = read_json(path)
-    for what, value in json.loads(json.dumps(now)).items():
-        differ = [name for name in before[what] | value if before[what].get(name) != value.get(name)]
-        if differ or list(before[what]) != list(value):
+    before = read_json(record)
+    for what, values in now.items():
+        if differ := [name for name in before[what] | values if before[what].get(name) != values.get(name)]:
             raise InputError(
                 f"--output {job.output}: it was begun with another {what} ({listed(differ, 5)} differ); "
                 "choose another folder, or run the same command as before"

@@ -1,7 +1,9 @@
-"""The `data` settings that a model was trained with, as its folder has them; torch is not imported."""
+"""What the folder of a model says about it: the `data` settings of its run, or the record of an export. It is
+read without torch."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +12,72 @@ from ..config.command_line import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.read import ReadOptions
 from ..errors import InputError, excerpt
-from .exported_model import is_exported, read_record
+from ..runtime.disk import write_json
 
 MODEL = "model.safetensors"
+RECORD, GRAPH, WEIGHTS, TOKENIZER = "export.json", "model.onnx", "model.onnx.data", "tokenizer.json"
 # What predictions depend on in the folder of a model
-MODEL_FILES = (
-    *("model*.safetensors", f"{MODEL}.index.json", "model.onnx*", "config.json", CONFIG, "export.json"),
-    *("decision.json", "*token*", "*vocab*", "merges.txt", "*.model"),
-)
-# The groups of settings that are asked for
-GROUPS = ("data", "model", "train")
+MODEL_FILES = ("model*.safetensors", f"{MODEL}.index.json", "model.onnx*", "config.json", CONFIG, RECORD)
+MODEL_FILES += ("decision.json", "*token*", "*vocab*", "merges.txt", "*.model")
 # Settings that say how the model reads a file again; an exported folder has them too
-READING = ("train", "long", "max_windows")
-READING += tuple(field.name for field in fields(ReadOptions))
+READING = ("train", "long", "max_windows", *(field.name for field in fields(ReadOptions)))
+
+
+@dataclass(frozen=True)
+class ExportRecord:
+    """What is known about an exported model.
+
+    `labels` are in the order of their ids, `problem_type` is transformers' word for the kind of answer. Rows
+    are cut at `max_length` tokens (None: never) at `truncation_side`, unless `data` says otherwise: the
+    settings with which the run read its files, empty where they are not known. `inputs` are the names of the
+    graph's inputs. `files` are the files that the folder must have, by name, with their bytes (None: any).
+    `proof` is how it was compared with the model that it was made from, `made` from what and with what.
+    """
+
+    labels: list[str]
+    max_length: int | None
+    truncation_side: str
+    pad_id: int
+    inputs: list[str]
+    precision: str
+    problem_type: str
+    data: dict
+    files: dict
+    proof: dict
+    made: dict
+
+
+def is_exported(folder: Path) -> bool:
+    """Return whether a folder was written by `export`."""
+    return (folder / RECORD).is_file()
+
+
+def write_record(folder: Path, record: ExportRecord) -> None:
+    """Write the record of an exported folder."""
+    write_json(folder / RECORD, asdict(record))
+
+
+def read_record(folder: Path) -> ExportRecord:
+    """Return the record of an exported folder; raises InputError for files that are damaged or not there."""
+    path = folder / RECORD
+    try:
+        record = ExportRecord(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{path}: the record of an exported model cannot be read ({error}); export again"
+        ) from error
+    for name, size in record.files.items():
+        file = folder / name
+        found = file.stat().st_size if file.is_file() else None
+        if found is None:
+            raise InputError(
+                f"{folder}: an exported folder must have {name}, found none; copy it or export again"
+            )
+        if size not in (None, found):
+            raise InputError(
+                f"{file}: the file must have {size:,} bytes, found {found:,}; copy it or export again"
+            )
+    return record
 
 
 def model_files(folder: Path) -> list[Path]:
@@ -36,11 +91,15 @@ def recorded_settings(folder: Path) -> dict[str, Any]:
 
 
 def all_settings(folder: Path) -> dict[str, dict]:
-    """Return the settings of a run by group, each empty for other checkpoints; raises InputError."""
+    """Return the settings of a run that are asked for, by group, each empty for other checkpoints; raises
+    InputError for a damaged file."""
     path = folder / CONFIG
     settings = read_yaml(path) if path.is_file() else None
     groups = settings if isinstance(settings, dict) else {}
-    return {name: groups[name] if isinstance(groups.get(name), dict) else {} for name in GROUPS}
+    return {
+        name: groups[name] if isinstance(groups.get(name), dict) else {}
+        for name in ("data", "model", "train")
+    }
 
 
 def run_settings(folder: Path) -> dict[str, Any]:

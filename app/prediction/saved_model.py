@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from ..checkpoints.run_history import HISTORY, finished_weights
 from ..data.long_texts import check_tokenizer, guarded, highest_id
-from ..errors import InputError, excerpt, first_line, nearest
+from ..errors import InputError, excerpt, first_line, listed, nearest
 from ..model.classifier import max_positions
 from ..model.pretrained import check_vocabulary, check_weights, load_weights, wrong_shape
 from ..model.source import checkpoint_config, quiet_transformers
@@ -18,9 +18,9 @@ from ..runtime.model_lock import MODEL_LOCK
 from ..words import _
 from .recorded_settings import MODEL, model_files
 
-MODEL_FILES = (MODEL, f"{MODEL}.index.json")
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
-TOKENIZER_FILES += ("spiece.model", "*.bpe.model")
+INDEX = f"{MODEL}.index.json"
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "*.bpe.model")
+NEEDED = {"config.json": ("config.json",), "weights": (MODEL, INDEX), "tokenizer": TOKENIZERS}
 
 
 def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
@@ -32,7 +32,13 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     """
     check_folder(folder)
     files = _file_states(folder)
-    _check_weights(folder)
+    known, path = finished_weights(folder), folder / MODEL
+    if known is not None and path.is_file() and (found := checksum(path)) != known:
+        raise InputError(
+            f"{path}: the weights must be those that the training wrote (SHA-256 {known[:12]}...), found "
+            f"{found[:12]}...: they are damaged or replaced; copy the folder again, or, if they were changed "
+            f'on purpose, remove "weights" from {HISTORY}'
+        )
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         # Its warnings about missing weights are errors below
@@ -56,60 +62,37 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
 
 
 def _file_states(folder: Path) -> list[tuple[str, int, int]]:
-    """Return name, bytes and time of the last change of the files of a model."""
     stats = [(path.name, path.stat()) for path in model_files(folder)]
     return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
 def check_folder(folder: Path) -> None:
-    """Raise InputError unless `folder` has a configuration, safetensors weights and a tokenizer."""
+    """Raise InputError unless `folder` has a configuration, safetensors weights and a tokenizer, and an index
+    of weights names nothing else: transformers would open whatever it names, pickles too."""
     rule = _(
         "{folder}: a checkpoint must be a folder with config.json, model.safetensors and a tokenizer; "
         "{problem}"
     )
     if not folder.is_dir():
-        names = (
-            [str(path) for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
-        )
+        beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
         problem = _("found a file") if folder.exists() else _("there is no such folder")
-        raise InputError(rule.format(folder=folder, problem=problem + nearest(str(folder), names)))
+        problem += nearest(str(folder), [str(path) for path in beside if path.is_dir()])
+        raise InputError(rule.format(folder=folder, problem=problem))
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    if not (folder / "config.json").is_file():
-        problem = f"found no config.json, only: {', '.join(names[:8]) or '(it is empty)'}"
-        raise InputError(rule.format(folder=folder, problem=problem))
-    if not any(name in names for name in MODEL_FILES):
-        pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-        problem = f"found {pickles[0]}, a pickle, which could run any code" if pickles else "found no weights"
-        problem += "; save the model with save_pretrained of a recent transformers"
-        raise InputError(rule.format(folder=folder, problem=problem))
-    if not any(fnmatch(name, pattern) for name in names for pattern in TOKENIZER_FILES):
-        problem = "found no tokenizer; save it there with tokenizer.save_pretrained"
-        raise InputError(rule.format(folder=folder, problem=problem))
-    _check_index(folder)
-
-
-def _check_weights(folder: Path) -> None:
-    """Raise InputError for weights of a finished run that are not those which its training wrote."""
-    known, path = finished_weights(folder), folder / MODEL
-    if known is not None and path.is_file() and (found := checksum(path)) != known:
-        raise InputError(
-            f"{path}: the weights must be those that the training wrote (SHA-256 {known[:12]}...), found "
-            f"{found[:12]}...: they are damaged or replaced; copy the folder again, or, if they were changed "
-            f'on purpose, remove "weights" from {HISTORY}'
-        )
-
-
-def _check_index(folder: Path) -> None:
-    """Raise InputError for an index of weights that names anything but safetensors files in the folder.
-    transformers would open whatever the index names, pickles too."""
-    index = folder / MODEL_FILES[1]
-    if (folder / MODEL_FILES[0]).is_file():
+    for what, patterns in NEEDED.items():
+        if not any(fnmatch(name, pattern) for name in names for pattern in patterns):
+            pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
+            problem = f"found no {what}, only: {listed(names, 8) or '(it is empty)'}"
+            if what == "weights" and pickles:
+                problem = f"found {pickles[0]}, a pickle, which could run any code"
+            problem += "; save it there with save_pretrained of a recent transformers"
+            raise InputError(rule.format(folder=folder, problem=problem))
+    if MODEL in names:
         return
+    index = folder / INDEX
     try:
         shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        foreign = [
-            shard for shard in shards if Path(shard).name != shard or not shard.endswith(".safetensors")
-        ]
+        foreign = [name for name in shards if Path(name).name != name or not name.endswith(".safetensors")]
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{index}: not a readable index of weights ({first_line(error)}); save the model again"
@@ -122,16 +105,13 @@ def _check_index(folder: Path) -> None:
 
 def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -> None:
     check_weights(str(folder), model, info)
-    wrong = sorted(info["missing_keys"])
     for mismatch in sorted(info["mismatched_keys"]):
         raise InputError(f"{folder}: {wrong_shape(*mismatch)}; correct config.json, or copy the folder again")
-    if wrong:
+    if wrong := sorted(info["missing_keys"]):
         architectures = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures")
         raise InputError(
-            f"{folder}: weights are missing or of the wrong size: {wrong[0]}"
-            + (f" and {len(wrong) - 1} more" if wrong[1:] else "")
-            + f"; a trained classifier is needed, found architectures {architectures}; "
-            f"train one with --model.name {folder}"
+            f"{folder}: weights are missing or of the wrong size: {listed(wrong, 1)}; a trained classifier "
+            f"is needed, found architectures {architectures}; train one with --model.name {folder}"
         )
     if not tokenizer.is_fast:
         raise InputError(
@@ -145,8 +125,7 @@ def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -
 def longest_row(model_config, tokenizer, trained_length: int | None) -> int | None:
     """Return the tokens at which rows are cut, or None for no limit. It is the length of the training, else
     that of the tokenizer, but no more than the model has positions."""
-    preferred = trained_length or tokenizer.model_max_length
+    candidates = (trained_length or tokenizer.model_max_length, max_positions(model_config))
     # A tokenizer without a limit has 10**30.
-    candidates = (preferred, max_positions(model_config))
     limits = [limit for limit in candidates if isinstance(limit, int) and 0 < limit < 1 << 31]
     return min(limits, default=None)

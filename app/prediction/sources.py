@@ -1,9 +1,15 @@
-"""Rows to classify, from files, streams or the command line."""
+"""Rows to classify, with all that their file has of them: from files, streams or the command line."""
 
+from __future__ import annotations
+
+import base64
+import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from datetime import date, time
+from functools import cached_property
+from itertools import chain, count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +20,26 @@ from ..data.read import BadRow, ReadOptions, bad_row_message, options_of_run
 from ..data.rows import Row, RowReader, text_rows
 from ..errors import InputError, cannot_read
 from ..words import _
-from .input_columns import KeptColumns, NumberedTexts
 
-# Invalid rows in a summary
-MAX_SHOWN = 10
+MAX_SHOWN = 10  # invalid rows in a summary
 # What is done with an invalid row: it has no label but a reason; it is left out; it ends the reading
 ON_BAD_ROW = ("keep", "skip", "error")
-# Rows of a stream in which the keys of its objects are looked up before the first row is written
-FIRST_ROWS = 2048
+FIRST_ROWS = 2048  # of a stream, in which the keys of its objects are looked up before one is written
 
 
 @dataclass
 class Source:
-    """Rows to classify; `read()` starts at the first one, which a stream can do only once. `format` is that
-    of the file, and `has_pairs` whether the rows are pairs of texts.
+    """Rows to classify; `read()` starts at the first one, which a stream can do only once.
 
-    `num_good` and `num_bad` count the valid and the invalid rows read so far; `bad` keeps the first few
-    invalid ones, `first` the first valid one, `keys` the keys of objects.
+    `place` is what a row's number counts, `num_good` and `num_bad` count the valid and the invalid rows read
+    so far; `bad` keeps the first few invalid ones, `first` the first valid one, `keys` those of objects.
+    `is_table`: the rows have columns that are kept. From a terminal one row is read at a time.
     """
 
     name: str
     place: str
-    read: Callable[[], Iterator[Row | BadRow]]
     format: str
+    read: Callable[[], Iterator[Row | BadRow]]
     has_pairs: bool = False
     is_stream: bool = False
     is_terminal: bool = False
@@ -45,14 +48,16 @@ class Source:
     bad: list[BadRow] = field(default_factory=list)
     num_good: int = 0
     num_bad: int = 0
+    is_table: bool = False
     first: Row | None = None
 
     def rows(self, on_bad_row: str) -> Iterator[Row | BadRow]:
         """Yield the rows, invalid ones with `keep` only; with `error`, raises InputError at the first."""
         self.bad, self.num_good, self.num_bad = [], 0, 0
         for row in self.read():
-            if isinstance(row.record, dict):
-                self.keys.update(dict.fromkeys(row.record))
+            if isinstance(row.record, (list, dict)):
+                self.is_table = True
+                self.keys.update(dict.fromkeys(row.record) if isinstance(row.record, dict) else {})
             if isinstance(row, Row):
                 self.num_good += 1
                 self.first = self.first or row
@@ -63,12 +68,13 @@ class Source:
             if on_bad_row == "keep":
                 yield row
             elif on_bad_row == "error":
-                self._refuse()
+                problem = bad_row_message(self.name, self.place, row.line, row.problem)
+                raise InputError(_("{problem} (or --on_bad_row keep)").format(problem=problem))
 
     def started(self, on_bad_row: str) -> Iterator[Row | BadRow]:
-        """Return the rows, of which enough are read that `columns` are known."""
+        """Return the rows, of which enough are read that `names` are known."""
         rows = self.rows(on_bad_row)
-        if not self.is_stream:
+        if self.first is not None:
             return rows
         first: list[Row | BadRow] = []
         while some := list(islice(rows, 1 if self.is_terminal else FIRST_ROWS)):
@@ -77,38 +83,43 @@ class Source:
                 break
         return chain(first, rows)
 
-    def has_reasons(self, on_bad_row: str) -> bool:
-        """Return whether rows have a reason why they have no label: where one is invalid, or may be."""
-        return on_bad_row == "keep" and (self.is_stream or self.num_bad > 0)
-
-    @property
-    def columns(self) -> KeptColumns | NumberedTexts:
-        """What stands before the predictions; known once rows have been read."""
-        is_table = self.first is not None and isinstance(self.first.record, (list, dict))
-        return self.table_columns if is_table else NumberedTexts(self.has_pairs)
-
-    @property
-    def table_columns(self) -> KeptColumns:
-        """All columns of a table; known once rows have been read."""
-        return KeptColumns.of(self.reader.used, self.reader.names, self.keys)
-
     def count(self, on_bad_row: str) -> int:
         """Return the number of valid rows; raises InputError for none, and with `error` for invalid ones."""
-        for _row in self.rows("skip"):
+        for _row in self.rows("error" if on_bad_row == "error" else "skip"):
             pass
-        if self.num_bad and on_bad_row == "error":
-            self._refuse()
         if not self.num_good:
             raise InputError(f"there are no valid rows; {self.summary()}")
         return self.num_good
 
-    def _refuse(self) -> None:
-        first = self.bad[0]
-        problem = bad_row_message(self.name, self.place, first.line, first.problem)
-        said = _("{problem} (or --on_bad_row keep)").format(problem=problem)
-        if self.num_bad > 1:
-            said += _("; {rows:,} rows are invalid").format(rows=self.num_bad)
-        raise InputError(said)
+    def place_of_reasons(self, on_bad_row: str) -> str | None:
+        """Return `place` where rows have a reason why they have no label: one is invalid, or may be."""
+        return self.place if on_bad_row == "keep" and (self.is_stream or self.num_bad) else None
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The columns that stand before the predictions, all different: those of a table, else line and text;
+        known once rows have been read. Without names they are text, text_pair, else column_N, from 0."""
+        if not self.is_table:
+            return ["line", "text", "text_pair"] if self.has_pairs else ["line", "text"]
+        used = self.reader.used
+        if used.width is None:
+            return list(self.keys)
+        roles = {used.text: "text", used.pair: "text_pair"}
+        unnamed = [roles.get((number,), f"column_{number}") for number in range(used.width)]
+        return free_names(map(str, self.reader.names or unnamed))
+
+    def record(self, row: Row | BadRow) -> dict[str, Any]:
+        """Return the values of a row by name, None for those that it lacks; of an object its own keys. The
+        last one has all fields too many, with commas between them."""
+        if not self.is_table:
+            texts = [row.text, row.pair] if isinstance(row, Row) else [None, None]
+            return dict(zip(self.names, [row.line, *texts], strict=False))
+        if isinstance(row.record, dict) or self.reader.used.width is None:
+            return dict(row.record) if isinstance(row.record, dict) else {}
+        values, width = row.record if isinstance(row.record, list) else [], len(self.names)
+        if len(values) > width:
+            values = [*values[: width - 1], ",".join(map(as_text, values[width - 1 :]))]
+        return dict(zip_longest(self.names, values))
 
     def summary(self, bad: str = "skipped") -> str:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
@@ -120,10 +131,10 @@ class Source:
         return "\n".join(lines)
 
 
-def open_texts(texts: list[str], recorded: Mapping[str, Any]) -> Source:
-    """Return the texts of the command line as a source; `recorded` as in `open_file`."""
-    options = ReadOptions("text", remove_spaces=bool(recorded.get("remove_spaces")))
-    return Source("command line", "text", lambda: text_rows(texts, options), options.format)
+def open_texts(texts: Iterable, remove_spaces: bool) -> Source:
+    """Return texts, or pairs of texts, that are in no file as a source."""
+    options = ReadOptions("text", remove_spaces=remove_spaces)
+    return Source("command line", "text", "text", lambda: text_rows(texts, options))
 
 
 def open_file(
@@ -137,11 +148,22 @@ def open_file(
 
     It is read as `options_of_run` says: with the settings in `asked`, else with those that the model's run
     has `recorded`. With `need_label`, rows have labels, and one without is invalid. Raises InputError for a
-    file that cannot be opened, and where columns or labels of plain text are asked for.
+    file that cannot be opened, and where columns or labels of plain text or a stream are asked for.
     """
     file = _open(path)
-    options = file_options(file, recorded, asked, need_label)
     is_stream = isinstance(file, Stream)
+    if is_stream and need_label:
+        raise InputError(f"{file}: rows with labels must be in a file, found a stream; save it to a file")
+    options = options_of_run(file, recorded, asked, need_label)
+    if options.format == "text":
+        if need_label:
+            raise InputError(f"{file}: rows with labels are needed, found plain text; set --format tsv")
+        if (asked.get("text_column"), asked.get("text_pair_column")) != (None, None):
+            raise InputError(
+                "command line: plain text has no columns; remove --text_column and --text_pair_column, or "
+                "set --format tsv"
+            )
+        options = replace(options, text_column=None, text_pair_column=None)
     reader = RowReader(file, options, need_label)
 
     def state() -> tuple[int, int] | None:
@@ -156,29 +178,9 @@ def open_file(
                 "it is written to its end"
             )
 
-    before = state()
-    return Source(
-        str(file),
-        FORMATS[options.format].row_unit,
-        read,
-        options.format,
-        options.text_pair_column is not None,
-        is_stream,
-        is_stream and file.file.isatty(),
-        reader,
-    )
-
-
-def file_options(
-    file: Path | Stream, recorded: Mapping[str, Any], asked: Mapping[str, Any], need_label: bool = False
-) -> ReadOptions:
-    """Return with which settings a file is read; raises InputError where it cannot be, and where columns or
-    labels of plain text are asked for."""
-    options = options_of_run(file, recorded, asked, need_label)
-    if options.format != "text":
-        return options
-    _check_plain_text(asked, need_label)
-    return replace(options, text_column=None, text_pair_column=None)
+    before, unit, has_pairs = state(), FORMATS[options.format].row_unit, options.text_pair_column is not None
+    is_terminal = is_stream and file.file.isatty()
+    return Source(str(file), unit, options.format, read, has_pairs, is_stream, is_terminal, reader)
 
 
 def _open(path: str) -> Path | Stream:
@@ -192,27 +194,36 @@ def _open(path: str) -> Path | Stream:
             f"{given}: one file is needed, found {len(others) + 1:,}; predict writes those of several into a "
             "folder: --engine ray --output labels/"
         )
-    if not is_pipe(Path(path)):
-        return Path(path)
     try:
-        return Stream(path, Path(path).open("rb"))
+        return Stream(path, Path(path).open("rb")) if Path(path).is_fifo() else Path(path)
     except OSError as error:
         raise cannot_read(path, error) from error
 
 
-def _check_plain_text(asked: Mapping[str, Any], need_label: bool) -> None:
-    if need_label:
-        raise InputError("command line: --report needs rows with labels, found plain text; set --format tsv")
-    if (asked.get("text_column"), asked.get("text_pair_column")) != (None, None):
-        raise InputError(
-            "command line: plain text has no columns; remove --text_column and --text_pair_column, or set "
-            "--format tsv"
-        )
+def free_names(names: Iterable[str], taken: Iterable[str] = (), prefix: str = "") -> list[str]:
+    """Return names of which none is `taken` or there twice: those that are get `prefix`, then a number."""
+    seen, free = set(taken), []
+    for name in names:
+        tries = chain((name, f"{prefix}{name}"), (f"{prefix}{name}_{number}" for number in count(2)))
+        free.append(next(new for new in tries if new not in seen))
+        seen.add(free[-1])
+    return free
 
 
-def is_pipe(path: Path) -> bool:
-    """Return whether there is a named pipe at `path`; other problems show where it is opened."""
-    try:
-        return path.is_fifo()
-    except OSError:
-        return False
+def as_text(value: Any) -> str:
+    """Return a value as text: nothing for None, lists, objects and truth values as in JSON."""
+    if isinstance(value, str):
+        return value
+    # Or not a number
+    if value is None or value != value:  # noqa: PLR0124
+        return ""
+    if isinstance(value, (bool, list, dict)):
+        return json.dumps(value, ensure_ascii=False, default=as_json)
+    return as_json(value) if isinstance(value, bytes) else str(value)
+
+
+def as_json(value: Any) -> str:
+    """Return what JSON has no type for: dates in ISO form, bytes in base64, all else as Python shows it."""
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from ..data.rows import Row
 from ..errors import InputError
 from ..prediction.open_model import OpenedModel
-from ..prediction.prediction_writer import PredictionWriter
+from ..prediction.output import REPLACED, AddedColumns, write_csv
 from ..prediction.predictor import Prediction
 from ..prediction.recorded_settings import check_pairs
 from ..prediction.sources import Source, open_file
@@ -61,10 +61,11 @@ async def labelled_csv(
             await asyncio.sleep(BUSY_SECONDS)
             continue
         predictions += [next(done) if isinstance(row, Row) else Prediction(row, None, None) for row in chunk]
-    place = source.place if source.num_bad else None
+    place = source.place_of_reasons("keep")
+    added = AddedColumns(model.predictor.task, source.names, model.threshold, place)
     output = io.StringIO(newline="")
-    writer = PredictionWriter(model.predictor.task, source.columns, model.threshold, place)
-    writer.write("csv", output, predictions)
+    write_csv(output, source, added, predictions)
+    table = output.getvalue().encode(errors=REPLACED).decode()
     answers = [one.answer if isinstance(one.answer, list) else [one.answer] for one in predictions]
     counts = Counter(str(label) for labels in answers for label in labels if label is not None)
-    return output.getvalue(), {"rows": len(rows), "invalid": source.num_bad, "labels": counts.most_common(12)}
+    return table, {"rows": len(rows), "invalid": source.num_bad, "labels": counts.most_common(12)}

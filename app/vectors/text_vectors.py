@@ -1,97 +1,46 @@
-"""Texts -> vectors of length 1: the mean of the encoder's last states of their tokens.
-
-vectors = open_vectors("checkpoints/run-001", ".cache")   # or "e5-small-zh", ".cache", prefix="query: "
-known = vectors.stored(train_texts, ".cache")
-similarities, rows = nearest(known, vectors.compute(new_texts), 3)
-"""
+"""Texts -> vectors of length 1: the mean of the encoder's last states of their tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModel, AutoTokenizer
 
 from ..batching.collate import collate
 from ..batching.loader import means_of_rows, to_device
 from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
-from ..config.schema import ModelConfig
 from ..data.cache import build_once, content_key
-from ..data.long_texts import RowEncoder, guarded
-from ..data.tokenizer import set_prefix
-from ..model.classifier import PackedModel, max_positions
-from ..model.pretrained import check_weights, load_weights
-from ..model.source import (
-    cannot_load,
-    checkpoint_config,
-    checkpoint_place,
-    explained,
-    quiet_transformers,
-)
-from ..runtime.devices import choose_device, fastest_precision
-from ..runtime.model_lock import MODEL_LOCK
-from ..runtime.precision import Precision
+from ..data.long_texts import RowEncoder
+from ..model.classifier import PackedModel
+from ..runtime.devices import choose_device
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
-VERSION = 3
+VERSION = 4
 CHUNK_ROWS = 2048
 FILE = "vectors.npy"
 
 
-def open_vectors(
-    name: str | Path,
-    cache_dir: str | Path,
-    max_length: int | None = None,
-    device: str = "auto",
-    prefix: str | None = None,
-) -> TextVectors:
-    """Return the vectors by the encoder of a run, of a checkpoint or of a `model.name`; the head of a
-    classifier is left out.
-
-    Texts are cut at `max_length` tokens; None: at what the model has positions for. They have the words
-    `prefix` before them; None: those with which a run was trained, if any. Raises InputError for an
-    encoder that cannot be loaded.
-    """
-    place, problem = checkpoint_place(ModelConfig(str(name)), str(cache_dir)), cannot_load(str(name))
-    with MODEL_LOCK, quiet_transformers(), guarded(problem), explained(problem):
-        config = checkpoint_config(place)
-        tokenizer = AutoTokenizer.from_pretrained(place, config=config)
-        model, info = load_weights(place, config, AutoModel)
-    check_weights(str(name), model, info)
-    limits = (max_length, max_positions(config))
-    longest = min((limit for limit in limits if limit is not None), default=None)
-    if prefix is not None:
-        set_prefix(tokenizer.backend_tokenizer, prefix)
-    rows = RowEncoder(tokenizer.backend_tokenizer, longest, tokenizer.truncation_side)
-    return TextVectors(PackedModel(model), rows, device)
-
-
 class TextVectors:
-    """Computes vectors with the encoder of a model, which may be a loaded classifier. `rows` makes tokens of
-    texts; `precision` is fp32 or bf16 (autocast), None: the faster one on this device."""
+    """Computes vectors in fp32 with the encoder of a model, such as that of a loaded classifier. `rows` makes
+    tokens of texts."""
 
-    def __init__(
-        self, model: PackedModel, rows: RowEncoder, device: str = "auto", precision: str | None = None
-    ) -> None:
+    def __init__(self, model: PackedModel, rows: RowEncoder, device: str = "auto") -> None:
         self.device = choose_device(device)
         self.model = model.eval().to(self.device)
         self.rows = rows
         self.layout = model.layout(model.can_pack, model.has_varlen_kernels(self.device))
-        self.precision = Precision(precision or fastest_precision(self.device), self.device)
         self.size: int = model.model.config.hidden_size
 
-    def compute(self, texts: Texts, on_rows: Callable[[int], None] = lambda _: None) -> np.ndarray:
-        """Return the vectors, (num_texts, size) float32, of texts or of pairs; `on_rows` is called with the
-        numbers of texts that are done. Raises InputError for a text that has no token."""
+    def compute(self, texts: Texts) -> np.ndarray:
+        """Return the vectors, (num_texts, size) float32, of texts or of pairs. Raises InputError for a text
+        that has no token."""
         vectors = np.empty((len(texts), self.size), np.float32)
-        self._write(vectors, texts, on_rows)
+        self._write(vectors, texts)
         return vectors
 
-    def stored(
-        self, texts: Texts, folder: str | Path, on_rows: Callable[[int], None] = lambda _: None
-    ) -> np.ndarray:
+    def stored(self, texts: Texts, folder: str | Path) -> np.ndarray:
         """Return the vectors of `texts`, (num_texts, size) float32, mapped from a file in `folder`, a cache.
 
         They are computed once: its place follows from the texts, the weights and the tokens. Raises
@@ -103,21 +52,16 @@ class TextVectors:
         def build(aside: Path) -> None:
             shape = (len(texts), self.size)
             vectors = np.lib.format.open_memmap(aside / FILE, "w+", np.float32, shape)
-            self._write(vectors, texts, on_rows)
+            self._write(vectors, texts)
             vectors.flush()
 
-        folder = Path(folder) / f"vectors-{content_key(self._key(), list(texts))}"
+        rows, weights = self.rows, self.model.model.base_model.state_dict().values()
+        settings = VERSION, repr(rows.long), rows.side, rows.max_length, rows.tokenizer.to_str()
+        model = content_key(*settings, *(tensor.cpu().numpy().tobytes() for tensor in weights))
+        folder = Path(folder) / f"vectors-{content_key(model, list(texts))}"
         return np.load(build_once(folder, build, num_bytes=0) / FILE, mmap_mode="r")
 
-    def _key(self) -> str:
-        """Return what vectors depend on besides the texts."""
-        weights = self.model.model.base_model.state_dict().values()
-        rows = self.rows
-        settings = (VERSION, self.precision.name, repr(rows.long), rows.side, rows.max_length)
-        data = (tensor.cpu().numpy().tobytes() for tensor in weights)
-        return content_key(*settings, rows.tokenizer.to_str(), *data)
-
-    def _write(self, vectors: np.ndarray, texts: Texts, on_rows: Callable[[int], None]) -> None:
+    def _write(self, vectors: np.ndarray, texts: Texts) -> None:
         budget = CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS
         for start in range(0, len(texts), CHUNK_ROWS):
             chunk = [*texts[start : start + CHUNK_ROWS]]
@@ -131,21 +75,19 @@ class TextVectors:
             counts = torch.tensor([len(row.windows) for row in encoded])
             normalised = torch.nn.functional.normalize(means_of_rows(means, counts))
             vectors[start : start + len(chunk)] = normalised.numpy()
-            on_rows(len(chunk))
 
     @torch.inference_mode()
     def _means(self, rows: list[np.ndarray], second_starts: list[int] | None) -> torch.Tensor:
         """Return the means of the states of the tokens of each row, (num_rows, size), on the CPU."""
         inputs = to_device(collate(rows, second_starts, self.layout), self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        with self.precision.autocast():
-            if self.layout.packed:
-                # With it, the last layer would be computed for them only
-                inputs.pop("first_tokens")
-                states = self.model.encode(**inputs)[0]
-            else:
-                states = self.model.model.base_model(**inputs).last_hidden_state
-                states = states[inputs["attention_mask"].bool()]
+        if self.layout.packed:
+            # With it, the last layer would be computed for them only
+            inputs.pop("first_tokens")
+            states = self.model.encode(**inputs)[0]
+        else:
+            states = self.model.model.base_model(**inputs).last_hidden_state
+            states = states[inputs["attention_mask"].bool()]
         return means_of_rows(states.float(), lengths).cpu()
 
 

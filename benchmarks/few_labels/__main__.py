@@ -15,13 +15,21 @@ import numpy as np
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
+from transformers import AutoModel, AutoTokenizer
 
 from app.commands.exit_status import say
+from app.config.schema import ModelConfig
+from app.data.long_texts import RowEncoder
+from app.data.tokenizer import set_prefix
+from app.model.checkpoint_config import checkpoint_config
+from app.model.classifier import PackedModel
 from app.model.linear_start import C
+from app.model.pretrained import load_weights
+from app.model.source import checkpoint_place
 from app.text_table import text_table
 from app.vectors import STRATEGIES
 from app.vectors.strategies import choose_rows
-from app.vectors.text_vectors import open_vectors
+from app.vectors.text_vectors import TextVectors
 from benchmarks.harness.command import command_parser, run_benchmark
 from benchmarks.quality.texts import open_job, rows_by_part
 
@@ -67,7 +75,12 @@ def suggest(strategies: list[str], seeds: int, *data) -> dict:
 def vectors_of(rows: pd.DataFrame, count: int, folder: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors and labels of up to `count` rows, chosen with seed 0."""
     chosen = rows.iloc[np.random.default_rng(0).permutation(len(rows))[:count]]
-    encoder = open_vectors(ENCODER, folder, MAX_LENGTH, prefix=PREFIX)
+    place = checkpoint_place(ModelConfig(ENCODER), folder)
+    config = checkpoint_config(place)
+    tokenizer = AutoTokenizer.from_pretrained(place, config=config)
+    set_prefix(tokenizer.backend_tokenizer, PREFIX)
+    model, _ = load_weights(place, config, AutoModel)
+    encoder = TextVectors(PackedModel(model), RowEncoder(tokenizer.backend_tokenizer, MAX_LENGTH))
     return np.array(encoder.stored(chosen.text.tolist(), folder)), chosen.label.to_numpy()
 
 

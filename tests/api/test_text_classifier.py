@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from app.checkpoints.run_folder import is_finished
 from app.errors import InputError
@@ -87,51 +88,42 @@ def test_a_fitted_one_can_be_pickled(fitted):
     assert (copied.predict_proba(TEXTS) == fitted.predict_proba(TEXTS)).all()
 
 
+TWO = ["好", "坏"]
+EPOCHS = r"^settings: train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1"
+
+
 @pytest.mark.parametrize(
-    ("classifier", "texts", "labels", "problem"),
+    ("parameters", "texts", "labels", "problem"),
     [
-        (tiny(), TEXTS, TARGETS[1:], r"one label for each text, found shape \(59,\) for 60 texts"),
-        (tiny(), TEXTS, ["好"] * 60, "at least two different labels are needed, found"),
-        (tiny(), set(TEXTS), TARGETS, "texts must have an order, found a set; give a list"),
-        (tiny(), ["好", "坏"], {"a", "b"}, "labels must have an order, found a set"),
-        (tiny(), ["好", "坏"], (label for label in (0.5, 1.5)), "all strings or all integers, found 0.5"),
-        (tiny(), dict.fromkeys(TEXTS).keys(), TARGETS[1:], "one label for each text, found shape"),
-        (tiny(), ["好", ""], ["a", "b"], r"texts\[1\]: the text is empty"),
-        (tiny(), ["好", "坏"], [0.5, 1.5], "labels must be all strings or all integers, found 0.5"),
-        (tiny(), ["好", "坏"], np.array(["a", 1], dtype=object), "found both"),
-        (tiny(), ["好", "坏"], ["a", None], "found null"),
-        (tiny(), ["好", "坏"], ["a", " a"], "^labels must be names without white space around them, .* ' a'"),
-        (tiny(), ["好", "坏"], None, "^labels must be a list, found null"),
-        (
-            tiny(epochs=-1),
-            ["好", "坏"],
-            ["a", "b"],
-            r"^settings: train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1",
-        ),
-        (tiny(settings={"train.epoch": 1}), ["好", "坏"], ["a", "b"], "did you mean 'train.epochs'"),
-        (
-            tiny(settings={"data.train": "x"}),
-            ["好", "坏"],
-            ["a", "b"],
-            "data.train follows from what fit is given",
-        ),
-        (
-            tiny(settings={"train.epochs": 2}),
-            ["好", "坏"],
-            ["a", "b"],
-            "found train.epochs as a parameter and in",
-        ),
-        (
-            tiny(settings={"epochs": 2}),
-            ["好", "坏"],
-            ["a", "b"],
-            "there is no setting 'epochs'",
-        ),
+        ({}, TEXTS, TARGETS[1:], r"one label for each text, found shape \(59,\) for 60 texts"),
+        ({}, TEXTS, ["好"] * 60, "at least two different labels are needed, found"),
+        ({}, set(TEXTS), TARGETS, "texts must have an order, found a set; give a list"),
+        ({}, TWO, {"a", "b"}, "labels must have an order, found a set"),
+        ({}, TWO, (label for label in (0.5, 1.5)), "all strings or all integers, found 0.5"),
+        ({}, dict.fromkeys(TEXTS).keys(), TARGETS[1:], "one label for each text, found shape"),
+        ({}, ["好", ""], ["a", "b"], r"texts\[1\]: the text is empty"),
+        ({}, TWO, [0.5, 1.5], "labels must be all strings or all integers, found 0.5"),
+        ({}, TWO, [1, 0.5], "labels must be all strings or all integers, found 0.5"),
+        ({}, TWO, [["a"], ["b"]], r'labels must be all strings or all integers, found \["a"\]'),
+        ({}, TWO, np.array(["a", 1], dtype=object), "found both"),
+        ({}, TWO, ["a", None], "found null"),
+        ({}, TWO, ["a", " a"], "^labels must be names without white space around them, .* ' a'"),
+        ({}, TWO, None, "^labels must be a list, found null"),
+        ({"epochs": -1}, TWO, ["a", "b"], EPOCHS),
+        ({"settings": {"train.epoch": 1}}, TWO, ["a", "b"], "did you mean 'train.epochs'"),
+        ({"settings": {"data.train": "x"}}, TWO, ["a", "b"], "data.train follows from what fit is given"),
+        ({"settings": {"train.epochs": 2}}, TWO, ["a", "b"], "found train.epochs as a parameter and in"),
+        ({"settings": {"epochs": 2}}, TWO, ["a", "b"], "there is no setting 'epochs'"),
     ],
 )
-def test_bad_input_is_said_before_anything_is_trained(classifier, texts, labels, problem):
+def test_bad_input_is_said_before_anything_is_trained(parameters, texts, labels, problem):
     with pytest.raises(InputError, match=problem):
-        classifier.fit(texts, labels)
+        tiny(**parameters).fit(texts, labels)
+
+
+@parametrize_with_checks([TextClassifier()])
+def test_scikit_learn_finds_an_estimator(estimator, check):
+    check(estimator)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.prediction.exported_model import ExportRecord, write_record
+from app.prediction.recorded_settings import ExportRecord, write_record
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.verbs import explain as main
 

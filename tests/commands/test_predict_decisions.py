@@ -1,6 +1,8 @@
-"""predict with a temperature and with a threshold: python -m pytest
+"""predict with a temperature and with a threshold, of one label and of several a row: python -m pytest
 tests/commands/test_predict_decisions.py"""
 
+import csv
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,12 +12,27 @@ import pytest
 from scipy.special import softmax
 
 from app.report.logits_file import SplitLogits, write_logits
-from tests.commands.predicted_rows import predict
-from tests.multi_label_runs import write_thresholds
-from tests.saved_classifier import LABELS, save_checkpoint
+from app.tasks.multi_label import choose_thresholds, sigmoid
+from tests.multi_label_runs import task_with, write_thresholds
+from tests.saved_classifier import LABELS, random_texts, save_checkpoint
 from tests.verbs import predict as main
 
 TEMPERATURE = 2.5
+SHARES = [f"p_{name}" for name in LABELS]
+SEVERAL = "multi_label_classification"
+
+
+def dev_rows(has_several: bool) -> SplitLogits:
+    """Return rows whose labels are there as often as the logits say."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0, 3 if has_several else 2, (800, 3)).astype(np.float32)
+    if has_several:
+        labels = (generator.random((800, 3)) < sigmoid(logits)).astype(np.int64)
+    else:
+        chances = softmax(logits / TEMPERATURE, axis=1).cumsum(axis=1)
+        labels = (generator.random((800, 1)) > chances).sum(axis=1).clip(max=2)
+    hashes = generator.integers(0, 1 << 63, 800).astype(np.uint64)
+    return SplitLogits(np.arange(800), labels, hashes, logits)
 
 
 @pytest.fixture(scope="module")
@@ -23,24 +40,41 @@ def run(tmp_path_factory) -> Path:
     """A checkpoint with decision.json and dev logits, whose predictions are right as often as they say."""
     folder = save_checkpoint(tmp_path_factory.mktemp("run"))
     (folder / "decision.json").write_text(json.dumps({"temperature": TEMPERATURE}))
-    generator = np.random.default_rng(0)
-    logits = generator.normal(0, 2, (600, 3)).astype(np.float32)
-    chances = softmax(logits / TEMPERATURE, axis=1).cumsum(axis=1)
-    labels = (generator.random((600, 1)) > chances).sum(axis=1).clip(max=2)
-    hashes = generator.integers(0, 1 << 63, 600).astype(np.uint64)
-    dev = SplitLogits(np.arange(600), labels, hashes, logits)
-    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "single_label")
+    write_logits(folder / "logits.safetensors", {"dev": dev_rows(False)}, LABELS, 5, "single_label")
     return folder
 
 
+@pytest.fixture(scope="module")
+def run_of_several(tmp_path_factory) -> Path:
+    folder, dev = save_checkpoint(tmp_path_factory.mktemp("run"), problem_type=SEVERAL), dev_rows(True)
+    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "multi_label")
+    thresholds = choose_thresholds(dev.labels, sigmoid(dev.logits))
+    write_thresholds(folder, thresholds, LABELS, chosen_on="dev", rows=len(dev))
+    return folder
+
+
+@pytest.fixture
+def predict(tmp_path, capsys):
+    """Return a function that gives the rows that predict writes for 40 texts."""
+
+    def rows(folder: Path, *options: str) -> list[dict]:
+        (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
+        files = ["--input", str(tmp_path / "texts.txt"), "--device", "cpu"]
+        assert main(["--checkpoint", str(folder), *files, *options]) == 0
+        rows.said = capsys.readouterr()
+        return list(csv.DictReader(io.StringIO(rows.said.out, newline="")))
+
+    return rows
+
+
 def probabilities_of(rows: list[dict]) -> np.ndarray:
-    return np.array([[float(row[f"p_{name}"]) for name in LABELS] for row in rows])
+    return np.array([[float(row[name]) for name in SHARES] for row in rows])
 
 
-def test_probabilities_are_those_of_the_run_s_temperature(run, tmp_path):
-    calibrated = predict(run, tmp_path)
+def test_probabilities_are_those_of_the_run_s_temperature(run, predict):
+    calibrated = predict(run)
     (run / "decision.json").rename(run / "aside.json")
-    plain = predict(run, tmp_path)
+    plain = predict(run)
     (run / "aside.json").rename(run / "decision.json")
     expected = softmax(np.log(np.maximum(probabilities_of(plain), 1e-12)) / TEMPERATURE, axis=1)
     # Six digits are enough for the rest
@@ -48,11 +82,11 @@ def test_probabilities_are_those_of_the_run_s_temperature(run, tmp_path):
     assert sure.sum() > 5
     np.testing.assert_allclose(probabilities_of(calibrated)[sure], expected[sure], atol=1e-3)
     assert [row["label"] for row in plain] == [row["label"] for row in calibrated]
-    assert list(plain[0]) == ["line", "text", "label", "probability", *(f"p_{name}" for name in LABELS)]
+    assert list(plain[0]) == ["line", "text", "label", "probability", *SHARES]
 
 
-def test_threshold_decides_rows(run, tmp_path):
-    rows = predict(run, tmp_path, "--threshold", "0.5")
+def test_threshold_decides_rows(run, predict):
+    rows = predict(run, "--threshold", "0.5")
     assert list(rows[0])[:6] == ["line", "text", "label", "probability", "decision", "margin"]
     assert {row["decision"] for row in rows} == {"accept", "abstain"}
     for row, chances in zip(rows, np.sort(probabilities_of(rows)), strict=True):
@@ -60,55 +94,101 @@ def test_threshold_decides_rows(run, tmp_path):
         assert float(row["margin"]) == pytest.approx(chances[-1] - chances[-2], abs=2e-6)
 
 
-def test_threshold_for_a_precision_is_chosen_on_dev_and_measured_on_its_other_half(run, tmp_path, capsys):
-    rows = predict(run, tmp_path, "--threshold", "precision=0.6")
-    said = capsys.readouterr().err
-    threshold = float(said.split("threshold ")[1].split()[0])
-    assert "for precision 0.6, chosen on half of dev; on the " in said
+def test_a_row_of_several_labels_is_as_sure_as_its_least_certain_one(run_of_several, predict):
+    plain = predict(run_of_several)
+    rows = predict(run_of_several, "--threshold", "0.55")
+    assert list(rows[0]) == ["line", "text", "labels", "decision", "confidence", *SHARES]
+    assert [row["labels"] for row in rows] == [row["labels"] for row in plain]
+    assert {row["decision"] for row in rows} == {"accept", "abstain"}
+    thresholds = json.loads((run_of_several / "decision.json").read_text(encoding="utf-8"))["thresholds"]
+    for row in rows:
+        sure = []
+        for name in LABELS:
+            chance, threshold = float(row[f"p_{name}"]), thresholds[name]
+            odds = chance / (1 - chance) * (1 - threshold) / threshold
+            sure.append(odds / (1 + odds) if name in json.loads(row["labels"]) else 1 / (1 + odds))
+        assert float(row["confidence"]) == pytest.approx(min(sure), abs=1e-4)
+        assert (row["decision"] == "accept") == (float(row["confidence"]) >= 0.55)
+
+
+def test_threshold_for_a_precision_is_chosen_on_dev_and_measured_on_its_other_half(run, predict):
+    rows = predict(run, "--threshold", "precision=0.6")
+    threshold = float(predict.said.err.split("threshold ")[1].split()[0])
+    assert "for precision 0.6, chosen on half of dev; on the " in predict.said.err
     assert 0.4 < threshold < 0.7
     assert [row["decision"] == "accept" for row in rows] == [
         float(row["probability"]) >= threshold for row in rows
     ]
 
 
-PROBLEM_TYPES = ["single_label_classification", "multi_label_classification"]
+def held_out(dev: SplitLogits, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how sure and how right decisions by thresholds are."""
+    return task_with(thresholds, LABELS).held_out(dev.labels, dev.logits, dev.hashes)
 
 
-@pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
-def test_jsonl_and_lines_have_decisions_too(problem_type, tmp_path, capsys, monkeypatch):
+def test_a_precision_of_several_is_the_share_of_rows_with_all_labels_right(run_of_several, predict):
+    rows = predict(run_of_several, "--threshold", "precision=0.8")
+    threshold = float(predict.said.err.split("threshold ")[1].split()[0])
+    dev = dev_rows(True)
+    confidence, correct = held_out(dev, choose_thresholds(dev.labels, sigmoid(dev.logits)))
+    other = dev.hashes % 2 == 1
+    decided = other & (confidence >= threshold - 5e-5)
+    said = f"on the {other.sum():,} rows of the other half it decides {decided.sum():,} ("
+    assert said in predict.said.err
+    assert f"precision {correct[decided].mean():.4f}, at least" in predict.said.err
+    assert correct[decided].mean() == pytest.approx(0.8, abs=0.1)
+    assert correct[other].mean() < 0.6
+    sure = [float(row["confidence"]) >= threshold for row in rows]
+    assert [row["decision"] == "accept" for row in rows] == sure
+
+
+def test_dev_rows_are_decided_by_thresholds_of_other_rows():
+    dev = dev_rows(True)
+    confidence, correct = held_out(dev, choose_thresholds(dev.labels, sigmoid(dev.logits)))
+    first = dev.hashes % 2 == 0
+    parts = [first & (dev.hashes // 2 % 2 == bit) for bit in (0, 1)]
+    for rows, choosing in ((parts[0], parts[1]), (parts[1], parts[0]), (~first, first)):
+        thresholds = choose_thresholds(dev.labels[choosing], sigmoid(dev.logits[choosing]))
+        decided = sigmoid(dev.logits[rows]) >= thresholds
+        assert correct[rows].tolist() == (decided == dev.labels[rows]).all(axis=1).tolist()
+        expected = task_with(thresholds, LABELS).confidence(sigmoid(dev.logits[rows]))
+        assert confidence[rows].tolist() == expected.tolist()
+    by_hand = np.array([0.3, 0.5, 0.8])
+    sets = task_with(by_hand, LABELS).decide(dev.logits)
+    assert held_out(dev, by_hand)[1].tolist() == (sets == dev.labels).all(axis=1).tolist()
+
+
+@pytest.mark.parametrize("problem_type", ["single_label_classification", SEVERAL])
+def test_jsonl_and_lines_have_decisions_and_no_run_has_no_precision(
+    problem_type, tmp_path, capsys, monkeypatch
+):
     folder = save_checkpoint(tmp_path / "model", problem_type=problem_type)
-    is_multi = problem_type == PROBLEM_TYPES[1]
+    is_multi = problem_type == SEVERAL
     if is_multi:
         write_thresholds(folder, np.full(3, 0.5), LABELS)
-    arguments = ["--checkpoint", str(folder), "--device", "cpu", "--threshold", "0.5", "今天真开心"]
-    assert main([*arguments, "--output", str(tmp_path / "labels.jsonl")]) == 0
+    words = ["--checkpoint", str(folder), "--device", "cpu", "今天真开心", "--threshold"]
+    assert main([*words, "0.5", "--output", str(tmp_path / "labels.jsonl")]) == 0
     record = json.loads((tmp_path / "labels.jsonl").read_text(encoding="utf-8"))
     sure = record["confidence" if is_multi else "probability"]
     assert record["decision"] == ("accept" if sure >= 0.5 else "abstain")
     assert is_multi or 0 <= record["margin"] <= 1
+    assert main([*words, "precision=0.6"]) == 2
+    assert "--threshold precision=P needs the logits of a run" in capsys.readouterr().err
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(arguments) == 0
+    assert main([*words, "0.5"]) == 0
     assert record["decision"] in capsys.readouterr().out.split("\n")[0]
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("threshold", "message"),
     [
-        (["--threshold", "precision=0.99999"], "cannot be reached on at least 20 of the"),
-        (["--threshold", "recall=0.9"], "precision=P is needed"),
-        (["--threshold", "precision="], "found nothing"),
-        (["--threshold", "1.5"], "above 0 and up to 1"),
-        (["--threshold", "high"], "above 0 and up to 1"),
+        ("precision=0.99999", "cannot be reached on at least 20 of the"),
+        ("recall=0.9", "precision=P is needed"),
+        ("precision=", "found nothing"),
+        ("1.5", "above 0 and up to 1"),
+        ("high", "above 0 and up to 1"),
     ],
 )
-def test_what_cannot_be_decided_is_an_error(run, options, message, capsys):
-    assert main(["--checkpoint", str(run), "--device", "cpu", *options, "今天真开心"]) == 2
+def test_what_cannot_be_decided_is_an_error(run, threshold, message, capsys):
+    assert main(["--checkpoint", str(run), "--device", "cpu", "--threshold", threshold, "今天真开心"]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("problem_type", PROBLEM_TYPES)
-def test_a_checkpoint_that_is_no_run_cannot_choose_a_threshold(problem_type, tmp_path, capsys):
-    folder = save_checkpoint(tmp_path / "model", problem_type=problem_type)
-    options = ["--device", "cpu", "--threshold", "precision=0.6"]
-    assert main(["--checkpoint", str(folder), *options, "今天真开心"]) == 2
-    assert "--threshold precision=P needs the logits of a run" in capsys.readouterr().err

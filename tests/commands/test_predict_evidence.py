@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.prediction.nearest_rows import mark_of
+from app.prediction.labelled_rows import mark_of
 from tests.saved_classifier import save_checkpoint
 from tests.tiny import tiny_lines, train_tiny
 from tests.verbs import predict as main
@@ -27,7 +27,7 @@ def predict(run: Path, *arguments: str) -> int:
 @pytest.mark.parametrize("format", ["csv", "jsonl", "xlsx"])
 def test_a_training_text_has_itself_as_evidence(run, tmp_path, format):
     if format == "xlsx":
-        pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/excel.txt")
+        pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/dev.txt")
     rows = [line.split("\t") for line in tiny_lines(20)[1:]]
     (tmp_path / "texts.txt").write_text("\n".join(text for text, _ in rows) + "\n", encoding="utf-8")
     target = tmp_path / f"out.{format}"

@@ -12,6 +12,8 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from tests.saved_classifier import LABELS, of_pipeline, random_texts, save_checkpoint
 from tests.verbs import predict as main
 
+FILES = ["predictions.csv", "report.html", "report.json", "report.txt"]
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
@@ -20,47 +22,44 @@ def model(tmp_path_factory) -> Path:
     return folder
 
 
-def write_rows(path: Path, texts: list[str], labels: list[str]) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["内容", "标签"])
-        writer.writerows(zip(texts, labels, strict=True))
-    return path
+@pytest.fixture
+def report(model, tmp_path, monkeypatch):
+    """Return a function that writes rows and calls predict --report for them, in an empty working folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(texts: list[str], labels: list[str], *options: str, out: str = "out", name="new.csv") -> int:
+        with Path(name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([["内容", "标签"], *zip(texts, labels, strict=True)])
+        words = ["--checkpoint", str(model), "--device", "cpu", "--input", name, "--report", out]
+        return main([*words, *options])
+
+    return call
 
 
-def test_report_is_about_the_rows_of_the_file(model, tmp_path, capsys, monkeypatch):
+def test_report_is_about_the_rows_of_the_file(report, model, capsys, monkeypatch):
     texts = random_texts(60)
     labels = [LABELS[number] for number in np.random.default_rng(0).integers(0, 3, 60)]
-    path = write_rows(tmp_path / "new.csv", texts, labels)
-    out = tmp_path / "out"
-    options = ["--label_column", "标签", "--text_column", "内容", "--report", str(out)]
     monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
-    assert main(["--checkpoint", str(model), "--device", "cpu", "--input", str(path), *options]) == 0
-    assert {file.name for file in out.iterdir()} == {
-        "predictions.csv",
-        "report.html",
-        "report.json",
-        "report.txt",
-    }
+    assert report(texts, labels, "--label_column", "标签", "--text_column", "内容") == 0
+    out = Path("out")
+    assert sorted(file.name for file in out.iterdir()) == FILES
     said = capsys.readouterr()
     assert said.out == (out / "report.txt").read_text(encoding="utf-8")
     assert "new.csv: 60 rows" in said.err
     probabilities = of_pipeline(model, texts)
-    true = np.array([LABELS.index(label) for label in labels])
-    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    assert report["accuracy"] == pytest.approx(accuracy_score(true, probabilities.argmax(1)))
-    assert report["macro_f1"] == pytest.approx(f1_score(true, probabilities.argmax(1), average="macro"))
-    assert report["loss"] == pytest.approx(
-        log_loss(true, probabilities / probabilities.sum(1, keepdims=True), labels=range(3)), rel=1e-3
-    )
-    assert report["calibration"]["before"]["loss"] == pytest.approx(report["loss"])
-    assert report["calibration"]["rows"] == 60
+    true, found = np.array([LABELS.index(label) for label in labels]), probabilities.argmax(1)
+    written = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    assert written["accuracy"] == pytest.approx(accuracy_score(true, found))
+    assert written["macro_f1"] == pytest.approx(f1_score(true, found, average="macro"))
+    loss = log_loss(true, probabilities / probabilities.sum(1, keepdims=True), labels=range(3))
+    assert written["loss"] == pytest.approx(loss, rel=1e-3)
+    assert written["calibration"]["before"]["loss"] == pytest.approx(written["loss"])
+    assert written["calibration"]["rows"] == 60
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "评测报告" in page
-    assert f"{path}, line " in page
+    assert "new.csv, line " in page
     with (out / "predictions.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["label"] for row in rows] == [LABELS[label] for label in probabilities.argmax(1)]
+        assert [row["label"] for row in csv.DictReader(file)] == [LABELS[label] for label in found]
 
 
 @pytest.mark.parametrize(
@@ -69,49 +68,33 @@ def test_report_is_about_the_rows_of_the_file(model, tmp_path, capsys, monkeypat
         ("new.csv", "未知", [], "new.csv, line 2: the model has no label '未知'"),
         ("new.csv", LABELS[0], ["--label_column", "别的"], "别的"),
         ("new.csv", LABELS[0], ["--output", "x.csv"], "remove --output"),
+        ("new.csv", LABELS[0], ["--on_bad_row", "keep"], "set --on_bad_row to error or skip"),
         ("new.csv", LABELS[0], ["--report", "used"], "an empty or a new folder is needed"),
+        ("new.csv", LABELS[0], ["--data.label_separator", "|"], "are for several labels a row"),
         ("new.txt", LABELS[0], ["--format", "text"], "found plain text"),
     ],
 )
-def test_what_cannot_be_reported_is_an_error(
-    model, tmp_path, monkeypatch, capsys, name, label, options, message
-):
-    monkeypatch.chdir(tmp_path)
-    path = write_rows(tmp_path / name, ["今天真开心"], [label])
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "notes").write_text("mine")
-    options = options if "--report" in options else [*options, "--report", "out"]
-    assert main(["--checkpoint", str(model), "--device", "cpu", "--input", str(path), *options]) == 2
+def test_what_cannot_be_reported_is_an_error(report, capsys, name, label, options, message):
+    Path("used").mkdir()
+    Path("used/notes").write_text("mine")
+    assert report(["今天真开心"], [label], *options, name=name) == 2
     assert message in capsys.readouterr().err
-    assert (tmp_path / "used" / "notes").read_text() == "mine"
+    assert Path("used/notes").read_text() == "mine"
 
 
-def test_a_report_that_failed_leaves_nothing_behind(model, tmp_path, capsys):
-    path, out = tmp_path / "new.csv", tmp_path / "out"
-    words = ["--checkpoint", str(model), "--device", "cpu", "--input", str(path), "--report", str(out)]
-    write_rows(path, random_texts(2), [LABELS[0], "未知"])
-    assert main(words) == 2
-    assert list(out.iterdir()) == []
+def test_a_report_that_failed_leaves_nothing_behind(report, capsys):
+    assert report(random_texts(2), [LABELS[0], "未知"]) == 2
+    assert list(Path("out").iterdir()) == []
     # What `kill -9` leaves
-    (out / ".unfinished").mkdir()
-    (out / ".unfinished" / "predictions.csv").touch()
-    write_rows(path, random_texts(2), LABELS[:2])
-    assert main(words) == 0
-    assert sorted(file.name for file in out.iterdir()) == [
-        *("predictions.csv", "report.html", "report.json", "report.txt")
-    ]
+    Path("out/.unfinished").mkdir()
+    Path("out/.unfinished/predictions.csv").touch()
+    assert report(random_texts(2), LABELS[:2]) == 0
+    assert sorted(file.name for file in Path("out").iterdir()) == FILES
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        assert main([*words[:-1], str(tmp_path / "other")]) == 1
+        assert report(random_texts(2), LABELS[:2], out="other") == 1
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert f"--report {tmp_path}/other: cannot be written: File too large" in capsys.readouterr().err
-    assert list((tmp_path / "other").iterdir()) == []
-
-
-def test_labels_without_a_report_and_a_report_without_a_file_are_errors(model, capsys):
-    assert main(["--checkpoint", str(model), "--label_column", "标签", "好"]) == 2
-    assert "--label_column is for --report" in capsys.readouterr().err
-    assert main(["--checkpoint", str(model), "--report", "out", "好"]) == 2
-    assert "--report needs a file" in capsys.readouterr().err
+    assert "--report other: cannot be written: File too large" in capsys.readouterr().err
+    assert list(Path("other").iterdir()) == []

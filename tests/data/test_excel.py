@@ -13,7 +13,7 @@ from app.data.read import BadRow, ReadOptions, recognised
 from app.data.rows import read_rows
 from app.errors import InputError
 
-openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/excel.txt")
+openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/dev.txt")
 ROWS = [["内容", "类别"], ["今天真开心", "高兴"], ["气死我了😀", "愤怒"], ["第一行\n第二行", "其他"]]
 TEXTS = [(text.strip(), label) for text, label in ROWS[1:]]
 

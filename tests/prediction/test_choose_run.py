@@ -14,16 +14,15 @@ from app.errors import InputError
 from app.prediction.choose_run import choose_run, describe_model
 
 TRAINED = {"step": 180, "split": "test", "rows": 302, "accuracy": 0.8, "data": {"train": {"rows": 1906}}}
-TRAINED["baselines"] = {"majority class": {"accuracy": 0.2}}
 
 
-def add_run(folder: Path, age: int, report: dict, max_steps: int | None = None) -> None:
+def add_run(folder: Path, age: int, max_steps: int | None = None, task: str = "single_label") -> None:
     """Make the folder of a finished run, as far as the choice looks at it."""
     folder.mkdir()
     (folder / "model.safetensors").touch()
-    (folder / "report.json").write_text(json.dumps(report))
+    (folder / "report.json").write_text(json.dumps(TRAINED))
     settings = {
-        "data": {"task": "single_label", "train": "/a/posts.csv"},
+        "data": {"task": task, "train": "/a/posts.csv"},
         "model": {"name": "e5-small-zh"},
         "train": {"max_steps": max_steps, "batch_size": 32},
     }
@@ -31,26 +30,28 @@ def add_run(folder: Path, age: int, report: dict, max_steps: int | None = None) 
     os.utime(folder / "report.json", (1_790_000_000 - age,) * 2)
 
 
-def test_a_trial_is_passed_over_and_told(tmp_path):
-    add_run(tmp_path / "good", 30, TRAINED)
-    add_run(tmp_path / "short", 20, TRAINED, max_steps=5)
-    add_run(tmp_path / "constant", 10, TRAINED | {"accuracy": 0.2})
-    run, notes = choose_run(tmp_path)
-    assert run == tmp_path / "good"
-    assert notes == [
-        f"{tmp_path}/constant finished later, and is passed over: its accuracy is 0.2000, and "
-        "always the same answer has 0.2000; to use it, name it with --checkpoint",
-        f"{tmp_path}/short finished later, and is passed over: its training ended after 160 of 1,906 rows "
-        "(--train.max_steps 5); to use it, name it with --checkpoint",
-    ]
-    said = describe_model(run)
-    assert said.startswith(f"{run}: from e5-small-zh, trained on posts.csv, 2026-09-2")
+def test_a_trial_is_used_with_a_warning_and_passed_over_where_there_is_another_run(tmp_path):
+    add_run(tmp_path / "short", 20, max_steps=5)
+    trial = "its training ended after 160 of 1,906 rows (--train.max_steps 5)"
+    warning = f"warning: do not rely on this model: {trial}"
+    assert choose_run(tmp_path) == (tmp_path / "short", [warning])
+    add_run(tmp_path / "good", 30)
+    note = (
+        f"{tmp_path}/short finished later, and is passed over: {trial}; to use it, name it with --checkpoint"
+    )
+    assert choose_run(tmp_path) == (tmp_path / "good", [note])
+    said = describe_model(tmp_path / "good")
+    assert said.startswith(f"{tmp_path}/good: from e5-small-zh, trained on posts.csv, 2026-09-2")
     assert said.endswith(", accuracy 0.8000 on 302 rows of test")
+    add_run(tmp_path / "whole", 10, max_steps=60)
+    assert choose_run(tmp_path) == (tmp_path / "whole", [])
+    # Nothing is said of a model without a record
+    assert describe_model(tmp_path) is None
 
 
 def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
     for name, age in (("old", 2), ("new", 1)):
-        add_run(tmp_path / name, age, TRAINED)
+        add_run(tmp_path / name, age)
         starts = [{"started": "2026-01-01T08:00:00+08:00"}]
         (tmp_path / name / "run_history.json").write_text(json.dumps({"starts": starts}))
         add_finish(tmp_path / name, "0" * 64)
@@ -62,29 +63,15 @@ def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
     assert choose_run(tmp_path) == (tmp_path / "backup", [])
 
 
-def test_a_trial_is_used_with_a_warning_where_there_is_nothing_else(tmp_path):
-    add_run(tmp_path / "short", 20, TRAINED, max_steps=5)
-    run, notes = choose_run(tmp_path)
-    assert run == tmp_path / "short"
-    assert notes == [
-        "warning: do not rely on this model: its training ended after 160 of 1,906 rows (--train.max_steps 5)"
-    ]
-    add_run(tmp_path / "whole", 10, TRAINED, max_steps=60)
-    assert choose_run(tmp_path) == (tmp_path / "whole", [])
-
-
 def test_what_is_no_finished_classifier_is_no_choice(tmp_path):
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished" / "model.safetensors").touch()
     with pytest.raises(InputError, match="there is no finished run"):
         choose_run(tmp_path)
-    for age, name in enumerate(["without-model", "pretraining", "newest", "old"]):
-        add_run(tmp_path / name, age, TRAINED)
+    add_run(tmp_path / "without-model", 0)
     (tmp_path / "without-model" / "model.safetensors").unlink()
     # It predicts hidden words, not labels
-    (tmp_path / "pretraining" / "config.yaml").write_text("data: {task: masked_language_modelling}\n")
+    add_run(tmp_path / "pretraining", 1, task="masked_language_modelling")
+    add_run(tmp_path / "newest", 2)
+    add_run(tmp_path / "old", 3)
     assert choose_run(tmp_path) == (tmp_path / "newest", [])
-
-
-def test_nothing_is_said_of_a_model_without_a_record(tmp_path):
-    assert describe_model(tmp_path) is None

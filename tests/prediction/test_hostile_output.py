@@ -8,10 +8,9 @@ import pytest
 
 from app.data.rows import Row
 from app.errors import InputError
-from app.prediction.input_columns import NumberedTexts
-from app.prediction.output import check_output
-from app.prediction.prediction_writer import PredictionWriter
+from app.prediction.output import AddedColumns, check_output, write_csv, write_lines
 from app.prediction.predictor import Prediction
+from app.prediction.sources import open_texts
 from app.tasks import open_task
 from tests.verbs import predict
 
@@ -33,7 +32,8 @@ def written(format: str, texts: list[str], labels: list[str]) -> str:
         Prediction(Row(number, text, None, None), "=正面", np.array([0.9, 0.1]))
         for number, text in enumerate(texts, 1)
     ]
-    PredictionWriter(open_task("single_label", labels), NumberedTexts(False)).write(format, file, predictions)
+    write = {"csv": write_csv, "lines": write_lines}[format]
+    write(file, open_texts([], False), AddedColumns(open_task("single_label", labels)), predictions)
     return file.getvalue()
 
 

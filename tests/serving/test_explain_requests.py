@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("captum")
 from app.data.long_texts import LongTexts
-from app.prediction.examples import example_inputs
+from app.prediction.choose_run import example_inputs
 from app.prediction.open_model import OpenedModel
 from app.prediction.torch_runtime import load_predictor
 from app.serving.application import ServeOptions

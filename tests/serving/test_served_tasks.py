@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
-from app.prediction.nearest_rows import NearestRows
+from app.prediction.run_data import NearestRows
+
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint

@@ -5,55 +5,47 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from app.errors import InputError
 from app.prediction.torch_runtime import load_predictor
-from app.vectors.text_vectors import TextVectors, nearest, open_vectors
+from app.vectors.text_vectors import TextVectors, nearest
 from tests.saved_classifier import random_texts, save_checkpoint
 
+TEXTS = random_texts(30)
 
-def by_transformers(folder, inputs: list) -> np.ndarray:
-    """Return the vectors, of one text or pair at a time, with nothing of ours."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    means = []
-    for one in inputs:
-        given = (one,) if isinstance(one, str) else one
-        with torch.no_grad():
-            states = model(**tokenizer(*given, return_tensors="pt", truncation=True, max_length=40))[0]
-        means.append(states[0].mean(0))
-    return torch.nn.functional.normalize(torch.stack(means)).numpy()
+
+def vectors_of(folder, max_length: int = 40) -> TextVectors:
+    predictor = load_predictor(folder, max_length)
+    return TextVectors(predictor.runtime.model, predictor.encoder)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert"])
-def test_vectors_are_the_means_of_the_states_and_are_computed_once(tmp_path, architecture):
+def test_vectors_are_the_means_of_the_states_of_texts_and_pairs(tmp_path, architecture):
+    """By transformers, one text or pair at a time, with nothing of ours."""
     folder = save_checkpoint(tmp_path / "model", architecture)
-    vectors = open_vectors(folder, tmp_path, 40)
-    texts = random_texts(30)
-    done = []
-    stored = vectors.stored(texts, tmp_path / "cache", done.append)
-    np.testing.assert_allclose(stored, by_transformers(folder, texts), atol=2e-2)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    for texts in (TEXTS, [*zip(TEXTS, TEXTS[::-1], strict=True)]):
+        means = []
+        for one in texts:
+            given = (one,) if isinstance(one, str) else one
+            with torch.no_grad():
+                states = model(**tokenizer(*given, return_tensors="pt", truncation=True, max_length=40))[0]
+            means.append(states[0].mean(0))
+        expected = torch.nn.functional.normalize(torch.stack(means)).numpy()
+        np.testing.assert_allclose(vectors_of(folder).compute(texts), expected, atol=1e-5)
+
+
+def test_vectors_are_computed_once_for_texts_and_length(tmp_path):
+    folder, cache = save_checkpoint(tmp_path / "model"), tmp_path / "cache"
+    stored = vectors_of(folder).stored(TEXTS, cache)
     assert isinstance(stored, np.memmap)
-    assert stored.dtype == np.float32
-    assert done == [30]
-    again = open_vectors(folder, tmp_path, 40).stored(texts, tmp_path / "cache", done.append)
-    assert np.array_equal(again, stored)
-    assert done == [30]
-    # Other texts, or another length, are another folder
-    vectors.stored(texts[:5], tmp_path / "cache")
-    open_vectors(folder, tmp_path, 20).stored(texts, tmp_path / "cache")
-    assert len([*(tmp_path / "cache").glob("vectors-*/vectors.npy")]) == 3
-
-
-def test_a_loaded_classifier_serves_as_well_and_pairs_are_texts(tmp_path):
-    folder = save_checkpoint(tmp_path)
-    predictor = load_predictor(folder, 40)
-    texts = random_texts(12)
-    pairs = [*zip(texts, texts[::-1], strict=True)]
-    vectors = TextVectors(predictor.runtime.model, predictor.encoder, precision="fp32")
-    np.testing.assert_allclose(vectors.compute(texts), by_transformers(folder, texts), atol=1e-5)
-    np.testing.assert_allclose(vectors.compute(pairs), by_transformers(folder, pairs), atol=1e-5)
-    assert vectors.stored([], tmp_path).shape == vectors.compute([]).shape == (0, 32)
-    with pytest.raises(InputError, match="there is no such folder"):
-        open_vectors("no/such/model", tmp_path)
+    assert np.array_equal(stored, vectors_of(folder).compute(TEXTS))
+    [path] = cache.glob("vectors-*/vectors.npy")
+    written = path.stat().st_mtime_ns
+    assert np.array_equal(vectors_of(folder).stored(TEXTS, cache), stored)
+    assert path.stat().st_mtime_ns == written
+    vectors_of(folder).stored(TEXTS[:5], cache)
+    vectors_of(folder, 20).stored(TEXTS, cache)
+    assert len([*cache.glob("vectors-*/vectors.npy")]) == 3
+    assert vectors_of(folder).stored([], cache).shape == (0, 32)
 
 
 def test_nearest_vectors_come_first():
