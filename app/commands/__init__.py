@@ -17,7 +17,7 @@ VERBS = {
     "compare": (".compare", "say whether one run is better than another, and how sure that is"),
     "cross-validate": (
         ".cross_validate",
-        "train folds or seeds: mean and spread, and which labels may be wrong",
+        "train folds or seeds: mean and spread, and labels that may be wrong",
     ),
     "learning-curve": (".learning_curve", "say whether more training rows would help"),
     "tune": (".tune", "search for good settings, and say by how much the search was optimistic"),
@@ -26,16 +26,19 @@ VERBS = {
     "serve": (".serve", "answer requests over HTTP, with a page for people"),
     "verify": (".verify", "verify that all modes train the same model"),
     "prepare": (".prepare", "read and tokenise the data of a run once, before it starts"),
-    "benchmark": (".benchmark", "time the same job in every mode"),
 }
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the verb that comes first in `argv` (default: the command line); return the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    program = _program()
+    program = Path(sys.argv[0]).stem
+    program = PROGRAM if program == "__main__" else program
     if not words or words[0] in ("-h", "--help"):
-        return print_help(overview(program))
+        width = max(map(len, VERBS))
+        lines = [f"  {verb:{width}}  {line}" for verb, (_, line) in VERBS.items()]
+        end = f"{program} VERB --help lists a verb's options."
+        return print_help("\n".join([f"usage: {program} VERB [options]", "", "verbs:", *lines, "", end, ""]))
     verb, *arguments = words
     if verb not in VERBS:
         near = nearest(verb, VERBS) or f" (known: {', '.join(VERBS)})"
@@ -71,28 +74,7 @@ def print_help(text: str) -> int:
     from ..config.help import show
 
     try:
-        return show(f"{text}\n" if text else "")
+        return show(text)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-
-
-def overview(program: str) -> str:
-    """Return the list of the verbs, a line each."""
-    width = max(map(len, VERBS))
-    lines = [f"  {verb:{width}}  {line}" for verb, (_, line) in VERBS.items()]
-    return "\n".join(
-        [
-            f"usage: {program} VERB [options]",
-            "",
-            "verbs:",
-            *lines,
-            "",
-            f"{program} VERB --help lists a verb's options.",
-        ]
-    )
-
-
-def _program() -> str:
-    name = Path(sys.argv[0]).stem
-    return PROGRAM if name == "__main__" else name

@@ -20,24 +20,17 @@ from .parser import Parser
 
 
 def run(argv: list[str], program: str) -> None:
-    """Print the comparison that the command line asks for; raises InputError for bad input."""
+    """Print each run's comparison with the first; raises InputError for runs without one."""
     add = (parser := Parser(program, __doc__)).add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs, two or more")
-    add("--output", metavar="FILE", help="CSV file of the rows won and lost, for two runs (default: none)")
+    add("--output", type=Path, metavar="FILE", help="CSV file of the rows won and lost, for two runs")
     args = parser.parse_args(argv)
-    print(compare(args.runs, args.output))
-
-
-def compare(runs: list[Path], output: str | None) -> str:
-    """Return each run's comparison with the first as text; raises InputError for runs without one."""
-    if len(runs) < 2 or (output is not None and len(runs) != 2):
-        raise InputError(f"two runs are needed{' for --output' if output else ''}, found {len(runs)}")
+    (first, *others), output = args.runs, args.output
+    if not others or (output is not None and len(others) > 1):
+        raise InputError(f"two runs are needed{' for --output' if output else ''}, found {len(args.runs)}")
     from ..runs.comparing import compare_runs, render_comparison, write_changed_rows
 
-    compared = [compare_runs(runs[0], run) for run in runs[1:]]
+    compared = {run: compare_runs(first, run) for run in others}
     if output is not None:
-        write_changed_rows(Path(output), runs[0], compared[0])
-    return "\n\n".join(
-        render_comparison(runs[0], run, comparison)
-        for run, comparison in zip(runs[1:], compared, strict=True)
-    )
+        write_changed_rows(output, first, compared[others[0]])
+    print("\n\n".join(render_comparison(first, *one) for one in compared.items()))

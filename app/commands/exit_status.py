@@ -22,25 +22,18 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
     try:
         check_working_folder()
         status = work() or 0
-    except InputError as error:
+    except (InputError, TrainingError) as error:
         say(_("error: {error}").format(error=error))
-        status = 2
-    except TrainingError as error:
-        say(_("error: {error}").format(error=error))
-        status = 1
+        status = 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
         say(interrupted)
         status = 130
     except BrokenPipeError:
         status = 141
-    _drop_unwritten()
-    return status
-
-
-def _drop_unwritten() -> None:
-    """Drop what standard output does not take; else Python reports it at its end, with another status."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
+        # What cannot be written Python would report at its end, with another status
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status

@@ -9,30 +9,13 @@ and .json). The same command again continues what was interrupted. Any setting o
 may follow.
 """
 
-from ..config.command_line import load_config
-from ..words import use_language
-from .mode_options import check_has_labels, plan_mode, run_series, series_parser
+from .mode_options import plan_series, run_series, series_parser
 
 
 def run(argv: list[str], program: str) -> int:
     """Train the parts and print the curve; return the exit status."""
     options, settings = series_parser(program, __doc__).parse_known_args(argv)
-    config = load_config(settings)
-    use_language(config.output.language)
-    check_has_labels("learning-curve", config.data.task)
-    planned = plan_mode(options, config)
-    from ..runs.folds import render_shares, train_shares
-    from ..runs.series import Series, default_folder, open_series, write_figures
+    series = plan_series("learning-curve", "learning curve", options, settings)
+    from ..runs.curve import train_shares
 
-    kind = "learning curve"
-    folder = default_folder(config, kind)
-    series = Series(folder, kind, planned.name, planned.processes, settings)
-    open_series(series, config)
-
-    def train() -> str:
-        figures = train_shares(series, config)
-        text = render_shares(figures)
-        write_figures(folder, "learning_curve", figures, text)
-        return f"{text}\nWritten into {folder}"
-
-    return run_series(train)
+    return run_series(lambda: train_shares(series))

@@ -4,23 +4,22 @@ import argparse
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import InputError
 from ..prediction.open_model import WantedPrecision
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """What an option's number must be: `words` come after "must be"."""
 
     words: str
     holds: Callable[[float], bool]
 
 
-def at_least(minimum: int, unit: str = "") -> Rule:
+def at_least(minimum: int) -> Rule:
     """Return the rule for numbers from `minimum` on."""
-    return Rule(f"at least {minimum} {unit}".rstrip(), lambda value: value >= minimum)
+    return Rule(f"at least {minimum}", lambda value: value >= minimum)
 
 
 def between(minimum: int, maximum: int) -> Rule:

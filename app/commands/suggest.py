@@ -18,7 +18,6 @@ overwritten. Exit status: 0, 1 for a full disk or a training that failed, 2 for 
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,35 +35,45 @@ if TYPE_CHECKING:
     from ..prediction.open_model import OpenedModel
     from ..prediction.predictor import Prediction
 
+FORMATS = {suffix: format for suffix, format in SUFFIXES.items() if format != "parquet"}
 
-def build_parser(program: str) -> Parser:
-    """Return the parser of the command line."""
-    parser = Parser(program, __doc__)
-    add = parser.add_argument
+
+def run(argv: list[str], program: str) -> None:
+    """Choose and write; raises InputError for bad input, TrainingError where it cannot be done."""
+    add = (parser := Parser(program, __doc__)).add_argument
     add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
-    add("target", metavar="OUT", help="the new file; .csv, .jsonl or .xlsx")
+    add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
     add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
     add("--num", type=number(int, at_least(1)), default=50, help="rows to choose (default: 50)")
     add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
     brought = "POOL has labels now: train again with them, and say what they brought"
     add("--add", action="store_true", help=brought)
-    seed = "seed of random and embedding_kmeans (default: 0)"
-    add("--seed", type=number(int, at_least(0)), default=0, help=seed)
     add("--device", default="auto", help=DEVICES)
-    return parser
+    args = parser.parse_args(argv)
+    formats = {".csv": "csv"} if args.add else FORMATS
+    if args.target.suffix.lower() not in formats:
+        raise InputError(f"{args.target}: the name must end in {', '.join(formats)}")
+    from ..prediction.choose_run import choose_run
+    from ..prediction.recorded_settings import check_pairs, recorded_settings
 
-
-def check(args: argparse.Namespace) -> None:
-    """Raise InputError for a file that is there or cannot be written."""
-    target = Path(args.target)
+    if not args.add:
+        check_output(str(args.target), args.pool)
+    folder = args.checkpoint or choose_run()[0]
     if args.add:
-        if target.suffix.lower() != ".csv":
-            raise InputError(f"{target}: with --add the name must end in .csv")
+        from ..runs.next_round import add_round
+
+        print(add_round(folder, args.pool, args.target))
         return
-    suffixes = [suffix for suffix, format in SUFFIXES.items() if format != "parquet"]
-    if target.suffix.lower() not in suffixes:
-        raise InputError(f"{target}: the name must end in {', '.join(suffixes)}")
-    check_output(args.target, args.pool)
+    recorded = recorded_settings(folder)
+    source = open_file(args.pool, recorded, {}, keeps_columns=True)
+    rows = new_rows(source, folder)
+    check_pairs(folder, recorded, source.has_pairs, "name a pool of the same form")
+    with ended_by_ctrl_c():
+        opened = open_model(folder, ComputeOptions(args.device))
+    chosen = choose(opened, rows, args.strategy, args.num)
+    added = AddedColumns(opened.predictor.task, source.names)
+    write_predictions(args.target, formats[args.target.suffix.lower()], source, added, chosen)
+    say(f"{len(chosen):,} rows in {args.target}")
 
 
 def new_rows(source: Source, folder: Path) -> list[Row]:
@@ -72,12 +81,11 @@ def new_rows(source: Source, folder: Path) -> list[Row]:
     from ..prediction.run_data import dataset_of_run
 
     dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
-    known = set()
-    for table in dataset.tables:
-        rows = range(table.num_rows)
-        known |= {(table.text(row), table.pair(row)) for row in rows}
-    rows = {(row.text, row.pair): row for row in reversed([*source.rows("skip")])}
-    new = [row for texts, row in reversed(rows.items()) if texts not in known]
+    known = {(table.text(row), table.pair(row)) for table in dataset.tables for row in range(table.num_rows)}
+    rows: dict[tuple, Row] = {}
+    for row in source.rows("skip"):
+        rows.setdefault((row.text, row.pair), row)
+    new = [row for texts, row in rows.items() if texts not in known]
     repeated, in_run = source.num_good - len(rows), len(rows) - len(new)
     notes = {"repeated": repeated, "known to the run": in_run, "invalid": source.num_bad}
     said = ", ".join(f"{count:,} {what}" for what, count in notes.items() if count)
@@ -89,7 +97,7 @@ def new_rows(source: Source, folder: Path) -> list[Row]:
     return new
 
 
-def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> list[Prediction]:
+def choose(opened: OpenedModel, rows: list[Row], strategy: str, count: int) -> list[Prediction]:
     """Return the chosen rows with the model's guesses."""
     import numpy as np
 
@@ -99,41 +107,14 @@ def choose(args: argparse.Namespace, opened: OpenedModel, rows: list[Row]) -> li
     predictor = opened.predictor
     if not predictor.task.has_confidence:
         raise InputError(f"{opened.folder}: suggest needs a model that says how sure it is, not a number")
-    if args.num >= len(rows):
-        say(f"{args.num:,} rows were asked for, and the pool has {len(rows):,}: all of them are chosen")
+    if count >= len(rows):
+        say(f"{count:,} rows were asked for, and the pool has {len(rows):,}: all of them are chosen")
     guesses = list(predictor.predict(rows))
     probabilities = np.stack([guess.probabilities for guess in guesses])
     vectors = labelled = np.empty((len(rows), 0), np.float32)
-    if args.strategy in ("embedding_kmeans", "greedy_coreset"):
+    if strategy in ("embedding_kmeans", "greedy_coreset"):
         of_run = RunVectors(opened, "--strategy")
         vectors, labelled = of_run.of(rows), of_run.of_split(of_run.dataset.splits["train"])
     confidence = predictor.task.confidence(probabilities)
-    chosen = choose_rows(
-        args.strategy, min(args.num, len(rows)), probabilities, confidence, vectors, labelled, args.seed
-    )
+    chosen = choose_rows(strategy, min(count, len(rows)), probabilities, confidence, vectors, labelled)
     return [guesses[index] for index in chosen]
-
-
-def run(argv: list[str], program: str) -> None:
-    """Choose and write; raises InputError for bad input, TrainingError where it cannot be done."""
-    args = build_parser(program).parse_args(argv)
-    check(args)
-    from ..prediction.choose_run import choose_run
-    from ..prediction.recorded_settings import check_pairs, recorded_settings
-
-    folder = args.checkpoint or choose_run()[0]
-    if args.add:
-        from ..runs.next_round import add_round
-
-        print(add_round(folder, args.pool, Path(args.target)))
-        return
-    recorded = recorded_settings(folder)
-    source = open_file(args.pool, recorded, {}, keeps_columns=True)
-    rows = new_rows(source, folder)
-    check_pairs(folder, recorded, source.has_pairs, "name a pool of the same form")
-    with ended_by_ctrl_c():
-        opened = open_model(folder, ComputeOptions(args.device))
-    chosen = choose(args, opened, rows)
-    added = AddedColumns(opened.predictor.task, source.names)
-    write_predictions(args.target, SUFFIXES[Path(args.target).suffix.lower()], source, added, chosen)
-    say(f"{len(chosen):,} rows in {args.target}")

@@ -1,16 +1,15 @@
 """A run and rows labelled since -> the run again with these rows too, and what they brought."""
 
-from __future__ import annotations
-
 import csv
 import io
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..checkpoints.run_folder import is_finished
 from ..checkpoints.run_history import CONFIG
 from ..config.command_line import load_config
-from ..data.dataset import Dataset
+from ..data.dataset import Split
 from ..data.file_formats import FORMATS
 from ..data.read import ReadOptions, recognised
 from ..data.rows import Row
@@ -24,11 +23,11 @@ from ..tasks.task import Task
 from .comparing import compare_runs, render_comparison
 from .series import say
 
-COLUMNS = ("text", "text_pair", "label")
 # How the new file is read, whatever the run's own files were
 READING = {"format": "csv", "text_column": "text", "label_column": "label", "header": "true"}
 READING |= {"encoding": "utf-8", "quoting": "double", "dev_size": "0", "test_size": "0", "verb": "{}"}
 READING |= dict.fromkeys(("label_separator", "label_columns", "limit", "relabel", "dev", "test"), "null")
+Texts = tuple[str, str]  # the second is empty unless the rows are pairs
 
 
 def add_round(folder: Path, labelled: str, target: Path) -> str:
@@ -41,16 +40,16 @@ def add_round(folder: Path, labelled: str, target: Path) -> str:
     """
     dataset = dataset_of_run(folder, "suggest --add needs", "name another run with --checkpoint")
     task, _ = read_run(folder)
-    new = new_rows(folder, labelled, dataset, task)
-    has_pairs = dataset.splits["train"].table.has_pairs
-    held_out = [name for name in ("dev", "test") if name in dataset.splits]
-    reading = READING | {"text_pair_column": "text_pair" if has_pairs else "null", "train": str(target)}
-    _write(target, [*_split_rows(dataset, "train", task), *new], has_pairs)
-    for name in held_out:
-        reading[name] = str(target.with_name(f"{target.stem}-{name}.csv"))
-        _write(Path(reading[name]), _split_rows(dataset, name, task), has_pairs)
-    run = folder.with_name(target.stem)
-    num_rows = len(dataset.splits["train"])
+    rows = {name: labels_of(split, task) for name, split in dataset.splits.items()}
+    new = new_rows(folder, labelled, {texts for split in rows.values() for texts, _ in split}, task)
+    run, num_rows = folder.with_name(target.stem), len(rows["train"])
+    rows["train"] += new.items()
+    has_pairs, reading = dataset.splits["train"].table.has_pairs, dict(READING)
+    reading["text_pair_column"] = "text_pair" if has_pairs else "null"
+    for name, of_split in rows.items():
+        path = target if name == "train" else target.with_name(f"{target.stem}-{name}.csv")
+        write_rows(path, of_split, has_pairs)
+        reading[name] = str(path)
     say(f"{target}: {num_rows:,} training rows of {folder} and {len(new):,} new ones; training {run}")
     if not is_finished(run):
         words = [word for name, value in reading.items() for word in (f"--data.{name}", value)]
@@ -58,25 +57,24 @@ def add_round(folder: Path, labelled: str, target: Path) -> str:
         status = work(load_config(["--config", str(folder / CONFIG), *words]), "single")
         if status:
             raise TrainingError(f"{run}: the training ended with status {status}; the same command continues")
-    if not held_out:
+    if rows.keys() == {"train"}:
         return f"{folder} has no dev or test rows, so that the two cannot be compared"
     return render_comparison(folder, run, compare_runs(folder, run))
 
 
-def new_rows(folder: Path, labelled: str, dataset: Dataset, task: Task) -> list[list[str]]:
-    """Return text, second text and label of the labelled rows that the run does not know, each text once;
-    raises InputError for an unknown label, and where there is no such row."""
-    known = {row[:2] for name in dataset.splits for row in _split_rows(dataset, name, task)}
-    rows, counts = {}, {"without a label": 0, "known to the run": 0, "repeated": 0}
+def new_rows(folder: Path, labelled: str, known: set[Texts], task: Task) -> dict[Texts, str]:
+    """Return the labels of the labelled texts that are not `known` to the run; raises InputError for an
+    unknown label, and where there is no such text."""
+    rows: dict[Texts, str] = {}
+    left_out: Counter = Counter()
     # As suggest has written it, whatever the pool was
     options = recognised(Path(labelled), ReadOptions(encoding="utf-8"))
     asked = {"label_column": task.label_column, "encoding": options.encoding, "quoting": "double"}
-    format = options.format
-    asked |= {"format": format} | ({"header": True} if FORMATS[format].has_header else {})
+    asked |= {"format": options.format} | ({"header": True} if FORMATS[options.format].has_header else {})
     source = open_file(labelled, recorded_settings(folder), asked, need_label=True)
     for row in source.rows("keep"):
         if not isinstance(row, Row):
-            counts["without a label"] += 1
+            left_out["without a label"] += 1
             continue
         unknown = task.form.unknown(row.label, task.label_names)
         if unknown is not None:
@@ -85,35 +83,34 @@ def new_rows(folder: Path, labelled: str, dataset: Dataset, task: Task) -> list[
                 "leave it out"
             )
         texts = (row.text, row.pair or "")
-        counts["known to the run"] += texts in known
-        counts["repeated"] += texts in rows
-        if texts not in known and texts not in rows:
+        if texts in known or texts in rows:
+            left_out["known to the run" if texts in known else "repeated"] += 1
+        else:
             rows[texts] = task.cell(task.form.of_texts([row.label], task.label_names)[0])
-    said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    said = ", ".join(f"{count:,} {what}" for what, count in left_out.items())
     if not rows:
         raise InputError(f"{labelled}: there is no new row with a label ({said or 'it is empty'})")
     say(f"{labelled}: {len(rows):,} new rows" + (f"; left out: {said}" if said else ""))
-    return [[*texts, label] for texts, label in rows.items()]
+    return rows
 
 
-def _split_rows(dataset: Dataset, name: str, task: Task) -> Iterator[tuple[str, str, str]]:
-    split = dataset.splits[name]
-    for row, label in zip(split.rows.tolist(), split.labels, strict=True):
-        yield split.table.text(row), split.table.pair(row) or "", task.cell(label)
+def labels_of(split: Split, task: Task) -> list[tuple[Texts, str]]:
+    """Return the texts of each row of a split, and its label as a file has it."""
+    table = split.table
+    texts = [(table.text(row), table.pair(row) or "") for row in split.rows.tolist()]
+    return list(zip(texts, map(task.cell, split.labels), strict=True))
 
 
-def _write(path: Path, rows: list | Iterator, has_pairs: bool) -> None:
+def write_rows(path: Path, rows: Iterable[tuple[Texts, str]], has_pairs: bool) -> None:
     """Write a file, unless it is there with the same content; raises InputError for another content."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([name for name in COLUMNS if has_pairs or name != "text_pair"])
-    writer.writerows(row if has_pairs else (row[0], row[2]) for row in rows)
-    if path.is_file() and path.read_bytes() == text.getvalue().encode():
-        return
+    writer.writerow(["text", "text_pair", "label"] if has_pairs else ["text", "label"])
+    writer.writerows([*texts, label] if has_pairs else [texts[0], label] for texts, label in rows)
     try:
-        with path.open("x", encoding="utf-8", newline="") as file:
-            file.write(text.getvalue())
-    except FileExistsError as error:
-        raise InputError(f"{path}: there is such a file; choose another name") from error
+        if not path.is_file() or path.read_bytes() != text.getvalue().encode():
+            with path.open("x", encoding="utf-8", newline="") as file:
+                file.write(text.getvalue())
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+        why = "there is such a file" if isinstance(error, FileExistsError) else error.strerror
+        raise InputError(f"{path}: cannot be written: {why}; choose another name") from error

@@ -1,7 +1,6 @@
 """The settings that a search varies: `[1e-5, 5e-4, log]` is a range, `[cross_entropy, focal]` a choice."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,56 +15,47 @@ from ..errors import InputError, nearest
 
 PREFIX = "--space."
 SYNTAX = "[1e-5, 5e-4], [1e-5, 5e-4, log], [cross_entropy, focal] or [16, 32, choice]"
-USUAL = {"train.learning_rate": [1e-5, 5e-4, "log"], "train.epochs": [2, 8], "train.loss": []}
-# All others of data decide which rows are dev, so that values could not be compared
+USUAL = {"train.learning_rate": [1e-5, 5e-4, "log"], "train.epochs": [2, 8]}
+USUAL_LOSSES = ("cross_entropy", "focal")
+# A lucky seed is no better setting, best_metric judges the trials, and with other rows nothing is comparable
+NOT_SEARCHED = ("train.seed", "train.best_metric")
 OF_DATA = ("data.max_length", "data.long", "data.max_windows", "data.remove_spaces")
-NOT_SEARCHED = {
-    "train.best_metric": "it judges the trials",
-    "train.seed": "a lucky seed on dev is not a better setting; cross-validate --seeds shows their spread",
-}
+KNOWN = [name for name in SETTINGS if name.startswith(("model.", "train.")) and name not in NOT_SEARCHED]
+KNOWN += OF_DATA
 
 
 def split_words(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the values of the words `--space.NAME VALUE`, by name, and all other words."""
     spaces, others, words = {}, [], iter(argv)
     for word in words:
-        name, equals, value = word.removeprefix(PREFIX).partition("=")
-        if not word.startswith(PREFIX):
-            others.append(word)
-        elif name in spaces:
-            raise InputError(f"{word} is given twice; write it once")
+        name, equals, value = word.partition("=")
+        if name.startswith(PREFIX):
+            spaces[name.removeprefix(PREFIX)] = value if equals else next(words, None)
         else:
-            spaces[name] = value if equals else next(words, None)
+            others.append(word)
     return spaces, others
 
 
 def read_space(
     path: Path | None, words: dict[str, Any], settings: list[str], losses: tuple[str, ...]
 ) -> dict[str, BaseDistribution]:
-    """Return the values to search of a YAML file and of `words`, which win; the usual ones without any.
-
-    `settings` are the words for the trainer, `losses` the values of train.loss for its task. Raises
-    InputError for what is no range, for a setting that is unknown, given in `settings` too, or that a search
-    must not vary, and for a value that it does not allow.
-    """
-    fixed = {re.split("[=+]", word[2:])[0] for word in settings if word.startswith("--")}
-    written = (_flat(read_yaml(path)) if path else {}) | words
+    """Return the values to search of a YAML file and of `words`, which win; the usual ones without any, of
+    settings that are not among the words for the trainer, `settings`. `losses` are those of the task. Raises
+    InputError for what is no range, or cannot be searched, and for a value that is not allowed."""
+    written = (read_yaml(path) if path else {}) | words
+    fixed = {word[2:].partition("=")[0] for word in settings if word.startswith("--")}
     if both := sorted(fixed & set(written)):
         raise InputError(
             f"a setting is either fixed or searched, and {', '.join(both)} is both; leave out one"
         )
     if not written:
-        files = [value for name, value in zip(settings, settings[1:], strict=False) if name == "--config"]
-        files += [word.removeprefix("--config=") for word in settings if word.startswith("--config=")]
-        fixed = fixed.union(*(_flat(read_yaml(Path(file))) for file in files))
-        fitting = [loss for loss in losses if _fits(settings, loss)]
-        usual = USUAL | {"train.loss": fitting}
+        usual = USUAL | {"train.loss": [loss for loss in USUAL_LOSSES if loss in losses]}
         written = {name: usual[name] for name in usual if name not in fixed and len(usual[name]) > 1}
-        if not written:
-            raise InputError(
-                f"{', '.join(USUAL)} are searched where nothing else is said, and all of them are fixed; "
-                f"leave one out, or name what to search: {PREFIX}train.learning_rate '[1e-5, 5e-4, log]'"
-            )
+    if not written:
+        raise InputError(
+            "all that is usually searched is fixed; leave a setting out, or name one to search: "
+            f"{PREFIX}train.warmup '[0, 0.2]'"
+        )
     space = {name: parse_values(name, value) for name, value in written.items()}
     for name, one in space.items():
         for value in one.choices if isinstance(one, CategoricalDistribution) else (one.low, one.high):
@@ -77,26 +67,24 @@ def read_space(
 
 def parse_values(name: str, value: Any) -> BaseDistribution:
     """Return the values of a setting to search, from YAML or from a word of the command line."""
-    known = [one for one in SETTINGS if one.partition(".")[0] in ("data", "model", "train")]
-    if name not in known and not name.startswith("model.config."):
-        raise InputError(f"{PREFIX}{name}: there is no setting '{name}' to search{nearest(name, known)}")
-    if name in NOT_SEARCHED or (name.startswith("data.") and name not in OF_DATA):
-        reason = NOT_SEARCHED.get(name, "with other rows the dev values could not be compared")
-        raise InputError(f"{name} cannot be searched: {reason}")
+    if name not in KNOWN and not name.startswith("model.config."):
+        raise InputError(
+            f"{PREFIX}{name}: there is no setting '{name}' to search{nearest(name, KNOWN)}; settings of "
+            f"train and model are, but {' and '.join(NOT_SEARCHED)}, and of data {', '.join(OF_DATA)}"
+        )
     try:
         items = yaml.safe_load(value) if isinstance(value, str) else value
         values = [as_number(one) for one in items] if isinstance(items, list) else []
         kind = values.pop() if values and values[-1] in ("log", "choice") else None
         if len({repr(one) for one in values}) != max(2, len(values)):
             raise ValueError("two or more different values are needed")
-        is_range = len(values) == 2 and all(isinstance(one, int | float) for one in values)
-        if kind == "choice" or not is_range or isinstance(values[0], bool):
+        is_range = len(values) == 2 and all(type(one) in (int, float) for one in values)
+        if kind == "choice" or not is_range:
             if kind == "log":
                 raise ValueError("log needs two numbers")
             return CategoricalDistribution(values)
-        if all(isinstance(one, int) for one in values) and float not in members(SETTINGS.get(name)):
-            return IntDistribution(*values, log=kind == "log")
-        return FloatDistribution(*values, log=kind == "log")
+        is_whole = all(isinstance(one, int) for one in values) and float not in members(SETTINGS.get(name))
+        return (IntDistribution if is_whole else FloatDistribution)(*values, log=kind == "log")
     except (ValueError, yaml.YAMLError) as error:
         rule = f"the values of {name} to search must be a list, as in {SYNTAX}"
         raise InputError(f"{rule}; found {value}: {error}") from error
@@ -112,24 +100,5 @@ def draw(trial: Trial, name: str, values: BaseDistribution) -> Any:
 
 def as_words(values: dict[str, Any]) -> list[str]:
     """Return settings as the command line has them."""
-    return [word for name, value in values.items() for word in (f"--{name}", _word(value))]
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _fits(settings: list[str], loss: str) -> bool:
-    try:
-        load_config([*settings, "--train.loss", loss])
-    except InputError:
-        return False
-    return True
-
-
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings with dotted names; a file may also have the dotted names themselves."""
-    if not isinstance(values, dict):
-        return {prefix: values}
-    inner = (_flat(value, f"{prefix}.{name}".strip(".")) for name, value in values.items())
-    return {name: value for of_name in inner for name, value in of_name.items()}
+    words = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return [word for name, value in words.items() for word in (f"--{name}", value)]

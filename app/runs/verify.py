@@ -9,6 +9,7 @@ the last three with its control (`fp32-control`).
 """
 
 import math
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +21,15 @@ from torch.linalg import vector_norm
 
 from ..checkpoints.training_state import RunProgress
 from ..config.schema import Config
-from ..modes import open_mode
+from ..config.shipped import MODULE
+from ..errors import InputError
+from ..modes import mode_names, open_mode
 from ..modes.mode import Mode
 from ..runtime.precision import DTYPES
 from ..training.build import build, set_up
 from ..training.evaluate import evaluate
 from ..training.step import StepResult, planned_steps, train
+from .series import child_environment, last_error, mode_command, say
 
 KINDS = ("losses", "gradients", "weights", "logits")
 CONTROL = "-control"
@@ -39,6 +43,7 @@ MAX_CONTROL_RATIO = 10.0
 MIN_CONTROL = 1e-6
 # An odd number of rows in several batches, so that ranks evaluate different numbers of rows
 MAX_EVALUATED_ROWS, EVALUATION_BATCH = 33, 8
+TIMEOUT_SECONDS = 3600  # for the trainings of one mode
 
 
 def result_file(folder: Path, mode: str, training: str) -> Path:
@@ -46,7 +51,26 @@ def result_file(folder: Path, mode: str, training: str) -> Path:
     return folder / f"{mode}-{training}.safetensors"
 
 
-def run_trainings(config: Config, mode: str, steps: int, trainings: list[str], folder: str) -> int:
+def train_apart(
+    mode: str, processes: int, trainings: list[str], folder: Path, steps: int, settings: list[str]
+) -> str | None:
+    """Do trainings in a mode's own processes, with a line of progress; return why that failed, or None."""
+    count = "1 process" if processes == 1 else f"{processes} processes"
+    say(f"{mode}, {count}, {', '.join(trainings)} ...")
+    words = ["--worker", mode, str(folder), *trainings, "--steps", str(steps), *settings]
+    command = mode_command(mode, processes, MODULE, "verify", *words)
+    options = {"capture_output": True, "text": True, "timeout": TIMEOUT_SECONDS, "check": False}
+    try:
+        done = subprocess.run(command, env=child_environment(), **options)
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {TIMEOUT_SECONDS} seconds"
+    if not done.returncode:
+        return None
+    error = last_error(done.stderr.splitlines())
+    return error or f"it ended with status {done.returncode}: {done.stderr[-300:]}"
+
+
+def run_trainings(config: Config, mode: str, steps: int, folder: str, trainings: list[str]) -> int:
     """Do each training in this process, one rank of `mode`; rank 0 writes the results into `folder`."""
     before = torch.get_default_dtype()
     for training in trainings:
@@ -132,6 +156,36 @@ class Comparison:
     expected_rows: int | None = None
     verdict: str = "FAIL"
     reason: str = ""
+
+
+def compare_apart(
+    planned: list[Comparison], folder: Path, steps: int, one_process: list[str], settings: list[str]
+) -> list[Comparison]:
+    """Train in one process with the settings `one_process`, then with `settings` what each row plans: a mode,
+    or a device, in one process. Return the rows, compared; raises InputError where the job does not run in
+    one process."""
+    references, results = folder / "references", folder / "results"
+    references.mkdir(), results.mkdir()
+    precisions = {row.precision for row in planned if not row.reason}
+    trainings = precisions | {f"{precision}{CONTROL}" for precision in precisions - {"float64"}}
+    if failure := train_apart("single", 1, sorted(trainings), references, steps, one_process):
+        raise InputError(f"the job does not run in one process: {failure}")
+    rows = []
+    for row in planned:
+        mode = row.mode if row.mode in mode_names() else "single"
+        if row.reason:
+            rows.append(replace(row, precision=None, verdict="not run"))
+        elif row.mode == "single":
+            rows.append(replace(row, precision=None, verdict="reference"))
+        elif failure := train_apart(mode, row.processes, [row.precision], results, steps, settings):
+            rows.append(replace(row, reason=failure))
+        else:
+            result, control = result_file(results, mode, row.precision), None
+            if row.precision != "float64":
+                control = result_file(references, "single", f"{row.precision}{CONTROL}")
+            reference = result_file(references, "single", row.precision)
+            rows.append(compare(row.mode, row.precision, reference, result, control))
+    return rows
 
 
 def compare(mode: str, precision: str, reference: Path, result: Path, control: Path | None) -> Comparison:

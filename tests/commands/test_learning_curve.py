@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from app.runs.folds import render_shares
+from app.runs.curve import render_shares
 from tests.commands.test_cross_validate import TINY
 from tests.spoken import spoken_in
 from tests.tiny import write_tiny

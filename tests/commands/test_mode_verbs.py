@@ -1,4 +1,4 @@
-"""The verbs that run many modes, verify and benchmark: their options, and both in real processes."""
+"""The modes to run, and the verb verify in real processes."""
 
 import json
 import subprocess
@@ -13,7 +13,6 @@ from app.commands.mode_options import PlannedMode, plan_modes
 from app.commands.verify import render
 from app.modes import mode_names
 from app.runs.verify import KINDS, Comparison
-from tests.tiny import write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = [
@@ -54,11 +53,10 @@ def test_more_processes_than_devices_are_not_run(monkeypatch):
     assert ddp.unavailable is None
 
 
-@pytest.mark.parametrize("verb", ["verify", "benchmark"])
-def test_an_unknown_mode_and_no_processes_are_refused(verb, capsys):
-    assert run_verb(verb, ["--processes", "0"]) == 2
+def test_an_unknown_mode_and_no_processes_are_refused(capsys):
+    assert run_verb("verify", ["--processes", "0"]) == 2
     assert "--processes must be at least 1, found 0" in capsys.readouterr().err
-    assert run_verb(verb, ["--modes", "ddpp"]) == 2
+    assert run_verb("verify", ["--modes", "ddpp"]) == 2
     known = ", ".join(mode_names())
     assert capsys.readouterr().err == f"error: --modes: there is no mode ddpp (known: {known})\n"
 
@@ -100,28 +98,9 @@ def test_a_job_that_fails_says_why(capfd):
     assert "train.class_weights must be 6 numbers" in capfd.readouterr().err
 
 
-@pytest.mark.slow
-def test_the_table_of_modes_on_the_command_line(tmp_path):
-    output = tmp_path / "modes.json"
-    words = ["--modes", "dp", "single", "--output", str(output)]
-    data = [
-        "--data.train",
-        str(write_tiny(tmp_path / "rows.tsv")),
-        *("--data.cache_dir", str(tmp_path / "cache"), "--train.epochs", "1"),
-    ]
-    done = run("-m", "app", "benchmark", *words, *data)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(output.read_text())
-    assert [timing["mode"] for timing in report["modes"]] == ["single", "dp"]
-    assert len(report["rounds"]) == 1
-    assert all(timing["rows_per_second"] > 0 and timing["memory_mib"] > 100 for timing in report["modes"])
-    assert done.stdout.splitlines()[0].split()[:2] == ["mode", "processes"]
-
-
-@pytest.mark.parametrize("verb", ["verify", "benchmark"])
-def test_a_table_replaces_no_file(tmp_path, verb, capsys):
+def test_a_table_replaces_no_file(tmp_path, capsys):
     output = tmp_path / "table.json"
     output.write_text("{}")
-    assert run_verb(verb, ["--modes", "single", "--output", str(output)]) == 2
+    assert run_verb("verify", ["--modes", "single", "--output", str(output)]) == 2
     assert f"--output {output}: there is such a file; choose another name" in capsys.readouterr().err
     assert output.read_text() == "{}"

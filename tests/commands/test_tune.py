@@ -14,7 +14,6 @@ from shlex import split
 
 import pytest
 
-from app.commands import tune
 from app.config.command_line import load_config
 from tests.tiny import write_tiny
 from tests.verbs import tune as main
@@ -84,12 +83,6 @@ def test_a_folder_with_other_things_is_refused(tmp_path, capsys):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
-def test_the_samplers_and_pruners_of_the_help_are_those_that_are_there():
-    from app.runs.search import PRUNERS, SAMPLERS
-
-    assert (tuple(SAMPLERS), tuple(PRUNERS)) == (tune.SAMPLERS, tune.PRUNERS)
-
-
 @pytest.mark.slow
 def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd):
     """A test file that cannot be read does no harm to trials: they do not open it."""
@@ -143,8 +136,8 @@ def test_a_trial_that_fails_does_not_end_the_search(tmp_path, capfd):
     write_tiny(tmp_path / "rows.tsv", rows_per_label=15)
     both = ["--space.train.loss", "[cross_entropy, logit_adjusted]"]
     both += ["--space.train.class_weights", "[none, balanced]"]
-    arguments = words(tmp_path, "search", "--trials", "6", "--sampler", "random", "--pruner", "none", *both)
-    assert main([*arguments, "--seed", "2"]) == 0
+    arguments = words(tmp_path, "search", "--trials", "6", "--train.seed", "2", "--pruner", "none", *both)
+    assert main(arguments) == 0
     rows = trials(tmp_path / "search")
     wrong = [
         row

@@ -222,10 +222,6 @@ def check_verb(words: list[str]) -> None:
         words = ["tune", *rest]
         for name, values in spaces.items():
             parse_values(name, values)
-    # Its settings are those of a run
-    if words[:1] == ["prepare"]:
-        check_settings(words[1:])
-        return
     # Predict checks more than its parser does
     if words[:1] == ["predict"] and len(words) > 1:
         accepted = Parsed([])
@@ -243,8 +239,7 @@ def check_verb(words: list[str]) -> None:
 
 
 def check_settings(arguments: list[str], script: str = "run_single.py") -> None:
-    for option in ("--nprocs", "--workers"):
-        arguments, _ = take_number(arguments, option)
+    arguments, _ = take_number(arguments, "--nprocs")
     if arguments != ["--help"]:
         load_config(arguments, script)
 

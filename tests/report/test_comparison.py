@@ -175,4 +175,7 @@ def test_a_run_of_one_label_is_not_compared_with_one_of_several(set_runs, tmp_pa
     folder.mkdir()
     write_logits(folder / "logits.safetensors", {"test": single}, NAMES, 3, "single_label")
     assert main([str(set_runs[0]), str(folder)]) == 2
-    assert "the runs must have the same data.task, found multi_label in" in capsys.readouterr().err
+    assert (
+        "the runs must have the same data.task and labels, found multi_label with 3"
+        in capsys.readouterr().err
+    )

@@ -22,5 +22,5 @@ def be_rank(config: Config, mode: str, training: str, folder: Path, steps: int) 
     """Be one rank of a mode."""
     if hasattr(broken_modes, mode):
         modes.MODES[mode] = f"{broken_modes.__name__}:{mode}"
-    run_trainings(config, mode, steps, [training], str(folder))
+    run_trainings(config, mode, steps, str(folder), [training])
     return 0

@@ -11,23 +11,21 @@ import pytest
 from pyarrow import parquet
 from sklearn.metrics import f1_score
 
-from app.commands import main
-from app.config.schema import Config, DataConfig, TrainConfig
+from app.config.schema import Config, DataConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
 from app.report.label_issues import render_issues
 from app.report.logits_file import logits_of, write_logits
+from app.runs.curve import render_seeds, seed_figures
 from app.runs.folds import (
     OutOfFold,
     fold_datasets,
     fold_figures,
     gather_folds,
+    list_issues,
     render_folds,
-    render_seeds,
-    train_seeds,
     write_oof,
 )
-from app.runs.issue_list import list_issues
 from app.runs.series import Series
 from tests.multi_label_runs import NAMES, write_posts, write_thresholds
 from tests.spoken import spoken_in
@@ -58,7 +56,7 @@ def datasets(tmp_path_factory) -> list[Dataset]:
     folder = tmp_path_factory.mktemp("folds")
     posts = write_posts(folder / "posts.jsonl")
     data = DataConfig(task="multi_label", train=str(posts), cache_dir=str(folder / "cache"), dev_size=0.2)
-    return fold_datasets(Config(data), FOLDS)
+    return fold_datasets(Series(folder, "3 folds", "single", 1, [], Config(data)), FOLDS)
 
 
 @pytest.fixture(scope="module")
@@ -169,56 +167,13 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
 
 
 def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path):
-    """In the row of their text, at the end where that is not ranked any more; as spreadsheets save them."""
     pytest.importorskip("cleanlab", reason="needs cleanlab: pip install -r requirements/labels.txt")
-    list_issues(tmp_path / "label_issues.csv", found)
     path = tmp_path / "label_issues.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    rows[0][-1] = rows[2][-1] = '["甲"]'
-    gone = [*rows[0][:-2], "h0123456789abcdef", '["乙"]']
-    ways = [("utf-8", ","), ("utf-8-sig", ","), ("gb18030", ","), ("gb18030", ";"), ("utf-16", "\t")]
-    for encoding, delimiter in ways:
-        with path.open("w", encoding=encoding, newline="") as file:
-            csv.writer(file, delimiter=delimiter).writerows([header, *reversed(rows), gone])
-        list_issues(tmp_path / "label_issues.csv", found)
-        with path.open(encoding="utf-8", newline="") as file:
-            assert list(csv.reader(file)) == [header, *rows, gone]
-    notes = [["note"], *([""] for _row in rows), ["?"]]
-    notes[2] = ["ask her"]
-    noted = [[*note, *row] for note, row in zip(notes, [header, *rows, gone], strict=True)]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(noted)
-    list_issues(tmp_path / "label_issues.csv", found)
-    with path.open(encoding="utf-8", newline="") as file:
-        assert list(csv.reader(file)) == [[*row, note] for note, *row in noted]
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("text_hash,label\nh1,好\nh1,坏\n", "line 3: one text has two labels, '好' and '坏'"),
-        ("text,label\n很好,好\n", "line 1: a list of label issues needs its columns text_hash and label"),
-        ("text_hash,label\n,好\n", "line 2: a row that is filled in needs its text_hash"),
-        ("text_hash,label\nh1,好,x\n", "line 2: a row of 2 columns as in the header is needed"),
-        ("text_hash,label\nh1,好\n".encode("utf-16-le"), "label_issues.csv"),
-        ("文本,标签\n".encode("gb18030") + b"\xff\n", "label_issues.csv"),
-    ],
-)
-def test_a_list_that_cannot_be_read_ends_before_any_training(tmp_path, monkeypatch, capsys, content, problem):
-    monkeypatch.chdir(tmp_path)
-    rows = [f"第{number}个{label},{label}" for number in range(20) for label in "好坏"]
-    Path("rows.csv").write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
-    words = ["--data.train", "rows.csv", "--output.dir", "folds"]
-    Path("folds").mkdir()
-    filled = content.encode() if isinstance(content, str) else content
-    Path("folds/label_issues.csv").write_bytes(filled)
-    assert main(["cross-validate", *words]) == 2
-    error = capsys.readouterr().err
-    assert "what is filled in must stay: folds/label_issues.csv" in error
-    assert problem in error
-    assert [path.name for path in Path("folds").iterdir()] == ["label_issues.csv"]
-    assert Path("folds/label_issues.csv").read_bytes() == filled
+    figures = list_issues(path, found)
+    filled = path.read_text(encoding="utf-8").replace(",\n", ",'[\"甲\"]'\n", 1)
+    path.write_text(filled, encoding="gb18030")
+    assert list_issues(path, found) == figures
+    assert path.read_text(encoding="gb18030") == filled
 
 
 def test_a_run_of_other_rows_is_refused(runs, datasets):
@@ -231,11 +186,7 @@ def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, 
     for seed in (7, 8):
         run = tmp_path / f"seed-{seed}"
         finished_run(run, datasets[0], (split,), THRESHOLDS[seed - 7], seed)
-        # A finished run, which is not trained again
-        (run / "report.json").write_text("{}")
-    series = Series(tmp_path, "2 seeds", "single", 1, [])
-    config = Config(DataConfig(task="multi_label"), train=TrainConfig(seed=7))
-    figures = train_seeds(series, config, 2)
+    figures = seed_figures(tmp_path, [7, 8])
     labels = np.asarray(datasets[0].splits[split].labels)
     for at, seed in enumerate((7, 8)):
         generator = np.random.default_rng(seed)

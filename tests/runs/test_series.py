@@ -13,7 +13,7 @@ import pytest
 
 from app.config.command_line import load_config
 from app.errors import InputError, TrainingError
-from app.runs.series import Series, open_series, run_to_end
+from app.runs.series import Series, run_to_end
 from app.runtime.signals import Stopped
 from tests.tiny import write_tiny
 
@@ -47,7 +47,8 @@ def test_a_signal_is_passed_on_and_the_run_ends_first(tmp_path):
 
 
 def test_a_run_that_fails_names_its_error_and_its_log(tmp_path):
-    series = Series(tmp_path, "2 seeds", "single", 1, ["--data.train", str(tmp_path / "nothing.tsv")])
+    words = ["--data.train", str(tmp_path / "nothing.tsv")]
+    series = Series(tmp_path, "2 seeds", "single", 1, words, load_config(words))
     with pytest.raises(
         TrainingError, match=r"seed-1 failed with status 2: error: .*nothing\.tsv.*seed-1\.log"
     ):
@@ -57,19 +58,21 @@ def test_a_run_that_fails_names_its_error_and_its_log(tmp_path):
 def test_a_series_keeps_its_settings_and_data(tmp_path):
     path = write_tiny(tmp_path / "rows.tsv", rows_per_label=5)
     words = ["--data.train", str(path), "--data.cache_dir", str(tmp_path / "cache")]
-    series = Series(tmp_path / "series", "2 seeds", "single", 1, words)
-    config = load_config(words)
-    open_series(series, config)
-    record = tmp_path / "series" / "job.json"
-    before = record.read_bytes()
-    open_series(series, config)
-    moved = Path(path.rename(tmp_path / "moved.tsv"))
-    open_series(series, load_config(["--data.train", str(moved), "--train.log_every", "7"]))
+    series = Series(tmp_path / "series", "2 seeds", "single", 1, words, load_config(words))
+    series.open()
+    series.open()
+    moved = str(path.rename(tmp_path / "moved.tsv"))
+
+    def open_with(*more: str, kind: str = "2 seeds") -> None:
+        replace(series, kind=kind, config=load_config(["--data.train", moved, *more])).open()
+
+    open_with("--train.log_every", "7")
     with pytest.raises(InputError, match=r"train\.epochs was auto and is 9"):
-        open_series(series, load_config(["--data.train", str(moved), "--train.epochs", "9"]))
+        open_with("--train.epochs", "9")
     with pytest.raises(InputError, match="it was 2 seeds and is 3 folds"):
-        open_series(replace(series, kind="3 folds"), config=load_config(["--data.train", str(moved)]))
-    write_tiny(moved, rows_per_label=6)
+        open_with(kind="3 folds")
+    write_tiny(Path(moved), rows_per_label=6)
     with pytest.raises(InputError, match=r"data\.train"):
-        open_series(series, load_config(["--data.train", str(moved)]))
-    assert json.loads(record.read_bytes())["kind"] == json.loads(before)["kind"]
+        open_with()
+    record = json.loads((tmp_path / "series" / "job.json").read_text(encoding="utf-8"))
+    assert record["kind"] == "2 seeds"
