@@ -169,7 +169,8 @@ def test_parquet_keeps_its_types(predict):
     assert written.schema.metadata[b"made by"] == b"a test"
     assert written.column_names[5:] == ["predicted_label", *ADDED, "reason"]
     assert [row for row in range(count) if not written["predicted_label"][row].is_valid] == [4200]
-    assert written["reason"][4200].as_py() == "row 4201: the text is empty, found ''; fill it in or remove the row"
+    reason = "row 4201: the text is empty, found ''; fill it in or remove the row"
+    assert written["reason"][4200].as_py() == reason
     fewer = predict("posts.parquet", "fewer.parquet", "--on_bad_row", "skip")
     assert fewer["id"].to_pylist() == [row for row in range(count) if row != 4200]
     rows = predict("posts.parquet", "labels.jsonl")

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
-from app.prediction.run_data import NearestRows
-
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
+from app.prediction.run_data import NearestRows
 from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import ask, classified, downloaded, needs_browser
