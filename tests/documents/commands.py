@@ -226,7 +226,8 @@ def check_verb(words: list[str]) -> None:
     if words[:1] == ["predict"] and len(words) > 1:
         accepted = Parsed([])
         with (
-            patch("app.commands.predict.chosen_folder", side_effect=accepted),
+            patch("app.prediction.choose_run.choose_run", side_effect=accepted),
+            patch("app.prediction.choose_run.describe_model", side_effect=accepted),
             suppress(Parsed),
         ):
             raise AssertionError(f"python -m app does not take {words}: exit status {main(words)}")
@@ -303,9 +304,11 @@ def known_options() -> set[str]:
     from accelerate.commands.launch import launch_command_parser
     from torch.distributed.run import get_args_parser
 
+    from app.commands.predict import build_parser
+
     files = [path for folder in ("app", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
     options = {name for path in files for name in re.findall(r'"(--[\w-]+)"', path.read_text("utf-8"))}
-    for parser in (get_args_parser(), launch_command_parser()):
+    for parser in (get_args_parser(), launch_command_parser(), build_parser("predict")):
         options |= set(parser._option_string_actions)
     return options | {f"--{name}" for name in [*SHORT_OPTIONS, "config", *SETTINGS]}
 
