@@ -100,10 +100,9 @@ def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
 
     assert names(["10", "2", "-1.5"]) == ["-1.5", "2", "10"]
     assert names(["重", "中", "轻"], data__labels="[轻, 中, 重]") == ["轻", "中", "重"]
-    with pytest.raises(InputError, match="the order of labels .* must be known, .* list all from the lowest"):
-        names(["轻", "中", "重"])
-    with pytest.raises(InputError, match="must be different numbers, found '1' and '1.00'; write them alike"):
-        names(["1", "1.00", "2"])
+    for labels in (["轻", "中", "重"], ["1", "1.00", "2"]):
+        with pytest.raises(InputError, match="the order of labels .* must be known, .* from the lowest"):
+            names(labels)
 
 
 def test_a_run_reports_on_ordered_labels(run):
