@@ -84,9 +84,8 @@ def character_tfidf(max_features: int, dtype: type) -> Any:
     """Return what makes features of texts: TF-IDF of characters and pairs of characters."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(
-        analyzer="char", ngram_range=(1, 2), max_features=max_features, sublinear_tf=True, dtype=dtype
-    )
+    options = {"analyzer": "char", "ngram_range": (1, 2), "sublinear_tf": True}
+    return TfidfVectorizer(max_features=max_features, dtype=dtype, **options)
 
 
 def _joined(texts: list[tuple[str, ...]]) -> list[str]:
@@ -154,9 +153,8 @@ def ridge(train: Texts, report: Texts) -> tuple[str, np.ndarray, np.ndarray]:
         if not others:
             return hstack([one, csr_array(dense[0])]).tocsr()
         dense.append(np.asarray(one.multiply(others[0]).sum(axis=1)).reshape(-1, 1))
-        dense.append(
-            np.array([[_shared(*pair, size) for size in SIZES] for pair in zip(*parts, strict=True)])
-        )
+        pairs = zip(*parts, strict=True)
+        dense.append(np.array([[_shared(*pair, size) for size in SIZES] for pair in pairs]))
         return hstack([one.minimum(others[0]), abs(one - others[0]), csr_array(np.hstack(dense))]).tocsr()
 
     center = numbers.mean()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modelling"
 NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "multi_path"
-ONE_LABEL, LISTS, PATHS = (SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS), (PATH, PATH_LISTS)
+ONE_LABEL, LISTS, PATHS = ((SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS), (PATH, PATH_LISTS))
 WITH_CLASSES = (*ONE_LABEL, *LISTS)
 MAX_LEVELS = 8  # of a hierarchy, with a metric of their own
 PRECISION = 0.9  # at which the recall of the rarer of two classes is measured
@@ -41,8 +41,9 @@ class Drawn:
     """
 
     def __init__(self, task: Task, labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> None:
-        self.labels, self.predicted, self.counts, self.of_all = labels, predicted, counts, counts[0]
-        self.num_labels, self.tree, self.rare = len(task.label_names), task.tree, task.rare
+        self.labels, self.predicted, self.counts, self.of_all = (labels, predicted, counts, counts[0])
+        self.num_labels, self.tree, self.rare = (len(task.label_names), task.tree, task.rare)
+        self.is_right = (labels == predicted).reshape(len(labels), -1).all(axis=1)
 
     def again(self, counts: np.ndarray) -> Drawn:
         """Return the same answers, drawn so often."""
@@ -51,78 +52,68 @@ class Drawn:
         return drawn
 
     def mean(self, values: np.ndarray) -> np.ndarray:
-        """Return the means of `values`, (num_distinct,)."""
         return self.counts @ values.astype(np.float64) / self.counts.sum(axis=1)
 
-    @cached_property
-    def one_hot(self) -> list[Any]:
-        """0 and 1 for each label, true and predicted, sparse (num_distinct, num_labels) each."""
-        from scipy.sparse import csr_array
-
-        if self.labels.ndim == 2:
-            return [csr_array(of.astype(np.float64)) for of in (self.labels, self.predicted)]
-        rows, shape = np.arange(len(self.labels)), (len(self.labels), self.num_labels)
-        ones = np.ones(len(rows))
-        return [csr_array((ones, (rows, of)), shape) for of in (self.labels, self.predicted)]
-
-    @cached_property
-    def right_labels(self) -> Any:
-        """The labels that a row has and is predicted with, sparse (num_distinct, num_labels)."""
-        return self.one_hot[0].multiply(self.one_hot[1]).tocsr()
-
-    @cached_property
-    def both_labels(self) -> Any:
-        """How often a label is true or predicted, sparse (num_distinct, num_labels)."""
-        return self.one_hot[0] + self.one_hot[1]
-
     @property
-    def f1(self) -> np.ndarray:
-        """The F1 of each label, (num_resamples, num_labels)."""
-        return f1(self.counts @ self.right_labels, self.counts @ self.both_labels)
-
-    @cached_property
-    def is_right(self) -> np.ndarray:
-        return (self.labels == self.predicted).reshape(len(self.labels), -1).all(axis=1)
-
-    @cached_property
     def distance(self) -> np.ndarray:
         """How many ordered labels, or how much, a prediction is off, (num_distinct,)."""
         return np.abs(self.predicted - self.labels)
 
     @cached_property
-    def nodes(self) -> list[Any]:
-        """Nodes of the hierarchy that are right, true, predicted, sparse (num_distinct, num_nodes) each."""
-        truth, answered = self.tree.nodes_of(self.labels), self.tree.nodes_of(self.predicted)
-        return [truth.multiply(answered).tocsr(), truth, answered]
+    def of_labels(self) -> list[Any]:
+        """Which labels are right, true and predicted, sparse (num_distinct, num_labels) of 0 and 1 each."""
+        true, told = (one_hot(of, self.num_labels) for of in (self.labels, self.predicted))
+        return [true.multiply(told).tocsr(), true, told]
+
+    @cached_property
+    def of_nodes(self) -> list[Any]:
+        """Which nodes of the hierarchy are, sparse (num_distinct, num_nodes) each."""
+        true, told = self.tree.nodes_of(self.labels), self.tree.nodes_of(self.predicted)
+        return [true.multiply(told).tocsr(), true, told]
 
     @cached_property
     def of_levels(self) -> list[np.ndarray]:
-        """How many of `nodes` are at each level, (num_distinct, depth) each."""
-        return [np.asarray(of @ np.eye(self.tree.depth)[self.tree.levels]) for of in self.nodes]
+        """How many nodes of each level are, (num_distinct, depth) each."""
+        return [np.asarray(of @ np.eye(self.tree.depth)[self.tree.levels]) for of in self.of_nodes]
+
+    @property
+    def f1(self) -> np.ndarray:
+        """The F1 of each label, (num_resamples, num_labels)."""
+        return shares(*(self.counts @ of for of in self.of_labels))[2]
 
 
-def f1(right: np.ndarray, both: np.ndarray) -> np.ndarray:
-    return 2 * right / np.maximum(both, 1)
+def one_hot(labels: np.ndarray, num_labels: int) -> Any:
+    from scipy.sparse import csr_array
+
+    if labels.ndim == 2:
+        return csr_array(labels.astype(np.float64))
+    rows = np.arange(len(labels))
+    return csr_array((np.ones(len(rows)), (rows, labels)), (len(rows), num_labels))
+
+
+def shares(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list[np.ndarray]:
+    """Return precision, recall and F1 of how many are right, true and predicted; 0 where there is nothing."""
+    precision, recall = right / np.maximum(predicted, 1), right / np.maximum(true, 1)
+    return [precision, recall, 2 * right / np.maximum(true + predicted, 1)]
 
 
 def micro_f1(drawn: Drawn) -> np.ndarray:
-    totals = (of.sum(axis=1) for of in (drawn.right_labels, drawn.both_labels))
-    return f1(*(drawn.counts @ np.asarray(of).ravel() for of in totals))
+    return shares(*(drawn.counts @ of.sum(axis=1) for of in drawn.of_labels))[2]
 
 
 def weighted_f1(drawn: Drawn) -> np.ndarray:
-    true = drawn.counts @ drawn.one_hot[0]
+    true = drawn.counts @ drawn.of_labels[1]
     return (drawn.f1 * true).sum(axis=1) / np.maximum(true.sum(axis=1), 1)
 
 
 def row_f1(drawn: Drawn) -> np.ndarray:
     """The mean F1 of the rows, of each over its labels; 1 for a row without labels that gets none."""
-    right, both = (np.asarray(of.sum(axis=1)).ravel() for of in (drawn.right_labels, drawn.both_labels))
-    return drawn.mean(np.where(both > 0, f1(right, both), 1.0))
+    right, true, told = (of.sum(axis=1) for of in drawn.of_labels)
+    return drawn.mean(np.where(true + told > 0, shares(right, true, told)[2], 1.0))
 
 
 def rare_f1(drawn: Drawn) -> np.ndarray:
-    rare = (drawn.of_all @ drawn.one_hot[0]).argmin() if drawn.rare is None else drawn.rare
+    rare = (drawn.of_all @ drawn.of_labels[1]).argmin() if drawn.rare is None else drawn.rare
     return drawn.f1[:, rare]
 
 
@@ -160,7 +151,7 @@ def ranked(is_rare: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, Callable
 
 def macro_mae(drawn: Drawn) -> np.ndarray:
     """The mean number of labels that predictions are off, as the mean over the true labels."""
-    true = drawn.one_hot[0]
+    true = drawn.of_labels[1]
     support = drawn.counts @ true
     means = drawn.counts @ true.multiply(drawn.distance[:, None]) / np.maximum(support, 1)
     return means.sum(axis=1) / (support > 0).sum(axis=1)
@@ -203,18 +194,11 @@ def level_accuracy(level: int) -> Callable[[Drawn], np.ndarray]:
     return values
 
 
-def of_nodes(kind: str, level: int | None = None) -> Callable[[Drawn], np.ndarray]:
-    """Return what measures precision, recall or F1 over the nodes of all paths, or of a level: Kiritchenko et
-    al. 2006, https://doi.org/10.1007/11766247_34"""
+def of_nodes(score: int, level: int | None = None) -> Callable[[Drawn], np.ndarray]:
+    """Return what measures precision, recall or F1, by its place in `SCORES`, over the nodes of all paths or
+    those of a level: Kiritchenko et al. 2006, https://doi.org/10.1007/11766247_34"""
     levels = slice(None) if level is None else slice(level - 1, level)
-
-    def values(drawn: Drawn) -> np.ndarray:
-        right, true, answered = (drawn.counts @ of[:, levels].sum(axis=1) for of in drawn.of_levels)
-        if kind == "f1":
-            return f1(right, true + answered)
-        return right / np.maximum(answered if kind == "precision" else true, 1)
-
-    return values
+    return lambda of: shares(*(of.counts @ one[:, levels].sum(axis=1) for one in of.of_levels))[score]
 
 
 @dataclass(frozen=True)
@@ -268,7 +252,7 @@ RANKING = {"of_two_classes": True, "compared": False}
 SHOWN_ONLY = {"compared": False, "has_interval": False}
 SMALL = {"headline": False}
 LEVELS = range(1, MAX_LEVELS + 1)
-LEVEL_ACCURACY, LEVEL_F1 = N_("accuracy at level {level}"), N_("micro F1 at level {level}")
+LEVEL_ACCURACY, LEVEL_F1 = (N_("accuracy at level {level}"), N_("micro F1 at level {level}"))
 NEAR = N_("share of rows at most half a standard deviation off")
 METRICS = (
     Metric("kappa", N_("quadratic weighted kappa"), (ORDERED,), kappa),
@@ -282,10 +266,10 @@ METRICS = (
     Metric("spearman", N_("Spearman correlation"), (NUMBER,), correlation("spearmanr")),
     Metric("near", NEAR, (NUMBER,), of_rows=lambda scores: scores.correct, **SMALL, **SHOWN_ONLY),
     *(Metric(f"level_{at}_accuracy", LEVEL_ACCURACY, (PATH,), level_accuracy(at), level=at) for at in LEVELS),
-    *(Metric(f"level_{at}_f1", LEVEL_F1, (PATH_LISTS,), of_nodes("f1", at), level=at) for at in LEVELS),
-    Metric("hierarchical_f1", N_("hierarchical F1"), PATHS, of_nodes("f1")),
-    Metric("hierarchical_precision", N_("hierarchical precision"), PATHS, of_nodes("precision"), **SMALL),
-    Metric("hierarchical_recall", N_("hierarchical recall"), PATHS, of_nodes("recall"), **SMALL),
+    *(Metric(f"level_{at}_f1", LEVEL_F1, (PATH_LISTS,), of_nodes(2, at), level=at) for at in LEVELS),
+    Metric("hierarchical_f1", N_("hierarchical F1"), PATHS, of_nodes(2)),
+    Metric("hierarchical_precision", N_("hierarchical precision"), PATHS, of_nodes(0), **SMALL),
+    Metric("hierarchical_recall", N_("hierarchical recall"), PATHS, of_nodes(1), **SMALL),
     Metric("accuracy", N_("accuracy"), ONE_LABEL, lambda of: of.mean(of.is_right)),
     Metric("micro_f1", N_("micro F1"), LISTS, micro_f1),
     Metric("macro_f1", N_("macro F1"), WITH_CLASSES, lambda of: of.f1.mean(axis=1), is_centred=True),
@@ -362,7 +346,7 @@ def measure(task: Task, scores: Scores) -> dict:
     if scores.error is not None:
         return metrics
     names = task.label_names
-    of_labels = [counts @ of for of in (drawn.right_labels, *drawn.one_hot)]
+    of_labels = [counts @ of for of in drawn.of_labels]
     metrics["classes"] = class_table(names, *of_labels)
     if scores.thresholds is not None:
         for name, threshold in zip(names, scores.thresholds.tolist(), strict=True):
@@ -373,8 +357,8 @@ def measure(task: Task, scores: Scores) -> dict:
     metrics |= {average: averaged(average, *of_labels) for average in averages}
     if task.tree:
         parents = task.tree.parents
-        of_nodes = [(counts @ of)[parents] for of in drawn.nodes]
-        metrics["parents"] = class_table([task.tree.name(node) for node in parents], *of_nodes)
+        of_parents = [(counts @ of)[parents] for of in drawn.of_nodes]
+        metrics["parents"] = class_table([task.tree.name(node) for node in parents], *of_parents)
     if is_one and len(names) > MAX_CLASSES:
         cells = zip(drawn.labels.tolist(), drawn.predicted.tolist(), counts.tolist(), strict=True)
         metrics["confusions"] = most_frequent((names[a], names[b], rows) for a, b, rows in cells)
@@ -387,25 +371,19 @@ def measure(task: Task, scores: Scores) -> dict:
 
 def class_table(names: list[str], right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict:
     """Return precision, recall, F1 and support by name, of the rows that are right, true and predicted."""
-    shares = zip(*_shares(right, true, predicted), true, strict=True)
+    rows = zip(*(column.tolist() for column in shares(right, true, predicted)), map(int, true), strict=True)
     return {
-        name: dict(zip(SCORES, map(float, values), strict=True)) | {"support": int(support)}
-        for name, (*values, support) in zip(names, shares, strict=True)
+        name: dict(zip((*SCORES, "support"), row, strict=True)) for name, row in zip(names, rows, strict=True)
     }
-
-
-def _shares(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list[np.ndarray]:
-    """Return precision, recall and F1; 0 for a label that is never predicted, or in no row."""
-    return [right / np.maximum(predicted, 1), right / np.maximum(true, 1), f1(right, true + predicted)]
 
 
 def averaged(average: str, right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return the micro, macro or weighted averages of precision, recall and F1 over the labels."""
     if average == "micro":
-        values = _shares(right.sum(), true.sum(), predicted.sum())
+        values = shares(right.sum(), true.sum(), predicted.sum())
     else:
         weights = np.ones(len(true)) if average == "macro" else true
-        values = [(of * weights).sum() / max(weights.sum(), 1) for of in _shares(right, true, predicted)]
+        values = [(of * weights).sum() / max(weights.sum(), 1) for of in shares(right, true, predicted)]
     return dict(zip(SCORES, map(float, values), strict=True))
 
 

@@ -207,25 +207,22 @@ def row_groups(content: PageContent) -> dict[str, list[dict]]:
         found[_("by whether the text is a training text")] = names, content.seen
     groups = {}
     for by, (names, group_of_row) in found.items():
-        of_groups = [content.scores.correct[group_of_row == number] for number in range(len(names))]
-        groups[by] = [
-            {
-                "name": name,
-                "rows": len(correct),
-                "accuracy": correct.mean(),
-                "interval": proportion_interval(int(correct.sum()), len(correct)),
-            }
-            for name, correct in zip(names, of_groups, strict=True)
-            if len(correct)
-        ]
-    return {by: members for by, members in groups.items() if len(members) > 1}
+        members = []
+        for number in np.unique(group_of_row):
+            correct = content.scores.correct[group_of_row == number]
+            interval = proportion_interval(int(correct.sum()), len(correct))
+            accuracy = {"accuracy": correct.mean(), "interval": interval}
+            members.append({"name": names[int(number)], "rows": len(correct)} | accuracy)
+        groups |= {by: members} if len(members) > 1 else {}
+    return groups
 
 
 def rows_of_split(split: Split, train: Split, store: TokenStore, unknown_id: int | None) -> dict[str, Any]:
     """Return what a page knows of the rows of a split, by the names of `PageContent`; `store` has the tokens
     of its table."""
     rows, table = np.asarray(split.rows), split.table
-    lengths = store.offsets[rows + 1] - store.offsets[rows]
+    starts, ends = store.offsets[rows], store.offsets[rows + 1]
+    of_rows = (store.tokens[start:end] == unknown_id for start, end in zip(starts, ends, strict=True))
 
     def text(position: int) -> str:
         pair = table.pair(rows[position])
@@ -234,8 +231,8 @@ def rows_of_split(split: Split, train: Split, store: TokenStore, unknown_id: int
     return {
         "text": text,
         "where": lambda position: table.where(rows[position]).removeprefix(f"{Path.cwd()}{os.sep}"),
-        "lengths": lengths,
-        "unknown": None if unknown_id is None else unknown_counts(store, rows, unknown_id) / lengths,
+        "lengths": ends - starts,
+        "unknown": None if unknown_id is None else np.array([is_unknown.mean() for is_unknown in of_rows]),
         "seen": None if split.name == train.name else seen_in_train(split, train),
         "readings": row_readings(store, rows),
     }
@@ -246,12 +243,6 @@ def seen_in_train(split: Split, train: Split) -> np.ndarray:
     is_same = np.isin(split.table.hashes[np.asarray(split.rows)], train.table.hashes[train.rows])
     is_near = 0 if split.copies is None else np.asarray(split.copies) >= 0
     return np.where(is_same, 2, is_near)
-
-
-def unknown_counts(store: TokenStore, rows: np.ndarray, unknown_id: int) -> np.ndarray:
-    """Return how many tokens of each row, (num_rows,) ids, are the unknown one."""
-    ends = zip(store.offsets[rows], store.offsets[rows + 1], strict=True)
-    return np.array([(store.tokens[start:end] == unknown_id).sum() for start, end in ends])
 
 
 @dataclass(frozen=True)

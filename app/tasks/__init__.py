@@ -25,13 +25,11 @@ TASKS = {
 
 
 def task_class(name: str) -> type[Objective]:
-    """Return the class of a value of data.task."""
     module, _, kind = TASKS[name].partition(":")
     return getattr(import_module(module, __package__), kind)
 
 
 def open_task(name: str, label_names: list[str]) -> Objective:
-    """Return the task of a value of data.task, to predict or to look at predictions."""
     return task_class(name)(label_names)
 
 

@@ -59,7 +59,6 @@ class MultiLabel(Task):
         return sigmoid(logits)
 
     def reached(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return which labels reach their threshold, (num_rows, num_labels) bool."""
         return probabilities - self.thresholds >= 0
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
@@ -72,7 +71,6 @@ class MultiLabel(Task):
         return np.where(self.reached(probabilities), moved, 1 - moved).min(axis=1)
 
     def moved(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return probabilities whose logits are moved so that the threshold is at one half."""
         return sigmoid(logit(probabilities) - logit(self.thresholds))
 
     def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray | None = None) -> None:
@@ -106,10 +104,9 @@ class MultiLabel(Task):
         self.chosen_on, self.rows = values.get("chosen_on"), int(values.get("rows") or 0)
 
     def held_out(self, labels, logits, hashes) -> tuple[np.ndarray, np.ndarray]:
-        """Return it of rows on which the thresholds were chosen, so that these look too good there: each row
-        is decided by thresholds that other rows choose in the same way. Of the half of the rows that chooses
-        a threshold of confidence, one half is decided by the other, and the rest by all of them. Thresholds
-        that were not chosen on dev in this way, but set by a person, are used as they are."""
+        """Return it of rows that chose the thresholds, which look too good there: each row is decided by
+        thresholds of other rows. Of the half that chooses a threshold of confidence, one half is decided by
+        the other, and the rest by all of them. Thresholds that a person has set are used as they are."""
         labels, probabilities = np.asarray(labels, bool), sigmoid(logits)
         quarter = np.asarray(hashes) % 4
         is_chosen = np.allclose(self.thresholds, choose_thresholds(labels, probabilities))
@@ -125,7 +122,6 @@ class MultiLabel(Task):
         return confidence, correct
 
     def score(self, labels, logits, predicted=None, calibrated=False) -> Scores:
-        """Return the scores; the loss is the mean binary cross entropy over the labels, without weights."""
         labels, logits = np.asarray(labels, dtype=bool), np.asarray(logits, dtype=np.float64)
         decided = self.decide(logits) if predicted is None else predicted
         num_wrong = (decided != labels).sum(axis=1)
@@ -146,9 +142,6 @@ class MultiLabel(Task):
         return [self.label_names[index] for index in np.flatnonzero(label)]
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        """Return the probabilities, with a threshold `decision` and `confidence` before them, and with a
-        hierarchy `sure_labels`: of each predicted path, the deepest part that is sure enough. `decision` is
-        then partial where these are not the whole paths."""
         record: dict[str, Any] = {}
         if threshold is not None:
             confidence = float(self.confidence(probabilities[None])[0])

@@ -1,4 +1,5 @@
-"""What a run trains for, and one label a row, of which the other tasks override what differs."""
+"""What a run trains for, and one label a row, of which the other tasks override what differs. Only NumPy is
+imported with this module: an exported model predicts without torch and SciPy."""
 
 from __future__ import annotations
 
@@ -52,8 +53,7 @@ class Objective:
 
     `name` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
     shown after each evaluation, `beside_baselines` with the baselines. `has_labels`: it is a `Task`.
-    `measures_start`: the rows of the report are also evaluated before the training. Only NumPy is imported
-    with this module: an exported model predicts without torch and SciPy.
+    `measures_start`: the rows of the report are also evaluated before the training.
 
     `build_model(stores)` returns the model with its head, on the CPU in fp32; `loader(split, store, layout)`
     what makes inputs and targets; `loss(outputs, targets)` a sum over outputs and targets (num_targets, ...),
@@ -248,11 +248,11 @@ class Task(Objective):
         return outputs
 
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
-        """Return probabilities, (num_rows, num_labels) float64, fitted or as the model gives them."""
+        """Return (num_rows, num_labels) float64, fitted or as the model gives them."""
         return softmax(self.class_logits(np.asarray(logits)), self.temperature if calibrated else 1.0)
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the answers, `predicted`, that follow from the probabilities that people see."""
+        """Return the answers that follow from the probabilities that people see."""
         if self.rare_from is None:
             return probabilities.argmax(axis=1)
         # A temperature divides the log odds and so what they are compared with
@@ -260,7 +260,6 @@ class Task(Objective):
         return np.where(is_rare, self.rare, 1 - self.rare)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """Return what the model predicts, `predicted` (num_rows, ...)."""
         return self.chosen(self.probabilities(logits, calibrated=self.rare_from is not None))
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
@@ -281,8 +280,7 @@ class Task(Objective):
             self.load({"temperature": temperature, "rows": len(labels)})
 
     def choose(self, labels: np.ndarray, logits: np.ndarray) -> None:
-        """Choose the thresholds that are best for rows of dev, where the task has any: with train.best_metric
-        rare_f1, from which probability on the rarer of two classes is the answer."""
+        """Choose the thresholds that are best for rows of dev, where the task has any."""
         if self.best_metric == RARE_F1:
             chances = self.probabilities(logits, calibrated=False)[:, self.rare]
             self.rare_from = float(logit(best_threshold(np.asarray(labels) == self.rare, chances)))
@@ -292,8 +290,6 @@ class Task(Objective):
         return self.of_model() | self.rare_state() | self.fitted
 
     def rare_state(self) -> dict:
-        """Return the rarer of two classes and, where it is chosen, from which probability on it is the
-        answer, that the model gives without a temperature."""
         state = {} if self.rare is None else {"rare_class": self.label_names[self.rare]}
         return state if self.rare_from is None else state | {"rare_threshold": float(sigmoid(self.rare_from))}
 
@@ -327,7 +323,7 @@ class Task(Objective):
         if path.exists():
             try:
                 self.load(read_json(path))
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise InputError(
                     f"{path}: what was fitted for the decision is needed, and this file cannot be read: "
                     f"{error!r}; restore it, or remove it to decide without"
@@ -406,10 +402,8 @@ class Task(Objective):
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
         """Return what a file of predictions has of one row beside its answer, by column; `probabilities`
-        (num_labels,). With a threshold of confidence there are `decision`, accept or abstain, and `margin`,
-        to the next largest probability; with a hierarchy also how far the path is sure enough: `sure_label`,
-        the deepest node with a probability from the threshold on, empty for none, and `sure_probability`.
-        `decision` is then partial where that is not a whole path."""
+        (num_labels,). With a threshold of confidence also whether to accept it, its margin, and of labels in
+        a hierarchy the deepest part that is sure enough."""
         label = int(self.chosen(probabilities[None])[0])
         first = float(probabilities[label])
         record: dict[str, Any] = {"probability": round(first, 6)}
@@ -426,8 +420,8 @@ class Task(Objective):
         return record | self.probability_columns(probabilities)
 
     def probability_columns(self, probabilities: np.ndarray) -> dict[str, Any]:
-        """Return the probability of each label of one row, (num_labels,), and of each parent of a hierarchy,
-        that of all below it, by the name of its column; of many labels, the most probable ones in one."""
+        """Return the probability of each label, and of each parent of a hierarchy, by the name of its column;
+        of many labels, the most probable ones in one."""
         if len(self.label_names) > MAX_COLUMNS:
             first = self.ranked_labels(probabilities)[:MOST_PROBABLE].tolist()
             pairs = [(self.label_names[label], round(float(probabilities[label]), 6)) for label in first]
@@ -442,8 +436,7 @@ class Task(Objective):
         return self.tree.sums(probabilities)
 
     def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the ids of all labels, the answer first, then the most probable; `probabilities`
-        (num_labels,)."""
+        """Return the ids of all labels, the answer first, then the most probable."""
         ranked, answer = np.argsort(-probabilities, kind="stable"), self.chosen(probabilities[None])
         return np.concatenate([answer, ranked[ranked != answer]])
 
@@ -465,7 +458,7 @@ class Task(Objective):
         return line + (f" ({parents})" if parents else "")
 
     def explained_labels(self, probabilities: np.ndarray) -> list[int]:
-        """Return the ids of the labels to explain, the most probable first; `probabilities` (num_labels,)."""
+        """Return the ids of the labels to explain, the most probable first."""
         return self.ranked_labels(probabilities)[:1].tolist()
 
     def log_odds(self, outputs: torch.Tensor, label: int) -> torch.Tensor:
@@ -531,7 +524,6 @@ def best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def class_loss(labels: np.ndarray, logits: np.ndarray, temperature: float) -> np.ndarray:
-    """Return -log(probability of the label), (num_rows,)."""
     return -log_softmax(logits, temperature)[np.arange(len(labels)), labels]
 
 

@@ -16,7 +16,6 @@ from app.report.page import (
     row_groups,
     rows_of_split,
     ticks,
-    unknown_counts,
 )
 from app.report.text import visible
 from tests.report.rows_case import TASKS, page_content
@@ -195,8 +194,6 @@ def test_rows_of_a_split_know_their_text_place_length_and_unknown_tokens(tmp_pat
         assert rows["where"](position) == split.table.where(row)
     assert not rows["seen"].any()
     assert rows_of_split(train, train, store, None)["seen"] is None
-    every = np.arange(split.table.num_rows)
-    assert unknown_counts(store, every, 7).sum() == (np.asarray(store.tokens) == 7).sum()
 
 
 def test_places_in_a_chart():

@@ -9,16 +9,13 @@ import pytest
 from sklearn.metrics import confusion_matrix
 
 from app.report.bootstrap import all_metrics
-from app.report.metrics import metrics_of
 from app.report.text import cost_of_length, report_text, row_readings
 from app.tasks import open_task
 from tests.report.rows_case import (
     TASKS,
-    fitted_task,
     measured,
     page_content,
     random_rows,
-    report_metrics,
 )
 from tests.spoken import spoken_in
 
@@ -28,21 +25,6 @@ def rendered(metrics: dict, title: str) -> str:
     name = open_task("single_label", list(metrics["classes"]))
     text = report_text(name, metrics | {"intervals": {}}, {}, title)
     return text.partition("\n\n95 % intervals")[0]
-
-
-def test_every_metric_is_shown_with_its_interval_and_beside_the_baselines():
-    for name, frequent in (("single_label", "majority class"), ("multi_label", "most frequent set")):
-        labels, logits = random_rows(name, 300, 3)
-        task = fitted_task(name, ["甲", "乙", "丙"], labels, logits)
-        metrics = report_metrics(task, labels, logits)
-        text = report_text(task, metrics, {}, "title")
-        for metric in metrics_of(task):
-            if metric.has_interval:
-                low, high = metrics["intervals"][metric.key]
-                assert f"{metric.english:17} {metrics[metric.key]:.4f}   {low:.4f} to {high:.4f}" in text
-        first = "accuracy" if name == "single_label" else "micro F1"
-        assert f"  {frequent}: {first} 0.2500, macro F1 0.2500" in text
-        assert ("Calibration: temperature" in text) == (name == "single_label")
 
 
 def test_several_labels_have_thresholds_and_of_many_the_worst_are_shown():

@@ -10,20 +10,18 @@ from sklearn.metrics import f1_score
 from app.errors import InputError
 from app.report.logits_file import read_logits
 from app.tasks.multi_label import choose_thresholds, sigmoid
-from tests.multi_label_runs import NAMES, predict_again, read_predictions, task_of, train, write_posts
+from tests.multi_label_runs import NAMES, predict_again, read_predictions, task_of, train
 from tests.verbs import predict
 
 
-@pytest.fixture(scope="module")
-def posts(tmp_path_factory) -> Path:
-    return write_posts(tmp_path_factory.mktemp("posts") / "posts.jsonl")
+@pytest.fixture
+def trained(run_of) -> Path:
+    return run_of("multi_label")
 
 
-@pytest.fixture(scope="module")
-def trained(posts, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("run") / "labels"
-    train(posts, out, train__epochs=12, data__test_size=0.2, data__dev_size=0.2)
-    return out
+@pytest.fixture
+def posts(trained) -> Path:
+    return trained.parent / "rows.jsonl"
 
 
 def test_the_report_has_the_figures_of_the_thresholds_of_dev(trained):
@@ -65,13 +63,6 @@ def check_predicted_again(run: Path, output: Path) -> None:
     for name in NAMES:
         expected = [float(row[f"p_{name}"]) for row in rows]
         assert [row[f"p_{name}"] for row in found] == pytest.approx(expected, abs=2e-6)
-
-
-def test_predictions_of_a_saved_model_are_those_of_its_run(trained, tmp_path):
-    check_predicted_again(trained, tmp_path / "found.jsonl")
-    rows = read_predictions(trained / "predictions.csv")
-    found = predict_again(trained, rows, tmp_path / "found.csv")
-    assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
 
 
 def test_the_pipeline_of_transformers_agrees(trained):
@@ -180,16 +171,6 @@ def test_a_head_starts_at_the_log_odds_of_each_label(posts):
     shares = np.asarray(name.dataset.splits["train"].labels).mean(axis=0)
     assert 1 / (1 + np.exp(-name.head_bias())) == pytest.approx(shares, abs=0.01)
     assert task_of(posts, class_weights="balanced").head_bias() == pytest.approx(np.zeros(3), abs=0.05)
-
-
-def test_the_python_interface_gives_the_same_label_lists(trained):
-    from chinese_text_classifier import load
-
-    rows = read_predictions(trained / "predictions.csv")
-    model = load(trained, device="cpu")
-    found = model.predict([row["text"] for row in rows])
-    assert found.tolist() == [json.loads(row["predicted"]) for row in rows]
-    assert model.predict([rows[0]["text"]]).tolist() == [json.loads(rows[0]["predicted"])]
 
 
 @pytest.mark.parametrize("long", ["head_tail", "windows"])

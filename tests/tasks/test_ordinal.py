@@ -1,50 +1,25 @@
 """One of ordered labels a row: python -m pytest tests/tasks/test_ordinal.py"""
 
 import json
-import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import cohen_kappa_score
 
-from app.api import load
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.report.bootstrap import answer_metrics
-from app.runs.comparing import compare_runs
 from app.tasks import open_task
 from app.tasks.ordinal import bias_of_shares
 from app.tasks.task import softmax
-from tests.exported_run import check_decided_alike
-from tests.multi_label_runs import arguments, predict_again, read_predictions, train
+from tests.multi_label_runs import arguments
+from tests.tasks.kinds import write_stars
 
 TASK = {"data__task": "ordinal"}
 STARS = open_task("ordinal", list("12345"))
 class_logits = STARS.class_logits
-
-
-def write_stars(path: Path, names: list[str], rows: int = 160) -> Path:
-    """Write JSON Lines whose label is the higher the more often a character is in the text."""
-    generator = random.Random(0)
-    lines = []
-    for number in range(rows):
-        often = generator.randrange(2 * len(names))
-        characters = list("好" * often + "天" * (2 * len(names) - often))
-        generator.shuffle(characters)
-        line = {"text": f"{''.join(characters)}{number % 10}", "label": names[often // 2]}
-        lines.append(json.dumps(line, ensure_ascii=False))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("stars")
-    train(write_stars(folder / "stars.jsonl", ["1", "2", "10"]), folder / "run", train__epochs=8, **TASK)
-    return folder / "run"
 
 
 def test_probabilities_add_up_and_thresholds_are_in_order():
@@ -105,7 +80,8 @@ def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
             names(labels)
 
 
-def test_a_run_reports_on_ordered_labels(run):
+def test_a_run_reports_on_ordered_labels(run_of):
+    run = run_of("ordinal")
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     assert list(report["classes"]) == ["1", "2", "10"]
     assert report["intervals"]["kappa"][0] > 0.3
@@ -115,22 +91,6 @@ def test_a_run_reports_on_ordered_labels(run):
     assert "Quadratic weighted kappa" in (run / "report.html").read_text(encoding="utf-8")
 
 
-def test_predictions_are_those_of_the_run(run, tmp_path):
-    wanted = read_predictions(run / "predictions.csv")
-    found = predict_again(run, wanted, tmp_path / "found.csv")
-    assert [row["label"] for row in found] == [row["predicted"] for row in wanted]
-    assert [row["probability"] for row in found] == [row[f"p_{row['label']}"] for row in found]
-    texts = [row["text"] for row in wanted]
-    assert load(run).predict(texts).tolist() == [row["predicted"] for row in wanted]
-    assert load(run).predict_proba(texts).sum(axis=1) == pytest.approx(np.ones(len(texts)))
-
-
-def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
-    texts = ["好天好好好好", "天天天天天天"]
-    found = check_decided_alike(run, tmp_path / "onnx", texts)
-    assert found.probabilities == pytest.approx(load(run).predict_proba(texts)[0], abs=1e-4)
-
-
 def test_scores_have_the_probability_of_the_median():
     task = open_task("ordinal", list("abcd"))
     outputs = np.random.default_rng(1).normal(0, 2, (50, 4)).astype(np.float32)
@@ -138,15 +98,6 @@ def test_scores_have_the_probability_of_the_median():
     probabilities = softmax(class_logits(outputs))
     assert (scores.predicted == task.decide(outputs)).all()
     assert scores.confidence == pytest.approx(probabilities[np.arange(50), scores.predicted])
-
-
-def test_it_is_compared_with_the_same_labels_without_order(run, tmp_path):
-    other = tmp_path / "other"
-    train(run.parent / "stars.jsonl", other, data__task="single_label", train__epochs=1)
-    differences = compare_runs(other, run).differences
-    assert {"kappa", "macro_mae", "within_one", "accuracy"} <= set(differences)
-    back = compare_runs(run, other).differences
-    assert back["kappa"][0] == pytest.approx(-differences["kappa"][0])
 
 
 def test_a_linear_head_is_refused(tmp_path):

@@ -1,7 +1,6 @@
 """Labels in a hierarchy: python -m pytest tests/tasks/test_paths.py"""
 
 import json
-import random
 import re
 import shutil
 from pathlib import Path
@@ -13,51 +12,26 @@ from app.api import load
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.report.bootstrap import answer_metrics
-from app.runs.comparing import compare_runs
 from app.runs.verify import compare
 from app.tasks import open_task
 from app.tasks.tree import Tree
-from tests.exported_run import check_decided_alike
-from tests.multi_label_runs import arguments, predict_again, read_predictions, train
+from tests.multi_label_runs import arguments, predict_again, read_predictions
 from tests.runs.mode_ranks import train as verify_mode
+from tests.tasks.kinds import PATHS as NAMES
+from tests.tasks.kinds import write_news
 from tests.verbs import predict
 
-# A path may end where others go on
-CHARACTERS = {
-    "体育": "体",
-    "体育-球类-篮球": "篮",
-    "体育-球类-足球": "足",
-    "财经-基金": "金",
-    "财经-股票": "股",
-}
-NAMES = list(CHARACTERS)
-SINGLE = {"data__task": "single_path", "data__label_hierarchy": "-", "train__epochs": 8}
-SEVERAL = SINGLE | {"data__task": "multi_path"}
+SEVERAL = {"data__task": "multi_path", "data__label_hierarchy": "-"}
 
 
-def write_news(path: Path, several: bool = False, rows: int = 160) -> Path:
-    """Write JSON Lines whose texts have the characters of their labels."""
-    generator, lines = random.Random(0), []
-    for number in range(rows):
-        labels = generator.sample(NAMES, generator.choice([0, 1, 1, 2]) if several else 1)
-        text = "".join(CHARACTERS[name] * 4 for name in labels) + f"的{number}"
-        lines.append({"text": text, "label": labels if several else labels[0]})
-    path.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
-    return path
+@pytest.fixture
+def run(run_of) -> Path:
+    return run_of("single_path")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("one")
-    train(write_news(folder / "news.jsonl"), folder / "run", **SINGLE)
-    return folder / "run"
-
-
-@pytest.fixture(scope="module")
-def run_of_several(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("several")
-    train(write_news(folder / "news.jsonl", several=True), folder / "run", **SEVERAL)
-    return folder / "run"
+@pytest.fixture
+def run_of_several(run_of) -> Path:
+    return run_of("multi_path")
 
 
 def task_of(name: str, names: list[str] = NAMES):
@@ -181,6 +155,18 @@ def test_a_run_reports_on_every_level(run, run_of_several):
 
 
 @pytest.mark.parametrize("name", ["run", "run_of_several"])
+def test_predictions_say_how_far_a_path_is_sure(name, request, tmp_path):
+    run = request.getfixturevalue(name)
+    wanted = read_predictions(run / "predictions.csv")
+    found = predict_again(run, wanted, tmp_path / "found.csv", "--threshold", "0.9")
+    assert {row["decision"] for row in found} <= {"accept", "partial", "abstain"}
+    assert all(row["p_财经-*"] for row in found)
+    if name == "run":
+        sums = [float(row["p_体育-*"]) + float(row["p_财经-*"]) for row in found]
+        assert sums == pytest.approx(np.ones(len(found)), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["run", "run_of_several"])
 def test_the_page_folds_labels_by_parent(name, request):
     page = (request.getfixturevalue(name) / "report.html").read_text(encoding="utf-8")
     tree = page[page.index('<div class="tree">') :]
@@ -189,21 +175,6 @@ def test_the_page_folds_labels_by_parent(name, request):
     assert summaries == ["体育", "球类", "财经"]
     assert "体育 (the path ends here)" in tree
     assert tree.index("<bdi>球类</bdi>") < tree.index("<bdi>篮球</bdi>") < tree.index("</details>")
-
-
-@pytest.mark.parametrize("name", ["run", "run_of_several"])
-def test_predictions_are_those_of_the_run(name, request, tmp_path):
-    run = request.getfixturevalue(name)
-    wanted = read_predictions(run / "predictions.csv")
-    found = predict_again(run, wanted, tmp_path / "found.csv", "--threshold", "0.9")
-    column = "label" if name == "run" else "labels"
-    assert [row[column] for row in found] == [row["predicted"] for row in wanted]
-    assert {row["decision"] for row in found} <= {"accept", "partial", "abstain"}
-    assert all(row["p_财经-*"] for row in found)
-    if name == "run":
-        sums = [float(row["p_体育-*"]) + float(row["p_财经-*"]) for row in found]
-        assert sums == pytest.approx(np.ones(len(found)), abs=1e-5)
-        assert load(run).predict([row["text"] for row in wanted]).tolist() == [row["label"] for row in found]
 
 
 def test_a_model_alone_knows_what_is_between_levels(run, run_of_several, tmp_path):
@@ -217,20 +188,8 @@ def test_a_model_alone_knows_what_is_between_levels(run, run_of_several, tmp_pat
             load(folder)
 
 
-def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
-    check_decided_alike(run, tmp_path / "onnx", ["足足足足的", "股股股股的"])
-
-
-def test_it_is_compared_with_the_same_labels_without_a_hierarchy(run, tmp_path):
-    other = tmp_path / "other"
-    train(run.parent / "news.jsonl", other, data__task="single_label", train__epochs=1)
-    differences = compare_runs(other, run).differences
-    assert {"level_1_accuracy", "hierarchical_f1", "accuracy"} <= set(differences)
-    assert compare_runs(run, other).differences["accuracy"][0] == pytest.approx(-differences["accuracy"][0])
-
-
 def test_labelled_rows_are_reported_on_as_the_run_reads_them(run, tmp_path):
-    words = ["--input", str(run.parent / "news.jsonl"), "--report", str(tmp_path / "report")]
+    words = ["--input", str(run.parent / "rows.jsonl"), "--report", str(tmp_path / "report")]
     assert predict(["--checkpoint", str(run), *words]) == 0
     report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
     assert list(report["parents"]) == ["体育", "体育-球类", "财经"]
@@ -239,7 +198,7 @@ def test_labelled_rows_are_reported_on_as_the_run_reads_them(run, tmp_path):
 @pytest.mark.slow
 def test_two_processes_and_data_parallel_train_the_weights_of_one(tmp_path):
     """With several paths a row, as the verb verify compares them."""
-    words = arguments(write_news(tmp_path / "news.jsonl", several=True), tmp_path / "run", **SEVERAL)
+    words = arguments(write_news(tmp_path / "rows.jsonl", several=True), tmp_path / "run", **SEVERAL)
     config = load_config(words)
     one = verify_mode(config, "single", "float64", tmp_path, world_size=1, steps=4)
     for mode, world_size in (("ddp", 2), ("dp", 1)):

@@ -14,32 +14,20 @@ from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.run import work
 from app.tasks import open_task
-from tests.multi_label_runs import arguments, task_of, train
-from tests.tiny import WORDS, tiny_lines
+from tests.multi_label_runs import arguments, task_of
+from tests.tiny import tiny_lines
 
 MASKED = {"data__task": "masked_language_modelling", "train__log_every": 5}
 
 
-@pytest.fixture(scope="module")
-def posts(tmp_path_factory) -> Path:
-    return write_texts(tmp_path_factory.mktemp("posts") / "posts.txt")
+@pytest.fixture
+def trained(run_of) -> Path:
+    return run_of("masked_language_modelling")
 
 
-def write_texts(path: Path) -> Path:
-    """Write texts in which words of two characters come in pairs, so that a hidden character can be
-    guessed."""
-    generator = np.random.default_rng(0)
-    words = [a + b for a, b in zip("".join(WORDS.values()), reversed("".join(WORDS.values())), strict=True)]
-    texts = {"".join(generator.choice(words, 6)) for _ in range(150)}
-    path.write_text("\n".join(sorted(texts)) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def trained(posts, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("run") / "pretrained"
-    train(posts, out, **MASKED, train__epochs=15)
-    return out
+@pytest.fixture
+def posts(trained) -> Path:
+    return trained.parent / "texts.txt"
 
 
 def test_perplexity_falls_and_is_reported_before_and_after(trained):

@@ -20,31 +20,16 @@ from app.report.metrics import Drawn, metrics_of
 from app.runs.comparing import compare_runs
 from app.tasks import open_task
 from tests.multi_label_runs import arguments, predict_again, read_predictions, train
+from tests.tasks.kinds import write_scores
 from tests.verbs import predict
 
 TASK = {"data__task": "regression"}
 SCORE = open_task("regression", ["score"])
 
 
-def write_scores(path: Path, rows: int = 160, seed: int = 0) -> Path:
-    """Write JSON Lines whose score is how often a character is in the text, in a unit of its own."""
-    generator = random.Random(seed)
-    lines = []
-    for number in range(rows):
-        often = generator.randrange(8)
-        characters = list("好" * often + "天" * (8 - often))
-        generator.shuffle(characters)
-        line = {"text": f"{''.join(characters)}{number % 10}", "score": 1000 + 2.5 * often}
-        lines.append(json.dumps(line, ensure_ascii=False))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("scores")
-    train(write_scores(folder / "scores.jsonl"), folder / "run", train__epochs=8, **TASK)
-    return folder / "run"
+@pytest.fixture
+def run(run_of) -> Path:
+    return run_of("regression")
 
 
 def test_metrics_are_those_of_scipy_also_of_rows_that_are_drawn_again():
@@ -173,7 +158,7 @@ def test_rows_with_numbers_are_reported_on(run, tmp_path):
 
 def test_two_runs_are_compared_row_by_row(run, tmp_path):
     other = tmp_path / "other"
-    train(run.parent / "scores.jsonl", other, train__epochs=1, **TASK)
+    train(run.parent / "rows.jsonl", other, train__epochs=1, **TASK)
     differences = compare_runs(other, run).differences
     assert set(differences) == {"mae", "rmse", "pearson", "spearman", "loss"}
     difference, (low, high) = differences["rmse"]
@@ -194,9 +179,7 @@ def test_an_exported_model_gives_the_same_numbers(run, tmp_path):
 
 
 def test_huber_counts_large_errors_less(run, tmp_path):
-    report = train(
-        run.parent / "scores.jsonl", tmp_path / "run", train__loss="huber", train__epochs=1, **TASK
-    )
+    report = train(run.parent / "rows.jsonl", tmp_path / "run", train__loss="huber", train__epochs=1, **TASK)
     assert report["mae"] > 0
 
 

@@ -1,22 +1,17 @@
 """Two classes of which one is rare: python -m pytest tests/tasks/test_two_classes.py"""
 
 import json
-import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, roc_auc_score
 
-from app.api import load
 from app.errors import InputError
 from app.report.bootstrap import all_metrics
 from app.report.logits_file import read_logits
 from app.tasks import open_task
-from tests.exported_run import check_decided_alike
-from tests.multi_label_runs import predict_again, read_predictions, task_of, train
-
-RARE = {"data__task": "single_label", "train__best_metric": "rare_f1", "train__epochs": 4}
+from tests.multi_label_runs import read_predictions, task_of
 
 
 def rows(num_rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -27,24 +22,9 @@ def rows(num_rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return labels, np.c_[np.zeros(num_rows), odds].astype(np.float32)
 
 
-def write_rows(path: Path, num_rows: int = 400) -> Path:
-    """Write JSON Lines of which one in eight is 投诉, by one character that others have too."""
-    generator, lines = random.Random(0), []
-    for number in range(num_rows):
-        is_rare = number % 8 == 0
-        seen = "差" if generator.random() < (0.8 if is_rare else 0.15) else "好"
-        text = "".join(generator.choices("天地玄黄宇宙", k=6)) + seen + str(number)
-        lines.append(json.dumps({"text": text, "label": "投诉" if is_rare else "其他"}, ensure_ascii=False))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("two")
-    split = {"data__dev_size": 0.3, "data__test_size": 0.3}
-    train(write_rows(folder / "rows.jsonl"), folder / "run", **RARE, **split)
-    return folder / "run"
+@pytest.fixture
+def run(run_of) -> Path:
+    return run_of("rare_class")
 
 
 def test_figures_of_the_rarer_class_are_those_of_scikit_learn_and_have_intervals():
@@ -90,7 +70,7 @@ def test_the_threshold_of_dev_has_the_best_f1_and_is_independent_of_the_temperat
     assert task.ranked_labels(task.probabilities(logits)[0]).tolist() == [answer, 1 - answer]
 
 
-def test_a_run_decides_by_it_everywhere(run, tmp_path):
+def test_a_run_decides_by_it_everywhere(run):
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     decision = json.loads((run / "decision.json").read_text(encoding="utf-8"))
     assert report["rare_class"] == decision["rare_class"] == "投诉"
@@ -102,10 +82,6 @@ def test_a_run_decides_by_it_everywhere(run, tmp_path):
     assert {"rare_f1", "average_precision", "roc_auc", "recall_at_precision"} <= set(report["intervals"])
     wanted = read_predictions(run / "predictions.csv")
     assert [row["predicted"] == "投诉" for row in wanted] == predicted.tolist()
-    found = predict_again(run, wanted, tmp_path / "found.csv")
-    assert [row["label"] for row in found] == [row["predicted"] for row in wanted]
-    texts = [row["text"] for row in wanted]
-    assert load(run).predict(texts).tolist() == [row["predicted"] for row in wanted]
     for name in ("report.txt", "README.md"):
         said = (run / name).read_text(encoding="utf-8")
         assert f"{report['rare_threshold']:.4f}" in said
@@ -113,11 +89,6 @@ def test_a_run_decides_by_it_everywhere(run, tmp_path):
     assert "Average precision" in (run / "report.html").read_text(encoding="utf-8")
     line = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert 0 < line["rare_f1"] <= 1
-
-
-def test_an_exported_model_and_an_explanation_decide_alike(run, tmp_path):
-    texts = [row["text"] for row in read_predictions(run / "predictions.csv")[:2]]
-    check_decided_alike(run, tmp_path / "onnx", texts)
 
 
 def test_it_needs_two_labels_and_a_whole_file(run, tmp_path):
