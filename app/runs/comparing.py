@@ -14,6 +14,7 @@ from ..report.logits_file import check_same_rows, read_run, split_of_report
 from ..report.metrics import BY_KEY
 from ..runtime.disk import check_new
 from ..tasks.task import Scores, Task
+from .series import rendered
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,9 @@ def compare_runs(one: Path, other: Path) -> Comparison:
 
 def render_comparison(one: Path, other: Path, comparison: Comparison) -> str:
     """Return the comparison as text."""
-    names = {key: BY_KEY[key].english for key in comparison.differences}
-    width = max(map(len, names.values())) + 1
-    won, lost = len(comparison.won), len(comparison.lost)
-    lines = [f"B = {other} against A = {one}, on the same {len(comparison.one):,} rows"]
-    for key, (difference, (low, high)) in comparison.differences.items():
-        lines.append(
-            f"  {names[key]:{width}} B - A {difference:+.4f}   95 % interval {low:+.4f} to {high:+.4f}"
-        )
-    lines.append(
-        f"  {comparison.task.right_rows} won by B {won:,}, lost {lost:,}; McNemar's exact test: p = "
-        f"{mcnemar(won, lost):.4g}"
-    )
-    return "\n".join(lines)
+    width = max(len(BY_KEY[key].english) for key in comparison.differences) + 1
+    p_value = mcnemar(len(comparison.won), len(comparison.lost))
+    return rendered("comparison", one=one, other=other, found=comparison, width=width, p_value=p_value)
 
 
 def write_changed_rows(path: Path, run: Path, comparison: Comparison) -> None:

@@ -10,10 +10,9 @@ from ..report.bootstrap import all_metrics, differences, seed_variance
 from ..report.logits_file import check_same_rows, read_run, split_of_report
 from ..report.metrics import BY_KEY
 from ..tasks.task import Scores, Task
-from ..text_table import text_table
 from ..words import _, pgettext
 from .folds import CROSS_VALIDATION, note_of
-from .series import Series
+from .series import Series, rendered, table
 
 SHARES = (0.12, 0.25, 0.5, 1.0)  # of the training rows
 FLAT = 0.01  # below this change by twice the rows, more rows hardly help
@@ -60,24 +59,14 @@ def seed_figures(folder: Path, seeds: list[int]) -> dict:
 
 def render_seeds(figures: dict) -> str:
     """Return the figures of the seeds as text."""
-    keys = [key for key in figures if key in BY_KEY]
-    rows = [
-        [_("seed {seed}").format(seed=seed), *(f"{figures[key]['values'][at]:.4f}" for key in keys)]
+    spreads = {key: figures[key] for key in figures if key in BY_KEY}
+    rows = {
+        _("seed {seed}").format(seed=seed): [spread["values"][at] for spread in spreads.values()]
         for at, seed in enumerate(figures["seeds"])
-    ]
-    rows.append([pgettext("of runs", "mean"), *(f"{figures[key]['mean']:.4f}" for key in keys)])
-    about = _("{seeds} seeds, the same {rows:,} rows of {split}")
-    about = about.format(seeds=len(figures["seeds"]), rows=figures["rows"], split=figures["split"])
-    lines = [about, text_table(["", *(BY_KEY[key].name for key in keys)], rows), ""]
-    for key in keys:
-        low, high = figures[key]["sampling_interval"]
-        spread = _(
-            "{metric}: another seed moves it by ±{seed_standard_deviation:.4f} (standard deviation of a "
-            "single run, same rows)\n  other test rows move the mean by ±{sampling_standard_deviation:.4f}; "
-            "95 % interval of the mean {low:.4f} to {high:.4f} (bootstrap over the rows)"
-        )
-        lines.append(spread.format(metric=BY_KEY[key].name, low=low, high=high, **figures[key]))
-    return "\n".join([*lines, *filter(None, [figures.get("note")])])
+    }
+    rows[pgettext("of runs", "mean")] = [spread["mean"] for spread in spreads.values()]
+    shown = table([BY_KEY[key].name for key in spreads], rows)
+    return rendered("seeds", table=shown, spreads=spreads, **{"note": ""} | figures)
 
 
 def train_shares(series: Series) -> str:
@@ -104,38 +93,10 @@ def train_shares(series: Series) -> str:
 
 def render_shares(figures: dict) -> str:
     """Return the figures of a learning curve as text, and what it says in one sentence."""
-    key, points = figures["metric"], figures["points"]
-    rows = [
-        [
-            f"{point['share']:.0%}",
-            f"{point['train_rows']:,}",
-            f"{point[key]:.4f}",
-            "{:.4f} … {:.4f}".format(*point["interval"]),
-        ]
-        for point in points
-    ]
-    heading = ["", _("training rows"), BY_KEY[key].name, "95 %"]
-    note = _(
-        "95 % bootstrap intervals over the {rows:,} rows of {split}, the same for all. They do not contain "
-        "the spread of random seeds."
-    ).format(rows=figures["rows"], split=figures["split"])
-    change, (low, high) = figures["last_change"], figures["last_change_interval"]
-    if low > 0:
-        said = _(
-            "From half of the rows to all, {metric} rose by {change:.4f} ({low:+.4f} to {high:+.4f}): more "
-            "rows help. Twice as many would give about {next:.2f}, if it goes on like this."
-        )
-    elif high < FLAT or (change < FLAT and high < 2 * FLAT):
-        said = _(
-            "From half of the rows to all, {metric} changed by {change:+.4f} ({low:+.4f} to {high:+.4f}): "
-            "more rows of this kind hardly help."
-        )
-    else:
-        said = _(
-            "From half of the rows to all, {metric} changed by {change:+.4f} ({low:+.4f} to {high:+.4f}): "
-            "the {rows:,} rows it is tested on are too few to say whether more rows help."
-        )
-    twice = min(1.0, points[-1][key] + change)
-    values = {"metric": BY_KEY[key].name, "next": twice, "rows": figures["rows"]}
-    said = said.format(change=change, low=low, high=high, **values)
-    return "\n".join([text_table(heading, rows), "", note, said])
+    key = figures["metric"]
+    rows = {
+        f"{one['share']:.0%}": [one["train_rows"], one[key], "{:.4f} … {:.4f}".format(*one["interval"])]
+        for one in figures["points"]
+    }
+    shown = table([_("training rows"), BY_KEY[key].name, "95 %"], rows)
+    return rendered("curve", table=shown, flat=FLAT, **figures)

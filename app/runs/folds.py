@@ -18,9 +18,9 @@ from ..report.logits_file import LOGITS, SplitLogits, read_run
 from ..report.metrics import BY_KEY, measure, metrics_of
 from ..runtime.disk import whole_file
 from ..tasks.task import Scores, Task
-from ..text_table import text_table
+from ..text_table import columns_of
 from ..words import _, pgettext
-from .series import Series, say
+from .series import Series, rendered, say, table
 
 CROSS_VALIDATION = "cross_validation"
 
@@ -151,26 +151,15 @@ def note_of(task: Task, then: str = "") -> dict[str, str]:
 
 def render_folds(figures: dict) -> str:
     """Return the figures of the folds as text."""
-
-    def line(name: str, rows: str, values: dict) -> list[str]:
-        return [name, rows, *(f"{values[key]:.4f}" for key in figures["mean"])]
-
-    heading = ["", pgettext("of data", "rows"), *(BY_KEY[key].name for key in figures["mean"])]
-    rows = [line(_("fold {fold}").format(**one), f"{one['rows']:,}", one) for one in figures["folds"]]
-    rows.append(line(pgettext("of runs", "mean"), "", figures["mean"]))
-    rows.append(line(_("standard deviation"), "", figures["standard_deviation"]))
-    pooled, intervals = figures["all_rows"], []
-    for key, (low, high) in pooled["intervals"].items():
-        ends = _("{low:.4f} to {high:.4f}").format(low=low, high=high)
-        intervals.append([f"  {BY_KEY[key].name}", f"{pooled[key]:.4f}", f" {ends}"])
-    about = _("All {rows:,} rows together, each by the model that was trained without it; 95 % intervals")
-    spread = _(
-        "The standard deviation is that of single folds. Folds share most of their training rows, so it "
-        "says little about the mean."
-    )
-    lines = [text_table(heading, rows), "", about.format(rows=pooled["rows"])]
-    lines += [text_table(intervals[0], intervals[1:]), spread, *filter(None, [figures.get("note")])]
-    return "\n".join(lines)
+    keys, pooled = list(figures["mean"]), figures["all_rows"]
+    rows = {
+        _("fold {fold}").format(**one): [one["rows"], *(one[key] for key in keys)] for one in figures["folds"]
+    }
+    rows[pgettext("of runs", "mean")] = ["", *figures["mean"].values()]
+    rows[_("standard deviation")] = ["", *figures["standard_deviation"].values()]
+    shown = table([pgettext("of data", "rows"), *(BY_KEY[key].name for key in keys)], rows)
+    width = max(columns_of(BY_KEY[key].name) for key in pooled["intervals"])
+    return rendered("folds", table=shown, width=width, **{"note": ""} | figures)
 
 
 def list_issues(path: Path, oof_rows: OutOfFold) -> dict:

@@ -30,10 +30,9 @@ from ..report.logits_file import read_run
 from ..report.metrics import BY_KEY
 from ..runtime.disk import read_json, write_text
 from ..runtime.signals import Stopped
-from ..text_table import text_table
 from ..training.log import METRICS, read_evaluations
 from .search_space import as_words, draw
-from .series import Series, say
+from .series import Series, rendered, say, table
 
 PRUNERS = {
     # The first evaluation says little about the last one
@@ -208,24 +207,15 @@ def settings_text(params: dict) -> str:
 
 def render_search(figures: dict) -> str:
     """Return the figures as text."""
-    rows = [
-        (f"best trial ({figures['best_trial']}), dev", figures["best_dev"], None),
-        ("median finished trial, dev", figures["median_dev"], None),
-        ("final run, test", figures["final_test"], figures["test_interval"]),
-        ("optimism of the search", *figures["optimism"].values()),
-    ]
-    cells = [
-        [name, f"{value:.4f}", "{:.4f} to {:.4f}".format(*ends) if ends else ""] for name, value, ends in rows
-    ]
-    states = ", ".join(f"{count} {state}" for state, count in figures["trials"].items())
-    return "\n".join(
-        [
-            f"{sum(figures['trials'].values())} trials on {figures['rows']['dev']:,} dev rows: {states}",
-            f"best settings: {settings_text(figures['best_settings'])}",
-            "",
-            text_table(["", BY_KEY[figures["metric"]].english, "95 % interval"], cells),
-            "",
-            "The best dev value is the best of many, so it is too good. The optimism is this value against "
-            f"that\nof the final run on {figures['rows']['test']:,} test rows, which chose nothing.",
-        ]
-    )
+    optimism, interval = figures["optimism"].values()
+    rows = {
+        f"best trial ({figures['best_trial']}), dev": [figures["best_dev"], None],
+        "median finished trial, dev": [figures["median_dev"], None],
+        "final run, test": [figures["final_test"], figures["test_interval"]],
+        "optimism of the search": [optimism, interval],
+    }
+    for values in rows.values():
+        values[1] = "{:.4f} to {:.4f}".format(*values[1]) if values[1] else ""
+    shown = table([BY_KEY[figures["metric"]].english, "95 % interval"], rows)
+    best = settings_text(figures["best_settings"])
+    return rendered("search", table=shown, best=best, **figures)

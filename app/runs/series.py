@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from filelock import FileLock
 
@@ -21,8 +21,10 @@ from ..data.cache import content_key, file_digest
 from ..data.dataset import with_sample
 from ..errors import InputError, TrainingError
 from ..modes import load_mode
+from ..report.text import page_environment
 from ..runtime.disk import write_json, write_text
 from ..runtime.signals import StopAtOnce, Stopped
+from ..text_table import text_table
 
 JOB = "job.json"
 POLL_SECONDS = 0.5
@@ -149,6 +151,21 @@ def run_to_end(command: list[str], output: IO, is_hopeless: Callable[[], bool] =
         if process.poll() is None:
             process.terminate()
     return process.returncode
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Return the text of one of this room's templates."""
+    environment = page_environment(Path(__file__).parent, autoescape=False)
+    return environment.get_template(f"{template}.txt.jinja").render(**values).strip()
+
+
+def table(heading: list[str], rows: dict[str, list]) -> str:
+    """Return numbers and texts, a row for each name, as a table."""
+
+    def cell(value: Any) -> str:
+        return value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+
+    return text_table(["", *heading], [[name, *map(cell, values)] for name, values in rows.items()])
 
 
 def say(text: str) -> None:
