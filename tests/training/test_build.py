@@ -6,7 +6,7 @@ from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.model.pretrained import save_model
 from app.modes.single import Single
 from app.training.build import build, set_up
-from tests.tiny import tiny_model, tiny_tokenizer, write_tiny
+from tests.tiny import WORDS, tiny_model, tiny_tokenizer, write_tiny
 
 
 @pytest.mark.parametrize(
@@ -14,10 +14,7 @@ from tests.tiny import tiny_model, tiny_tokenizer, write_tiny
     [(32, False, 2e-4, 0.3), (1, False, 1e-4, 0.1), (32, True, 5e-5, 0.1)],
 )
 def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size, pairs, rate, warmup):
-    model, tokenizer = (
-        tiny_model().model,
-        tiny_tokenizer(characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789"),
-    )
+    model, tokenizer = tiny_model().model, tiny_tokenizer(characters="".join(WORDS.values()) + "0123456789")
     model.resize_token_embeddings(len(tokenizer))
     (tmp_path / "checkpoint").mkdir()
     save_model(tmp_path / "checkpoint", model, model.state_dict(), tokenizer)
@@ -33,10 +30,7 @@ def test_learning_rates_follow_from_the_model_and_the_data(tmp_path, batch_size,
         set_up(mode, components)
         found = components.config.train
         assert mode.config == components.config
-        assert (found.learning_rate, found.head_learning_rate, found.warmup) == (
-            rate,
-            pytest.approx(10 * rate),
-            warmup,
-        )
+        chosen = (found.learning_rate, found.head_learning_rate, found.warmup)
+        assert chosen == (rate, pytest.approx(10 * rate), warmup)
         rates = {group["lr"] * group.get("lr_scale", 1.0) for group in mode.optimizer.param_groups}
         assert sorted(rates) == pytest.approx([rate, 10 * rate])

@@ -31,11 +31,16 @@ def new_check(loader, precision: str = "fp32") -> FiniteCheck:
     return FiniteCheck(Single(Config(train=TrainConfig(precision=precision))), loader)
 
 
-def test_the_advice_depends_on_what_is_not_finite(loader):
-    with pytest.raises(TrainingError, match="no row has finite logits, so the weights are to blame"):
-        new_check(loader)([step_log(1, [False, False], skipped=False)], [float("nan")])
-    with pytest.raises(TrainingError, match="look at these rows, or lower train.learning_rate"):
-        new_check(loader)([step_log(1, [False, True], skipped=False)], [float("nan")])
+@pytest.mark.parametrize(
+    ("finite", "advice"),
+    [
+        ([False, False], "no row has finite logits, so the weights are to blame"),
+        ([False, True], "look at these rows, or lower train.learning_rate"),
+    ],
+)
+def test_the_advice_depends_on_what_is_not_finite(loader, finite, advice):
+    with pytest.raises(TrainingError, match=advice):
+        new_check(loader)([step_log(1, finite, skipped=False)], [float("nan")])
 
 
 def test_too_many_skipped_steps_in_a_row_end_the_run(loader):

@@ -51,45 +51,37 @@ class NoMemory(Small):
     max_rows = 0
 
 
-def test_one_row_that_does_not_fit_is_an_error_with_a_remedy(rows):
-    with pytest.raises(TrainingError, match="step 1 with micro-batches of one row; lower data.max_length"):
-        Training(rows, SETTINGS, NoMemory).run()
-
-
 class SmallForAdamW(Single):
-    """Memory runs out when the weights are changed."""
+    """Memory runs out when the weights are changed, some of which may then have changed already."""
 
     def update(self, norm):
         raise torch.OutOfMemoryError("out of memory in the update")
 
 
-def test_an_update_is_not_repeated(rows):
-    """Some weights may have changed already."""
-    training = Training(rows, SETTINGS, SmallForAdamW)
-    with pytest.raises(torch.OutOfMemoryError, match="in the update"):
-        training.run()
-    assert training.state.micro_batch_size is None
-
-
-def test_other_errors_are_raised_as_they_are(rows):
-    class Broken(Single):
-        def forward(self, inputs):
-            raise RuntimeError("shapes do not fit")
-
-    with pytest.raises(RuntimeError, match="shapes do not fit"):
-        Training(rows, SETTINGS, Broken).run()
-
-
-class TwoRanks(Group):
-    world_size = 2
+class Broken(Single):
+    def forward(self, inputs):
+        raise RuntimeError("shapes do not fit")
 
 
 class OneOfTwo(Small):
     """Rank 0 of two, of which the other is not here."""
 
-    group_class = TwoRanks
+    group_class = type("TwoRanks", (Group,), {"world_size": 2})
 
 
-def test_a_rank_that_cannot_tell_the_others_says_what_to_set(rows):
-    with pytest.raises(TrainingError, match="--train.accumulation_steps N, with a larger number"):
-        Training(rows, SETTINGS, OneOfTwo).run()
+@pytest.mark.parametrize(
+    ("mode_class", "error", "message"),
+    [
+        (NoMemory, TrainingError, "step 1 with micro-batches of one row; lower data.max_length"),
+        (SmallForAdamW, torch.OutOfMemoryError, "in the update"),
+        (Broken, RuntimeError, "shapes do not fit"),
+        (OneOfTwo, TrainingError, "--train.accumulation_steps N, with a larger number"),
+    ],
+)
+def test_a_step_that_cannot_be_repeated_is_an_error(rows, mode_class, error, message):
+    """Where one row does not fit, after an update, for another reason, and where the other ranks cannot be
+    told."""
+    training = Training(rows, SETTINGS, mode_class)
+    with pytest.raises(error, match=message):
+        training.run()
+    assert mode_class is not SmallForAdamW or training.state.micro_batch_size is None

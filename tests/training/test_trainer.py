@@ -9,48 +9,24 @@ import torch
 from torch.nn.functional import kl_div, log_softmax
 from transformers import AutoModelForSequenceClassification
 
-from app.batching.loader import Loader
-from app.batching.plan import BatchPlan
 from app.config.schema import Config, TrainConfig
 from app.modes.mode import Mode
 from app.modes.single import Single
 from app.runtime.group import Group
 from app.training.evaluate import evaluate
-from app.training.step import StepResult, planned_steps, step_seed
+from app.training.step import StepResult, step_seed
 from tests.modes.contract_worker import two_masks
 from tests.tiny import loaders_of, open_tiny, tiny_model
+from tests.training.tiny_training import SETTINGS as TINY
 from tests.training.tiny_training import SMOOTHING, SmoothedCrossEntropy, Training
 
 WEIGHTS = [0.5, 1.0, 3.0]
 # 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some
 # gradients are clipped and others are not, the warm-up ends with the third step, rows have different weights.
+COMMON = replace(TINY, epochs=2, warmup=3, max_grad_norm=6.0)
 SETTINGS = {
-    "sgd": TrainConfig(
-        optimizer="sgd",
-        learning_rate=0.05,
-        epochs=2,
-        batch_size=10,
-        warmup=3,
-        max_grad_norm=6.0,
-        weight_decay=0.05,
-        precision="fp32",
-        device="cpu",
-        threads=1,
-    ),
-    "adamw": TrainConfig(
-        optimizer="adamw",
-        learning_rate=1e-3,
-        epochs=2,
-        batch_size=10,
-        warmup=3,
-        schedule="cosine",
-        max_grad_norm=6.0,
-        weight_decay=0.1,
-        head_learning_rate=2e-3,
-        precision="fp32",
-        device="cpu",
-        threads=1,
-    ),
+    "sgd": replace(COMMON, optimizer="sgd", learning_rate=0.05, weight_decay=0.05),
+    "adamw": replace(COMMON, schedule="cosine", weight_decay=0.1, head_learning_rate=2e-3),
 }
 SETTINGS["r_drop"] = replace(SETTINGS["sgd"], r_drop=2.0)
 # AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact
@@ -64,16 +40,10 @@ def singles(tmp_path_factory):
     return open_tiny(tmp_path_factory.mktemp("singles"), rows_per_label=20)
 
 
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory):
-    """A prepared data file of sentence pairs."""
-    return open_tiny(tmp_path_factory.mktemp("pairs"), rows_per_label=20, pairs=True)
-
-
-@pytest.fixture(scope="module", params=["singles", "pairs"])
-def rows(request):
-    """Each of the two files."""
-    return request.getfixturevalue(request.param)
+@pytest.fixture(scope="module", params=[False, True], ids=["singles", "pairs"])
+def rows(request, singles, tmp_path_factory):
+    """The same, and a data file of sentence pairs."""
+    return open_tiny(tmp_path_factory.mktemp("pairs"), 20, pairs=True) if request.param else singles
 
 
 def run(
@@ -195,14 +165,9 @@ def test_the_comparison_sees_what_it_should(rows, expected):
     tolerance."""
     _, _, norms = expected["sgd"]
     assert min(norms) < SETTINGS["sgd"].max_grad_norm < max(norms)
-    for other in (
-        {"max_grad_norm": 0.0},
-        {"weight_decay": 0.0},
-        {"warmup": 0},
-        {"batch_size": 12},
-        {"seed": 1},
-        {"head_learning_rate": 0.01},
-    ):
+    others = {"max_grad_norm": 0.0, "weight_decay": 0.0, "warmup": 0, "batch_size": 12, "seed": 1}
+    for name, value in (others | {"head_learning_rate": 0.01}).items():
+        other = {name: value}
         weights, *_ = run(rows, replace(SETTINGS["sgd"], **other))
         assert difference(weights, expected["sgd"][0]) > 1e-4, other
     weights, *_ = run(rows, SETTINGS["sgd"], weights=None)
@@ -239,9 +204,8 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
     """Also where a shard has no row of the batch, and runs a stand-in."""
     config = replace(SETTINGS["sgd"], max_steps=1, batch_size=batch_size, accumulation_steps=accumulation)
     whole = run(singles, replace(config, accumulation_steps=1), mode_class=sharded(1, 0))
-    shards = [
-        run(singles, config, packed, mode_class=sharded(num_shards, index)) for index in range(num_shards)
-    ]
+    classes = [sharded(num_shards, index) for index in range(num_shards)]
+    shards = [run(singles, config, packed, mode_class=mode_class) for mode_class in classes]
     for name, gradient in whole[2].gradients.items():
         total = sum(mode.gradients[name] for _, _, mode in shards)
         torch.testing.assert_close(total, gradient, atol=2e-6, rtol=1e-4, msg=name)
@@ -250,18 +214,11 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
 
 
 def test_max_steps_shortens_the_schedule_and_the_training(singles):
-    config = replace(SETTINGS["sgd"], max_steps=7)
-    _, logs, _ = run(singles, config)
+    _, logs, _ = run(singles, replace(SETTINGS["sgd"], max_steps=7))
     assert len(logs) == 7
     assert logs[-1].learning_rate == pytest.approx(0.05 / 4)
-    assert planned_steps(BatchPlan(48, 10, 0), config) == 7
-    assert planned_steps(BatchPlan(48, 10, 0), replace(config, max_steps=1000)) == 10
-    assert planned_steps(BatchPlan(48, 10, 0), replace(config, max_steps=None)) == 10
-
-
-def test_a_stop_ends_the_loop_behind_the_step(singles):
-    stopped = Training(singles, SETTINGS["sgd"]).run(until=3)
-    assert (len(stopped.steps), stopped.state.step, stopped.state.updates) == (3, 3, 3)
+    _, logs, _ = run(singles, replace(SETTINGS["sgd"], max_steps=1000))
+    assert len(logs) == 10
 
 
 def test_same_seed_same_weights_and_dropout_is_a_function_of_the_step(singles):
@@ -273,10 +230,8 @@ def test_same_seed_same_weights_and_dropout_is_a_function_of_the_step(singles):
     assert difference(again, first) == 0.0
     other, *_ = run(singles, replace(config, seed=43), dropout=0.3)
     assert difference(other, first) > 1e-4
-    assert (
-        len({step_seed(seed, step, shard) for seed in (1, 2) for step in range(50) for shard in range(4)})
-        == 400
-    )
+    seeds = {step_seed(seed, step, shard) for seed in (1, 2) for step in range(50) for shard in range(4)}
+    assert len(seeds) == 400
 
 
 def test_evaluation_does_not_disturb_training(singles):
@@ -300,11 +255,10 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(rows, batch_size, pack
     training, done = Training(rows, packed=packed, dropout=0.3), []
     model, loader, device = training.mode.module, training.loader, training.mode.device
     found = evaluate(training.mode, loader, batch_size, done.append)
+    batches = [loader.load(np.array([position]), device) for position in range(len(loader))]
     with torch.inference_mode():
         assert not model.training
-        one_by_one = [
-            model(**loader.load(np.array([position]), device).inputs) for position in range(len(loader))
-        ]
+        one_by_one = [model(**batch.inputs) for batch in batches]
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, torch.cat(one_by_one).numpy(), atol=1e-5)
     assert sum(done) == len(loader)
@@ -328,24 +282,13 @@ def test_rows_that_are_not_evaluated_once_are_an_error(singles, gathered, proble
     assert problem in str(error.value)
 
 
-def test_an_empty_batch_still_has_inputs(rows):
-    dataset, tokenizer, stores = rows
-    split = dataset.splits["train"]
-    for packed in (True, False):
-        layout = tiny_model(vocab_size=len(tokenizer)).layout(packed)
-        batch = Loader(split, stores["train"], layout).load(np.empty(0, np.int64), torch.device("cpu"))
-        assert (batch.num_rows, len(batch.labels), len(batch.positions)) == (0, 0, 0)
-        assert batch.inputs["input_ids"].numel() > 0
-
-
 def test_bf16_trains_near_fp32(singles):
     config = replace(SETTINGS["sgd"], max_steps=5)
     plain, exact, _ = run(singles, config)
     weights, logs, mode = run(singles, replace(config, precision="bf16"))
     assert {value.dtype for value in weights.values()} == {torch.float32}
-    assert [float(log.loss_sum) for log in logs] == pytest.approx(
-        [float(log.loss_sum) for log in exact], rel=0.1
-    )
+    expected = [float(log.loss_sum) for log in exact]
+    assert [float(log.loss_sum) for log in logs] == pytest.approx(expected, rel=0.1)
     assert 0 < difference(weights, plain) < 0.05
     assert mode.scaler is None
 
