@@ -119,10 +119,9 @@ def build_once(
     """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it, from
     `num_bytes` of data: in this process if they are few, else, and where that is unknown, in another one.
 
-    `build` must be importable by name; what it raises is raised here. Any number of processes may call this
-    at the same time: one builds, the others wait. A damaged folder is built again. Raises InputError if
-    `folder` cannot be made, and TrainingError for a full disk, and for files that cannot be read now, which
-    are not damaged and stay.
+    `build` must be importable by name; what it raises is raised here. Of processes that call this at the same
+    time one builds, the others wait. A damaged folder is built again, one that cannot be read now stays.
+    Raises InputError if `folder` cannot be made, and TrainingError for what the system refuses.
     """
     temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
     try:

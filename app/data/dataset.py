@@ -33,11 +33,8 @@ SPLIT_SETTINGS = ("task", "split", "split_seed", "dev_size", "test_size")
 @dataclass(frozen=True)
 class Split:
     """The rows of one split: `rows` (num_rows,) int64 ids into the table, `labels` (num_rows, ...) as their
-    form has them (app/data/labels.py).
-
-    `copies` (num_rows,) int64 is the row of train of which a row is a near copy, else -1; None of train, and
-    where there are too many texts to look.
-    """
+    form has them. `copies` (num_rows,) int64 is the row of train of which a row is a near copy, else -1; None
+    of train, and where there are too many texts to look."""
 
     name: str
     table: Table

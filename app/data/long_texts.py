@@ -128,12 +128,9 @@ def saved_long_texts(values: dict, path: Path) -> LongTexts:
 
 
 class RowEncoder:
-    """Encodes texts with `tokenizer`, whose truncation it sets, as rows of up to `max_length` tokens, or any.
-
-    `side` is where texts are cut; `long` is how texts of more tokens are read otherwise, from their
-    beginning. Of a long text only the characters that these rows need are tokenised. Raises InputError where
-    `long` and `max_length` do not fit.
-    """
+    """Encodes texts with `tokenizer`, whose truncation it sets, as rows of up to `max_length` tokens, or any:
+    cut at a `side`, or read as `long` says. Of a long text only the characters that these rows need are
+    tokenised. Raises InputError where `long` and `max_length` do not fit."""
 
     def __init__(
         self, tokenizer: Tokenizer, max_length: int | None, side: str = "right", long: LongTexts = CUT

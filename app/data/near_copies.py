@@ -24,11 +24,8 @@ MAX_EXAMPLES = 3  # of the data report
 
 def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dict[str, np.ndarray]:
     """Return for each split but train the row of train that each row is a copy of, exactly or nearly, else
-    -1, (num_rows,) int64; a split with too many texts is left out. It is built once, in the cache.
-
-    Adds `near_copies` to the `statistics` of each: `rows` that are nearly a training text, and `examples`,
-    their places and those of the training texts. `dataset` is the folder of the dataset in the cache.
-    """
+    -1, (num_rows,) int64; a split with too many texts is left out. Adds `near_copies` to the `statistics` of
+    each: `rows` that are nearly a training text, and `examples` of places. `dataset` is its cached folder."""
     # Without a look at the texts of millions of rows in each start
     sizes = {
         name: 3 * len(rows)

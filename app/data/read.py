@@ -35,8 +35,8 @@ FIELD_LIMIT = 1 << 26
 JSON_ERRORS = (ValueError, RecursionError)
 # What pyarrow raises for bytes that are not Parquet, and for values that Python does not have
 PARQUET_ERRORS = (OSError, ValueError, OverflowError, LookupError, TypeError, MemoryError)
-# How JSON begins that is no JSON Lines: an array of rows, or an object that has one or several lines
-JSON_START = re.compile(r'\[\s*[\[{]|\{\s*"[^"\n]*"\s*:\s*\[\s*[\[{]|\{\s*\n\s*"')
+# How JSON begins that is no JSON Lines: an array of rows, or an object of several lines
+JSON_START = re.compile(r'\[\s*[\[{]|\{\s*\n\s*"')
 
 
 def bad_row_message(path: object, unit: str, number: int, problem: object) -> str:
@@ -193,9 +193,9 @@ def json_layout(start: str, strict: bool) -> str | None:
     if rest:
         return "jsonl" if rest.lstrip().startswith(("[", "{")) else None
     if isinstance(value, dict):
-        return "json" if _arrays_of_rows(value) else "jsonl" if strict else None
+        return "jsonl" if strict else None
     # One line may also be an array of one row, or of texts
-    return "json" if _is_rows(value) else None
+    return "json" if value and all(isinstance(row, (list, dict)) for row in value) else None
 
 
 class Chunk(NamedTuple):
@@ -322,26 +322,12 @@ def _array_chunks(path: Source, blocks: Iterator[tuple[int, list[str]]]) -> Iter
         where = f"{path}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else path
         remedy = "fix the file there, or set --data.format jsonl where each line is a value"
         raise InputError(f"{where}: JSON that cannot be read ({error}); {remedy}") from error
-    arrays = _arrays_of_rows(value)
-    if len(arrays) != 1:
-        found = f"the arrays {listed(arrays)}" if arrays else excerpt(value)
+    if not isinstance(value, list):
         raise InputError(
-            f"{path}: one array of pairs or of objects is needed, found {found}; write one into each file "
-            '(pandas: df.to_json(path, orient="records")), or the rows one a line, as .jsonl'
+            f"{path}: an array of pairs or of objects is needed, found {excerpt(value)}; write the rows as "
+            'one (pandas: df.to_json(path, orient="records")), or one a line, as .jsonl'
         )
-    [rows] = arrays.values()
-    yield Chunk(list(range(1, len(rows) + 1)), [_exported(row) for row in rows])
-
-
-def _arrays_of_rows(value: Any) -> dict[str, list]:
-    """Return a JSON value that is an array, or the arrays of rows inside an object, by their keys."""
-    if isinstance(value, list):
-        return {"": value}
-    return {key: inner for key, inner in value.items() if _is_rows(inner)} if isinstance(value, dict) else {}
-
-
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, (list, dict)) for row in value)
+    yield Chunk(list(range(1, len(value) + 1)), list(map(_exported, value)))
 
 
 def column_names(path: Path) -> list[str]:

@@ -57,10 +57,8 @@ def written_hash(value: int) -> str:
 
 def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
     """Read a file of fixes; texts are cleaned, and labels written, as those of `data` are. A file in UTF-8,
-    as a list of label issues is, is read as such, whatever the encoding of the data.
-
-    Raises InputError, with file and line, for rows that are no fixes, and for two labels of one text.
-    """
+    as a list of label issues is, is read as such. Raises InputError, with file and line, for rows that are no
+    fixes, and for two labels of one text."""
     file, form, source = Path(path), label_form(data.task), printable_path(str(path))
     read_start(file, 1)
     try:

@@ -32,12 +32,10 @@ def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, 
 def split_rows(
     form: Any, labels: np.ndarray, hashes: np.ndarray, config: Any, sizes: list[float], names: list[str]
 ) -> dict[str, np.ndarray]:
-    """Return the row ids of train, dev and test of one file, (num_rows,) int64 each, as `data.split` says,
-    dev and test of the given sizes.
+    """Return the row ids of train, dev and test of one file, (num_rows,) int64 each, as `data.split` says.
 
     `labels` (num_rows, ...) are of the `form`, with `names` for messages, `hashes` (num_rows,) of the texts.
-    A stratified split keeps proportions of labels, and all rows of a text, which counts as its first row, are
-    in one split.
+    A stratified split keeps proportions of labels, and all rows of a text are in one split.
     """
     num_rows = len(labels)
     dev, test = split_sizes(num_rows, *sizes)
@@ -79,13 +77,9 @@ def parts_of_rows(parts: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> np
 def deal_groups(
     labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int, names: list[str]
 ) -> np.ndarray:
-    """Return the split of each row, (num_rows,): 0 is train, 1 dev, 2 test. Each class keeps its proportion.
-
-    `labels` (num_rows,) are class ids. Each split has at least one text of each class, apart from classes
-    with fewer texts than splits: train has the first, test the second. Apart from that, sizes are met to
-    within a few rows. Raises InputError where many texts are of such classes: then something else was taken
-    for the label.
-    """
+    """Return the split of each row, (num_rows,): 0 is train, 1 dev, 2 test. Each class keeps its proportion,
+    and each split has a text of it; of a class with fewer texts than splits, train has the first, test the
+    second. Raises InputError for many such classes: something else was taken for the label."""
     shares = {part: size / len(labels) for part, size in ((2, test), (1, dev)) if size}
     first, order, sizes = text_groups(hashes)
     classes = labels[first]
@@ -125,13 +119,10 @@ def deal_groups(
 
 
 def deal_label_lists(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
-    """Return the part of each row, (num_rows,) from 0; `shares` (num_parts,) of the rows are for each.
-
-    `labels` (num_rows, num_labels) are 0 and 1. Texts are dealt out one by one, in random order within sets,
-    those of rare sets and of rare labels first. A text goes to the part that lacks most rows of its set; of a
-    set with too few texts for all parts, to the one that lacks most rows of its rarest label (iterative
-    stratification, Sechidis et al. 2011).
-    """
+    """Return the part of each row, (num_rows,) from 0, of `labels` (num_rows, num_labels), 0 and 1; `shares`
+    (num_parts,) of the rows are for each. Texts are dealt out one by one, of rare sets and labels first, to
+    the part that lacks most rows of their set; of a set with too few texts for all parts, of their rarest
+    label (iterative stratification, Sechidis et al. 2011)."""
     first, order, sizes = text_groups(hashes)
     of_text = labels[first].astype(np.int64)
     sets = np.unique(np.packbits(labels[first], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
@@ -198,13 +189,9 @@ def part_of_rows(rows: np.ndarray, groups: np.ndarray, share: float, seed: int) 
 def dataset_statistics(
     form: Any, labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], label_names: list[str]
 ) -> dict:
-    """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated`, `conflicting`, `also_in`.
-
-    `labels` and `hashes` hold, for each split, the labels of the form, (num_rows, ...), and the hashes of the
-    texts, (num_rows,). `repeated` counts rows with the text of an earlier row of the same split,
-    `conflicting` counts texts with more than one label, and `also_in` counts, for each earlier split, the
-    rows whose text is in that split too.
-    """
+    """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated` (rows with the text of an
+    earlier row of the split), `conflicting` (texts with more than one label) and `also_in` (for each earlier
+    split, the rows whose text is in it too)."""
     statistics: dict[str, dict] = {}
     known: dict[str, np.ndarray] = {}
     for name, of_split in labels.items():

@@ -36,12 +36,9 @@ EMPTY_SHARE = 0.01  # rows without a text up to this share are skipped, and said
 
 
 class Table:
-    """The rows of one data file, or of several; texts are read from disk when they are asked for.
-
-    `source` names the file in messages, of several files `sources` has the names: files of the same content
-    share a folder. `content` is the format and a digest of the files, and `key` stands for the rows in the
-    names of what is made of them.
-    """
+    """The rows of one data file, or of several; texts are read from disk when they are asked for. `source`
+    names the file in messages, of several files `sources` has the names. `content` is the format and a digest
+    of the files, and `key` stands for the rows in the names of what is made of them."""
 
     def __init__(
         self, folders: Path | list[Path], source: str | None = None, content: str = "", sources: Sequence = ()
@@ -177,13 +174,10 @@ def open_table(
     need_label: bool = True,
     workers: int | None = None,
 ) -> Table:
-    """Return the table of all files of a setting, one after the other, each read only if the cache has no
-    table of the same content: as the first one was, `workers` (None: as many as cores) at a time.
-
-    With `label_names`, a row with any other label is invalid; with `accept_ids`, integers may be the ids of
-    labels. Without `need_label` only texts are read. Raises InputError for a file that cannot be read, and
-    for invalid rows unless `skip_bad_rows`.
-    """
+    """Return the table of all files of a setting, each read only if the cache has no table of the same
+    content: as the first one was, `workers` (None: as many as cores) at a time. With `label_names`, a row
+    with any other label is invalid; with `accept_ids`, integers may be the ids of labels. Without
+    `need_label` only texts are read. Raises InputError, for invalid rows unless `skip_bad_rows`."""
 
     def open_one(file: str, options: ReadOptions) -> Table:
         path, known = Path(file), recognised(Path(file), options, need_label)

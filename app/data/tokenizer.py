@@ -56,12 +56,9 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
 
 
 def set_prefix(tokenizer: Tokenizer, words: str) -> None:
-    """Let the tokens of `words` be before those of each text, after a first special token, in place of an
-    earlier prefix; of a pair, before the first text.
-
-    They are part of the tokenizer, as special tokens are: each window of a text has them, and no text is cut
-    for less than all of them. Raises InputError for a tokenizer whose special tokens are no template.
-    """
+    """Let the tokens of `words` be before those of each text, or of the first of a pair, in place of an
+    earlier prefix. They are part of the tokenizer, as special tokens are: each window of a text has them.
+    Raises InputError for a tokenizer whose special tokens are no template."""
     from tokenizers.processors import TemplateProcessing
 
     processor = tokenizer.post_processor
