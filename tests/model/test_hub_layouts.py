@@ -80,6 +80,7 @@ MODERNBERT = shape("ModernBertForMaskedLM", "modernbert", (768, 22, 12, 1152, 50
 DEBERTA = {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm"}
 DEBERTA |= {"share_att_key": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
 DEBERTA = shape("DebertaV2ForMaskedLM", "deberta-v2", (*BASE, 12800), 512, type_vocab_size=0, **DEBERTA)
+ELECTRA = shape("ElectraForPreTraining", "electra", (*BASE, 21128), 512, type_vocab_size=2, embedding_size=24)
 E5 = {"architecture": "BertModel", "tokenizer_class": "XLMRobertaTokenizer"}
 BGE = bert(512, 4, 8, 2048, 21128, architecture="BertModel")
 MACBERT, ERLANGSHEN = "hfl/chinese-macbert-base", "IDEA-CCNL/Erlangshen-DeBERTa-v2-97M-Chinese"
@@ -99,6 +100,7 @@ PUBLISHED = {
     "intfloat/multilingual-e5-large": xlm_roberta(*LARGE),
     "Qwen/Qwen3-0.6B": (qwen3(151936, 40960, eos_token_id=151645), QWEN3_FILES, {}),
     "Qwen/Qwen3-Embedding-0.6B": (qwen3(151669, 32768, eos_token_id=151643), QWEN3_FILES, {"model.": ""}),
+    "hfl/chinese-electra-180g-base-discriminator": (ELECTRA, [BIN, "vocab.txt", *JSON], {}),
     "answerdotai/ModernBERT-base": (MODERNBERT, [TENSORS, BIN, *JSON], {}),
     ERLANGSHEN: (DEBERTA, [BIN, "vocab.txt", "tokenizer_config.json"], {}),
 }
