@@ -52,7 +52,7 @@ class Threshold(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """The lower end of the one-sided 95 % Clopper-Pearson interval of the precision."""
+        """The lower end of the one-sided 95 % interval of the precision."""
         return lower_bound(self.right, self.decided)
 
     def describe(self, precision: float) -> str:
@@ -66,20 +66,17 @@ class Threshold(NamedTuple):
         )
 
 
-def lower_bound(right: int, decided: int) -> float:
-    """Return the one-sided 95 % Clopper-Pearson lower bound of right / decided; 0 without rows."""
+def proportion_interval(right: int, rows: int, alternative: str = "two-sided") -> tuple[float, float]:
+    """Return the 95 % Clopper-Pearson interval of right / rows; of one side with "greater" or "less"."""
     from scipy.stats import binomtest
 
-    of_all = binomtest(right, decided, alternative="greater") if right else None
-    return float(of_all.proportion_ci(LEVEL, "exact").low) if of_all else 0.0
-
-
-def proportion_interval(right: int, rows: int) -> tuple[float, float]:
-    """Return the two-sided 95 % Clopper-Pearson interval of right / rows."""
-    from scipy.stats import binomtest
-
-    low, high = binomtest(right, rows).proportion_ci(LEVEL, "exact")
+    low, high = binomtest(right, rows, alternative=alternative).proportion_ci(LEVEL, "exact")
     return float(low), float(high)
+
+
+def lower_bound(right: int, decided: int) -> float:
+    """Return the lower end of the one-sided interval; 0 without rows."""
+    return proportion_interval(right, decided, "greater")[0] if right else 0.0
 
 
 def mcnemar(won: int, lost: int) -> float:

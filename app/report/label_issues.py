@@ -4,7 +4,7 @@ measures how plausible a label is, and its confident learning says which labels 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,11 @@ NORMAL = 1.4826  # standard deviations in the median distance from the median, o
 REMEDY = "cleanlab is needed: pip install -r requirements/labels.txt -c constraints.txt"
 
 
-@dataclass(frozen=True)
-class LabelIssues:
-    """What logits say about labels.
-
-    `order` are positions of the rows that are predicted otherwise than they are labelled, the least plausible
-    label first; `score` (num_rows,) is cleanlab's label quality; `flagged` (num_rows,) bool is what confident
-    learning takes for wrong, and `patterns` which mistakes are frequent, as JSON has them.
-    """
+class LabelIssues(NamedTuple):
+    """What logits say about labels: `order` are positions of the rows that are predicted otherwise than they
+    are labelled, the least plausible label first; `score` (num_rows,) is cleanlab's label quality; `flagged`
+    (num_rows,) bool is what confident learning takes for wrong, and `patterns` which mistakes are frequent,
+    as JSON has them."""
 
     order: np.ndarray
     score: np.ndarray

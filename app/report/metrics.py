@@ -27,7 +27,6 @@ MAX_LEVELS = 8  # of a hierarchy, with a metric of their own
 PRECISION = 0.9  # at which the recall of the rarer of two classes is measured
 MAX_CLASSES = 50  # with a confusion matrix that is written out, zeros and all
 SCORES = ("precision", "recall", "f1")
-AVERAGES = ("micro", "macro", "weighted")
 # The metric of rows that are right, by the column of answers in files
 RIGHT = {"label": "accuracy", "labels": "subset_accuracy", "score": "near"}
 
@@ -351,10 +350,11 @@ def measure(task: Task, scores: Scores) -> dict:
     if scores.thresholds is not None:
         for name, threshold in zip(names, scores.thresholds.tolist(), strict=True):
             metrics["classes"][name]["threshold"] = threshold
+    metrics |= averages(*of_labels)
     is_one = scores.labels.ndim == 1
-    # With one label a row, the micro average is the accuracy
-    averages = AVERAGES[1:] if is_one else AVERAGES
-    metrics |= {average: averaged(average, *of_labels) for average in averages}
+    if is_one:
+        # It is the accuracy
+        del metrics["micro"]
     if task.tree:
         parents = task.tree.parents
         of_parents = [(counts @ of)[parents] for of in drawn.of_nodes]
@@ -377,14 +377,12 @@ def class_table(names: list[str], right: np.ndarray, true: np.ndarray, predicted
     }
 
 
-def averaged(average: str, right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Return the micro, macro or weighted averages of precision, recall and F1 over the labels."""
-    if average == "micro":
-        values = shares(right.sum(), true.sum(), predicted.sum())
-    else:
-        weights = np.ones(len(true)) if average == "macro" else true
-        values = [(of * weights).sum() / max(weights.sum(), 1) for of in shares(right, true, predicted)]
-    return dict(zip(SCORES, map(float, values), strict=True))
+def averages(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, dict[str, float]]:
+    """Return the averages of precision, recall and F1 over the labels, by name."""
+    found, ones = {"micro": shares(right.sum(), true.sum(), predicted.sum())}, np.ones(len(true))
+    for name, weights in (("macro", ones), ("weighted", true)):
+        found[name] = [(of * weights).sum() / max(weights.sum(), 1) for of in shares(right, true, predicted)]
+    return {name: dict(zip(SCORES, map(float, of), strict=True)) for name, of in found.items()}
 
 
 def most_frequent(cells: Iterable[tuple[str, str, int]]) -> list[list]:
@@ -403,10 +401,9 @@ def confusions(metrics: Mapping) -> list[list]:
 
 def worst_labels(classes: dict, count: int) -> dict:
     """Return the `count` labels with the lowest F1 among those with rows; of equal ones the larger first."""
-    with_rows = [
-        (scores["f1"], -scores["support"], name) for name, scores in classes.items() if scores["support"]
-    ]
-    return {name: classes[name] for _, _, name in sorted(with_rows)[:count]}
+    with_rows = [name for name, scores in classes.items() if scores["support"]]
+    worst = sorted(with_rows, key=lambda name: (classes[name]["f1"], -classes[name]["support"], name))
+    return {name: classes[name] for name in worst[:count]}
 
 
 def metrics_in_training(task: Objective, split: Split, results: np.ndarray) -> dict:

@@ -36,13 +36,12 @@ MIN_BIN = 30  # rows of a bin of the reliability diagram; of fewer, it would sho
 class PageContent:
     """What the page is about; arrays are (num_rows,), None where it is not known.
 
-    `metrics` are those of report.json, `calibrated` the scores of the rows after calibration (None: there is
-    none). `text` and `where` return the text, and the file and line, of the row at a position. `lengths` are
-    in tokens, `unknown` is the share of unknown tokens, `seen` whether the text is a training text: 0 no, 1
-    nearly, 2 exactly; `readings` is what was read of it (`row_readings`). `evidence` returns the nearest
-    training rows of the row at a position: `similarity`, `label`, `text`, `where`. `history` are the
-    evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by split, `advice` what to
-    do next, each with `sentence()`, `facts` values of the run by their names.
+    `metrics` are those of report.json, `calibrated` the scores after calibration. `text`, `where` and
+    `evidence` return text, place, and nearest training rows (`similarity`, `label`, `text`, `where`) of the
+    row at a position. `lengths` are in tokens, `unknown` shares of unknown tokens, `seen` whether the text is
+    a training text: 0 no, 1 nearly, 2 exactly; `readings` what was read of it (`row_readings`). `history` are
+    the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by split, `advice` what
+    to do next, each with `sentence()`, `facts` values of the run by their names.
     """
 
     title: str

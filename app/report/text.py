@@ -16,7 +16,7 @@ from ..tasks.task import Objective, Task
 from ..text_table import columns_of, padded, short_label, text_table
 from ..words import N_, _, current_language, pgettext
 from .confidence import confidence_bins, proportion_interval
-from .metrics import AVERAGES, BY_KEY, MAX_CLASSES, RIGHT, worst_labels
+from .metrics import BY_KEY, MAX_CLASSES, RIGHT, worst_labels
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -72,7 +72,7 @@ def report_text(task: Objective, metrics: Mapping, start: Mapping, title: str) -
     # Of several labels a row, the rows of the averages are labels
     support = {"support": sum(scores["support"] for scores in classes.values())}
     names = {"micro": _("micro avg"), "macro": _("macro avg"), "weighted": _("weighted avg")}
-    averages = {names[name]: metrics[name] | support for name in AVERAGES if name in metrics}
+    averages = {names[name]: metrics[name] | support for name in names if name in metrics}
     labels = list(map(short_label, classes))
     pairs = metrics.get("confusions", ())[:MAX_SHOWN]
     template = page_environment(autoescape=False).get_template("report.txt.jinja")

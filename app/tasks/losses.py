@@ -97,12 +97,10 @@ class ClassLoss:
 
 class ListLoss:
     """The loss `name` of several labels a row: the sum over rows and labels, (), of outputs and 0/1 labels,
-    (num_rows, num_labels). zlpr is one loss a row, not one for each label, and a row has the labels with a
-    logit from 0 on."""
+    (num_rows, num_labels)."""
 
     def __init__(self, name: str, weights: torch.Tensor | None = None) -> None:
         self.function, self.weights = LIST_LOSSES[name], weights
-        self.decides_at_zero = name == "zlpr"
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return self.function(outputs, labels, self.weights)

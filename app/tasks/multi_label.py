@@ -47,10 +47,10 @@ class MultiLabel(Task):
         # labels would only lower all logits. A positive weight counts as so many rows.
         odds = (counts + 0.5) / (len(labels) - counts + 0.5)
         self.log_odds_of_train = np.log(odds if weights is None else odds * weights.cpu().numpy())
-        loss = ListLoss(train.loss, weights)
-        self.decides_at_zero = loss.decides_at_zero
+        # One loss a row, which has the labels with a logit from 0 on
+        self.decides_at_zero = train.loss == "zlpr"
         self.losses_per_row = 1 if self.decides_at_zero else len(self.label_names)
-        return loss
+        return ListLoss(train.loss, weights)
 
     def head_bias(self) -> np.ndarray:
         return self.log_odds_of_train.astype(np.float32)

@@ -46,6 +46,15 @@ def test_an_exported_model_and_an_explanation_decide_alike(name, run_of, tmp_pat
     assert found.probabilities == pytest.approx(known, abs=1e-4)
 
 
+def test_runs_of_numbers_are_compared_row_by_row(run_of, tmp_path):
+    run, other = run_of("regression"), tmp_path / "other"
+    train(run.parent / "rows.jsonl", other, data__task="regression", train__epochs=1, train__loss="huber")
+    differences = compare_runs(other, run).differences
+    assert set(differences) == {"mae", "rmse", "pearson", "spearman", "loss"}
+    difference, (low, high) = differences["rmse"]
+    assert low <= difference <= high < 0
+
+
 @pytest.mark.parametrize("name", [name for name in LABELLED if KINDS[name].other])
 def test_it_is_compared_with_a_run_that_takes_its_labels_otherwise(name, run_of, tmp_path):
     run, other = run_of(name), tmp_path / "other"

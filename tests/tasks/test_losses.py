@@ -1,14 +1,11 @@
 """Losses and class weights: python -m pytest tests/tasks/test_losses.py"""
 
-from shlex import split
-
 import numpy as np
 import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn.functional import cross_entropy, one_hot
 
-from app.config.command_line import load_config
 from app.config.data_settings import TASKS
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
@@ -21,7 +18,6 @@ from app.tasks.losses import (
     ListLoss,
     label_weights,
 )
-from tests.multi_label_runs import task_of, write_posts
 from tests.tiny import LABELS as NAMES
 from tests.tiny import tiny_lines
 
@@ -133,31 +129,6 @@ def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refuse
         label_weights(weights, np.ones(3), NAMES, CPU)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            ["--train.class_weights", "balanced", "--train.loss", "logit_adjusted"],
-            "train.class_weights must be left out with train.loss logit_adjusted: both correct the same",
-        ),
-        (
-            ["--data.task", "masked_language_modelling", "--train.loss", "focal"],
-            "train.loss must be left out with data.task",
-        ),
-        (
-            [
-                *split("--data.task multi_label --data.train x --train.loss zlpr"),
-                *split("--train.class_weights balanced"),
-            ],
-            "train.class_weights must be none with train.loss zlpr",
-        ),
-    ],
-)
-def test_settings_that_do_not_go_together(settings, message):
-    with pytest.raises(InputError, match=message):
-        load_config(settings)
-
-
 def test_the_losses_of_the_setting_are_those_of_the_tables():
     """`train.loss` lists names without importing torch."""
     for tables, tasks in (
@@ -166,9 +137,3 @@ def test_the_losses_of_the_setting_are_those_of_the_tables():
         (NUMBER_LOSSES, ("regression",)),
     ):
         assert [TASKS[task].losses for task in tasks] == [tuple(tables)] * len(tasks)
-
-
-def test_a_loss_that_the_task_does_not_have_is_refused(tmp_path):
-    rule = "train.loss must be cross_entropy or focal or zlpr .* found 'logit_adjusted'"
-    with pytest.raises(InputError, match=rule):
-        task_of(write_posts(tmp_path / "posts.jsonl"), loss="logit_adjusted")

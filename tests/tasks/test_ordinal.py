@@ -98,9 +98,3 @@ def test_scores_have_the_probability_of_the_median():
     probabilities = softmax(class_logits(outputs))
     assert (scores.predicted == task.decide(outputs)).all()
     assert scores.confidence == pytest.approx(probabilities[np.arange(50), scores.predicted])
-
-
-def test_a_linear_head_is_refused(tmp_path):
-    words = arguments(tmp_path / "a.jsonl", tmp_path / "run", **TASK, model__head="linear")
-    with pytest.raises(InputError, match=r"model\.head"):
-        load_config(words)

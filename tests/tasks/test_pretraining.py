@@ -11,7 +11,6 @@ from app.batching.loader import Batch
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.errors import InputError
 from app.run import work
 from app.tasks import open_task
 from tests.multi_label_runs import arguments, task_of
@@ -77,36 +76,3 @@ def test_results_of_rows_add_up_to_the_metrics(posts):
     assert metrics["targets"] == 3
     assert metrics["accuracy"] == pytest.approx(2 / 3)
     assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss"]))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            ["--data.labels", "[a, b]"],
-            "data.labels must be left out with data.task masked_language_modelling",
-        ),
-        (
-            ["--train.class_weights", "balanced"],
-            "train.class_weights must be left out with data.task masked_language_modelling",
-        ),
-        (["--data.text_pair_column", "1"], "data.text_pair_column must be left out"),
-    ],
-)
-def test_settings_that_need_labels_are_refused(settings, message):
-    with pytest.raises(InputError, match=message):
-        load_config(["--data.task", "masked_language_modelling", *settings])
-
-
-@pytest.mark.parametrize("settings", [["--data.whole_words", "true"], ["--data.format", "text"]])
-def test_settings_of_masked_language_modelling_are_refused_for_labels(settings):
-    with pytest.raises(InputError, match="unless data.task is masked_language_modelling"):
-        load_config(settings)
-
-
-def test_a_metric_that_the_task_does_not_have_is_refused(posts):
-    with pytest.raises(
-        InputError,
-        match="train.best_metric must be loss or accuracy with data.task masked_language_modelling",
-    ):
-        task_of(posts, "masked_language_modelling", best_metric="macro_f1")
