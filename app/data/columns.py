@@ -33,11 +33,7 @@ PAIR_NAMES = (
     *(("question1", "question2"), ("premise", "hypothesis"), ("前提", "假设"), ("句子1", "句子2")),
     *(("文本1", "文本2"), ("问题1", "问题2")),
 )
-SETTING = {
-    N_("text"): "text_column",
-    N_("second text"): "text_pair_column",
-    N_("label"): "label_column",
-}
+SETTING = {N_("text"): "text_column", N_("second text"): "text_pair_column", N_("label"): "label_column"}
 MAX_COLUMNS = 16_384  # of a row without names, as in Excel; a long line of separators must not take minutes
 LONGEST_NAME = 20  # characters of a name of a column
 LONGEST_LABEL = 40  # characters

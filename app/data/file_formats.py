@@ -32,10 +32,7 @@ FORMATS = {
     # Also the files of Arrow that `save_to_disk` of Hugging Face's data sets writes
     "parquet": FileFormat((".parquet", ".pq", ".arrow"), "row", magic=(b"PAR1\x15", ARROW)),
     "xlsx": FileFormat(
-        (".xlsx", ".xlsm", ".xls", ".ods"),
-        "row",
-        has_header=True,
-        magic=(b"PK\x03\x04", b"\xd0\xcf\x11\xe0"),
+        (".xlsx", ".xlsm", ".xls", ".ods"), "row", has_header=True, magic=(b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
     ),
     "fasttext": FileFormat(),
     "text": FileFormat(),

@@ -431,25 +431,3 @@ def _excel_value(cell: Any) -> Any:
     if isinstance(cell, float) and cell.is_integer():
         return int(cell)
     return None if isinstance(cell, str) and not cell.strip() else cell
-
-
-def named_rows(path: Path, options: ReadOptions, needed: list[set[str]]) -> Iterator[tuple[int, dict]]:
-    """Yield number and values by column name of each row of a file of objects, or with a header that has one
-    name of each set of `needed`. Raises InputError, with the place, for what is no row."""
-    names: list[str] | None = None
-    for chunk in read_chunks(path, options):
-        for number, record in zip(*chunk, strict=True):
-            where = f"{path}, {FORMATS[options.format].row_unit} {number}"
-            if isinstance(record, BadRow):
-                raise InputError(f"{where}: {record.problem}")
-            if isinstance(record, list) and names is None:
-                names = [str(value).strip() for value in record]
-                if not all(some & set(names) for some in needed):
-                    wanted = ", ".join(" or ".join(sorted(some)) for some in needed)
-                    raise InputError(f"{where}: the columns {wanted} are needed, found {listed(names)}")
-                continue
-            if isinstance(record, list) and len(record) == len(names):
-                record = dict(zip(names, record, strict=True))
-            if not isinstance(record, dict):
-                raise InputError(f"{where}: a row like the first one is needed, found {excerpt(record)}")
-            yield number, record

@@ -11,16 +11,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, excerpt, printable_path
 from .cells import clean_text, value_of
-from .file_formats import FORMATS, ReadOptions
+from .file_formats import FORMATS, BadRow, ReadOptions
 from .files import read_start
 from .label_sets import label_form
 from .labels import LabelForm
-from .read import named_rows, recognised
+from .read import read_chunks, recognised
 from .table import text_hashes
 
 # The letter keeps spreadsheets from reading it as a number
@@ -69,11 +70,16 @@ def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
     options = recognised(file, ReadOptions(encoding=encoding))
     unit, data = FORMATS[options.format].row_unit, replace(data, label_columns=None)
     label_and_line: dict[int, tuple[str, int]] = {}
-    for line, values in named_rows(file, options, [{"label", "choice"}, {"text_hash", "text"}]):
-        label = values.get("choice") or values.get("label")
-        if label is None or (isinstance(label, str) and not label.strip()):
-            continue
+    names = None
+    for line, record in (row for chunk in read_chunks(file, options) for row in zip(*chunk, strict=True)):
         try:
+            if names is None and isinstance(record, list):
+                names = [str(name).strip() for name in record]
+                continue
+            values = _by_name(record, names)
+            label = values.get("choice") or values.get("label")
+            if label is None or (isinstance(label, str) and not label.strip()):
+                continue
             label, key = form.text(value_of(label), data), _key(values, data.remove_spaces)
             before = label_and_line.setdefault(key, (label, line))
             if before[0] != label:
@@ -86,6 +92,24 @@ def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
     hashes = sorted(label_and_line)
     labels, lines = ([label_and_line[key][at] for key in hashes] for at in (0, 1))
     return Fixes(source, unit, np.array(hashes, np.uint64), labels, lines, form)
+
+
+def _by_name(record: Any, names: list[str] | None) -> dict:
+    """Return a row by the names of its columns; raises ValueError with the problem."""
+    if isinstance(record, BadRow):
+        raise ValueError(record.problem)
+    if isinstance(record, list) and len(record) == len(names):
+        record = dict(zip(names, record, strict=True))
+    if not (
+        isinstance(record, dict)
+        and record.keys() & {"label", "choice"}
+        and record.keys() & {"text", "text_hash"}
+    ):
+        raise ValueError(
+            f"a row needs the columns label (or choice) and text (or text_hash), and as many fields as the "
+            f"header, found {excerpt(record)}; correct it"
+        )
+    return record
 
 
 def _key(values: dict, remove_spaces: bool) -> int:

@@ -124,26 +124,23 @@ class RowReader:
             raise InputError(f"{where}: a row may have at most {MAX_COLUMNS:,} columns, {found}")
         may_have_names = FORMATS[options.format].has_header
         has_names = may_have_names and is_header(where, record, options, self.need_label, first[1:])
+        names = unclear = None
+        if has_names:
+            self.names, names = record, [str(name).strip() for name in record]
+            taken[0] = Chunk(*(values[1:] for values in taken[0]))
         try:
-            if has_names:
-                self.names = record
-                taken[0] = Chunk(*(values[1:] for values in taken[0]))
-                self._choose(where, [str(name).strip() for name in record], first[1:])
-            else:
-                self._choose(where, None, first)
+            self._choose(where, names, first[has_names:])
         except InputError as error:
-            # A wrong encoding is reported first
-            raise self._wrong_encoding(where, record) or error from None
-        if has_names and (wrong_encoding := self._wrong_encoding(where, record)):
-            raise wrong_encoding
+            unclear = error
+        if has_names or unclear:
+            try:
+                # A wrong encoding is reported first
+                check_characters(" ".join(_strings(record)), "first row")
+            except ValueError as error:
+                raise InputError(f"{where}: {error}") from error
+        if unclear:
+            raise unclear
         return chain(taken, chunks)
-
-    def _wrong_encoding(self, where: str, record: Any) -> InputError | None:
-        try:
-            check_characters(" ".join(_strings(record)), "first row")
-        except ValueError as error:
-            return InputError(f"{where}: {error}")
-        return None
 
     def _first_records(self, chunks: Iterator[Chunk]) -> tuple[list, list[Chunk]]:
         """Return the records that show the columns, and the chunks that were read for them."""

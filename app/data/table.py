@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import repeat
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from .file_formats import DELIMITED, SUFFIXES, BadRow, ReadOptions
 from .files import files_of
 from .label_sets import label_form
 from .read import bad_row_message, recognised
-from .rows import Checked, RowReader
+from .rows import RowReader
 
 VERSION = 6
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
@@ -243,7 +242,10 @@ def build_table(
                     unknown[label] = said.format(label=described)
             wrong = [at for at, label in enumerate(labels if unknown else ()) if label in unknown]
             bad = {at: BadRow(chunk.numbers[at], unknown[labels[at]]) for at in wrong} | chunk.bad
-            numbers, texts, pairs, labels = _without(bad, chunk, labels)
+            kept = [at for at in range(len(labels)) if at not in bad] if bad else []
+            columns = [chunk.numbers, chunk.texts, chunk.pairs, labels]
+            columns = [one and [one[at] for at in kept] for one in columns] if bad else columns
+            numbers, texts, pairs, labels = columns
             if texts:
                 for label in dict.fromkeys(labels):
                     codes.setdefault(label, len(codes))
@@ -281,12 +283,6 @@ def build_table(
     # A column's name from JSON may have half of a character, which no file can hold
     text = json.dumps(meta, ensure_ascii=False, indent=1)
     (folder / META_FILE).write_text(text, encoding="utf-8", errors="backslashreplace")
-
-
-def _without(bad: dict[int, BadRow], chunk: Checked, labels: list) -> list[Any]:
-    columns = [chunk.numbers, chunk.texts, chunk.pairs, labels]
-    kept = [at for at in range(len(labels)) if at not in bad] if bad else ()
-    return [one and [one[at] for at in kept] for one in columns] if bad else columns
 
 
 def text_hashes(texts: list[str], pairs: list[str] | None = None) -> np.ndarray:

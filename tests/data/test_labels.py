@@ -265,10 +265,7 @@ def test_an_unknown_label_is_refused_with_its_line_and_the_nearest_name(tmp_path
     [
         ({"label_hierarchy": None}, "data.label_hierarchy must be what is between the levels"),
         ({"label_hierarchy": "/"}, "labels must have two or more levels, with '/' between them"),
-        (
-            {"labels": [*PATH_NAMES, "体育-"]},
-            "data.labels: level 2 of the label is empty",
-        ),
+        ({"labels": [*PATH_NAMES, "体育-"]}, "data.labels: level 2 of the label is empty"),
         ({"task": "multi_path", "label_separator": "-"}, "and not data.label_separator, found -"),
     ],
 )

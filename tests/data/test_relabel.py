@@ -119,11 +119,11 @@ def test_files_of_fixes(write, name, content, options, labels):
 MIXED = b"text,label\n" + "甲,中性\n".encode("gb18030") + "甲,中性".encode()
 COLUMNS = replace(LISTS, label_columns=["a", "b"])
 WRONG = [
-    ("text,class\n甲,A\n", ONE, "line 1: the columns choice or label, text or text_hash are .*text, class"),
+    ("text,class\n甲,A\n", ONE, "line 2: a row needs the columns label .or choice. and text"),
     ("text,label\n甲,A\n甲,B\n", ONE, "line 3: a text can have one label only, .*'B' here and 'A' in line 2"),
     ("text_hash,label\n12345,A\n", ONE, "line 2: text_hash must be the letter h and 16 hexadecimal.*'12345'"),
     ("text,label\n ,A\n", ONE, "line 2: the text is empty"),
-    ("text,label\n甲,A,A\n", ONE, "line 2: a row like the first one is needed"),
+    ("text,label\n甲,A,A\n", ONE, "line 2: a row needs .* as many fields as the header"),
     # A line of UTF-8 and one of GB18030
     (MIXED, ONE, "line 2: invalid byte 0xd6 in the label .*set --data.encoding"),
     ("", ONE, "the file is empty"),
