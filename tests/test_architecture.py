@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.data.label_sets import LABEL_FORMS
+from app.data.labels import LABEL_FORMS
 from app.tasks import TASKS, task_class
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,7 +151,7 @@ def test_a_kind_of_answer_is_named_in_four_other_files(task):
     task. A kind that is a variant of another one imports it."""
     places = places_of_kind(task, MODULES)
     variants = {module for kind in TASKS for module in modules_of_kind(kind)}
-    allowed = {"app.tasks", "app.data.label_sets", "app.config.data_settings", "app.report.metrics"}
+    allowed = {"app.tasks", "app.data.labels", "app.config.data_settings", "app.report.metrics"}
     assert places - variants <= allowed
 
 

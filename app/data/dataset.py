@@ -15,7 +15,7 @@ from ..errors import InputError
 from .cache import build_once, content_key
 from .file_formats import ReadOptions
 from .files import splits_in
-from .label_sets import label_form
+from .labels import label_form
 from .near_copies import open_copies
 from .relabel import Fixes, apply_fixes, read_fixes
 from .splits import dataset_statistics, fold_of_rows, part_of_rows, split_rows

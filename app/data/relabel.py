@@ -19,8 +19,7 @@ from ..errors import InputError, excerpt, printable_path
 from .cells import clean_text, value_of
 from .file_formats import FORMATS, BadRow, ReadOptions
 from .files import read_start
-from .label_sets import label_form
-from .labels import LabelForm
+from .labels import LabelForm, label_form
 from .read import read_chunks, recognised
 from .table import text_hashes
 

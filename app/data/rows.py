@@ -107,7 +107,7 @@ class RowReader:
         self.options, self.unit = options, FORMATS[options.format].row_unit
         self.multiline, self.first_multiline = 0, None
         # It imports NumPy, which predict --help does without
-        from .label_sets import label_form
+        from .labels import label_form
 
         self.form = label_form(options.task)
         if options.format == "parquet":

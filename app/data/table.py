@@ -24,7 +24,7 @@ from ..words import _
 from .cache import build_once, content_key, file_digest
 from .file_formats import DELIMITED, SUFFIXES, BadRow, ReadOptions
 from .files import files_of
-from .label_sets import label_form
+from .labels import label_form
 from .read import bad_row_message, recognised
 from .rows import RowReader
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data.label_sets import without_ancestors
+from ..data.labels import without_ancestors
 from .multi_label import MultiLabel
 from .task import Task
 from .tree import HIERARCHY

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.data_settings import TASKS
-from ..data.label_sets import label_form
+from ..data.labels import label_form
 from ..errors import InputError
 from ..runtime.disk import read_json, write_json
 from ..text_table import short_label

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from app.config.schema import DataConfig
 from app.data.dataset import with_sample
-from app.data.label_sets import label_form
+from app.data.labels import label_form
 from app.data.read import ReadOptions
 from app.data.table import open_table
 

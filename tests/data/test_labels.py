@@ -14,8 +14,7 @@ from pyarrow import parquet
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.label_sets import LABEL_FORMS, label_form
-from app.data.labels import look_alikes, missing_values
+from app.data.labels import LABEL_FORMS, label_form, look_alikes, missing_values
 from app.data.read import ReadOptions
 from app.data.relabel import read_fixes
 from app.data.report import render

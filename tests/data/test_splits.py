@@ -8,7 +8,7 @@ import pytest
 from app.config.data_settings import VerbArguments
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
-from app.data.label_sets import label_form
+from app.data.labels import label_form
 from app.data.splits import fold_of_rows, part_of_rows, split_rows, split_sizes
 from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
