@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -302,17 +303,6 @@ def labels_in_cell(value: Any, separator: str | None) -> list:
     return [value]
 
 
-def labels_in_columns(values: list, names: list[str]) -> list[str]:
-    labels = []
-    for value, name in zip(values, names, strict=True):
-        is_one = ZERO_OR_ONE.get(str(value).strip().lower())
-        if is_one is None:
-            rule = f"the column {excerpt(name)} of data.label_columns must be 0 or 1"
-            raise ValueError(f"{rule}, found {shown(value)}; fix the row")
-        labels += [name] if is_one else []
-    return labels
-
-
 class LabelLists(LabelForm):
     """The labels of rows are 0 and 1, (num_rows, num_labels) uint8; a label text is a JSON list, in which a
     label is once."""
@@ -321,10 +311,15 @@ class LabelLists(LabelForm):
     what = "set of labels"
 
     def text(self, value: Any, options: ReadOptions) -> str:
-        if options.label_columns is not None:
-            labels = labels_in_columns(value, options.label_columns)
-        else:
+        if options.label_columns is None:
             labels = [label_text(label) for label in labels_in_cell(value, options.label_separator)]
+        else:
+            has_label = [ZERO_OR_ONE.get(str(one).strip().lower()) for one in value]
+            if None in has_label:
+                at = has_label.index(None)
+                rule = f"the column {excerpt(options.label_columns[at])} of data.label_columns must be 0 or 1"
+                raise ValueError(f"{rule}, found {shown(value[at])}; fix the row")
+            labels = list(compress(options.label_columns, has_label))
         return json.dumps(sorted(set(self.cleaned(labels, options))), ensure_ascii=False)
 
     def cleaned(self, labels: list[str], options: ReadOptions) -> list[str]:
@@ -379,20 +374,6 @@ def levels_of(label: str, separator: str) -> list[str]:
     return levels
 
 
-def path_of_columns(values: list, options: ReadOptions) -> str:
-    """Return the label of one column for each level, where the levels after its end are empty; raises
-    ValueError with the problem of this row."""
-    separator = separator_of(options)
-    levels = ["" if value is None or not str(value).strip() else label_text(value) for value in values]
-    while levels and not levels[-1]:
-        levels.pop()
-    if not levels or "" in levels or any(separator in level for level in levels):
-        rule = f"the levels must be filled from the first on, without '{separator}' in them"
-        remedy = "fix the row, or choose another --data.label_hierarchy"
-        raise ValueError(f"{rule}, found {excerpt(levels)}; {remedy}")
-    return separator.join(levels)
-
-
 def without_ancestors(labels: Iterable[str], separator: str) -> list[str]:
     """Return the labels of a row without those above another one: files may name each level of a path."""
     labels = list(labels)
@@ -422,10 +403,18 @@ class OnePath(Paths, OneLabel):
     several = "multi_path"
 
     def text(self, value: Any, options: ReadOptions) -> str:
-        if options.label_columns is not None:
-            return path_of_columns(value, options)
         separator = separator_of(options)
-        return separator.join(levels_of(super().text(value, options), separator))
+        if options.label_columns is None:
+            return separator.join(levels_of(super().text(value, options), separator))
+        # A column for each level; those after the end of a path are empty
+        levels = ["" if one is None or not str(one).strip() else label_text(one) for one in value]
+        while levels and not levels[-1]:
+            levels.pop()
+        if not levels or "" in levels or any(separator in level for level in levels):
+            rule = f"the levels must be filled from the first on, without '{separator}' in them"
+            remedy = "fix the row, or choose another --data.label_hierarchy"
+            raise ValueError(f"{rule}, found {excerpt(levels)}; {remedy}")
+        return separator.join(levels)
 
 
 class PathLists(Paths, LabelLists):
