@@ -7,11 +7,9 @@ import csv
 import json
 import logging
 import platform
-import subprocess
 import sys
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,18 +28,8 @@ CONFIG, HISTORY, SKIPPED, CARD = "config.yaml", "run_history.json", "skipped_row
 APP = Path(__file__).resolve().parents[1]
 
 
-@cache
-def commit() -> str | None:
-    """Return the commit of this code, None where git does not know it; asked once in a process."""
-    with suppress(OSError):
-        command = ["git", "-C", str(APP.parent), "rev-parse", "HEAD"]
-        git = subprocess.run(command, capture_output=True, text=True, check=False)
-        return git.stdout.strip() if git.returncode == 0 else None
-    return None
-
-
 def describe_start(mode: str, world_size: int, device: str) -> dict:
-    """Return time, versions, device, commit and command line of this start, so that it can be repeated."""
+    """Return time, versions, device and command line of this start, so that it can be repeated."""
     import numpy as np
     import torch
     import transformers
@@ -59,7 +47,6 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "code": code_version()["app"],
-        "commit": commit(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
