@@ -20,6 +20,9 @@ LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 1000.0, "low_freq
 LLAMA_3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 ROTARY = {"full_attention": {"rope_type": "default", "rope_theta": 300.0}}
 ROTARY |= {"sliding_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}}
+MEAN = {"classifier_pooling": "mean", "rope_parameters": ROTARY}
+MEAN |= dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias"), True)
+WINDOWS = {"use_sliding_window": True, "num_key_value_heads": 1}
 SHAPES = {
     "bert": {},
     "ernie": {},
@@ -29,28 +32,15 @@ SHAPES = {
     "xlm-roberta": {},
     "modernbert": {},
     "modernbert, short windows": {"num_hidden_layers": 3, "layer_types": LOCAL, "local_attention": 4},
-    "modernbert, mean": {
-        "num_hidden_layers": 3,
-        "layer_types": LOCAL,
-        "local_attention": 10,
-        "rope_parameters": ROTARY,
-        "classifier_pooling": "mean",
-        "norm_bias": True,
-        "attention_bias": True,
-        "mlp_bias": True,
-    },
+    "modernbert, mean": MEAN | {"num_hidden_layers": 3, "layer_types": LOCAL, "local_attention": 10},
     "qwen3": GROUPED,
     "qwen3, tied": {"num_key_value_heads": 4, "head_dim": 16, "tie_word_embeddings": True},
     "qwen3, yarn": {"num_key_value_heads": 1, "head_dim": 8, "attention_bias": True, "rope_parameters": YARN},
-    "qwen3, short windows": GROUPED
-    | {"use_sliding_window": True, "sliding_window": 3, "num_hidden_layers": 3, "layer_types": LOCAL},
+    "qwen3, short windows": WINDOWS
+    | GROUPED
+    | {"sliding_window": 3, "num_hidden_layers": 3, "layer_types": LOCAL},
     "qwen2": {"num_key_value_heads": 2},
-    "qwen2, windows": {
-        "num_key_value_heads": 1,
-        "use_sliding_window": True,
-        "sliding_window": 5,
-        "max_window_layers": 1,
-    },
+    "qwen2, windows": WINDOWS | {"sliding_window": 5, "max_window_layers": 1},
     "llama": {"num_key_value_heads": 4},
     "llama, llama3": {"num_key_value_heads": 1, "mlp_bias": True, "rope_parameters": LLAMA_3},
 }
