@@ -152,12 +152,11 @@ def open_file(
     """
     file = _open(path)
     is_stream = isinstance(file, Stream)
-    if is_stream and need_label:
-        raise InputError(f"{file}: rows with labels must be in a file, found a stream; save it to a file")
     options = options_of_run(file, recorded, asked, need_label)
+    if need_label and (is_stream or options.format == "text"):
+        found = "a stream; save it to a file" if is_stream else "plain text; set --format tsv"
+        raise InputError(f"{file}: rows with labels are needed in a table, found {found}")
     if options.format == "text":
-        if need_label:
-            raise InputError(f"{file}: rows with labels are needed, found plain text; set --format tsv")
         if (asked.get("text_column"), asked.get("text_pair_column")) != (None, None):
             raise InputError(
                 "command line: plain text has no columns; remove --text_column and --text_pair_column, or "

@@ -1,13 +1,14 @@
 """predict --evidence: the nearest training rows beside each label: python -m pytest
 tests/commands/test_predict_evidence.py"""
 
-import csv
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from app.data.file_formats import ReadOptions
+from app.data.read import named_rows
 from app.prediction.labelled_rows import mark_of
 from tests.saved_classifier import save_checkpoint
 from tests.tiny import tiny_lines, train_tiny
@@ -20,21 +21,17 @@ def run(tmp_path_factory) -> Path:
     return train_tiny(tmp_path_factory.mktemp("evidence"), epochs=2)
 
 
-def predict(run: Path, *arguments: str) -> int:
-    return main(["--checkpoint", str(run), "--device", "cpu", *arguments])
+def predict(run: Path, *arguments: str | Path) -> int:
+    return main(["--checkpoint", str(run), "--device", "cpu", *map(str, arguments)])
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl", "xlsx"])
 def test_a_training_text_has_itself_as_evidence(run, tmp_path, format):
-    if format == "xlsx":
-        pytest.importorskip("openpyxl", reason="needs openpyxl: pip install -r requirements/dev.txt")
     rows = [line.split("\t") for line in tiny_lines(20)[1:]]
     (tmp_path / "texts.txt").write_text("\n".join(text for text, _ in rows) + "\n", encoding="utf-8")
     target = tmp_path / f"out.{format}"
-    assert (
-        predict(run, "--input", str(tmp_path / "texts.txt"), "--output", str(target), "--evidence", "3") == 0
-    )
-    written = read(target)
+    assert predict(run, "--input", tmp_path / "texts.txt", "--output", target, "--evidence", "3") == 0
+    written = [row for _, row in named_rows(target, ReadOptions(format), [])]
     assert [*written[0]][-2:] == ["support", "evidence"]
     same = 0
     for (text, label), row in zip(rows, written, strict=True):
@@ -53,16 +50,6 @@ def test_a_training_text_has_itself_as_evidence(run, tmp_path, format):
     assert [*run.parent.joinpath("cache").glob("vectors-*/vectors.npy")]
 
 
-def read(path: Path) -> list[dict]:
-    if path.suffix == ".xlsx":
-        from openpyxl import load_workbook
-
-        sheet = [*load_workbook(path).active.values]
-        return [dict(zip(sheet[0], values, strict=True)) for values in sheet[1:]]
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
-
-
 def test_lines_for_people_show_it_too(run, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert predict(run, "好棒美赞", "--evidence", "2") == 0
@@ -76,21 +63,18 @@ def test_the_report_marks_errors_with_a_near_copy_of_another_label(run, tmp_path
     table = "".join(f"{text}\t{label}\n" for text, label in wrong)
     (tmp_path / "new.tsv").write_text(f"text\tlabel\n{table}", encoding="utf-8")
     report = tmp_path / "report"
-    assert predict(run, "--input", str(tmp_path / "new.tsv"), "--report", str(report), "--evidence", "3") == 0
+    assert predict(run, "--input", tmp_path / "new.tsv", "--report", report, "--evidence", "3") == 0
     marked = json.loads((report / "report.json").read_text("utf-8"))["evidence"]
-    with (report / "predictions.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = [row for _, row in named_rows(report / "predictions.csv", ReadOptions("csv"), [])]
     marks = [
         mark_of(row["text"], label, row["label"], json.loads(row["evidence"]))
         for row, (_, label) in zip(rows, wrong, strict=True)
     ]
-    assert {name: found["rows"] for name, found in marked.items()} == {
-        name: marks.count(name) for name in marked
-    }
-    assert marks.count("mend") > 10
-    assert f"{marks.count('mend')} errors with a near copy in train" in (report / "report.txt").read_text(
-        "utf-8"
-    )
+    counts = {name: marks.count(name) for name in marked}
+    assert {name: found["rows"] for name, found in marked.items()} == counts
+    assert counts["mend"] > 10
+    said = f"{counts['mend']} errors with a near copy in train"
+    assert said in (report / "report.txt").read_text("utf-8")
     assert "in train:" in (report / "report.html").read_text("utf-8")
 
 

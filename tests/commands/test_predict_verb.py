@@ -373,9 +373,13 @@ def test_an_input_that_changes_while_it_is_read_is_an_error_and_keeps_the_rows(
     assert len(part.read_text(encoding="utf-8").splitlines()) > 2000
 
 
-def test_an_output_with_a_long_name(predict):
-    assert predict("今天", "--output", f"{'好' * 83}.csv") == 0
-    assert os.listdir() == [f"{'好' * 83}.csv"]
+def test_an_output_with_a_long_name_and_one_without_rows(predict):
+    name = f"{'好' * 83}.csv"
+    with pytest.raises(KeyboardInterrupt), open_output(name):
+        raise KeyboardInterrupt
+    assert not os.listdir()
+    assert predict("今天", "--output", name) == 0
+    assert os.listdir() == [name]
 
 
 def test_the_second_of_two_runs_with_one_output_keeps_its_rows_beside_it(tmp_path, caplog):
@@ -405,12 +409,6 @@ def test_no_file_is_replaced_whatever_it_is(predict, name, capsys):
     assert output.read_bytes() == other.read_bytes() == b"of someone else"
 
 
-def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):
-    with pytest.raises(KeyboardInterrupt), open_output(str(tmp_path / "output.jsonl")):
-        raise KeyboardInterrupt
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("output", ["--output", "stdout"])
 @pytest.mark.parametrize("input", ["-", "lines.txt", "linked.txt"])
 def test_the_input_is_never_the_output(predict, output, input, monkeypatch, capsys):
@@ -432,17 +430,23 @@ def predict_in_shell(redirection: str, *options: str | Path) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.mark.slow
-def test_standard_output_that_is_full(predict, checkpoint):
-    Path("lines.txt").write_text("今天真好\n" * 200, encoding="utf-8")
-    ended = predict_in_shell(">/dev/full", "--checkpoint", checkpoint, "--input", "lines.txt")
-    assert ended.stderr == f"error: standard output: {NO_SPACE}"
-    assert ended.returncode == 1
-
-
 def test_an_output_that_is_full(predict, capsys):
     assert predict("今天", "--output", "/dev/full") == 1
     assert capsys.readouterr().err == f"error: --output /dev/full: {NO_SPACE}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("redirection", "status", "error"),
+    [
+        (">/dev/full", 1, f"error: standard output: {NO_SPACE}"),
+        (">&-", 2, "error: standard output is closed; name a file with --output\n"),
+    ],
+)
+def test_standard_output_that_is_full_or_closed(predict, checkpoint, redirection, status, error):
+    Path("lines.txt").write_text("今天真好\n" * 200, encoding="utf-8")
+    ended = predict_in_shell(redirection, "--checkpoint", checkpoint, "--input", "lines.txt")
+    assert (ended.returncode, ended.stderr) == (status, error)
 
 
 def test_a_disk_that_fills_up_keeps_the_rows_so_far(predict, capsys, caplog):
@@ -462,12 +466,6 @@ def test_a_disk_that_fills_up_keeps_the_rows_so_far(predict, capsys, caplog):
     assert status == 1
     assert part.stat().st_size == 4096
     assert not Path("o.csv").exists()
-
-
-def test_standard_output_that_is_closed(checkpoint):
-    ended = predict_in_shell(">&-", "--checkpoint", checkpoint, "今天")
-    assert ended.stderr == "error: standard output is closed; name a file with --output\n"
-    assert ended.returncode == 2
 
 
 @pytest.mark.slow
