@@ -8,88 +8,36 @@ from ..errors import InputError
 from ..report.text import page_environment, visible
 from ..runtime.disk import write_text
 from ..text_table import text_table
-from ..words import _, pgettext
+from ..words import _
 from .explanation import MIN_UNITS, Explanation, TokenisedText
 
 MADE_BY = '<meta name="generator" content="explain of chinese-text-classifier">'
 STRONGEST_SHADE = 0.85
 MAX_LISTED = 10  # words for the label, and as many against it
-MAX_WORD, MAX_LABEL = 20, 40  # characters
+MAX_WORD = 20  # characters
 
 
 def explanation_shown(explanation: Explanation) -> dict:
     """Return what people see of an explanation: sentences, the pieces of its texts with their shades, and the
     strongest words for and against the label."""
+    environment, text = page_environment(Path(__file__).parent, autoescape=False), explanation.text
+    said = environment.get_template("sentences.jinja").module
+    of_texts = zip(text.texts, text.read, strict=True)
     return {
         "is_good": explanation.is_explanation,
-        "heading": heading(explanation),
-        "verdict": verdict(explanation),
-        "notes": notes(explanation.text),
-        "figures": _(
-            "Integrated gradients of {what}: {text:+.4f} for the text, {neutral:+.4f} for one of masks; the "
-            "attributions add up to {sum:+.4f}, convergence delta {delta:+.4f}."
-        ).format(
-            what=what_changes(explanation),
-            text=explanation.log_odds,
-            neutral=explanation.neutral,
-            sum=explanation.values.sum(),
-            delta=explanation.delta,
-        ),
+        "what": said.what(explanation),
+        "heading": said.heading(explanation),
+        "verdict": said.verdict(explanation, MIN_UNITS),
+        # Of each text that the model did not read whole, because it takes no more tokens
+        "notes": [
+            said.note(given, ranges, text.tokens.shape[1])
+            for given, ranges in of_texts
+            if ranges != [(0, len(given))]
+        ],
+        "figures": said.figures(explanation),
         "texts": shaded_texts(explanation),
         "strongest": strongest(explanation),
     }
-
-
-def heading(explanation: Explanation) -> str:
-    """Return the label with its probability, and whether it is a predicted one."""
-    names = [visible(name, MAX_LABEL) for name in explanation.label_names]
-    label, predicted = explanation.label, explanation.predicted
-    if explanation.is_number:
-        return f"{names[label]}: {explanation.probabilities[0]:.4g}"
-    what = pgettext("label", "predicted")
-    if label not in predicted:
-        labels = ", ".join(names[one] for one in predicted[:MAX_LISTED]) or _("no label")
-        what = _("explained label; the model predicts {labels}").format(labels=labels)
-    probability = _("probability")
-    return f"{names[label]} ({what}), {probability} {explanation.probabilities[label]:.4f}"
-
-
-def what_changes(explanation: Explanation) -> str:
-    """Return what attributions are in."""
-    return _("the number") if explanation.is_number else _("the log-odds of the label")
-
-
-def verdict(explanation: Explanation) -> str:
-    """Return what the deletion test says of an explanation."""
-    if explanation.p_value is None:
-        return _(
-            "Not tested: the deletion test needs {least} units of text, and this text has {units}. What is "
-            "marked may be wrong; try a longer text."
-        ).format(units=len(explanation.text.units), least=MIN_UNITS)
-    said = _(
-        "THIS IS NO EXPLANATION: deleting the characters that raise {what} most lowers it no more than "
-        "deleting at random (p = {p:.3f})."
-    )
-    if explanation.is_explanation:
-        said = _(
-            "The model did use what is marked: deleting the characters that raise {what} most lowers it more "
-            "than deleting at random (p = {p:.3f}). This says nothing about whether the answer is right."
-        )
-    return said.format(what=what_changes(explanation), p=explanation.p_value)
-
-
-def notes(text: TokenisedText) -> list[str]:
-    """Return a sentence for each text that the model did not read whole, because it takes no more tokens."""
-    cut = _(
-        "The model reads at most {tokens} tokens: of {characters:,} characters {ranges} are "
-        "explained, the others it never saw."
-    )
-    said = []
-    for given, ranges in zip(text.texts, text.read, strict=True):
-        if ranges != [(0, len(given))]:
-            shown = ", ".join(f"{start + 1:,}-{end:,}" for start, end in ranges) or "0"
-            said.append(cut.format(tokens=text.tokens.shape[1], ranges=shown, characters=len(given)))
-    return said
 
 
 def words_of(text: TokenisedText) -> list[list[int]]:
@@ -152,9 +100,9 @@ def shaded_texts(explanation: Explanation) -> list[list[dict]]:
 
 def render_text(explanation: Explanation) -> str:
     """Return an explanation for the terminal."""
-    shown, what = explanation_shown(explanation), what_changes(explanation)
+    shown = explanation_shown(explanation)
     lines = [shown["heading"], shown["verdict"], *shown["notes"]]
-    titles = (_("What raises {what}").format(what=what), _("What lowers it"))
+    titles = (_("What raises {what}").format(what=shown["what"]), _("What lowers it"))
     for title, words in zip(titles, shown["strongest"], strict=True):
         cells = [[word["place"], f"{word['value']:+.4f}", word["text"]] for word in words]
         if cells:
@@ -165,12 +113,9 @@ def render_text(explanation: Explanation) -> str:
 def render_page(explanations: list[Explanation]) -> str:
     """Return the page as HTML, in which texts of strangers cannot act."""
     template = page_environment(Path(__file__).parent).get_template("explanation.html.jinja")
-    return template.render(
-        made_by=MADE_BY,
-        page_title=heading(explanations[0]),
-        what=what_changes(explanations[0]),
-        explanations=list(map(explanation_shown, explanations)),
-    )
+    shown = list(map(explanation_shown, explanations))
+    title, what = shown[0]["heading"], shown[0]["what"]
+    return template.render(made_by=MADE_BY, page_title=title, what=what, explanations=shown)
 
 
 def write_page(path: Path, explanations: list[Explanation]) -> None:

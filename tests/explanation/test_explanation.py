@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from app.explanation.explanation import (
     explain,
     tokenise,
 )
-from app.explanation.shown import heading, notes, render_page, render_text, strongest, verdict, words_of
+from app.explanation.shown import explanation_shown, render_page, render_text, strongest, words_of
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
 from tests.multi_label_runs import write_thresholds
@@ -31,6 +32,11 @@ from tests.spoken import spoken_in
 
 TEXT = "今天真开心，手机 质量abc不好鼎"
 FILLER = "今天电影手机质量快递今天电影手机质量"
+
+
+def said(one: Explanation, what: str, language: str = "en") -> Any:
+    """Return what people read of an explanation: its heading, verdict or notes."""
+    return spoken_in(language, explanation_shown, one)[what]
 
 
 def explain_one(model: ExplainedModel, *texts: str, **settings) -> Explanation:
@@ -173,17 +179,17 @@ def test_each_predicted_label_of_several_is_explained(several):
     assert len(explanations) == 2
     for one in explanations:
         np.testing.assert_allclose(one.probabilities, of_pipeline(several, [TEXT])[0], atol=1e-5)
-        assert f"{LABELS[one.label]} (predicted), probability" in heading(one)
+        assert f"{LABELS[one.label]} (predicted), probability" in said(one, "heading")
     assert Checker(render_page(explanations)).tags.count("h1") == 2
     [other] = {0, 1, 2} - set(explanations[0].predicted)
     names = ", ".join(LABELS[label] for label in explanations[0].predicted)
-    shown = heading(explain_one(model, TEXT, label=LABELS[other]))
+    shown = said(explain_one(model, TEXT, label=LABELS[other]), "heading")
     assert f"{LABELS[other]} (explained label; the model predicts {names})" in shown
     model.task.thresholds = np.full(3, 2.0)
     one = explain_one(model, TEXT)
     assert one.label == one.probabilities.argmax()
-    assert "the model predicts no label" in heading(one)
-    assert "模型预测的是：没有标签" in spoken_in("zh", heading, one)
+    assert "the model predicts no label" in said(one, "heading")
+    assert "模型预测的是：没有标签" in said(one, "heading", "zh")
 
 
 def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
@@ -233,8 +239,8 @@ def test_what_explains_nothing_fails_the_test(known):
     assert sum(by_chance) <= 5, "one of ten on average"
     failed = replace(result, p_value=wrong)
     assert not failed.is_explanation
-    assert verdict(failed).startswith("THIS IS NO EXPLANATION: deleting")
-    assert spoken_in("zh", verdict, failed).startswith("这不是解释")
+    assert said(failed, "verdict").startswith("THIS IS NO EXPLANATION: deleting")
+    assert said(failed, "verdict", "zh").startswith("这不是解释")
     assert 'class="verdict"' in render_page([failed])
 
 
@@ -248,7 +254,7 @@ def test_a_label_that_nothing_speaks_for_has_no_explanation(known):
 def test_a_text_too_short_to_be_tested_is_no_explanation(model):
     short = explain_one(model, "今天")
     assert not short.is_explanation
-    assert verdict(short).startswith(
+    assert said(short, "verdict").startswith(
         f"Not tested: the deletion test needs {MIN_UNITS} units of text, and this text has 2."
     )
     Checker(render_page([short]))
@@ -262,7 +268,7 @@ def test_a_text_without_units_keeps_its_special_tokens(found):
 def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
     long = explain_one(model, "今天真开心，" * 170_000)
     assert long.text.tokens.shape[1] == model.max_length
-    [note] = notes(long.text)
+    [note] = said(long, "notes")
     assert (
         note == "The model reads at most 60 tokens: of 1,020,000 characters 1-58 are explained, the others "
         "it never saw."
@@ -271,7 +277,7 @@ def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
     assert note in Checker(page).text
     assert len(page) < 50_000
     pair = explain_one(model, "今天真开心" * 100, "不好")
-    assert [note.split(":")[0] for note in notes(pair.text)] == ["The model reads at most 60 tokens"]
+    assert [note.split(":")[0] for note in said(pair, "notes")] == ["The model reads at most 60 tokens"]
 
 
 def test_head_and_tail_are_explained_as_the_one_row_that_they_are(tmp_path):
@@ -283,9 +289,9 @@ def test_head_and_tail_are_explained_as_the_one_row_that_they_are(tmp_path):
     predictor = load_predictor(folder, 18, LongTexts("head_tail"), device="cpu")
     [predicted] = predictor.predict([Row(1, text, None, None)])
     assert result.probabilities == pytest.approx(predicted.probabilities, abs=1e-5)
-    [note] = notes(result.text)
+    [note] = said(result, "notes")
     assert "of 96 characters 1-4, 85-96 are explained" in note
-    assert "96 个字符中只有 1-4, 85-96 " in spoken_in("zh", notes, result.text)[0]
+    assert "96 个字符中只有 1-4, 85-96 " in said(result, "notes", "zh")[0]
     assert "今天真开 … 手机" in Checker(render_page([result])).text
 
 
@@ -320,7 +326,7 @@ def test_texts_of_strangers_cannot_act(model, text):
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_page_has_the_verdict_and_every_character(found, language):
     checked = Checker(spoken_in(language, render_page, [found]))
-    assert spoken_in(language, verdict, found) in checked.text
+    assert said(found, "verdict", language) in checked.text
     assert TEXT in checked.text
     assert "script" not in checked.tags
 
