@@ -1,11 +1,14 @@
 """Comparing an exported model with the model that it was made from, on rows of the user."""
 
+from pathlib import Path
+
 import numpy as np
 
 from ..data.rows import Row
 from ..prediction.predictor import Predictor
 from ..report.bootstrap import differences
 from ..report.metrics import BY_KEY, measure
+from ..report.text import page_environment
 
 OTHER_BATCHES = 64  # rows that are also computed one by one, and as one batch of mixed lengths
 SURE, MIN_SURE = 0.6, 50  # the model is sure of a row from this probability on; fewer sure rows say little
@@ -68,15 +71,8 @@ def problem(proof: dict, tolerance: float, logit_tolerance: float | None) -> str
 
 def render(proof: dict) -> str:
     """Return a proof for people."""
-    lines = [
-        f"rows compared               {proof['rows']:,}",
-        f"largest logit difference    {proof['largest_logit_difference']:.3g}",
-        f"predictions that changed    {proof['flipped']:,} ({100 * proof['flipped'] / proof['rows']:.2f} %)",
-        f"of those from {SURE:g} on          {proof['sure_flipped']:,} of {proof['sure']:,}",
-    ]
-    if metric := proof.get("metric"):
-        name, (low, high) = BY_KEY[metric].english, proof[f"{metric}_change"]
-        values = proof[f"{metric}_before"], proof[f"{metric}_after"]
-        lines.append("{} before, after      {:.4f}, {:.4f}".format(name, *values))
-        lines.append(f"its change                  {low:+.4f} to {high:+.4f} (95 % interval, same rows)")
-    return "\n".join(lines)
+    key = proof.get("metric")
+    of_metric = {name: proof.get(f"{key}_{name}") for name in ("before", "after", "change")}
+    of_metric["change"] = tuple(of_metric["change"] or ())
+    template = page_environment(Path(__file__).parent, autoescape=False).get_template("proof.txt.jinja")
+    return template.render(**proof | of_metric | {"metric": BY_KEY.get(key)}, threshold=SURE).rstrip()
