@@ -16,14 +16,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 # Operators whose output for a token depends on these inputs at that token alone; the others must be weights.
-BY_TOKEN = {
-    "MatMul": (0,),
-    "BiasGelu": (0,),
-    "FastGelu": (0,),
-    "Gelu": (0,),
-    "LayerNormalization": (0,),
-    "SkipLayerNormalization": (0, 1),
-}
+BY_TOKEN = dict.fromkeys(("MatMul", "BiasGelu", "FastGelu", "Gelu", "LayerNormalization"), (0,))
+BY_TOKEN |= {"SkipLayerNormalization": (0, 1)}
 FIRST_TOKENS, LAYER_NORMS = "first_tokens/", "layer_norms/"
 
 
@@ -34,15 +28,11 @@ def keep_first_tokens(model: ModelProto) -> None:
 
     graph = model.graph
     constants = {entry.name: numpy_helper.to_array(entry) for entry in graph.initializer}
-    constants |= {
-        node.output[0]: numpy_helper.to_array(attribute.t)
-        for node in graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
     readers: dict[str, list[NodeProto]] = {}
     for node in graph.node:
+        values = [entry.t for entry in node.attribute if entry.name == "value"]
+        if node.op_type == "Constant" and values:
+            constants[node.output[0]] = numpy_helper.to_array(values[0])
         for name in node.input:
             readers.setdefault(name, []).append(node)
     ends = {entry.name for entry in graph.output}
@@ -54,10 +44,11 @@ def keep_first_tokens(model: ModelProto) -> None:
         )
         output, *more = node.output
         is_read = output in readers and output not in ends and not any(name in readers for name in more)
+        of_output = readers.get(output, ())
         if (
             is_by_token
             and is_read
-            and all(one.output[0] in reduced or _is_first_token(one, constants) for one in readers[output])
+            and all(one.output[0] in reduced or _is_first_token(one, constants) for one in of_output)
         ):
             reduced.add(output)
     if not reduced:

@@ -48,11 +48,13 @@ def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: in
     peaks = _peaks(model, list({layer.input[0] for layer in layers}), graph, batches)
     makers = {name: node for node in model.graph.node for name in node.output}
     for layer in layers:
-        values, neurons = peaks[layer.input[0]], _neurons(layer, makers, weights)
-        if neurons is None:
-            _divide_channels(model, weights, layer, values, num_outliers // 2)
+        # What makes the neurons that a feed-forward layer reads: a linear layer and its activation
+        values, activation = peaks[layer.input[0]], makers.get(layer.input[0])
+        first = makers[activation.input[0]] if activation and activation.op_type == "BiasGelu" else None
+        if first and {first.input[1], activation.input[1]} <= weights.keys():
+            _split_neurons(model, weights, (first, activation, layer), values, num_outliers)
         else:
-            _split_neurons(model, weights, (*neurons, layer), values, num_outliers)
+            _divide_channels(model, weights, layer, values, num_outliers // 2)
     read = {name for node in model.graph.node for name in node.input}
     del model.graph.initializer[:]
     model.graph.initializer.extend(
@@ -75,16 +77,6 @@ def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: in
             # The quantiser does not know the types behind fused operators.
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
         )
-
-
-def _neurons(layer: NodeProto, makers: dict, weights: dict) -> tuple[NodeProto, NodeProto] | None:
-    """Return what makes the neurons that a layer reads, a linear layer and its activation, or None."""
-    activation = makers.get(layer.input[0])
-    if activation is None or activation.op_type != "BiasGelu":
-        return None
-    first = makers[activation.input[0]]
-    is_known = {first.input[1], activation.input[1]} <= weights.keys()
-    return (first, activation) if is_known else None
 
 
 def _peaks(model: ModelProto, names: list[str], graph: Path, batches: list[dict]) -> dict[str, np.ndarray]:
@@ -124,10 +116,8 @@ def _divide_channels(
         return
     factor = np.maximum(1, peaks / max(np.sort(peaks)[-count - 1], 1e-6)).astype(np.float32)
     name = f"{OUTLIERS}{layer.name}/divided"
-    weights[f"{name}/weight"], weights[f"{name}/factor"] = (
-        weights[layer.input[1]] * factor[:, None],
-        1 / factor,
-    )
+    weights[f"{name}/weight"] = weights[layer.input[1]] * factor[:, None]
+    weights[f"{name}/factor"] = 1 / factor
     divided = helper.make_node("Mul", [layer.input[0], f"{name}/factor"], [name], name=name)
     layer.input[0], layer.input[1] = name, f"{name}/weight"
     model.graph.node.insert(list(model.graph.node).index(layer), divided)
