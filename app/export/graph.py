@@ -13,7 +13,6 @@ from ..errors import InputError
 from .faster import keep_first_tokens, write_out_layer_norms
 
 OPSET = 17  # the version of ONNX' operators
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class Logits(nn.Module):
@@ -42,14 +41,35 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
         ) from error
     config, known = model.config, signature(model.forward).parameters
     takes_types = getattr(config, "type_vocab_size", 2) > 1
-    names = [name for name in INPUTS if name in known and (name != "token_type_ids" or takes_types)]
     options = FusionOptions("bert")
     # The fused operator would leave ERNIE's embedding of the task out.
     options.enable_embed_layer_norm = not getattr(config, "use_task_id", False)
     heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
+    # Traced on rows of two lengths, with the attention whose pattern the optimizer knows
+    model.set_attn_implementation("eager")
+    rows = {
+        "input_ids": torch.full((2, 8), 1),
+        "attention_mask": torch.tensor([[1] * 8, [1] * 5 + [0] * 3]),
+        "token_type_ids": torch.zeros((2, 8), dtype=torch.long),
+    }
+    names = [name for name in rows if name in known and (name != "token_type_ids" or takes_types)]
     plain = path.with_suffix(".plain.onnx")
     with quiet():
-        _trace(model, plain, names)
+        try:
+            torch.onnx.export(
+                Logits(model, names).eval(),
+                tuple(rows[name] for name in names),
+                str(plain),
+                input_names=names,
+                output_names=["logits"],
+                opset_version=OPSET,
+                dynamic_axes=dict.fromkeys(names, {0: "batch", 1: "length"}) | {"logits": {0: "batch"}},
+                dynamo=False,  # the other exporter's graphs are not yet known to ONNX Runtime's optimizer
+            )
+        except (RuntimeError, ValueError, TypeError, torch.onnx.errors.OnnxExporterError) as error:
+            raise InputError(
+                f"a {config.model_type} model cannot be exported: {error}; use a BERT-like encoder"
+            ) from error
         optimized = optimize_model(
             str(plain), "bert", heads, width, optimization_options=options, opt_level=0
         )
@@ -59,31 +79,6 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
         optimized.save_model_to_file(str(path))
     plain.unlink()
     return names
-
-
-def _trace(model: nn.Module, path: Path, names: list[str]) -> None:
-    """Write the graph as torch traces it, on rows of two lengths."""
-    model.set_attn_implementation("eager")  # the optimizer knows its pattern
-    rows = {
-        "input_ids": torch.full((2, 8), 1),
-        "attention_mask": torch.tensor([[1] * 8, [1] * 5 + [0] * 3]),
-        "token_type_ids": torch.zeros((2, 8), dtype=torch.long),
-    }
-    try:
-        torch.onnx.export(
-            Logits(model, names).eval(),
-            tuple(rows[name] for name in names),
-            str(path),
-            input_names=names,
-            output_names=["logits"],
-            opset_version=OPSET,
-            dynamic_axes=dict.fromkeys(names, {0: "batch", 1: "length"}) | {"logits": {0: "batch"}},
-            dynamo=False,  # the other exporter's graphs are not yet known to ONNX Runtime's optimizer
-        )
-    except (RuntimeError, ValueError, TypeError, torch.onnx.errors.OnnxExporterError) as error:
-        raise InputError(
-            f"a {model.config.model_type} model cannot be exported: {error}; use a BERT-like encoder"
-        ) from error
 
 
 def move_weights(graph: Path, weights: Path) -> None:
