@@ -37,9 +37,8 @@ def test_every_command_is_parsed(document):
 
 
 def test_every_command_of_a_docstring_is_parsed():
-    scripts = [
-        path for pattern in ("*.py", "app/commands/*.py", "benchmarks/**/*.py") for path in ROOT.glob(pattern)
-    ]
+    patterns = ("*.py", "app/commands/*.py", "benchmarks/**/*.py")
+    scripts = [path for pattern in patterns for path in ROOT.glob(pattern)]
     published = {path: commands.docstring_commands(path) for path in scripts}
     assert len([path for path in published if published[path]]) >= 15
     for path in scripts:
@@ -90,9 +89,8 @@ def test_every_option_exists(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_setting_exists(document):
-    names = [
-        code for code in commands.inline_code(read(document)) if re.match(rf"({'|'.join(GROUPS)})\.\w", code)
-    ]
+    codes = commands.inline_code(read(document))
+    names = [code for code in codes if re.match(rf"({'|'.join(GROUPS)})\.\w", code)]
     words = [name.split()[0] for name in names if not name.endswith(RUN_FILES)]
     assert [name for name in words if not commands.is_setting(name)] == []
 
@@ -101,16 +99,10 @@ def test_every_setting_exists(document):
 def test_every_path_exists(document):
     """A path is inline code that begins with a name of this repository's root, or is a Python file."""
     roots = {path.name for path in ROOT.iterdir()} - {"checkpoints", ".cache", ".git"}
-    paths = [
-        code.rstrip("/")
-        for code in commands.inline_code(read(document))
-        if re.fullmatch(r"[\w.\-*]+(/[\w.\-*]+)*/?", code)
-    ]
-    ours = [
-        path
-        for path in paths
-        if "/" in path and path.split("/")[0] in roots or path.endswith((".sh", ".yml"))
-    ]
+    codes = (code.rstrip("/") for code in commands.inline_code(read(document)))
+    paths = [code for code in codes if re.fullmatch(r"[\w.\-*]+(/[\w.\-*]+)*", code)]
+    ours = [path for path in paths if path.split("/")[0] in roots and "/" in path]
+    ours += [path for path in paths if path.endswith((".sh", ".yml"))]
     assert [path for path in ours if not any(ROOT.glob(path))] == []
     files = [path for path in paths if path.endswith(".py")]
     assert [path for path in files if not (ROOT / path).exists() and not any(ROOT.glob(f"*/**/{path}"))] == []
@@ -136,11 +128,8 @@ def test_the_published_command_for_a_pretrained_model_runs(tmp_path):
     import torch
     from transformers import BertConfig, BertForMaskedLM
 
-    (published,) = [
-        command
-        for command in commands.fenced_commands(read("README.md"))
-        if "hfl/chinese-macbert-base" in command
-    ]
+    readme = commands.fenced_commands(read("README.md"))
+    (published,) = [command for command in readme if "hfl/chinese-macbert-base" in command]
     torch.manual_seed(0)
     tokenizer = tiny_tokenizer(characters="差坏烂臭烦气书桌门窗椅柜好棒美赞爱喜的一0123456789")
     BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES)).save_pretrained(tmp_path / "bert")

@@ -44,39 +44,33 @@ def output_of(command: str) -> str:
 
 def parameters_in(output: str) -> dict[str, list[float]]:
     """Return the parameters that the DDP example printed, all of their digits."""
-    return {
-        name: ast.literal_eval(values)
-        for name, values in re.findall(r"^(\S+) (\[.*\])$", output, re.MULTILINE)
-    }
+    lines = re.findall(r"^(\S+) (\[.*\])$", output, re.MULTILINE)
+    return {name: ast.literal_eval(values) for name, values in lines}
 
 
-def numbers_in(parameters: dict[str, list[float]]) -> list[float]:
-    return [number for values in parameters.values() for number in values]
+def numbers_of(command: str) -> list[float]:
+    return [number for values in parameters_in(output_of(command)).values() for number in values]
 
 
 @pytest.mark.slow
 def test_ddp_and_accumulation_end_with_the_same_bits():
-    accumulated, distributed = (output_of(command) for command in commands_of(DDP)[:2])
+    """Other ways to cut the job differ by rounding only, another job by more."""
+    commands = commands_of(DDP)
+    assert len(commands) == 4
+    accumulated, distributed = (output_of(command) for command in commands[:2])
     assert "1 process(es), 2 accumulation step(s)" in accumulated
     assert "2 process(es), 1 accumulation step(s)" in distributed
     expected = parameters_in(accumulated)
-    assert {name: len(values) for name, values in expected.items()} == {
-        "0.weight": 12,
-        "0.bias": 4,
-        "2.weight": 4,
-        "2.bias": 1,
-    }
+    sizes = {name: len(values) for name, values in expected.items()}
+    assert sizes == {"0.weight": 12, "0.bias": 4, "2.weight": 4, "2.bias": 1}
     assert parameters_in(distributed) == expected
     assert accumulated.splitlines()[-1].startswith("fingerprint ")
     assert accumulated.splitlines()[-1] == distributed.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_other_ways_to_cut_the_job_differ_by_rounding_only():
-    first, *others = (numbers_in(parameters_in(output_of(command))) for command in commands_of(DDP))
-    assert len(others) == 3
-    for other in others:
-        assert other == pytest.approx(first, rel=0, abs=1e-12)
+    first = numbers_of(commands[0])
+    for other in commands[1:]:
+        assert numbers_of(other) == pytest.approx(first, rel=0, abs=1e-12)
+    shorter = numbers_of(f"python {DDP} --acc_steps 2 --epochs 2")
+    assert max(abs(a - b) for a, b in zip(first, shorter, strict=True)) > 1e-3
 
 
 @pytest.mark.slow
@@ -85,20 +79,11 @@ def test_each_step_is_the_same_with_a_last_batch_of_one_row():
     accumulated = output_of(f"python {DDP} --acc_steps 2 {options}").splitlines()
     launched = f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed {options}"
     distributed = output_of(launched).splitlines()
-    steps = [line for line in accumulated if line.startswith("epoch")]
-    assert len(steps) == 5
-    assert "step 4 rows  1 " in steps[-1]
-    title = len(steps)
-    assert accumulated[:title] == distributed[:title]
-    assert accumulated[title + 1 :] == distributed[title + 1 :]
-
-
-@pytest.mark.slow
-def test_the_parameters_come_from_training():
-    """A control: what is compared above depends on how the example trains."""
-    first = numbers_in(parameters_in(output_of(commands_of(DDP)[0])))
-    shorter = numbers_in(parameters_in(output_of(f"python {DDP} --acc_steps 2 --epochs 2")))
-    assert max(abs(a - b) for a, b in zip(first, shorter, strict=True)) > 1e-3
+    # Their steps, then a title of their own
+    assert [line.startswith("epoch") for line in accumulated[:6]] == [True] * 5 + [False]
+    assert "step 4 rows  1 " in accumulated[4]
+    assert accumulated[:5] == distributed[:5]
+    assert accumulated[6:] == distributed[6:]
 
 
 def test_distributed_without_a_launcher_names_the_command():
@@ -107,15 +92,10 @@ def test_distributed_without_a_launcher_names_the_command():
     assert f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(command, marks=pytest.mark.slow if command.startswith("torchrun") else [])
-        for command in commands_of(ACCELERATE)
-    ],
-)
-def test_accelerate_reaches_the_known_weight(command):
-    processes = 2 if command.startswith("torchrun") else 1
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_accelerate_reaches_the_known_weight(number):
+    command, processes = commands_of(ACCELERATE)[number], number + 1
+    assert command.startswith("torchrun" if number else "python")
     # Where DeepSpeed is installed, it says something in brackets
     said = [line for line in output_of(command).splitlines() if not line.startswith("[")]
     assert said == [
@@ -148,11 +128,6 @@ def test_the_docstring_has_the_weights_of_both_ways():
     for steps in ([4, 6, 10, 12], [4, 8, 12]):
         line = next(line for line in docstring.splitlines() if f" {', '.join(map(str, steps))}  " in line)
         assert line.endswith(f" {two_passes(steps):.5f}")
-
-
-def test_the_docstrings_hold_commands():
-    assert len(commands_of(DDP)) == 4
-    assert len(commands_of(ACCELERATE)) == 2
 
 
 def test_the_files_that_the_image_copies_are_those_that_are_sent_to_the_builder():
