@@ -220,11 +220,9 @@ def rank_main(
     if world_size > 1 or mode != "single":
         set_variables(rank, world_size, port, hosted)
     keep_final_state(Run)
-    if any(entry.what == "die_in_report" for entry in disturbances):
-        Run.report = lambda self: os.kill(os.getpid(), signal.SIGKILL)
     for entry in disturbances:
-        if entry.step < 0 and entry.rank == rank and entry.what in ACTIONS:
-            ACTIONS[entry.what](None)
+        if entry.step < 0 and entry.rank == rank:
+            globals()[entry.what](None)
     # So that the tests need not wait
     app.config.train_settings.MIN_TIMEOUT = 1
     disturb(load_mode(mode), rank, disturbances)
@@ -253,10 +251,10 @@ def disturb(mode_class: type, rank: int, disturbances: list[Disturbance]) -> Non
     def disturbed(self) -> None:
         what = plan.get(len(seen))
         seen.append(1)
-        if what in ACTIONS:
-            ACTIONS[what](self)
-        elif what:
+        if what and what.startswith("SIG"):
             os.kill(os.getpid(), signal.Signals[what])
+        elif what:
+            globals()[what](self)
         unscale(self)
 
     # The first thing a step does with the whole gradients
@@ -351,18 +349,15 @@ def block_metrics(mode) -> None:
     path.mkdir()
 
 
+def die_in_report(mode) -> None:
+    """Be killed where the report would be written."""
+    from app.training.train import Run
+
+    Run.report = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+
+
 def die_in_save(mode) -> None:
     """Be killed while the next training state is written: behind its first file that is on the disk."""
     import app.checkpoints.training_state
 
     app.checkpoints.training_state.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-
-
-ACTIONS = {
-    action.__name__: action
-    for action in (
-        *(limit_memory, fail, crawl, two_signals, spoil_gradients, spoil_weights),
-        *(jump_back, jump_ahead, close_late, die_in_save, terminate_in_evaluation, terminate_late),
-        *(rename_folder, block_metrics),
-    )
-}

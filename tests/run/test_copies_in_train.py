@@ -17,14 +17,10 @@ NEW = ["椅子和书柜都是新买的呀", "赞美这么好的一天", "天气�
 
 
 def test_the_report_of_a_run_has_accuracy_without_copies():
-    train = [
-        f"{text}{number}\t{label}" for number in range(8) for text, label in zip(KNOWN, LABELS, strict=True)
-    ]
-    test = [
-        f"{KNOWN[0]}3\t中性",
-        f"{KNOWN[1]}啊\t负面",
-        *(f"{text}\t{LABELS[at % 3]}" for at, text in enumerate(NEW)),
-    ]
+    known = list(zip(KNOWN, LABELS, strict=True))
+    train = [f"{text}{number}\t{label}" for number in range(8) for text, label in known]
+    test = [f"{text}\t{LABELS[at % 3]}" for at, text in enumerate(NEW)]
+    test = [f"{KNOWN[0]}3\t中性", f"{KNOWN[1]}啊\t负面", *test]
     for name, rows in (("train", train), ("test", test)):
         Path(f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     files = ["--data.train", "train.tsv", "--data.test", "test.tsv", "--data.cache_dir", "cache"]
@@ -32,15 +28,9 @@ def test_the_report_of_a_run_has_accuracy_without_copies():
     report = json.loads(Path("run/report.json").read_text("utf-8"))
     with Path("run/predictions.csv").open(encoding="utf-8", newline="") as file:
         right = [row["label"] == row["predicted"] for row in csv.DictReader(file)]
-    assert report["copies_in_train"] == {
-        "rows": 2,
-        "accuracy": sum(right) / 6,
-        "accuracy_without": sum(right[2:]) / 4,
-    }
+    accuracies = {"accuracy": sum(right) / 6, "accuracy_without": sum(right[2:]) / 4}
+    assert report["copies_in_train"] == {"rows": 2} | accuracies
     assert report["data"]["test"]["near_copies"]["rows"] == 1
-    text = Path("run/report.txt").read_text("utf-8")
-    assert (
-        f"2 rows are copies or near copies of training texts; accuracy without them {sum(right[2:]) / 4:.4f}"
-        in text
-    )
+    said = "2 rows are copies or near copies of training texts; accuracy without them "
+    assert f"{said}{sum(right[2:]) / 4:.4f}" in Path("run/report.txt").read_text("utf-8")
     assert "near copy of a training text" in Path("run/report.html").read_text("utf-8")

@@ -1,16 +1,15 @@
 """A run of e5-small-zh, from its data file to the pipeline of transformers: python -m pytest
 tests/run/test_e5_run.py -m slow"""
 
-import csv
+from pathlib import Path
 
 import pytest
-import torch
 import yaml
-from transformers import pipeline
 
 from app.run import main
 from tests.model.tiny_e5_file import be_the_fetched_file
-from tests.tiny import LABELS, write_tiny
+from tests.run.test_run import check_against_pipeline, read_predictions
+from tests.tiny import write_tiny
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -39,21 +38,9 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     assert "(for e5-small-zh, single texts, 2 steps in an epoch)" in shown
     settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text(encoding="utf-8"))
     assert settings["model"]["name"] == "e5-small-zh"
-    assert (settings["train"]["learning_rate"], settings["train"]["head_learning_rate"]) == (
-        2e-4,
-        pytest.approx(2e-3),
-    )
+    rates = settings["train"]["learning_rate"], settings["train"]["head_learning_rate"]
+    assert rates == (2e-4, pytest.approx(2e-3))
 
-    with (tmp_path / "run" / "predictions.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    with torch.inference_mode():
-        found = pipeline("text-classification", model="run")(
-            [row["text"] for row in rows], truncation=True, top_k=None
-        )
+    rows = read_predictions(Path("run"))
     assert len(rows) > 3
-    for row, scores in zip(rows, found, strict=True):
-        assert scores[0]["label"] == row["predicted"]
-        by_label = {score["label"]: score["score"] for score in scores}
-        assert [by_label[name] for name in LABELS] == pytest.approx(
-            [float(row[f"p_{name}"]) for name in LABELS], abs=1e-5
-        )
+    check_against_pipeline(Path("run"), rows, [row["text"] for row in rows])

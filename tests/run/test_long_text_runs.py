@@ -16,22 +16,14 @@ from tests.multi_label_runs import read_predictions
 from tests.run.test_run import SMALL
 from tests.tiny import LABELS, WORDS
 
-LONG = {
-    "head_tail": ["--data.long", "head_tail"],
-    "windows": ["--data.long", "windows", "--data.max_windows", "5"],
-}
-
-
+LONG = {"head_tail": ["--data.long=head_tail"], "windows": ["--data.long=windows", "--data.max_windows=5"]}
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> list[str]:
     """The arguments for a file of 120 rows whose label is only in the end of the text, which is long in every
-    third row.
-
-    One text has 100,000 characters.
-    """
+    third row. One text has 100,000 characters."""
     folder = tmp_path_factory.mktemp("data")
     generator = random.Random(0)
     lines = ["text\tlabel"]
@@ -83,10 +75,8 @@ def test_prediction_reads_texts_as_the_training_did(data, way):
 @pytest.mark.slow
 def test_several_labels_a_row_and_windows(data, tmp_path):
     """The task knows nothing of windows: a row has one output for each label."""
-    source = (
-        Path(data[1]).read_text(encoding="utf-8").replace("\t正面", "\t正面|中性").replace("\t负面", "\t")
-    )
-    (tmp_path / "sets.tsv").write_text(source, encoding="utf-8")
+    source = Path(data[1]).read_text(encoding="utf-8").replace("\t正面", "\t正面|中性")
+    (tmp_path / "sets.tsv").write_text(source.replace("\t负面", "\t"), encoding="utf-8")
     sets = ["--data.train", str(tmp_path / "sets.tsv"), *data[2:]]
     task = ["--data.task", "multi_label", "--data.label_separator", "|"]
     folder = run(sets, "run", *task, *LONG["windows"])

@@ -20,18 +20,8 @@ from tests.report.test_page import Checker
 from tests.tiny import write_tiny
 from tests.verbs import predict
 
-EXACT = (
-    "accuracy",
-    "macro_f1",
-    "weighted_f1",
-    "classes",
-    "confusion_matrix",
-    "rows",
-    "split",
-    "step",
-    "data",
-    "baselines",
-)
+EXACT = ("accuracy", "macro_f1", "weighted_f1", "classes", "confusion_matrix")
+EXACT += ("rows", "split", "step", "data", "baselines")
 NEAR = ("loss", "brier", "ece")
 NUMBER = re.compile(r"\d+\.\d+")
 pytestmark = pytest.mark.slow
@@ -42,14 +32,9 @@ def run(mode: str, place: Path) -> Path:
     launcher or torchrun starts them, they are forked with what it sets."""
     folder = place / mode / "run"
     folder.parent.mkdir()
-    words = settings(
-        ["--data.train", str(place / "rows.tsv"), "--data.cache_dir", str(place / "cache")],
-        folder,
-        train__max_steps=8,
-        train__eval_every=4,
-        model__dropout=0,
-        output__trackers="[tensorboard]",
-    )
+    files = ["--data.train", str(place / "rows.tsv"), "--data.cache_dir", str(place / "cache")]
+    changes = {"train__max_steps": 8, "train__eval_every": 4, "model__dropout": 0}
+    words = settings(files, folder, output__trackers="[tensorboard]", **changes)
     launcher, log = load_mode(mode).launcher, place / f"{mode}.log"
     if type(launcher) in (Launcher, Torchrun):
         world_size = 1 if launcher.one_process else 2
@@ -100,7 +85,6 @@ def test_every_mode_leaves_the_same_behind(mode, place, single):
     assert report["intervals"]["accuracy"] == expected["intervals"]["accuracy"]
     # The dev rows are too few for a temperature
     assert "calibration" not in report
-    assert "calibration" not in expected
     for name, found in logits_of(folder).items():
         other = logits_of(single)[name]
         assert (found.rows == other.rows).all()
@@ -108,9 +92,8 @@ def test_every_mode_leaves_the_same_behind(mode, place, single):
         assert (found.hashes == other.hashes).all()
         np.testing.assert_allclose(found.logits, other.logits, atol=1e-3)
     card, card_of_single = (ModelCard.load(path / "README.md") for path in (folder, single))
-    assert [result.metric_value for result in card.data.eval_results] == [
-        result.metric_value for result in card_of_single.data.eval_results
-    ]
+    values = [[result.metric_value for result in of.data.eval_results] for of in (card, card_of_single)]
+    assert values[0] == values[1]
     assert NUMBER.sub("", card.text) == NUMBER.sub("", card_of_single.text)
     assert numbers(card.text) == pytest.approx(numbers(card_of_single.text), abs=0.02)
     pages = [Checker((path / "report.html").read_text(encoding="utf-8")) for path in (folder, single)]

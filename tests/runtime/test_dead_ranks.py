@@ -142,7 +142,7 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
     """For example, rank 1 cannot reach the disk of its run folder: here a subclass of the mode raises on rank
     1 at step 12."""
     launcher = [*TORCHRUN, "--standalone"] if mode == "ddp" else [sys.executable]
-    MODES[f"{mode} failing"] = [*launcher, str(ROOT / "tests" / "run" / "failing_run.py"), mode]
+    MODES[f"{mode} failing"] = [*launcher, str(ROOT / "tests/run/disturbed_run.py"), "fail", mode]
     run, family = started(f"{mode} failing", folder)
     wait_for_end(run, family)
     assert run.returncode != 0

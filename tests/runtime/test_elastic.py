@@ -68,7 +68,8 @@ class Machines:
         # An address within a namespace is not one that torchrun takes for its own machine's
         host = f"last_call_timeout=3,is_host={int(number == 0)}"
         command += [f"--rdzv_conf={host}", f"--local_addr={self.address(number)}"]
-        command += [f"--rdzv_endpoint={self.address(0)}:{self.port}", str(ROOT / "tests/run/slow_run.py")]
+        endpoint = f"--rdzv_endpoint={self.address(0)}:{self.port}"
+        command += [endpoint, str(ROOT / "tests/run/disturbed_run.py")]
         interface = f"elastic-p{number}" if self.has_namespaces else "lo"
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         environment |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": interface}
