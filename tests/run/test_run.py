@@ -257,9 +257,9 @@ def test_a_run_is_resumed_only_when_told_and_never_replaced(data, capsys):
     short = ("--train.max_steps", "1")
     folder = finish(data, *short)
     for error in (
-        "run holds a finished run; choose another output.dir, train it for longer with --resume auto and more "
-        "--train.epochs (from its last training state), or start a new run from its model with --model.name "
-        "run",
+        "run holds a finished run; choose another output.dir, train it for longer with --resume auto and "
+        "more --train.epochs (from its last training state), or start a new run from its model with "
+        "--model.name run",
         "run holds a run that is not finished (its last training state is of step 1); continue it with "
         "--resume auto, or choose another output.dir",
     ):
