@@ -44,8 +44,7 @@ def resampled(
 
 def percentiles(figures: np.ndarray) -> Interval:
     """Return the percentiles of resampled figures between which 95 % of them are."""
-    low, high = np.quantile(figures, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    return tuple(np.quantile(figures, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist())
 
 
 def resampled_means(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -100,10 +100,9 @@ def _context(content: CardContent) -> dict:
         "metrics": metrics,
         "task": task,
         "kind": task.label_column,
-        "main": BY_KEY[key],
         "shown": [metric for metric in metrics_of(task) if metric.has_interval],
         "settings": [f"{name} {plain(value)}" for name, value in content.settings.items()],
-        "classes": classes if len(classes) <= MAX_CLASSES else worst_labels(classes, MAX_WORST),
+        "classes": worst_labels(classes, MAX_WORST, MAX_CLASSES),
         "num_classes": len(classes),
         "weak": [weak.format(label=plain(name), f1=worst[name]["f1"]) for name in below],
         "num_few": sum(scores["support"] < FEW_ROWS for scores in classes.values()),
@@ -115,8 +114,6 @@ def _context(content: CardContent) -> dict:
         "better_baselines": [
             _(name) for name, values in baselines.items() if not is_better(metrics[key], values[key], key)
         ],
-        "in_train": content.data.get(content.split, {}).get("also_in", {}).get("train", 0),
-        "conflicting": content.data.get("train", {}).get("conflicting", 0),
     }
 
 

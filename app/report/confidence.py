@@ -70,8 +70,8 @@ def proportion_interval(right: int, rows: int, alternative: str = "two-sided") -
     """Return the 95 % Clopper-Pearson interval of right / rows; of one side with "greater" or "less"."""
     from scipy.stats import binomtest
 
-    low, high = binomtest(right, rows, alternative=alternative).proportion_ci(LEVEL, "exact")
-    return float(low), float(high)
+    found = binomtest(right, rows, alternative=alternative).proportion_ci(LEVEL, "exact")
+    return float(found.low), float(found.high)
 
 
 def lower_bound(right: int, decided: int) -> float:

@@ -399,8 +399,11 @@ def confusions(metrics: Mapping) -> list[list]:
     return metrics.get("confusions") or most_frequent(cells)
 
 
-def worst_labels(classes: dict, count: int) -> dict:
-    """Return the `count` labels with the lowest F1 among those with rows; of equal ones the larger first."""
+def worst_labels(classes: Mapping, count: int, limit: int = 0) -> Mapping:
+    """Return the `count` labels with the lowest F1 among those with rows, of equal ones the larger first;
+    up to `limit` labels, all of them."""
+    if len(classes) <= limit:
+        return classes
     with_rows = [name for name, scores in classes.items() if scores["support"]]
     worst = sorted(with_rows, key=lambda name: (classes[name]["f1"], -classes[name]["support"], name))
     return {name: classes[name] for name in worst[:count]}

@@ -72,7 +72,7 @@ def render_page(content: PageContent) -> str:
     """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere."""
     task, metrics = content.task, content.metrics
     names = {metric.key: metric.title for metric in metrics_of(task) if metric.headline}
-    classes, most = metrics.get("classes", {}), MAX_SHOWN.get(task.label_column, 0)
+    most = MAX_SHOWN.get(task.label_column, 0)
     sections = {"label": class_sections, "labels": list_sections, "score": number_sections}
     template = page_environment().get_template("report.html.jinja")
     return template.render(
@@ -84,7 +84,7 @@ def render_page(content: PageContent) -> str:
         main=task.beside_baselines[0],
         best_baseline=best_baseline(metrics, task.beside_baselines[0]),
         right=int(content.scores.correct.sum()),
-        classes=classes if len(classes) <= most else worst_labels(classes, most),
+        classes=worst_labels(metrics.get("classes", {}), most, most),
         tree=folded(task.tree, metrics) if task.tree else None,
         curves=training_curves(content, [key for key in task.log_metrics if key in names]),
         groups=row_groups(content),

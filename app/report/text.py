@@ -73,7 +73,7 @@ def report_text(task: Objective, metrics: Mapping, start: Mapping, title: str) -
     support = {"support": sum(scores["support"] for scores in classes.values())}
     names = {"micro": _("micro avg"), "macro": _("macro avg"), "weighted": _("weighted avg")}
     averages = {names[name]: metrics[name] | support for name in names if name in metrics}
-    labels = list(map(short_label, classes))
+    labels, shown = list(map(short_label, classes)), worst_labels(classes, MAX_SHOWN, MAX_CLASSES)
     pairs = metrics.get("confusions", ())[:MAX_SHOWN]
     template = page_environment(autoescape=False).get_template("report.txt.jinja")
     text = template.render(
@@ -82,9 +82,9 @@ def report_text(task: Objective, metrics: Mapping, start: Mapping, title: str) -
         start=start,
         title=title,
         score_table=score_table,
-        classes=shown_of(classes),
-        rows_of_table=shown_of(classes) | averages,
-        parents=shown_of(metrics.get("parents", {})),
+        classes=shown,
+        rows_of_table=shown | averages,
+        parents=worst_labels(metrics.get("parents", {}), MAX_SHOWN, MAX_CLASSES),
         matrix=matrix and [[name, *map(str, row)] for name, row in zip(labels, matrix, strict=True)],
         labels=["", *labels],
         pairs=[[short_label(label), short_label(other), str(rows)] for label, other, rows in pairs],
@@ -94,11 +94,6 @@ def report_text(task: Objective, metrics: Mapping, start: Mapping, title: str) -
         readings=READINGS,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
-
-
-def shown_of(classes: Mapping) -> Mapping:
-    """Return the labels of a table: of more than `MAX_CLASSES` those with the lowest F1."""
-    return classes if len(classes) <= MAX_CLASSES else worst_labels(classes, MAX_SHOWN)
 
 
 def score_table(rows: Mapping) -> str:

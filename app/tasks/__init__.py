@@ -37,8 +37,7 @@ def task_of_model(problem_type: str | None, label_names: list[str]) -> Objective
     """Return the task of a checkpoint by `problem_type` of its config.json; None for an unknown one. A
     checkpoint of another program may have no problem type; it is then one label a row."""
     wanted = problem_type or "single_label_classification"
-    classes = map(task_class, TASKS)
-    return next((known(label_names) for known in classes if known.problem_type == wanted), None)
+    return next((of(label_names) for of in map(task_class, TASKS) if of.problem_type == wanted), None)
 
 
 def prepare_task(config: Config, dataset: Dataset, tokenizer, device: torch.device) -> Objective:

@@ -73,9 +73,6 @@ class MultiLabel(Task):
     def moved(self, probabilities: np.ndarray) -> np.ndarray:
         return sigmoid(logit(probabilities) - logit(self.thresholds))
 
-    def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray | None = None) -> None:
-        self.choose(labels, logits)
-
     def choose(self, labels: np.ndarray, logits: np.ndarray) -> None:
         if not self.decides_at_zero:
             self.choose_by(np.asarray(labels), sigmoid(logits))

@@ -64,9 +64,6 @@ class Regression(Task):
     def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.abs(self.decide(one) - self.decide(other)) > SAME * self.scale
 
-    def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray | None = None) -> None:
-        """Mean and scale are those of the train rows."""
-
     def load(self, values: dict) -> None:
         mean, scale = float(values.get(MEAN, 0.0)), float(values.get(SCALE, 1.0))
         if not (math.isfinite(mean) and math.isfinite(scale) and scale > 0):

@@ -273,6 +273,8 @@ class Task(Objective):
     def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> None:
         """Fit the decision on the rows of dev; `hashes` (num_rows,) of their texts divide them."""
         self.choose(labels, logits)
+        if self.label_column != "label":
+            return
         temperature = choose_temperature(labels, self.class_logits(logits), hashes)
         if isinstance(temperature, str):
             self.unfitted = {"why": temperature, "rows": len(labels)}
