@@ -188,8 +188,9 @@ def check_file(path: Source, format: str | None, encoding: str) -> None:
         said = _("{path}: {needed} is needed, found {what}; unpack it, save it as CSV, or set --data.format")
         raise InputError(said.format(path=path, needed=format if magic else "text", what=found))
     marked = None if magic else _mark_of(start)
-    needs_mark = not magic and codec in ("utf-16", "utf-32")
-    if (marked or needs_mark) and not codec.startswith(marked or "none"):
+    lacks_mark = not magic and codec in ("utf-16", "utf-32") and not start.startswith(MARKS[codec])
+    # That of UTF-32 may be that of UTF-16 before a NUL
+    if lacks_mark or (marked and not codec.startswith((marked, "utf-16", "utf-32"))):
         remedy = f"set --data.encoding to {marked or f'utf-8, {codec}-le or {codec}-be'}"
         raise InputError(f"{path}: {codec} needs its byte order mark, found {marked or 'none'}; {remedy}")
 
@@ -243,28 +244,33 @@ def file_encoding(path: Source, encoding: str) -> str:
     """Return the encoding in which a file is read: the setting, but instead of UTF-8 that of its byte order
     mark, and gb18030 where it is Chinese text in GB18030 to its last byte, as Excel writes it. A file with
     lines in both stays UTF-8, which reports them. A stream, or what cannot be read, is not looked at."""
-    # Opening a pipe would wait for its writer
-    if encoding.lower() not in UTF_8 or isinstance(path, Stream) or not path.is_file():
+    if encoding.lower() not in UTF_8 or isinstance(path, Stream):
         return encoding
-    with suppress(OSError), path.open("rb") as file:
-        block = file.read(BLOCK)
-        if marked := _mark_of(block):
-            return encoding if marked in UTF_8 else marked
-        if block.startswith(tuple(MAGIC)):
-            return encoding
-        for unmarked in ("utf-16-le", "utf-16-be") if b"\0" in block else ():
-            text = block[: len(block) // 2 * 2].decode(unmarked, "replace")
-            if text.count("\n") > max(1, block.count(b"\n") // 2):
-                return unmarked
-        while block and block.isascii():
-            block = file.read(BLOCK)
-        try:
-            # The last character of the block may be cut
-            codecs.getincrementaldecoder("utf-8")().decode(block)
-        except UnicodeDecodeError:
-            file.seek(0)
-            return GB18030 if _is_gb18030(file) else encoding
+    with suppress(OSError):
+        # Opening a pipe would wait for its writer
+        if path.is_file():
+            with path.open("rb") as file:
+                return _seen_encoding(file) or encoding
     return encoding
+
+
+def _seen_encoding(file: BinaryIO) -> str | None:
+    block = file.read(BLOCK)
+    if (marked := _mark_of(block)) or block.startswith(tuple(MAGIC)):
+        return None if marked in UTF_8 else marked
+    for unmarked in ("utf-16-le", "utf-16-be") if b"\0" in block else ():
+        text = block[: len(block) // 2 * 2].decode(unmarked, "replace")
+        if text.count("\n") > max(1, block.count(b"\n") // 2):
+            return unmarked
+    while block and block.isascii():
+        block = file.read(BLOCK)
+    try:
+        # The last character of the block may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(block)
+    except UnicodeDecodeError:
+        file.seek(0)
+        return GB18030 if _is_gb18030(file) else None
+    return None
 
 
 def _is_gb18030(lines: Iterable[bytes]) -> bool:

@@ -1,7 +1,9 @@
-"""Several files as one set of rows: python -m pytest tests/data/test_file_sets.py"""
+"""Files as one set of rows, and folders that are a data set: python -m pytest tests/data/test_file_sets.py"""
 
 import json
 import os
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +15,10 @@ from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.data.files import files_of
 from app.errors import InputError
+from tests.data import brought
+from tests.data.brought import NAMES, ROWS, lines, rows_of
 
-ROWS = [(f"第{number}条评论", ["好", "坏", "中"][number * number % 3]) for number in range(60)]
+COMMENTS = [(f"第{number}条评论", ["好", "坏", "中"][number * number % 3]) for number in range(60)]
 
 
 @pytest.fixture
@@ -26,9 +30,9 @@ def opened(tmp_path):
 
 
 def write_parts(folder, ending="csv"):
-    """Write ROWS as three files of 10, 20 and 30 rows."""
+    """Write COMMENTS as three files of 10, 20 and 30 rows."""
     folder.mkdir(exist_ok=True)
-    for name, rows in (("a", ROWS[:10]), ("b", ROWS[10:30]), ("c", ROWS[30:])):
+    for name, rows in (("a", COMMENTS[:10]), ("b", COMMENTS[10:30]), ("c", COMMENTS[30:])):
         path = folder / f"{name}.{ending}"
         if ending == "parquet":
             columns = [pa.array(values) for values in zip(*rows, strict=True)]
@@ -39,19 +43,13 @@ def write_parts(folder, ending="csv"):
     return folder
 
 
-def rows_of(dataset):
-    table = dataset.files["train"]
-    labels = [table.label_values[code] for code in table.labels]
-    return list(zip(table.texts(np.arange(table.num_rows)), labels, strict=True))
-
-
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_files_are_one_set_in_the_order_of_their_names(tmp_path, opened, write, ending):
     folder = write_parts(tmp_path / "posts", ending)
     (folder / "_SUCCESS").write_text("")
     (folder / ".hidden").write_text("x")
     dataset = opened(f"{folder}/*.{ending}")
-    assert rows_of(dataset) == ROWS
+    assert rows_of(dataset) == COMMENTS
     table, number = dataset.files["train"], 10 if ending == "parquet" else 11
     assert (table.where(9), table.where(10)) == (
         f"{folder}/a.{ending}, {table.row_unit} {number}",
@@ -59,7 +57,7 @@ def test_files_are_one_set_in_the_order_of_their_names(tmp_path, opened, write, 
     )
     others = [opened(str(folder)), opened([f"{folder}/{name}.{ending}" for name in "abc"])]
     assert {other.folder for other in others} == {dataset.folder}
-    one = opened(str(write("one.tsv", "".join(f"{text}\t{label}\n" for text, label in ROWS))))
+    one = opened(str(write("one.tsv", "".join(f"{text}\t{label}\n" for text, label in COMMENTS))))
     for name, split in one.splits.items():
         assert np.array_equal(split.rows, dataset.splits[name].rows)
         assert np.array_equal(split.labels, dataset.splits[name].labels)
@@ -83,7 +81,7 @@ def test_the_cache_follows_the_contents(tmp_path, opened):
 
 @pytest.mark.parametrize("limit", [25, 10])
 def test_a_limit_counts_the_rows_of_all_files(tmp_path, opened, limit):
-    assert rows_of(opened(str(write_parts(tmp_path / "posts")), limit=limit)) == ROWS[:limit]
+    assert rows_of(opened(str(write_parts(tmp_path / "posts")), limit=limit)) == COMMENTS[:limit]
 
 
 def test_errors_and_skipped_rows_name_the_file_and_its_own_line(tmp_path, opened):
@@ -126,3 +124,101 @@ def test_a_list_comes_from_yaml_and_names_the_run(tmp_path):
     assert load_config(["--config", str(tmp_path / "run.yaml")]).data.train == ["a.csv", "b.csv"]
     assert load_config(["--data.train", "posts/*.parquet"]).output.name == "posts"
     assert load_config(["--data.train", "*.parquet"]).output.name == "files"
+
+
+# Folders that are a data set
+
+
+@pytest.fixture
+def read(tmp_path):
+    return partial(brought.opened, tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".txt", ""])
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+def test_a_folder_for_each_label(tmp_path, read, ending, encoding):
+    for at, (text, label) in enumerate(ROWS):
+        (tmp_path / "news" / label).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "news" / label / f"{at}{ending}").write_text(f"{text}\n第二行", encoding=encoding)
+    (tmp_path / "news" / ".DS_Store").write_text("")
+    dataset = read("news")
+    assert sorted(rows_of(dataset)) == sorted((f"{text}\n第二行", label) for text, label in ROWS)
+    (tmp_path / "news" / "体育" / "0.pdf").write_text("")
+    with pytest.raises(InputError, match="there are no files"):
+        read("news")
+
+
+FEATURES = {"label": {"names": NAMES, "_type": "ClassLabel"}, "text": {"dtype": "string", "_type": "Value"}}
+
+
+def hugging_face_table(rows, features=None, several: bool = False) -> pa.Table:
+    ids = [NAMES.index(label) for _text, label in rows]
+    columns = {
+        "text": [text for text, _label in rows],
+        "label": [[label, 3] for label in ids] if several else ids,
+    }
+    metadata = {"huggingface": json.dumps({"info": {"features": features or FEATURES}})}
+    return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def save_arrow(folder: Path, table: pa.Table) -> None:
+    folder.mkdir(parents=True)
+    with (
+        (folder / "data-00000-of-00001.arrow").open("wb") as file,
+        pa.ipc.new_stream(file, table.schema) as to,
+    ):
+        to.write_table(table)
+    (folder / "state.json").write_text("{}")
+    (folder / "dataset_info.json").write_text("{}")
+
+
+@pytest.mark.parametrize("validation", ["validation", "dev"])
+def test_a_folder_of_save_to_disk(tmp_path, read, validation):
+    for split, rows in (("train", ROWS[:60]), (validation, ROWS[60:68]), ("test", ROWS[68:])):
+        save_arrow(tmp_path / "disk" / split, hugging_face_table(rows))
+    (tmp_path / "disk" / "dataset_dict.json").write_text('{"splits": []}')
+    dataset = read("disk")
+    assert [rows_of(dataset, name) for name in ("train", "dev", "test")] == [
+        ROWS[:60],
+        ROWS[60:68],
+        ROWS[68:],
+    ]
+    save_arrow(tmp_path / "alone", hugging_face_table(ROWS))
+    assert rows_of(read("alone")) == ROWS
+    (tmp_path / "alone" / "data-00000-of-00001.arrow").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="not a readable Parquet file"):
+        read("alone")
+
+
+@pytest.mark.parametrize("inside", ["", "data"])
+def test_a_folder_of_the_hub(tmp_path, read, inside):
+    folder = tmp_path / "hub" / inside
+    folder.mkdir(parents=True)
+    for name, rows in (
+        ("train-00000-of-00002", ROWS[:40]),
+        ("train-00001-of-00002", ROWS[40:60]),
+        ("test-00000-of-00001", ROWS[60:]),
+    ):
+        parquet.write_table(hugging_face_table(rows), folder / f"{name}.parquet")
+    (tmp_path / "hub" / "README.md").write_text("---\n---\n")
+    dataset = read("hub")
+    assert rows_of(dataset) == ROWS[:60]
+    assert rows_of(dataset, "test") == ROWS[60:]
+    # A file that is named stands before that of the folder
+    other = tmp_path / "other.tsv"
+    other.write_text(lines("text\tlabel", "好\t体育"), encoding="utf-8")
+    assert rows_of(read("hub", test=str(other)), "test") == [("好", "体育")]
+
+
+@pytest.mark.parametrize("kind", [[FEATURES["label"]], {"feature": FEATURES["label"], "_type": "Sequence"}])
+def test_lists_of_classes_with_names(tmp_path, read, kind):
+    parquet.write_table(hugging_face_table(ROWS, {"label": kind}, several=True), tmp_path / "a.parquet")
+    assert read("a.parquet", task="multi_label").label_names == NAMES
+
+
+def test_other_parquet_files_of_a_folder_are_one_set(tmp_path, read):
+    (tmp_path / "posts").mkdir()
+    for name, rows in (("train.parquet", ROWS[:40]), ("more.parquet", ROWS[40:])):
+        table = hugging_face_table(rows, {"text": {}})
+        parquet.write_table(table, tmp_path / "posts" / name)
+    assert read("posts").files["train"].num_rows == 80
