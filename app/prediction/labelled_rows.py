@@ -118,11 +118,9 @@ def report_on(
         text = report_text(task, metrics, {}, title)
         if predictor.evidence:
             given = map(task.answer, labels)
-            columns = (kept[name] for name in ("answers", "evidence"))
-            metrics["evidence"] = marked_rows(
-                zip(kept["places"], kept["texts"], given, *columns, strict=True)
-            )
-            text += f"\n\n{_render_marked(metrics['evidence'])}"
+            said = kept["places"], kept["texts"], given, kept["answers"], kept["evidence"]
+            metrics["evidence"], lines = marked_rows(zip(*said, strict=True))
+            text += f"\n\n{lines}"
         page = PageContent(
             title,
             task,
@@ -150,31 +148,24 @@ def mark_of(text: str, given: str | list[str], answer: str | list[str], evidence
     return "mend" if any(is_near_copy(other, text) for other in others) else None
 
 
-def marked_rows(rows: Iterable[tuple[str, str, Any, Any, list[dict]]]) -> dict[str, Any]:
-    """Return how many of some rows have each mark, and the first of them, for JSON; a row is its place and
-    text, its label, the answer, and its evidence."""
+def marked_rows(rows: Iterable[tuple[str, str, Any, Any, list[dict]]]) -> tuple[dict[str, Any], str]:
+    """Return how many of some rows have each mark, and the first of them, for JSON and for people; a row is
+    its place and text, its label, the answer, and its evidence."""
     marked: dict[str, Any] = {name: {"rows": 0, "examples": []} for name in MARKS}
+    shown: dict[str, list[str]] = {name: [] for name in MARKS}
     for where, text, given, answer, evidence in rows:
         if (name := mark_of(text, given, answer, evidence)) is None:
             continue
         marked[name]["rows"] += 1
-        if len(marked[name]["examples"]) < MAX_EXAMPLES:
-            example = {"where": where, "text": text, "label": given, "predicted": answer}
-            marked[name]["examples"].append(example | {"evidence": evidence})
-    return marked
-
-
-def _render_marked(marked: dict[str, Any]) -> str:
-    lines = []
-    for name, words in MARKS.items():
-        lines.append(f"{marked[name]['rows']:,} {words}")
-        for example in marked[name]["examples"]:
-            nearest = example["evidence"][0]
-            lines.append(
-                f"  {example['where']} ({as_text(example['label'])}): {shorten(example['text'], 60)}"
-            )
-            lines.append(
-                f"    {nearest['where']} ({as_text(nearest['label'])}, {nearest['similarity']:.4f}): "
-                f"{shorten(nearest['text'], 60)}"
-            )
-    return "\n".join(lines)
+        if marked[name]["rows"] > MAX_EXAMPLES:
+            continue
+        example = {"where": where, "text": text, "label": given, "predicted": answer}
+        marked[name]["examples"].append(example | {"evidence": evidence})
+        first = evidence[0]
+        similar = f"{as_text(first['label'])}, {first['similarity']:.4f}"
+        shown[name] += [
+            f"  {where} ({as_text(given)}): {shorten(text, 60)}",
+            f"    {first['where']} ({similar}): {shorten(first['text'], 60)}",
+        ]
+    parts = ([f"{marked[name]['rows']:,} {words}", *shown[name]] for name, words in MARKS.items())
+    return marked, "\n".join(line for lines in parts for line in lines)

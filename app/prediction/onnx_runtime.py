@@ -34,7 +34,29 @@ class OnnxRuntime:
         self.description = {"runtime": "onnx", "device": "cpu", "precision": record.precision}
         self.inputs = record.inputs
         self.pad_id = record.pad_id
-        self.session = _session(graph)
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InputError(
+                f"{graph}: an exported model needs ONNX Runtime; install it: pip install -r "
+                "requirements/onnx.txt -c constraints.txt"
+            ) from error
+        options = onnxruntime.SessionOptions()
+        # Errors; warnings are about the graph, which was tried when it was exported
+        options.log_severity_level = 3
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        options.intra_op_num_threads = int(given) if given.isdecimal() and int(given) else num_cores()
+        try:
+            # Read, and not mapped: the file may be replaced, or cut short, while the model is used
+            weights = (graph.parent / WEIGHTS).read_bytes()
+            options.add_external_initializers_from_files_in_memory([WEIGHTS], [weights], [len(weights)])
+            self.session = onnxruntime.InferenceSession(
+                str(graph), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # noqa: BLE001 - the library's errors have no common class
+            raise InputError(
+                f"{graph}: the graph could not be loaded ({shorten(str(error), 200)}); export again"
+            ) from error
 
     def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
         """Return the logits, (num_rows, num_labels) float32, of the rows of all batches."""
@@ -60,30 +82,6 @@ def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
         "attention_mask": mask.astype(np.int64),
         "token_type_ids": types.astype(np.int64),
     }
-
-
-def _session(graph: Path):
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InputError(
-            f"{graph}: an exported model needs ONNX Runtime; install it: pip install -r "
-            "requirements/onnx.txt -c constraints.txt"
-        ) from error
-    options = onnxruntime.SessionOptions()
-    # Errors; warnings are about the graph, which was tried when it was exported
-    options.log_severity_level = 3
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    options.intra_op_num_threads = int(given) if given.isdecimal() and int(given) else num_cores()
-    try:
-        # Read, and not mapped: the file may be replaced, or cut short, while the model is used
-        weights = (graph.parent / WEIGHTS).read_bytes()
-        options.add_external_initializers_from_files_in_memory([WEIGHTS], [weights], [len(weights)])
-        return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - the library's errors have no common class
-        raise InputError(
-            f"{graph}: the graph could not be loaded ({shorten(str(error), 200)}); export again"
-        ) from error
 
 
 def load_exported(

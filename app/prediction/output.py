@@ -245,12 +245,9 @@ def write_lines(file: TextIO, source: Source, added: AddedColumns, predictions: 
             for one in beside["evidence"]:
                 text = " ".join(one["text"].split())
                 lines.append(f"    evidence {one['similarity']:.4f} {as_text(one['label'])}  {text}")
-        file.writelines(f"{without_controls(line)}\n" for line in lines)
-
-
-def without_controls(line: str) -> str:
-    """Return a line with escapes in place of control characters, on which a terminal would act."""
-    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line)
+        for line in lines:
+            # A terminal would act on control characters
+            file.write(CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line) + "\n")
 
 
 WRITERS = {

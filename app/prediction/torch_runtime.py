@@ -62,8 +62,9 @@ class TorchRuntime:
             ) from error
 
 
-def label_names(config) -> list[str]:
-    """Return the labels by their ids; raises InputError for missing, repeated, unprintable ones."""
+def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
+    """Return the fitted task of a checkpoint; raises InputError for another kind, too few labels, and for
+    missing, repeated or unprintable ones."""
     given = [config.id2label.get(label, "") for label in range(config.num_labels)]
     names = list(map(str, given))
     is_named = len(set(names)) == len(names) and all(isinstance(name, str | int) for name in given)
@@ -71,12 +72,7 @@ def label_names(config) -> list[str]:
         raise InputError(
             f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
         )
-    return names
-
-
-def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
-    """Return the fitted task of a checkpoint; raises InputError for another kind, or too few labels."""
-    task = task_of_model(config.problem_type, label_names(config))
+    task = task_of_model(config.problem_type, names)
     if task is None:
         raise InputError(
             f"{folder}: problem_type must be one that this program trains, found {config.problem_type}"
