@@ -122,7 +122,8 @@ def render(table: pd.DataFrame) -> str:
     shown = table.rename(columns=NAMES | {"global_batch": "global batch"})
     for name, style in (FORMATS | {"global batch": "{:.0f}", "accuracy": "{:.4f}"}).items():
         shown[name] = ["-" if pd.isna(value) else style.format(value) for value in shown[name]]
-    return shown.fillna("").to_string(index=False)
+    shown["why"] = ["" if pd.isna(why) else why for why in shown["why"]]
+    return shown.to_string(index=False)
 
 
 if __name__ == "__main__":
