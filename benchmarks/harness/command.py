@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from pathlib import Path
 
 import psutil
 
-from app.checkpoints.run_history import commit
 from app.commands.exit_status import exit_status, say
 from app.commands.parser import Parser, at_least, number
 from app.config.shipped import ROOT
@@ -81,6 +81,7 @@ def describe_machine() -> dict:
     """Return processor, cores, memory, versions and commit, and how busy the machine was before."""
     info = Path("/proc/cpuinfo")
     name = re.search(r"^model name\s*:\s*(.*)", info.read_text(), re.MULTILINE) if info.exists() else None
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     installed = [package for package in PACKAGES if find_spec(package.replace("-", "_"))]
     return {
         "time": time.strftime("%F %T"),
@@ -90,5 +91,5 @@ def describe_machine() -> dict:
         "load_before": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
         **{package: version(package) for package in installed},
-        "commit": commit(),
+        "commit": git.stdout.strip(),
     }
