@@ -10,8 +10,6 @@ table has medians, with the speed-up over single of the same round. Any setting 
 may follow.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -30,10 +28,9 @@ import yaml
 
 from app.commands.exit_status import say
 from app.commands.mode_options import plan_modes
-from app.commands.parser import at_least, number
 from app.config.command_line import load_config
 from app.runs.series import child_environment, last_error, mode_command
-from benchmarks.harness.command import command_parser, run_benchmark
+from benchmarks.harness.command import POSITIVE, command_parser, run_benchmark
 
 SAMPLE_SECONDS = 0.2  # between two measurements of the processes' memory
 TIMEOUT_SECONDS = 7200  # for one run
@@ -48,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
     add("--processes", type=int, help="processes of the parallel modes (default: accelerators, or 2)")
     rounds = "times that each mode runs, in turns (default: 1)"
-    add("--rounds", type=number(int, at_least(1)), default=1, help=rounds)
+    add("--rounds", type=POSITIVE, default=1, help=rounds)
     add("--config", metavar="FILE", help="the job (default: that of run_single.py)")
     return run_benchmark(parser, measure, argv)
 

@@ -1,1 +1,0 @@
-"""The same job in every mode."""
