@@ -8,8 +8,7 @@ import torch
 
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
-from .collate import Layout, collate
-from .loader import EVALUATION, Batch, Loader, to_device
+from .loader import EVALUATION, Batch, Layout, Loader, collate, to_device
 
 # Share of a row's tokens that are targets
 FRACTION = 0.15

@@ -9,13 +9,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from ..batching.collate import Layout, collate
-from ..batching.loader import means_of_rows
+from ..batching.loader import Layout, collate, means_of_rows
 from ..errors import InputError
-from ..runtime.precision import at_least_float32
+from ..runtime.devices import at_least_float32
 from . import attention
+from .attention import return_read_tokens_only
 from .dropout import replace_dropout
-from .last_layer import return_read_tokens_only
 from .source import explained
 
 
@@ -51,7 +50,7 @@ PACKINGS = {
 
 class PackedModel(nn.Module):
     """transformers' `model`, with faster parts where `can_pack`. `forward` takes the tensors of
-    `app.batching.collate.collate` and returns one output for each target, in the model's precision."""
+    `app.batching.loader.collate` and returns one output for each target, in the model's precision."""
 
     # peft's configuration, where only LoRA factors and the head are trained
     adapter = None

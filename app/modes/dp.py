@@ -5,8 +5,7 @@ import logging
 import torch
 from torch import nn
 
-from ..runtime.devices import is_cuda
-from ..runtime.precision import Precision
+from ..runtime.devices import Precision, is_cuda
 from .mode import BuildOptimizer, Mode
 
 logger = logging.getLogger(__name__)

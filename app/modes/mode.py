@@ -19,9 +19,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from ..config.schema import Config
-from ..runtime.devices import choose_device, fastest_precision, has_memory
+from ..runtime.devices import Precision, choose_device, fastest_precision, has_memory
 from ..runtime.group import Group
-from ..runtime.precision import Precision
 from .launch import Launcher
 
 BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]

@@ -6,15 +6,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..batching.collate import collate
-from ..batching.loader import to_device
+from ..batching.loader import collate, to_device
 from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..data.long_texts import CUT, LongTexts
 from ..errors import InputError, listed
 from ..model.classifier import Classifier, check_passes
-from ..runtime.devices import choose_device
+from ..runtime.devices import Precision, choose_device
 from ..runtime.machine import keep_freed_memory
-from ..runtime.precision import Precision
 from ..tasks import task_of_model
 from ..tasks.task import Task
 from .predictor import Predictor, Tokens

@@ -25,7 +25,7 @@ from ..config.shipped import MODULE
 from ..errors import InputError
 from ..modes import mode_names, open_mode
 from ..modes.mode import Mode
-from ..runtime.precision import DTYPES
+from ..runtime.devices import DTYPES
 from ..training.build import build, set_up
 from ..training.evaluate import evaluate
 from ..training.step import StepResult, planned_steps, train

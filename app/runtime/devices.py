@@ -1,9 +1,11 @@
-"""What this machine offers a process: its device, the speed of bf16, its part of the cores."""
+"""What this machine offers a process: its device and its part of the cores; and the arithmetic."""
 
 import functools
 import os
 import platform
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch.nn.functional import linear
@@ -11,6 +13,7 @@ from torch.nn.functional import linear
 from ..errors import InputError, listed
 from .processes import num_cores
 
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
 FASTER = 1.2
 MAX_MEASUREMENT_SECONDS = 0.1
@@ -73,6 +76,43 @@ def peak_memory(device: torch.device) -> int | None:
     """Return the most bytes that this process has had allocated on a device, None where torch cannot tell."""
     get_peak = getattr(torch.get_device_module(device), "max_memory_allocated", None)
     return get_peak(device) if get_peak is not None and has_memory(device) else None
+
+
+class Precision:
+    """The contexts and the loss scaler of one precision (`fp32`, `bf16` or `fp16`) on one type of device:
+    https://docs.pytorch.org/docs/stable/amp.html."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        self.name = name
+        self.device_type = device.type
+
+    def autocast(self) -> AbstractContextManager:
+        """Return the context of a forward pass."""
+        if self.name == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device_type, DTYPES[self.name])
+
+    @contextmanager
+    def cached_autocast(self) -> Iterator[None]:
+        """Return a context in which all forward passes under `autocast` share their casts of the weights.
+
+        Autocast keeps the low-precision copy of each weight until the outermost autocast ends. This is that
+        one, switched off inside: only code under `autocast` itself runs in low precision.
+        """
+        if self.name == "fp32":
+            yield
+            return
+        with self.autocast(), torch.autocast(self.device_type, enabled=False):
+            yield
+
+    def new_scaler(self) -> torch.amp.GradScaler | None:
+        """Return a loss scaler for fp16, in which small gradients would round to zero, else None."""
+        return torch.amp.GradScaler(self.device_type) if self.name == "fp16" else None
+
+
+def at_least_float32(values: torch.Tensor) -> torch.Tensor:
+    """Return `values` in float32; those in float64, in which `python -m app verify` trains, as they are."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 # So that `auto` and the warning about bf16 see the same noise

@@ -15,7 +15,7 @@ from torch.nn.functional import (
 )
 
 from ..errors import InputError, listed
-from ..runtime.precision import at_least_float32
+from ..runtime.devices import at_least_float32
 
 LEAST = 1e-6  # of 1 - probability, whose power below 1 has no finite gradient at 0
 FOCAL_GAMMA = 2.0

@@ -13,8 +13,7 @@ from .task import Objective
 if TYPE_CHECKING:
     import torch
 
-    from ..batching.collate import Layout
-    from ..batching.loader import Batch, Loader
+    from ..batching.loader import Batch, Layout, Loader
     from ..data.dataset import Split
     from ..data.tokens import TokenStore
     from ..model.masked_language_model import MaskedLanguageModel

@@ -23,8 +23,7 @@ from .tree import HIERARCHY, Tree
 if TYPE_CHECKING:
     import torch
 
-    from ..batching.collate import Layout
-    from ..batching.loader import Batch, Loader
+    from ..batching.loader import Batch, Layout, Loader
     from ..config.schema import Config
     from ..data.dataset import Dataset, Split
     from ..data.labels import LabelForm

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..batching.collate import Layout
-from ..batching.loader import Loader
+from ..batching.loader import Layout, Loader
 from ..batching.plan import BatchPlan
 from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset

@@ -21,9 +21,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from ..checkpoints.run_folder import cannot_write
 from ..config.schema import OutputConfig
 from ..modes.mode import Mode
-from ..runtime.devices import product_speed
+from ..runtime.devices import DTYPES, product_speed
 from ..runtime.disk import write_bytes
-from ..runtime.precision import DTYPES
 from .build import Components
 from .step import StepResult
 from .trackers import Trackers

@@ -1,14 +1,12 @@
-"""The optimizer's parameter groups, and the learning rate as a pure function of the optimizer step."""
+"""The optimizer: its groups of parameters, and the highest learning rate."""
 
 import logging
-import math
 from collections.abc import Iterable
 
 import torch
 
 from ..config.schema import TrainConfig
 from ..errors import InputError
-from ..model.recipe import USUAL_WARMUP
 from ..model.trained_weights import layer_depth
 from ..runtime.devices import is_cuda
 
@@ -67,26 +65,3 @@ def head_learning_rate(config: TrainConfig) -> float:
 def peak_learning_rate(config: TrainConfig) -> float:
     """Return the peak rate that `lr_scale` multiplies: the encoder's, or where that is 0 the head's."""
     return config.learning_rate if config.learning_rate else head_learning_rate(config)
-
-
-def warmup_steps(warmup: float | None, total_steps: int) -> int:
-    """Return the warm-up in steps; a value below 1 is a fraction of all steps, and none the usual one."""
-    warmup = USUAL_WARMUP if warmup is None else warmup
-    return round(warmup * total_steps) if warmup < 1 else int(warmup)
-
-
-def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str) -> float:
-    """Return the factor on the highest learning rate for optimizer step `step`, counted from 0. It rises
-    linearly to 1 at step `warmup - 1`, then stays there, or falls to 0 after the last step."""
-    if step < warmup:
-        return (step + 1) / warmup
-    if schedule == "constant":
-        return 1.0
-    left = max(0.0, (total_steps - step) / max(1, total_steps - warmup))
-    return left if schedule == "linear" else 0.5 * (1 - math.cos(math.pi * left))
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group.get("lr_scale", 1.0)

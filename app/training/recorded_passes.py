@@ -16,8 +16,7 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from ..batching.collate import Layout
-from ..batching.loader import Loader
+from ..batching.loader import Layout, Loader
 from ..errors import first_line
 from ..modes.mode import Mode
 

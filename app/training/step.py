@@ -2,6 +2,7 @@
 update, zero. `train.py` builds what it works with, and does what follows a step."""
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,10 +14,11 @@ from ..batching.plan import BatchPlan, TokenLimit, micro_batches
 from ..checkpoints.training_state import RunProgress
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
+from ..model.recipe import USUAL_WARMUP
 from ..modes.mode import Mode
 from ..runtime.devices import has_memory, is_cuda
 from ..runtime.machine import give_back_memory
-from .optimizer import learning_rate_factor, peak_learning_rate, set_learning_rate, warmup_steps
+from .optimizer import peak_learning_rate
 from .recorded_passes import record_passes
 
 logger = logging.getLogger(__name__)
@@ -215,6 +217,29 @@ def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:
     """Return the steps of the whole training."""
     steps = plan.steps_per_epoch * config.epochs
     return min(steps, config.max_steps) if config.max_steps else steps
+
+
+def warmup_steps(warmup: float | None, total_steps: int) -> int:
+    """Return the warm-up in steps; a value below 1 is a fraction of all steps, and none the usual one."""
+    warmup = USUAL_WARMUP if warmup is None else warmup
+    return round(warmup * total_steps) if warmup < 1 else int(warmup)
+
+
+def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str) -> float:
+    """Return the factor on the highest learning rate for optimizer step `step`, counted from 0. It rises
+    linearly to 1 at step `warmup - 1`, then stays there, or falls to 0 after the last step."""
+    if step < warmup:
+        return (step + 1) / warmup
+    if schedule == "constant":
+        return 1.0
+    left = max(0.0, (total_steps - step) / max(1, total_steps - warmup))
+    return left if schedule == "linear" else 0.5 * (1 - math.cos(math.pi * left))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate * group.get("lr_scale", 1.0)
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

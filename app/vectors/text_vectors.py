@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..batching.collate import collate
-from ..batching.loader import means_of_rows, to_device
+from ..batching.loader import collate, means_of_rows, to_device
 from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
 from ..data.cache import build_once, content_key
 from ..data.long_texts import RowEncoder

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from app.batching.collate import Layout, collate
+from app.batching.loader import Layout, collate
 from tests.tiny import tiny_model, token_rows
 
 ARCHITECTURES = ["bert", "electra", "roberta", "xlm-roberta"]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from app.batching.collate import collate
+from app.batching.loader import collate
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.masked_language_model import MaskedLanguageModel, build_masked_model

@@ -18,7 +18,7 @@ from transformers import (
     BertForSequenceClassification,
 )
 
-from app.batching.collate import collate
+from app.batching.loader import collate
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.classifier import Classifier, check_passes

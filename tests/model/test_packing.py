@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification
 
-from app.batching.collate import collate
+from app.batching.loader import collate
 from app.model.classifier import PACKINGS, Classifier, check_passes
 from tests.tiny import tiny_model, token_rows
 

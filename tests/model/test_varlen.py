@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from app.batching.collate import collate
+from app.batching.loader import collate
 from app.model import attention
 from tests.tiny import tiny_model, token_rows
 

@@ -8,7 +8,7 @@ import torch
 
 from app.config.schema import Config, TrainConfig
 from app.modes.dp import DataParallel, device_order
-from app.runtime.precision import at_least_float32
+from app.runtime.devices import at_least_float32
 from app.training.optimizer import build_optimizer
 from tests.tiny import tiny_model
 

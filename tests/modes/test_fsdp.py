@@ -7,10 +7,10 @@ That its results are those of the other modes: tests/modes/test_contract.py, and
 import pytest
 import torch
 
-from app.batching.collate import collate
+from app.batching.loader import collate
 from app.config.schema import Config, TrainConfig
 from app.modes.fsdp import FSDP
-from app.runtime.precision import at_least_float32
+from app.runtime.devices import at_least_float32
 from tests.tiny import tiny_model, token_rows
 
 

@@ -7,15 +7,8 @@ import pytest
 import torch
 
 from app.config.schema import TrainConfig
-from app.training.optimizer import (
-    build_optimizer,
-    layer_depth,
-    learning_rate_factor,
-    parameter_groups,
-    peak_learning_rate,
-    set_learning_rate,
-    warmup_steps,
-)
+from app.training.optimizer import build_optimizer, layer_depth, parameter_groups, peak_learning_rate
+from app.training.step import learning_rate_factor, set_learning_rate, warmup_steps
 from tests.tiny import open_tiny, tiny_model
 from tests.training.tiny_training import SETTINGS, Training
 
