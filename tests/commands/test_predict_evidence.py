@@ -1,18 +1,25 @@
 """predict --evidence: the nearest training rows beside each label: python -m pytest
 tests/commands/test_predict_evidence.py"""
 
+import csv
 import json
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from app.data.file_formats import ReadOptions
-from app.data.read import named_rows
 from app.prediction.labelled_rows import mark_of
 from tests.saved_classifier import save_checkpoint
 from tests.tiny import tiny_lines, train_tiny
 from tests.verbs import predict as main
+
+
+def written_rows(path: Path) -> list[dict]:
+    if path.suffix == ".xlsx":
+        return pd.read_excel(path, engine="calamine").to_dict("records")
+    with path.open(encoding="utf-8", newline="") as file:
+        return [*map(json.loads, file)] if path.suffix == ".jsonl" else [*csv.DictReader(file)]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +38,7 @@ def test_a_training_text_has_itself_as_evidence(run, tmp_path, format):
     (tmp_path / "texts.txt").write_text("\n".join(text for text, _ in rows) + "\n", encoding="utf-8")
     target = tmp_path / f"out.{format}"
     assert predict(run, "--input", tmp_path / "texts.txt", "--output", target, "--evidence", "3") == 0
-    written = [row for _, row in named_rows(target, ReadOptions(format), [])]
+    written = written_rows(target)
     assert [*written[0]][-2:] == ["support", "evidence"]
     same = 0
     for (text, label), row in zip(rows, written, strict=True):
@@ -65,7 +72,7 @@ def test_the_report_marks_errors_with_a_near_copy_of_another_label(run, tmp_path
     report = tmp_path / "report"
     assert predict(run, "--input", tmp_path / "new.tsv", "--report", report, "--evidence", "3") == 0
     marked = json.loads((report / "report.json").read_text("utf-8"))["evidence"]
-    rows = [row for _, row in named_rows(report / "predictions.csv", ReadOptions("csv"), [])]
+    rows = written_rows(report / "predictions.csv")
     marks = [
         mark_of(row["text"], label, row["label"], json.loads(row["evidence"]))
         for row, (_, label) in zip(rows, wrong, strict=True)
