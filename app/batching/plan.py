@@ -1,4 +1,4 @@
-"""The batch plan: which rows are in which step, as a pure function of (num_rows, batch_size, seed, epoch). So
+"""The batch plan: which rows are in which step, as a pure function of (num_rows, batch_size, seed, step). So
 all modes see the same global batches, and resuming needs only the number of the next step."""
 
 from dataclasses import dataclass

@@ -225,10 +225,11 @@ def predict(args: argparse.Namespace, folder: Path, asked: dict) -> None:
         source = open_texts(args.texts, bool(recorded.get("remove_spaces")))
     else:
         source = open_file(args.input, recorded, asked, keeps_columns=keeps_columns)
-    if not keeps_columns and source.format != "parquet":
+    if not keeps_columns and not source.is_parquet:
+        found = "a file of Arrow" if source.format == "parquet" else source.format
         raise InputError(
             f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
-            f"{source.format}; write .csv, .xlsx or .jsonl"
+            f"{found}; write .csv, .xlsx or .jsonl"
         )
     check_pairs(folder, recorded, source.has_pairs, PAIRS_REMEDY)
     check_output(args.output, args.input)

@@ -11,7 +11,8 @@ from ..config.schema import DataConfig
 class FileFormat(NamedTuple):
     """`suffixes`: endings of names that stand for it. `row_unit`: what the number of a row counts.
     `delimiter` is between two fields of a line, `is_quoted`: double quotes may enclose them. `has_header`:
-    the first row may have the names of the columns. `magic`: the bytes a file begins with that is no text."""
+    the first row may have the names of the columns. `magic`: the bytes with which a file begins that is no
+    text; it has no encoding, and cannot be a stream."""
 
     suffixes: tuple[str, ...] = ()
     row_unit: str = "line"

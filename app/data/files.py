@@ -178,7 +178,7 @@ def _reading(address: str) -> Iterator[None]:
 
 
 def check_file(path: Source, format: str | None, encoding: str) -> None:
-    """Raise InputError unless `path` is a stream or a regular file that begins as its `format` does."""
+    """Raise InputError where `path` begins as a file of another kind does, or lacks its byte order mark."""
     codec, magic = codec_name(encoding), FORMATS[format].magic if format else ()
     if isinstance(path, Stream) and magic:
         raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")

@@ -1,4 +1,4 @@
-"""The modes, one file each; only the module of the mode that is asked for is imported."""
+"""The modes, one file each (mp is in ddp.py); only the module of the mode that is asked for is imported."""
 
 from __future__ import annotations
 

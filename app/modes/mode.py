@@ -28,10 +28,12 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Mode:
-    """One object between the loop and the mode: a context manager that joins and leaves the processes.
+    """What the loop asks of a mode: a context manager that joins and leaves the processes.
 
-    Communication is in `group`, arithmetic in `precision`, and how processes are started in `launcher`. The
-    rest, here, is how a mode wraps the model, makes a step, and gives and takes its state.
+    A run enters it, and calls `setup`, which wraps the model and builds the optimizer, and `warm_up`; then in
+    each step `micro_batch` around `forward` and `backward`, and `unscale`, `clip`, `update`, `zero_grad`. The
+    loop writes the learning rate into the groups of `optimizer`. Communication is in `group`, arithmetic in
+    `precision`, and how processes are started in `launcher`.
     """
 
     launcher = Launcher()
@@ -113,7 +115,9 @@ class Mode:
             return self.module(**inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of the global batch."""
+        """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of the global batch.
+        After the last micro-batch of a step, gradients are sums over all ranks: where a library takes their
+        mean, the mode undoes that."""
         (self.scaler.scale(loss) if self.scaler else loss).backward()
 
     def unscale(self) -> None:
@@ -122,7 +126,8 @@ class Mode:
             self.scaler.unscale_(self.optimizer)
 
     def clip(self, max_norm: float) -> torch.Tensor | None:
-        """Clip the L2 norm of all gradients to `max_norm` (0: only measure); return the norm before, ()."""
+        """Clip the L2 norm of all gradients to `max_norm` (0: only measure); return the norm before, (), or
+        None where `update` clips and returns it."""
         parameters = list(self.module.parameters())
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config.data_settings import DataConfig
 from ..data.file_formats import FORMATS
-from ..data.files import Stream, files_of
+from ..data.files import Stream, files_of, read_start
 from ..data.read import BadRow, ReadOptions, bad_row_message, options_of_run
 from ..data.rows import Row, RowReader, text_rows
 from ..errors import InputError, cannot_read
@@ -90,6 +90,11 @@ class Source:
         if not self.num_good:
             raise InputError(f"there are no valid rows; {self.summary()}")
         return self.num_good
+
+    @cached_property
+    def is_parquet(self) -> bool:
+        """Whether this is a Parquet file, whose columns have types; one of Arrow is read in the same way."""
+        return self.format == "parquet" and read_start(Path(self.name), 4) == b"PAR1"
 
     def place_of_reasons(self, on_bad_row: str) -> str | None:
         """Return `place` where rows have a reason why they have no label: one is invalid, or may be."""

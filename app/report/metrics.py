@@ -209,9 +209,9 @@ class Metric:
     row, whose mean is the metric; `of_confidence` measures how sure and how right rows are; `of_ranking` gets
     how many rows of the rarer of two classes, and of both, are among the most probable ones. Without any of
     them it is the metric of a task without labels. `has_interval`: a 95 % bootstrap interval stands beside
-    it; with `is_centred` resampled values are moved so that their mean is the metric, which rare labels make
-    too low. `compared`: it is shown of each fold and each seed, and compared between two runs. `headline`: it
-    is among the first numbers of the page.
+    it; with `is_centred`, of metrics from 0 to 1, resampled values are moved so that their mean is the
+    metric, which rare labels make too low. `compared`: it is shown of each fold and each seed, and compared
+    between two runs. `headline`: it is among the first numbers of the page.
     """
 
     key: str

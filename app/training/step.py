@@ -1,5 +1,6 @@
-"""The only training loop, whatever the mode, and its step: batch, forward, loss, backward, exchange, clip,
-update, zero. `train.py` builds what it works with, and does what follows a step."""
+"""The only training loop, whatever the mode, and its step: batch, forward, loss, backward (in the last
+micro-batch with the exchange between the ranks), unscale, clip, update, zero. `train.py` builds what it works
+with, and does what follows a step."""
 
 import logging
 import math
@@ -86,6 +87,7 @@ def train(
         batch = plan.batch(progress.step)
         learning_rate = peak * learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
         set_learning_rate(mode.optimizer, learning_rate)
+        # An evaluation has set it to eval()
         mode.module.train()
         loss_sum, divisor, positions, finite = passes.run_within_memory(progress, batch)
         before_update()

@@ -1,6 +1,7 @@
 """A run of one rank, from its settings to its report: read it from top to bottom, then `step.py`.
 
-`Run.run` is the story of a run; what it calls follows in order. `build.py` makes what it works with, and
+`app/run.py` has read the command line and joined the processes: that is the `mode`, and each process makes
+one `Run`. `Run.run` is its story; what it calls follows in order. `build.py` makes what it works with, and
 `Run.after_step` is what happens between two steps.
 """
 
@@ -86,7 +87,7 @@ class Run:
                 self.train()
             self.log.bar.close()
             if self.stopped_by:
-                # The launcher ends all other ranks as soon as one has ended.
+                # A barrier: the launcher ends all other ranks as soon as one has ended.
                 self.group.broadcast(None)
                 return 128 + self.stopped_by
             with StopAtOnce():
