@@ -30,7 +30,7 @@ from ..report.logits_file import read_run
 from ..report.metrics import BY_KEY
 from ..runtime.disk import read_json, write_text
 from ..runtime.signals import Stopped
-from ..training.log import METRICS, read_evaluations
+from ..training.log import METRICS_FILE, read_evaluations
 from .search_space import as_words, draw
 from .series import Series, rendered, say, table
 
@@ -108,7 +108,7 @@ class Search:
 
         def is_hopeless() -> bool:
             nonlocal is_pruned
-            evaluations = read_evaluations(folder / METRICS, (self.metric,))
+            evaluations = read_evaluations(folder / METRICS_FILE, (self.metric,))
             for one in [one for one in evaluations if one["split"] == "dev"][len(values) :]:
                 values.append(one[self.metric])
                 trial.report(values[-1], len(values))

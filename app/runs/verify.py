@@ -28,7 +28,7 @@ from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
 from ..training.build import build, set_up
 from ..training.evaluate import evaluate
-from ..training.step import StepResult, planned_steps, train
+from ..training.step import StepResult, planned_steps, train_steps
 from .series import child_environment, last_error, mode_command, say
 
 KINDS = ("losses", "gradients", "weights", "logits")
@@ -115,7 +115,9 @@ def train_and_write(mode: Mode, file: Path) -> None:
     def after_step(progress: RunProgress, step: StepResult) -> None:
         losses.append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
 
-    train(mode, loaders["train"], plan, components.task.loss, settings, progress, after_step, before_update)
+    train_steps(
+        mode, loaders["train"], plan, components.task.loss, settings, progress, after_step, before_update
+    )
     tested = loaders[next(name for name in ("test", "dev", "train") if name in loaders)]
     rows, labels = (values[:MAX_EVALUATED_ROWS] for values in (tested.split.rows, tested.split.labels))
     first_rows = components.task.loader(

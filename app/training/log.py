@@ -28,7 +28,7 @@ from .step import StepResult
 from .trackers import Trackers
 
 logger = logging.getLogger(__name__)
-METRICS = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 MAX_SECONDS = 1e12  # 30,000 years; what is written as a time must be some number of days
 
 
@@ -191,7 +191,7 @@ class RunLog:
             self.closing.enter_context(logging_redirect_tqdm())
         self.trackers = Trackers(config, folder, settings or {}, first_step)
         self.closing.callback(self.trackers.close)
-        drop_later_lines(folder / METRICS, first_step)
+        drop_later_lines(folder / METRICS_FILE, first_step)
 
     def count(self, step: StepResult) -> None:
         """Count a step."""
@@ -233,10 +233,10 @@ class RunLog:
         about = {"best": is_best, "rows": metrics["rows"], "seconds": round(seconds, 3)}
         line = {"step": step, "split": split} | shown | more | about | self.speed.rates()
         try:
-            with (self.folder / METRICS).open("a", encoding="utf-8") as file:
+            with (self.folder / METRICS_FILE).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
         except OSError as error:
-            raise cannot_write(METRICS, error, self.folder) from error
+            raise cannot_write(METRICS_FILE, error, self.folder) from error
         values = "  ".join(f"{name} {value:.4f}" for name, value in shown.items())
         logger.info(f"step {step}  {split}: {values}{'  (best so far)' if is_best else ''}")
         self.trackers.add(split, shown, step)

@@ -57,7 +57,7 @@ class StepResult:
     skipped: bool
 
 
-def train(
+def train_steps(
     mode: Mode,
     loader: Loader,
     plan: BatchPlan,

@@ -36,7 +36,7 @@ from .final_report import print_and_write
 from .log import Losses, RunLog, token_limit
 from .merging import merge_adapter
 from .non_finite import REMEDY, FiniteCheck
-from .step import StepResult, is_out_of_memory, out_of_memory_error, planned_steps, train
+from .step import StepResult, is_out_of_memory, out_of_memory_error, planned_steps, train_steps
 from .trackers import check_trackers
 
 logger = logging.getLogger(__name__)
@@ -219,7 +219,7 @@ class Run:
                 self.group.on_rank_0(lambda: self.log.evaluation(*first))
             self.log.speed.start()
             plan, after_step = components.plan, self.after_step
-            train(self.mode, loader, plan, task.loss, settings, self.progress, after_step, self.share)
+            train_steps(self.mode, loader, plan, task.loss, settings, self.progress, after_step, self.share)
             # What is still being written, and signals that come meanwhile, belong to the training.
             with self.failure_of_rank_0():
                 self.saver.wait()

@@ -11,7 +11,7 @@ from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode
 from app.training.log import start_logging
-from app.training.step import StepResult, train
+from app.training.step import StepResult, train_steps
 from app.training.train import Run
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
@@ -58,6 +58,6 @@ def main(job: Job, meter: Meter) -> None:
         try:
             meter.start(take_sizes, precision=settings.precision)
             run.log.speed.start()
-            train(mode, loader, plan, components.task.loss, settings, run.progress, after_step)
+            train_steps(mode, loader, plan, components.task.loss, settings, run.progress, after_step)
         finally:
             run.closing.close()

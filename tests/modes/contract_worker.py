@@ -43,7 +43,7 @@ def run_case(mode, base, case_name: str, folder: Path) -> dict:
     from app.config.schema import DataConfig, ModelConfig
     from app.training.build import build, set_up
     from app.training.evaluate import evaluate
-    from app.training.step import train
+    from app.training.step import train_steps
 
     case = CASES[case_name]
     name, settings = FILES[case.task]
@@ -86,7 +86,7 @@ def run_case(mode, base, case_name: str, folder: Path) -> dict:
         result["skipped"].append(step.skipped)
         result["updates"] = state.updates
 
-    train(mode, loader, parts.plan, task.loss, parts.config.train, state, after_step, before_update)
+    train_steps(mode, loader, parts.plan, task.loss, parts.config.train, state, after_step, before_update)
     # Splits of every small size, also of fewer rows than processes, must come back whole.
     sizes = {}
     for size in (1, 2, 3, 5, len(split)):

@@ -14,7 +14,7 @@ from app.modes.single import Single
 from app.tasks.losses import ClassLoss
 from app.training.evaluate import evaluate
 from app.training.optimizer import build_optimizer
-from app.training.step import StepResult, train
+from app.training.step import StepResult, train_steps
 from tests.tiny import loaders_of, tiny_model
 
 SETTINGS = TrainConfig(
@@ -98,7 +98,7 @@ class Training:
             after_step(state, step)
             state.stop = state.step == until
 
-        train(self.mode, self.loader, self.plan, self.loss, self.config, self.state, keep)
+        train_steps(self.mode, self.loader, self.plan, self.loss, self.config, self.state, keep)
         self.state.stop = False
         return self
 
