@@ -1,8 +1,9 @@
 """How far metrics would move with other rows, another model or another seed, by drawing the rows again.
 
-Drawing rows with replacement is drawing how often each cell of a table is chosen, where the rows of a cell
-are alike. So a million rows cost no more than their table: the answers that differ for accuracy and macro F1;
-narrow ranges of values for a mean; bins of confidence, right and wrong, for the calibration error.
+Rows that are alike are one cell of a table, and drawing rows with replacement is drawing how often each cell
+is chosen. So a million rows cost no more than their table. Its cells are the answers that differ for accuracy
+and macro F1; narrow ranges of values for a mean; bins of confidence, right and wrong, for the calibration
+error.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from ..tasks.task import Scores, Task
 from .confidence import bin_of_rows
 from .metrics import Drawn, Metric, distinct_rows, measure, metrics_of, ranked
 
-LEVEL = 0.95
+LEVEL = 0.95  # share of the resamples in an interval
 RESAMPLES = 1000
-MIN_RESAMPLES = 200  # of tables with very many cells
+MIN_RESAMPLES = 200  # resamples of a table with very many cells
 MAX_DRAWS = 20_000_000  # cells x resamples
-BLOCK_DRAWS = 2_000_000  # of them in memory at once
-VALUE_CELLS = 2048  # of the values of a mean
-RANK_CELLS = 500  # of the probability of the rarer of two classes
+BLOCK_DRAWS = 2_000_000  # cells x resamples in memory at once
+VALUE_CELLS = 2048  # cells of the values of a mean
+RANK_CELLS = 500  # cells of the probability of the rarer of two classes
 FINE_BINS = 20  # cells of confidence in a bin of the calibration error
 
 Interval = tuple[float, float]
@@ -30,11 +31,12 @@ Interval = tuple[float, float]
 def resampled(
     counts: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], generator: np.random.Generator
 ) -> np.ndarray:
-    """Return a statistic, (..., num_resamples), of cells that are drawn again; `counts` (num_cells,) are
-    their rows. `statistic` gets a block of counts, (num_resamples, num_cells)."""
+    """Return a statistic, (..., num_resamples), of rows that are drawn again; `counts` (num_cells,) is how
+    many of them each cell has. `statistic` gets a block of counts, (num_resamples, num_cells)."""
     total = counts.sum()
     left = int(np.clip(MAX_DRAWS // len(counts), MIN_RESAMPLES, RESAMPLES))
-    block, values = max(1, BLOCK_DRAWS // len(counts)), []
+    block = max(1, BLOCK_DRAWS // len(counts))
+    values = []
     while left:
         size = min(block, left)
         values.append(statistic(generator.multinomial(total, counts / total, size)))
@@ -43,12 +45,13 @@ def resampled(
 
 
 def percentiles(figures: np.ndarray) -> Interval:
-    """Return the percentiles of resampled figures between which 95 % of them are."""
+    """Return the two percentiles between which 95 % of resampled figures lie."""
     return tuple(np.quantile(figures, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist())
 
 
 def resampled_means(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return the means of resamples of `values`, (num_rows,); equal values make one resample."""
+    """Return the means, (num_resamples,), of resamples of `values`, (num_rows,). Equal values are not drawn:
+    their mean is returned twice."""
     low, high = float(values.min()), float(values.max())
     if low == high:
         return np.array([low, low])
@@ -65,22 +68,25 @@ def calibration_interval(
     bins = bin_of_rows(confidence)
     num_bins = int(bins.max()) + 1
     ranks = np.argsort(np.argsort(confidence, kind="stable"), kind="stable")
-    fine = bins * num_bins * FINE_BINS + ranks * (num_bins * FINE_BINS) // len(confidence)
+    num_fine = num_bins * FINE_BINS
+    fine = bins * num_fine + ranks * num_fine // len(confidence)
     cells, inverse, counts = np.unique(fine * 2 + correct, return_inverse=True, return_counts=True)
-    # Mean confidence - correct
+    # A cell's gap is its mean confidence minus 1 where its rows are right; the number of such a cell is odd
     gaps = np.bincount(inverse, weights=confidence) / counts - cells % 2
     in_bin = np.zeros((len(cells), num_bins))
-    in_bin[np.arange(len(cells)), cells // 2 // (num_bins * FINE_BINS)] = gaps / len(confidence)
-    figure = float(np.abs(counts @ in_bin).sum())
+    in_bin[np.arange(len(cells)), cells // 2 // num_fine] = gaps / len(confidence)
+    error = float(np.abs(counts @ in_bin).sum())
     low, high = percentiles(resampled(counts, lambda drawn: np.abs(drawn @ in_bin).sum(axis=1), generator))
-    return max(0.0, 2 * figure - high), max(0.0, 2 * figure - low)
+    # Noise makes a sum of absolute values larger, so the interval is mirrored at the error itself
+    return max(0.0, 2 * error - high), max(0.0, 2 * error - low)
 
 
 def drawn_answers(
     task: Task, labels: np.ndarray, predicted: Sequence[np.ndarray], weights: Sequence[float]
 ) -> Iterator[tuple[Metric, list[float], np.ndarray]]:
-    """Yield each metric that follows from labels and answers alone, its value of each of `predicted`, which
-    are of the same rows, and the sum of these, times `weights`, of rows drawn again, (num_resamples,)."""
+    """Yield each metric that follows from labels and answers alone: the metric; its value for each of
+    `predicted`, which are answers for the same rows; and the sum of these values times `weights` for rows
+    that are drawn again, (num_resamples,)."""
     metrics = [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
     (truth, *decided), counts = distinct_rows(labels, *predicted)
     all_rows = [Drawn(task, truth, of, counts[None]) for of in decided]
@@ -130,7 +136,8 @@ def all_metrics(task: Task, scores: Scores) -> dict:
 
 def differences(task: Task, one: Scores, other: Scores) -> dict[str, tuple[float, Interval]]:
     """Return by how much the compared metrics of `other` are above those of `one`, with 95 % paired bootstrap
-    intervals. Both are of the same rows, in the same order, and drawn together: what they share cancels."""
+    intervals. Both are of the same rows, in the same order, and are drawn together, so what they share
+    cancels."""
     return {
         key: (second - first, percentiles(drawn))
         for key, (first, second), drawn in drawn_together(task, [one, other], [-1.0, 1.0])
@@ -138,9 +145,12 @@ def differences(task: Task, one: Scores, other: Scores) -> dict[str, tuple[float
 
 
 def seed_variance(task: Task, scores: Sequence[Scores]) -> dict[str, dict]:
-    """Return how far the compared metrics vary over `scores` of the same rows by several seeds: the mean, the
-    values, and two standard deviations: of a single seed's metric on the same rows, and of the mean over
-    resamples of the rows, with its 95 % bootstrap interval. A resample has the same rows for all seeds."""
+    """Return how far the compared metrics vary over `scores` of the same rows by several seeds.
+
+    Each metric has the mean, the values, and two standard deviations: that of the values (0 for one seed),
+    and that of the mean over resamples of the rows, with its 95 % bootstrap interval. A resample has the same
+    rows for all seeds.
+    """
     return {
         key: {
             "mean": float(np.mean(values)),
@@ -156,8 +166,8 @@ def seed_variance(task: Task, scores: Sequence[Scores]) -> dict[str, dict]:
 def drawn_together(
     task: Task, scores: Sequence[Scores], weights: Sequence[float]
 ) -> Iterator[tuple[str, list[float], np.ndarray]]:
-    """Yield each compared metric's key, its value of each of `scores`, which are of the same rows, and the
-    sum of these, times `weights`, of rows that are drawn again, (num_resamples,)."""
+    """Yield each compared metric's key, its value for each of `scores`, which are of the same rows, and the
+    sum of these values times `weights` for rows that are drawn again, (num_resamples,)."""
     predicted = [of.predicted for of in scores]
     for metric, values, drawn in drawn_answers(task, scores[0].labels, predicted, weights):
         yield metric.key, values, drawn

@@ -1,5 +1,8 @@
-"""The table of metrics: all that is known of them; a new metric is one entry. Report, page and card show
-those of the task with intervals; folds, seeds and comparisons those that are `compared`."""
+"""The table of metrics: what each one is, and where it is shown. A new metric is one entry of `METRICS`.
+
+The report, the page and the card show the metrics of the task, with intervals; folds, seeds and comparisons
+show those that are `compared`.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +26,32 @@ SINGLE, MULTI, MASKED = "single_label", "multi_label", "masked_language_modellin
 NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "multi_path"
 ONE_LABEL, LISTS, PATHS = ((SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS), (PATH, PATH_LISTS))
 WITH_CLASSES = (*ONE_LABEL, *LISTS)
-MAX_LEVELS = 8  # of a hierarchy, with a metric of their own
-PRECISION = 0.9  # at which the recall of the rarer of two classes is measured
-MAX_CLASSES = 50  # with a confusion matrix that is written out, zeros and all
+MAX_LEVELS = 8  # levels of a hierarchy that have a metric of their own
+PRECISION = 0.9  # the precision at which the recall of the rarer of two classes is measured
+MAX_CLASSES = 50  # classes of a whole confusion matrix; with more, only the wrong pairs are written
 SCORES = ("precision", "recall", "f1")
-# The metric of rows that are right, by the column of answers in files
+# These metrics are the share of rows that are right, by the name of the column of answers in files
 RIGHT = {"label": "accuracy", "labels": "subset_accuracy", "score": "near"}
 
 
 class Drawn:
-    """Answers that differ, `labels` and `predicted` (num_distinct, ...), and how often each pair of them is
-    drawn, `counts` (num_resamples, num_distinct). Metrics of them are (num_resamples,).
+    """Rows that are drawn with replacement, as counts: `labels` and `predicted`, (num_distinct, ...), are the
+    different pairs of a label and an answer, and `counts`, (num_resamples, num_distinct), says how often each
+    pair is drawn. A metric of them is (num_resamples,).
 
-    Drawing rows with replacement is drawing these counts, so a million rows cost no more than those with
-    different answers.
+    Drawing rows with replacement is drawing these counts, so a million rows cost no more than the pairs that
+    differ.
     """
 
     def __init__(self, task: Task, labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> None:
-        self.labels, self.predicted, self.counts, self.of_all = (labels, predicted, counts, counts[0])
+        self.labels, self.predicted, self.counts = labels, predicted, counts
+        # `again` keeps these, which are the counts of the rows themselves
+        self.original_counts = counts[0]
         self.num_labels, self.tree, self.rare = (len(task.label_names), task.tree, task.rare)
         self.is_right = (labels == predicted).reshape(len(labels), -1).all(axis=1)
 
     def again(self, counts: np.ndarray) -> Drawn:
-        """Return the same answers, drawn so often."""
+        """Return the same pairs, drawn as often as other `counts` say."""
         drawn = copy(self)
         drawn.counts = counts
         return drawn
@@ -55,24 +61,26 @@ class Drawn:
 
     @property
     def distance(self) -> np.ndarray:
-        """How many ordered labels, or how much, a prediction is off, (num_distinct,)."""
+        """By how many ordered labels, or by how much, each prediction is off, (num_distinct,)."""
         return np.abs(self.predicted - self.labels)
 
     @cached_property
     def of_labels(self) -> list[Any]:
-        """Which labels are right, true and predicted, sparse (num_distinct, num_labels) of 0 and 1 each."""
-        true, told = (one_hot(of, self.num_labels) for of in (self.labels, self.predicted))
-        return [true.multiply(told).tocsr(), true, told]
+        """Three sparse matrices of 0 and 1, (num_distinct, num_labels): the labels that are right, the true
+        ones, and the predicted ones."""
+        true = one_hot(self.labels, self.num_labels)
+        predicted = one_hot(self.predicted, self.num_labels)
+        return [true.multiply(predicted).tocsr(), true, predicted]
 
     @cached_property
     def of_nodes(self) -> list[Any]:
-        """Which nodes of the hierarchy are, sparse (num_distinct, num_nodes) each."""
-        true, told = self.tree.nodes_of(self.labels), self.tree.nodes_of(self.predicted)
-        return [true.multiply(told).tocsr(), true, told]
+        """The same for the nodes of the hierarchy, (num_distinct, num_nodes)."""
+        true, predicted = self.tree.nodes_of(self.labels), self.tree.nodes_of(self.predicted)
+        return [true.multiply(predicted).tocsr(), true, predicted]
 
     @cached_property
     def of_levels(self) -> list[np.ndarray]:
-        """How many nodes of each level are, (num_distinct, depth) each."""
+        """The same as numbers of nodes at each level, (num_distinct, depth)."""
         return [np.asarray(of @ np.eye(self.tree.depth)[self.tree.levels]) for of in self.of_nodes]
 
     @property
@@ -91,7 +99,8 @@ def one_hot(labels: np.ndarray, num_labels: int) -> Any:
 
 
 def shares(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list[np.ndarray]:
-    """Return precision, recall and F1 of how many are right, true and predicted; 0 where there is nothing."""
+    """Return precision, recall and F1 from the numbers of right, true and predicted ones; 0 where there is
+    nothing to divide by."""
     precision, recall = right / np.maximum(predicted, 1), right / np.maximum(true, 1)
     return [precision, recall, 2 * right / np.maximum(true + predicted, 1)]
 
@@ -106,13 +115,16 @@ def weighted_f1(drawn: Drawn) -> np.ndarray:
 
 
 def row_f1(drawn: Drawn) -> np.ndarray:
-    """The mean F1 of the rows, of each over its labels; 1 for a row without labels that gets none."""
-    right, true, told = (of.sum(axis=1) for of in drawn.of_labels)
-    return drawn.mean(np.where(true + told > 0, shares(right, true, told)[2], 1.0))
+    """The mean of the rows' F1, which is over the labels of a row; 1 for a row without labels that gets
+    none."""
+    right, true, predicted = (of.sum(axis=1) for of in drawn.of_labels)
+    return drawn.mean(np.where(true + predicted > 0, shares(right, true, predicted)[2], 1.0))
 
 
 def rare_f1(drawn: Drawn) -> np.ndarray:
-    rare = (drawn.of_all @ drawn.of_labels[1]).argmin() if drawn.rare is None else drawn.rare
+    rare = drawn.rare
+    if rare is None:
+        rare = (drawn.original_counts @ drawn.of_labels[1]).argmin()
     return drawn.f1[:, rare]
 
 
@@ -135,12 +147,17 @@ def recall(right: np.ndarray, shown: np.ndarray) -> np.ndarray:
 
 
 def ranked(is_rare: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, Callable]:
-    """Return how many rows there are of each cell and class, and what makes of such counts, (num_resamples,
-    any), how many rows of the rarer class, and of both, there are down to each cell, (num_resamples,
-    num_cells + 1) each. `cells` (num_rows,) are numbers, the smaller the more probable."""
+    """Return how many rows each cell has, two counts for each: the other class, then the rarer one; and a
+    function that makes curves of such counts. `cells` (num_rows,) are numbers, the smaller the more probable.
+
+    The function takes counts, (num_resamples, num_counts). It returns how many rows of the rarer class, and
+    of both classes, there are down to each cell, (num_resamples, num_cells + 1) each.
+    """
     counts = np.bincount(np.unique(cells, return_inverse=True)[1] * 2 + is_rare)
 
     def curve(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # An empty cell comes first; the last cell lacks its second count where it has no row of the rarer
+        # class
         both = np.pad(drawn, ((0, 0), (2, drawn.shape[1] % 2)))
         right = both[:, 1::2].cumsum(axis=1)
         return right, right + both[:, ::2].cumsum(axis=1)
@@ -161,57 +178,67 @@ def kappa(drawn: Drawn) -> np.ndarray:
     truth, predicted, mean = drawn.labels, drawn.predicted, drawn.mean
     by_chance = mean(truth**2) + mean(predicted**2) - 2 * mean(truth) * mean(predicted)
     is_constant = by_chance < 1e-12
-    found = 1 - mean(drawn.distance**2) / np.where(is_constant, 1.0, by_chance)
-    # What rounding leaves where all predictions are one label is 0, and not -0.0000
-    return np.where(is_constant | (np.abs(found) < 1e-12), 0.0, found)
+    kappas = 1 - mean(drawn.distance**2) / np.where(is_constant, 1.0, by_chance)
+    # Where all predictions are one label, rounding may leave a tiny negative number, shown as -0.0000
+    return np.where(is_constant | (np.abs(kappas) < 1e-12), 0.0, kappas)
 
 
 def correlation(statistic: str) -> Callable[[Drawn], np.ndarray]:
-    """Return what measures drawn rows by a correlation of scipy.stats; 0 where one of both is constant."""
+    """Return a function that gives a correlation of scipy.stats for each resample of drawn rows; 0 where the
+    labels or the predictions are constant."""
 
     def values(drawn: Drawn) -> np.ndarray:
         from scipy import stats
 
-        # Around 0, so that products of large numbers lose nothing
-        centred, found = [of - of.mean() for of in (drawn.labels, drawn.predicted)], []
+        # They are centred, so that products of large numbers lose no digits
+        centred = [numbers - numbers.mean() for numbers in (drawn.labels, drawn.predicted)]
+        correlations = []
         for counts in drawn.counts:
-            pair = [np.repeat(of, counts) for of in centred]
-            is_constant = any(np.ptp(of) <= 1e-12 * np.abs(of).max() for of in pair)
-            found.append(0.0 if is_constant else getattr(stats, statistic)(*pair).statistic)
-        return np.array(found)
+            pair = [np.repeat(numbers, counts) for numbers in centred]
+            is_constant = any(np.ptp(numbers) <= 1e-12 * np.abs(numbers).max() for numbers in pair)
+            correlations.append(0.0 if is_constant else getattr(stats, statistic)(*pair).statistic)
+        return np.array(correlations)
 
     return values
 
 
 def level_accuracy(level: int) -> Callable[[Drawn], np.ndarray]:
-    """Return what measures the share of rows that are right down to a level, the highest is 1."""
+    """Return a function that gives the share of drawn rows that are right down to a level; the highest is
+    1."""
 
     def values(drawn: Drawn) -> np.ndarray:
-        right, true, answered = (of[:, :level].sum(axis=1) for of in drawn.of_levels)
-        return drawn.mean((right == true) & (right == answered))
+        right, true, predicted = (of[:, :level].sum(axis=1) for of in drawn.of_levels)
+        return drawn.mean((right == true) & (right == predicted))
 
     return values
 
 
-def of_nodes(score: int, level: int | None = None) -> Callable[[Drawn], np.ndarray]:
-    """Return what measures precision, recall or F1, by its place in `SCORES`, over the nodes of all paths or
-    those of a level: Kiritchenko et al. 2006, https://doi.org/10.1007/11766247_34"""
+def node_score(score: str, level: int | None = None) -> Callable[[Drawn], np.ndarray]:
+    """Return a function that gives one of `SCORES` for drawn rows, over the nodes of all paths or those of
+    one level: Kiritchenko et al. 2006, https://doi.org/10.1007/11766247_34"""
     levels = slice(None) if level is None else slice(level - 1, level)
-    return lambda of: shares(*(of.counts @ one[:, levels].sum(axis=1) for one in of.of_levels))[score]
+
+    def values(drawn: Drawn) -> np.ndarray:
+        numbers = (drawn.counts @ of[:, levels].sum(axis=1) for of in drawn.of_levels)
+        return shares(*numbers)[SCORES.index(score)]
+
+    return values
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric of the values `tasks` of data.task; `label` is its English name, for a `level` of a
-    hierarchy where it has one.
+    """One metric, for the values `tasks` of data.task; `label` is its English name. `level` is the level of a
+    hierarchy that it measures, 0 for none.
 
-    One of these says what it is: `of_answers` gives the values of drawn answers; `of_rows` one value for each
-    row, whose mean is the metric; `of_confidence` measures how sure and how right rows are; `of_ranking` gets
-    how many rows of the rarer of two classes, and of both, are among the most probable ones. Without any of
-    them it is the metric of a task without labels. `has_interval`: a 95 % bootstrap interval stands beside
-    it; with `is_centred`, of metrics from 0 to 1, resampled values are moved so that their mean is the
-    metric, which rare labels make too low. `compared`: it is shown of each fold and each seed, and compared
-    between two runs. `headline`: it is among the first numbers of the page.
+    One of these computes it: `of_answers` from drawn rows; `of_rows` gives one value for each row, whose mean
+    is the metric; `of_confidence` takes how sure and how right each row is; `of_ranking` takes how many rows
+    of the rarer of two classes, and of both, are among the most probable ones. A metric without any of them
+    belongs to a task without labels.
+
+    `of_two_classes`: only a task with two classes has it. `has_interval`: a 95 % bootstrap interval stands
+    beside it. `is_centred`, only for a metric from 0 to 1: rare labels make the resampled values too low,
+    so these are moved until their mean is the metric. `compared`: it is shown of each fold and each seed, and
+    compared between two runs. `headline`: it is among the first numbers of the page.
     """
 
     key: str
@@ -246,10 +273,10 @@ class Metric:
         return self.name[0].upper() + self.name[1:]
 
 
-LOWER, ALONE = {"higher_is_better": False}, {"compared": False}
+LOWER, NOT_COMPARED = {"higher_is_better": False}, {"compared": False}
 RANKING = {"of_two_classes": True, "compared": False}
 SHOWN_ONLY = {"compared": False, "has_interval": False}
-SMALL = {"headline": False}
+NO_HEADLINE = {"headline": False}
 LEVELS = range(1, MAX_LEVELS + 1)
 LEVEL_ACCURACY, LEVEL_F1 = (N_("accuracy at level {level}"), N_("micro F1 at level {level}"))
 NEAR = N_("share of rows at most half a standard deviation off")
@@ -263,12 +290,14 @@ METRICS = (
     ),
     Metric("pearson", N_("Pearson correlation"), (NUMBER,), correlation("pearsonr")),
     Metric("spearman", N_("Spearman correlation"), (NUMBER,), correlation("spearmanr")),
-    Metric("near", NEAR, (NUMBER,), of_rows=lambda scores: scores.correct, **SMALL, **SHOWN_ONLY),
+    Metric("near", NEAR, (NUMBER,), of_rows=lambda scores: scores.correct, **NO_HEADLINE, **SHOWN_ONLY),
     *(Metric(f"level_{at}_accuracy", LEVEL_ACCURACY, (PATH,), level_accuracy(at), level=at) for at in LEVELS),
-    *(Metric(f"level_{at}_f1", LEVEL_F1, (PATH_LISTS,), of_nodes(2, at), level=at) for at in LEVELS),
-    Metric("hierarchical_f1", N_("hierarchical F1"), PATHS, of_nodes(2)),
-    Metric("hierarchical_precision", N_("hierarchical precision"), PATHS, of_nodes(0), **SMALL),
-    Metric("hierarchical_recall", N_("hierarchical recall"), PATHS, of_nodes(1), **SMALL),
+    *(Metric(f"level_{at}_f1", LEVEL_F1, (PATH_LISTS,), node_score("f1", at), level=at) for at in LEVELS),
+    Metric("hierarchical_f1", N_("hierarchical F1"), PATHS, node_score("f1")),
+    Metric(
+        "hierarchical_precision", N_("hierarchical precision"), PATHS, node_score("precision"), **NO_HEADLINE
+    ),
+    Metric("hierarchical_recall", N_("hierarchical recall"), PATHS, node_score("recall"), **NO_HEADLINE),
     Metric("accuracy", N_("accuracy"), ONE_LABEL, lambda of: of.mean(of.is_right)),
     Metric("micro_f1", N_("micro F1"), LISTS, micro_f1),
     Metric("macro_f1", N_("macro F1"), WITH_CLASSES, lambda of: of.f1.mean(axis=1), is_centred=True),
@@ -276,7 +305,7 @@ METRICS = (
     Metric("average_precision", N_("average precision"), (SINGLE,), of_ranking=average_precision, **RANKING),
     Metric("roc_auc", N_("ROC-AUC"), (SINGLE,), of_ranking=roc_auc, **RANKING),
     Metric("recall_at_precision", N_("recall at precision 0.9"), (SINGLE,), of_ranking=recall, **RANKING),
-    Metric("weighted_f1", N_("weighted F1"), WITH_CLASSES, weighted_f1, **SMALL, **SHOWN_ONLY),
+    Metric("weighted_f1", N_("weighted F1"), WITH_CLASSES, weighted_f1, **NO_HEADLINE, **SHOWN_ONLY),
     Metric("samples_f1", N_("samples F1"), LISTS, row_f1),
     Metric("subset_accuracy", N_("subset accuracy"), LISTS, lambda of: of.mean(of.is_right)),
     Metric(
@@ -288,14 +317,16 @@ METRICS = (
         **SHOWN_ONLY,
     ),
     Metric("loss", N_("loss"), (*WITH_CLASSES, NUMBER), of_rows=lambda scores: scores.loss, **LOWER),
-    Metric("brier", N_("Brier score"), ONE_LABEL, of_rows=lambda scores: scores.brier, **LOWER, **ALONE),
+    Metric(
+        "brier", N_("Brier score"), ONE_LABEL, of_rows=lambda scores: scores.brier, **LOWER, **NOT_COMPARED
+    ),
     Metric(
         "ece",
         N_("calibration error"),
         ONE_LABEL,
         of_confidence=lambda *rows: confidence_bins(*rows).error,
         **LOWER,
-        **ALONE,
+        **NOT_COMPARED,
     ),
     Metric("loss", N_("loss"), (MASKED,), **LOWER, **SHOWN_ONLY),
     Metric("perplexity", N_("perplexity"), (MASKED,), **LOWER, **SHOWN_ONLY),
@@ -305,8 +336,8 @@ BY_KEY = {metric.key: metric for metric in METRICS}
 
 
 def metrics_of(task: Objective) -> list[Metric]:
-    """Return the metrics of a task in the order in which they are shown; of the levels of a hierarchy those
-    above the lowest one."""
+    """Return the metrics of a task in the order in which they are shown. The lowest level of a hierarchy has
+    no metric of its own."""
     depth = task.tree.depth if task.has_labels and task.tree else 1
     has_two = len(task.label_names) == 2
     shown = [one for one in METRICS if has_two or not one.of_two_classes]
@@ -314,8 +345,8 @@ def metrics_of(task: Objective) -> list[Metric]:
 
 
 def distinct_rows(*arrays: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the rows of arrays (num_rows, ...) that differ in any of them, and how often each is there; of
-    numbers all rows, as hardly two of them are the same."""
+    """Return the different rows of arrays (num_rows, ...) side by side, and how often each is there,
+    (num_distinct,) int64. Arrays of floats are returned whole: hardly two of their rows are equal."""
     if arrays[0].dtype.kind == "f":
         return list(arrays), np.ones(len(arrays[0]), np.int64)
     table = np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
@@ -353,7 +384,7 @@ def measure(task: Task, scores: Scores) -> dict:
     metrics |= averages(*of_labels)
     is_one = scores.labels.ndim == 1
     if is_one:
-        # It is the accuracy
+        # It would be the accuracy once more
         del metrics["micro"]
     if task.tree:
         parents = task.tree.parents
@@ -370,29 +401,32 @@ def measure(task: Task, scores: Scores) -> dict:
 
 
 def class_table(names: list[str], right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict:
-    """Return precision, recall, F1 and support by name, of the rows that are right, true and predicted."""
-    rows = zip(*(column.tolist() for column in shares(right, true, predicted)), map(int, true), strict=True)
-    return {
-        name: dict(zip((*SCORES, "support"), row, strict=True)) for name, row in zip(names, rows, strict=True)
-    }
+    """Return precision, recall, F1 and support by name, from the numbers of right, true and predicted
+    rows."""
+    scores = (column.tolist() for column in shares(right, true, predicted))
+    table = {}
+    for name, *row in zip(names, *scores, map(int, true), strict=True):
+        table[name] = dict(zip((*SCORES, "support"), row, strict=True))
+    return table
 
 
 def averages(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, dict[str, float]]:
     """Return the averages of precision, recall and F1 over the labels, by name."""
-    found, ones = {"micro": shares(right.sum(), true.sum(), predicted.sum())}, np.ones(len(true))
-    for name, weights in (("macro", ones), ("weighted", true)):
-        found[name] = [(of * weights).sum() / max(weights.sum(), 1) for of in shares(right, true, predicted)]
-    return {name: dict(zip(SCORES, map(float, of), strict=True)) for name, of in found.items()}
+    scores = shares(right, true, predicted)
+    means = {"micro": shares(right.sum(), true.sum(), predicted.sum())}
+    for name, weights in (("macro", np.ones(len(true))), ("weighted", true)):
+        means[name] = [(values * weights).sum() / max(weights.sum(), 1) for values in scores]
+    return {name: dict(zip(SCORES, map(float, values), strict=True)) for name, values in means.items()}
 
 
 def most_frequent(cells: Iterable[tuple[str, str, int]]) -> list[list]:
-    """Return [label, predicted, rows] of the wrong ones of such cells, the most frequent first."""
+    """Return [label, predicted, rows] of each cell that is wrong and has rows, the most frequent first."""
     return sorted(([*cell] for cell in cells if cell[0] != cell[1] and cell[2]), key=lambda cell: -cell[2])
 
 
 def confusions(metrics: Mapping) -> list[list]:
-    """Return [label, predicted, rows] of each wrong pair of a report, the most frequent first; of several
-    labels a row none is taken for another."""
+    """Return [label, predicted, rows] of each wrong pair of a report, the most frequent first. With several
+    labels a row there are no such pairs: no label is taken for another."""
     names = list(metrics.get("classes", ()))
     lines = zip(names, metrics.get("confusion_matrix", ()), strict=False)
     cells = [(name, other, rows) for name, line in lines for other, rows in zip(names, line, strict=True)]
@@ -400,8 +434,8 @@ def confusions(metrics: Mapping) -> list[list]:
 
 
 def worst_labels(classes: Mapping, count: int, limit: int = 0) -> Mapping:
-    """Return the `count` labels with the lowest F1 among those with rows, of equal ones the larger first;
-    up to `limit` labels, all of them."""
+    """Return the `count` labels with the lowest F1 among those with rows; where F1 is equal, the label with
+    more rows comes first. A table of up to `limit` labels is returned whole."""
     if len(classes) <= limit:
         return classes
     with_rows = [name for name, scores in classes.items() if scores["support"]]
@@ -410,8 +444,8 @@ def worst_labels(classes: Mapping, count: int, limit: int = 0) -> Mapping:
 
 
 def metrics_in_training(task: Objective, split: Split, results: np.ndarray) -> dict:
-    """Return the metrics of a split whose `row_results` are `results`, in the order of its rows; with the
-    thresholds that are best for these rows, but without a temperature, which changes no decision."""
+    """Return the metrics of a split; `results` are `task.row_results` of its rows, in their order. Chooses
+    the thresholds that are best for these rows, but no temperature, which changes no decision."""
     if not task.has_labels:
         return task.measure(results)
     task.choose(split.labels, results)
