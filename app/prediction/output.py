@@ -1,4 +1,4 @@
-"""Predictions -> a new file, chosen by its ending, standard output, or lines for people."""
+"""Predictions -> a new file, in the format of its ending, standard output, or lines for people."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
-# The column of why a row has no label, and what stands before a name that a column of the input has
+# REASON is the column that says why a row has no label; TAKEN stands before the name of an added column where
+# the input has a column of that name
 REASON, TAKEN = "reason", "predicted_"
-MAX_START = 200  # bytes of an output's name in that of its unfinished file; a name may have 255
-MAX_LABELS = 10  # of a prediction for people
-# Control characters, and those that change the direction of what follows
+MAX_START = 200  # bytes of an output's name that its unfinished file's name has too; a name may have 255
+MAX_LABELS = 10  # labels that are listed below a prediction for people
+# These control a terminal, or change the direction of what follows
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# Limits of Excel; it has 15 digits of a number, so longer ones, such as ids, are written as text
+# These are limits of Excel; it keeps 15 digits of a number, so longer ones, such as ids, are written as text
 MAX_CELL, MAX_ROWS, MAX_COLUMNS, EXACT = 32_767, 1_048_576, 16_384, 10**15
 DATES = {datetime: "yyyy-mm-dd hh:mm:ss", date: "yyyy-mm-dd", time: "hh:mm:ss"}
-# The handler of bytes that could not be decoded, and of halves of characters: files get U+FFFD instead
+# Files get U+FFFD in place of bytes that could not be decoded, and of halves of characters, by this handler
+# of errors, which counts them
 REPLACED = "replaced_and_counted"
 _replaced: Counter[str] = Counter()
 
@@ -56,10 +58,11 @@ codecs.register_error(REPLACED, _replacement)
 
 
 class AddedColumns:
-    """The columns that predictions of a task add to rows: the answer, those of `Task.columns`, with a
-    `threshold` also its decision, and with `evidence`, as the predictor has it, that. With `place`, what a
-    row's number counts, the last one says why an invalid row has no answer. `taken` are the columns of the
-    rows, of which none is replaced: one of these with such a name is called predicted_NAME.
+    """The columns that predictions of a task add to rows: the answer, then those of `Task.columns`, with a
+    `threshold` also the decision, then those of `evidence`, which is that of the predictor. With `place`,
+    which says what a row's number counts, a last column says why an invalid row has no answer. `taken` are
+    the names of the rows' own columns, of which none is replaced: an added one of such a name is called
+    predicted_NAME.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class AddedColumns:
         evidence: Any = None,
     ) -> None:
         self.task, self.threshold, self.place = task, threshold, place
-        # --help does without it
+        # It is imported here, so that --help is quick
         import numpy as np
 
         # Any probabilities show the columns and their types
@@ -81,7 +84,7 @@ class AddedColumns:
         self.names = free_names(names, taken, TAKEN)
 
     def values(self, prediction: Prediction) -> list:
-        """Return the values of the columns, the answer as it is; of an invalid row only the reason."""
+        """Return the values of the columns, the answer as it is; an invalid row has only the reason."""
         row, answer, probabilities, beside = prediction
         if probabilities is None:
             return [None] * (len(self.names) - 1) + [f"{self.place} {row.line}: {row.problem}"]
@@ -108,9 +111,10 @@ class AddedColumns:
 def write_predictions(
     path: str | None, format: str, source: Source, added: AddedColumns, predictions: Iterable[Prediction]
 ) -> None:
-    """Write the rows of a source with their predictions as they come, to a new file or standard output
-    (None), in one of `WRITERS`. Raises InputError and TrainingError as `open_output` does. Texts are written
-    as they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
+    """Write the rows of a source with their predictions as they come, to a new file or to standard output
+    (`path` None), in the `format` of one of `WRITERS`. Raises InputError and TrainingError as `open_output`
+    does. Texts are written as they were read, even those that a spreadsheet would run as formulas: see
+    docs/data.md."""
     before = _replaced["places"]
     with open_output(path) as file:
         WRITERS[format](file, source, added, predictions)
@@ -124,7 +128,8 @@ def write_predictions(
 
 def _table(source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> Iterator[list]:
     """Yield the names of all columns, then the values of each row."""
-    names, known, late = source.names, set(source.names), set()
+    names, known = source.names, set(source.names)
+    late: set[str] = set()
     yield [*names, *added.names]
     for prediction in predictions:
         record = source.record(prediction.row)
@@ -138,11 +143,13 @@ def _table(source: Source, added: AddedColumns, predictions: Iterable[Prediction
 
 
 def write_csv(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
-    """Write rows with their predictions as CSV: lists and objects as JSON."""
-    writer, num_kept = csv.writer(file), len(source.names) + 1
+    """Write rows with their predictions as CSV: lists and objects as JSON; probabilities have six
+    decimals."""
+    writer = csv.writer(file)
+    num_as_is = len(source.names) + 1  # the columns of the input, and the answer
     for row in _table(source, added, predictions):
-        shares = (f"{value:.6f}" if isinstance(value, float) else as_text(value) for value in row[num_kept:])
-        writer.writerow([*map(as_text, row[:num_kept]), *shares])
+        rest = (f"{value:.6f}" if isinstance(value, float) else as_text(value) for value in row[num_as_is:])
+        writer.writerow([*map(as_text, row[:num_as_is]), *rest])
 
 
 def _write_jsonl(
@@ -154,8 +161,9 @@ def _write_jsonl(
         is_free = record.keys().isdisjoint(added.names)
         names = added.names if is_free else free_names(added.names, record, TAKEN)
         record |= zip(names, added.values(prediction), strict=True)
-        numbers = {name: None if value != value else value for name, value in record.items()}  # noqa: PLR0124
-        file.write(json.dumps(numbers, ensure_ascii=False, default=as_json) + "\n")
+        # JSON has no NaN, the one value that differs from itself
+        values = {name: None if value != value else value for name, value in record.items()}  # noqa: PLR0124
+        file.write(json.dumps(values, ensure_ascii=False, default=as_json) + "\n")
 
 
 def _write_parquet(
@@ -165,20 +173,23 @@ def _write_parquet(
     import pyarrow as pa
     from pyarrow import parquet
 
+    path = Path(source.name)
     predictions = iter(predictions)
-    path, following, end = Path(source.name), next(predictions, None), 0
+    following = next(predictions, None)
+    end = 0
     with path.open("rb") as opened:
         read = parquet.ParquetFile(opened, buffer_size=BUFFER)
         known, fields = read.schema_arrow, zip(added.names, added.arrow_types(), strict=True)
         schema = pa.schema([*known, *fields], known.metadata)
         with parquet.ParquetWriter(file.buffer, schema) as writer:
             for batch in parquet_batches(path, read):
-                start, end, some = end, end + batch.num_rows, []
+                start, end = end, end + batch.num_rows
+                of_batch = []
                 while following is not None and following.row.line <= end:
-                    some.append(following)
+                    of_batch.append(following)
                     following = next(predictions, None)
-                kept = batch.take(pa.array([one.row.line - start - 1 for one in some], pa.int64()))
-                columns = [*kept.columns, *added.arrays(some)]
+                kept = batch.take(pa.array([one.row.line - start - 1 for one in of_batch], pa.int64()))
+                columns = [*kept.columns, *added.arrays(of_batch)]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
     if following is not None:
         raise InputError(f"{path}: a file must not change while it is read; predict again")
@@ -225,7 +236,7 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
 
 
 def write_lines(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
-    """Write predictions for people: answer and text, then labels from the most probable on."""
+    """Write predictions for people: answer and text, then the labels, the most probable first."""
     task = added.task
     for prediction in predictions:
         row, answer, probabilities, beside = prediction
@@ -235,7 +246,7 @@ def write_lines(file: TextIO, source: Source, added: AddedColumns, predictions: 
             decided = task.columns(probabilities, added.threshold).get("decision")
             first = [task.line(answer, probabilities), *([decided] if decided else [])]
             lines = [f"{' '.join(first)}  {' '.join(row.text.split())}"]
-            # One answer is in the line above
+            # A single answer is in the line above already
             ranked = task.ranked_labels(probabilities)[0 if task.form.has_several else 1 :]
             shown = [f"{short_label(task.label_names[at])} {probabilities[at]:.4f}" for at in ranked]
             more = [f"and {len(shown) - MAX_LABELS:,} more labels"] if len(shown) > MAX_LABELS else []
@@ -290,12 +301,12 @@ def check_output(path: str | None, input_path: str | None) -> None:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Yield the file to write to: standard output, or one beside `path`, renamed to it once complete, unless
-    there is such a file by then.
+    """Yield the file to write to: standard output, or one beside `path`, which is renamed to it once
+    complete, unless there is such a file by then.
 
-    Its name is unlike that of any other file, `path`.XXXXXXXX.part. An interrupted run leaves its rows there
-    and says where. Raises InputError for a file that cannot be opened, TrainingError for one that cannot be
-    written to the end.
+    Until then it is called `path`.XXXXXXXX.part, unlike any other file. An interrupted run leaves its rows
+    there and says where. Raises InputError for a file that cannot be opened, TrainingError for one that
+    cannot be written to the end.
     """
     if path is None:
         if sys.stdout.isatty():
@@ -331,7 +342,8 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 
 @contextmanager
 def written(what: str) -> Iterator[None]:
-    """Raise TrainingError where what is written within meets an error of the system."""
+    """Raise TrainingError in place of an OSError of what is written inside; a closed pipe stays what it
+    is."""
     try:
         yield
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Rows to classify, with all that their file has of them: from files, streams or the command line."""
+"""Rows to classify, with all their columns: from files, streams or the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..words import _
 MAX_SHOWN = 10  # invalid rows in a summary
 # What is done with an invalid row: it has no label but a reason; it is left out; it ends the reading
 ON_BAD_ROW = ("keep", "skip", "error")
-FIRST_ROWS = 2048  # of a stream, in which the keys of its objects are looked up before one is written
+FIRST_ROWS = 2048  # rows read before the first one is written, so that the keys of most objects are known
 
 
 @dataclass
@@ -57,14 +57,16 @@ class Source:
         for row in self.read():
             if isinstance(row.record, (list, dict)):
                 self.is_table = True
-                self.keys.update(dict.fromkeys(row.record) if isinstance(row.record, dict) else {})
+            if isinstance(row.record, dict):
+                self.keys.update(dict.fromkeys(row.record))
             if isinstance(row, Row):
                 self.num_good += 1
                 self.first = self.first or row
                 yield row
                 continue
             self.num_bad += 1
-            self.bad += [row] if len(self.bad) < MAX_SHOWN else []
+            if len(self.bad) < MAX_SHOWN:
+                self.bad.append(row)
             if on_bad_row == "keep":
                 yield row
             elif on_bad_row == "error":
@@ -72,12 +74,13 @@ class Source:
                 raise InputError(_("{problem} (or --on_bad_row keep)").format(problem=problem))
 
     def started(self, on_bad_row: str) -> Iterator[Row | BadRow]:
-        """Return the rows, of which enough are read that `names` are known."""
+        """Return the rows, after reading as many of them as `names` needs. Raises InputError as `rows`."""
         rows = self.rows(on_bad_row)
         if self.first is not None:
             return rows
+        num_rows = 1 if self.is_terminal else FIRST_ROWS
         first: list[Row | BadRow] = []
-        while some := list(islice(rows, 1 if self.is_terminal else FIRST_ROWS)):
+        while some := list(islice(rows, num_rows)):
             first += some
             if self.first is not None:
                 break
@@ -97,13 +100,15 @@ class Source:
         return self.format == "parquet" and read_start(Path(self.name), 4) == b"PAR1"
 
     def place_of_reasons(self, on_bad_row: str) -> str | None:
-        """Return `place` where rows have a reason why they have no label: one is invalid, or may be."""
+        """Return `place` where a column must say why rows have no label, as one is invalid or may be; else
+        None."""
         return self.place if on_bad_row == "keep" and (self.is_stream or self.num_bad) else None
 
     @cached_property
     def names(self) -> list[str]:
-        """The columns that stand before the predictions, all different: those of a table, else line and text;
-        known once rows have been read. Without names they are text, text_pair, else column_N, from 0."""
+        """The names, all different, of the columns before the predictions: those of a table, else line and
+        text. They are known once rows have been read. Columns without names are called text, text_pair and
+        column_N, from 0."""
         if not self.is_table:
             return ["line", "text", "text_pair"] if self.has_pairs else ["line", "text"]
         used = self.reader.used
@@ -114,14 +119,15 @@ class Source:
         return free_names(map(str, self.reader.names or unnamed))
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
-        """Return the values of a row by name, None for those that it lacks; of an object its own keys. The
-        last one has all fields too many, with commas between them."""
+        """Return the values of a row by name, None for those that it lacks; an object has its own keys.
+        Fields after the last column are joined to it with commas."""
         if not self.is_table:
             texts = [row.text, row.pair] if isinstance(row, Row) else [None, None]
             return dict(zip(self.names, [row.line, *texts], strict=False))
         if isinstance(row.record, dict) or self.reader.used.width is None:
             return dict(row.record) if isinstance(row.record, dict) else {}
-        values, width = row.record if isinstance(row.record, list) else [], len(self.names)
+        values = row.record if isinstance(row.record, list) else []
+        width = len(self.names)
         if len(values) > width:
             values = [*values[: width - 1], ",".join(map(as_text, values[width - 1 :]))]
         return dict(zip_longest(self.names, values))
@@ -132,7 +138,8 @@ class Source:
         skipped = f", {self.num_bad:,} {bad}" if self.num_bad else ""
         lines = [f"{self.name}: {self.num_good:,} rows{columns}{skipped}"]
         lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
-        lines += [f"  ... and {self.num_bad - len(self.bad):,} more"] if self.num_bad > len(self.bad) else []
+        if self.num_bad > len(self.bad):
+            lines.append(f"  ... and {self.num_bad - len(self.bad):,} more")
         return "\n".join(lines)
 
 
@@ -182,7 +189,8 @@ def open_file(
                 "it is written to its end"
             )
 
-    before, unit, has_pairs = state(), FORMATS[options.format].row_unit, options.text_pair_column is not None
+    before = state()
+    unit, has_pairs = FORMATS[options.format].row_unit, options.text_pair_column is not None
     is_terminal = is_stream and file.file.isatty()
     return Source(str(file), unit, options.format, read, has_pairs, is_stream, is_terminal, reader)
 
@@ -192,12 +200,13 @@ def _open(path: str) -> Path | Stream:
         if sys.stdin is None:
             raise InputError("<stdin>: standard input is closed; name a file with --input")
         return Stream("<stdin>", sys.stdin.buffer)
-    given, (path, *others) = path, files_of(path, DataConfig.cache_dir)
-    if others:
+    files = files_of(path, DataConfig.cache_dir)
+    if len(files) > 1:
         raise InputError(
-            f"{given}: one file is needed, found {len(others) + 1:,}; predict writes those of several into a "
+            f"{path}: one file is needed, found {len(files):,}; predict writes those of several into a "
             "folder: --engine ray --output labels/"
         )
+    [path] = files
     try:
         return Stream(path, Path(path).open("rb")) if Path(path).is_fifo() else Path(path)
     except OSError as error:
@@ -205,7 +214,8 @@ def _open(path: str) -> Path | Stream:
 
 
 def free_names(names: Iterable[str], taken: Iterable[str] = (), prefix: str = "") -> list[str]:
-    """Return names of which none is `taken` or there twice: those that are get `prefix`, then a number."""
+    """Return the names, made different from `taken` and from each other: by `prefix` before a name, and where
+    that is not enough a number after it."""
     seen, free = set(taken), []
     for name in names:
         tries = chain((name, f"{prefix}{name}"), (f"{prefix}{name}_{number}" for number in count(2)))
@@ -218,7 +228,7 @@ def as_text(value: Any) -> str:
     """Return a value as text: nothing for None, lists, objects and truth values as in JSON."""
     if isinstance(value, str):
         return value
-    # Or not a number
+    # Not a number (NaN) is the one value that differs from itself
     if value is None or value != value:  # noqa: PLR0124
         return ""
     if isinstance(value, (bool, list, dict)):
