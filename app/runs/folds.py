@@ -1,4 +1,4 @@
-"""Folds: each row tested by a model that was trained without it, and which labels may be wrong by that."""
+"""Folds: each row is tested by a model that was trained without it, which shows labels that may be wrong."""
 
 import csv
 import json
@@ -43,13 +43,14 @@ class OutOfFold:
 
 
 def train_folds(series: Series, folds: int) -> str:
-    """Train all folds, write oof.parquet, the label issues and the figures; return these as text."""
-    without_issues = None
+    """Train all folds, write oof.parquet, the label issues and the figures; return these as text. Raises what
+    `Series.open`, `Series.run` and `gather_folds` raise."""
+    no_issues = None
     try:
         check_cleanlab()
     except InputError as error:
-        without_issues = _("There will be no label_issues.csv: {why}").format(why=error)
-        say(without_issues)
+        no_issues = _("There will be no label_issues.csv: {why}").format(why=error)
+        say(no_issues)
     datasets = fold_datasets(series, folds)
     series.open()
     for fold in range(folds):
@@ -58,11 +59,11 @@ def train_folds(series: Series, folds: int) -> str:
     write_oof(series.folder / "oof.parquet", oof_rows)
     figures = fold_figures(oof_rows)
     texts = [render_folds(figures)]
-    if not without_issues:
+    if not no_issues:
         figures["labels"] = list_issues(series.folder / "label_issues.csv", oof_rows)
         texts.append(render_issues(figures["labels"], oof_rows.task))
     series.write(CROSS_VALIDATION, figures, "\n\n".join(texts))
-    where = without_issues or _("Written into {folder}").format(folder=series.folder)
+    where = no_issues or _("Written into {folder}").format(folder=series.folder)
     if figures.get("labels", {}).get("can_judge"):
         where += _("; what is filled in under `label` there is for --data.relabel")
     return "\n\n".join([*texts, where])
@@ -71,11 +72,13 @@ def train_folds(series: Series, folds: int) -> str:
 def fold_datasets(series: Series, folds: int) -> list[Dataset]:
     """Return the dataset of each fold."""
     data = series.config.data
-    return [open_dataset(replace(data, verb=VerbArguments(folds=folds, fold=at))) for at in range(folds)]
+    verbs = [VerbArguments(folds=folds, fold=fold) for fold in range(folds)]
+    return [open_dataset(replace(data, verb=verb)) for verb in verbs]
 
 
 def gather_folds(runs: list[Path], datasets: list[Dataset]) -> OutOfFold:
-    """Return the out-of-fold rows of the finished run of each fold; raises InputError for other rows."""
+    """Return the out-of-fold rows of the finished run of each fold. Raises InputError for a run that has
+    tested other rows or labels than those of its fold."""
     parts, predicted = [], []
     for fold, (run, dataset) in enumerate(zip(runs, datasets, strict=True)):
         task, splits = read_run(run)
@@ -99,8 +102,8 @@ def gather_folds(runs: list[Path], datasets: list[Dataset]) -> OutOfFold:
 
 
 def write_oof(path: Path, oof_rows: OutOfFold) -> None:
-    """Write each row to a Parquet file: row_id, file, line, text_hash, fold, label and predicted, typed by
-    the task, logits in the order of `label_names`, which the file's metadata have as JSON."""
+    """Write each row to a Parquet file: row_id, file, line, text_hash, fold; label and predicted, whose types
+    follow from the task; logits in the order of `label_names`, a JSON list in the file's metadata."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -140,7 +143,8 @@ def fold_figures(oof_rows: OutOfFold) -> dict:
 
 
 def note_of(task: Task, then: str = "") -> dict[str, str]:
-    """Return {"note": how rows of several runs were decided, and the sentence `then`}, {} without a note."""
+    """Return {"note": how each run decided its rows, and the sentence `then`} for several labels a row, else
+    {}."""
     several = _(
         "Each run decides by its own thresholds (decision.json), which have the best F1 of each label on its "
         "dev rows; without dev rows they are 0.5."
@@ -165,7 +169,7 @@ def render_folds(figures: dict) -> str:
 def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
     """Write the rows whose label may be wrong as CSV, the least plausible label first; return the figures
     about it. Nothing is written where the models are no better than the most frequent answer. The column
-    `label` is for fixes, which data.relabel reads; so a list that is there stays as it is."""
+    `label` is for fixes, which data.relabel reads; a list that is there may have some and is not replaced."""
     table, split, task, scores = oof_rows.table, oof_rows.split, oof_rows.task, oof_rows.scores()
     judged = judge(task, scores)
     if not judged["can_judge"]:

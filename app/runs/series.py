@@ -28,13 +28,15 @@ from ..text_table import text_table
 
 JOB = "job.json"
 POLL_SECONDS = 0.5
-# A series starts over for another length, and compares the vocabulary by its path
+# These settings may change when a series goes on. It cannot train for longer, as a run can, and its
+# vocabulary must have the same path
 FREE = FREE_TO_RESUME - {*LENGTH, "model.vocab_file"}
 
 
 @dataclass(frozen=True)
 class Series:
-    """Runs of one job in `folder`; `kind` is what they are (5 folds), `settings` the words of `config`."""
+    """Runs of one job in `folder`. `kind` says what they are (5 folds); `settings` are the command line's
+    words that `config` was made of."""
 
     folder: Path
     kind: str
@@ -75,9 +77,10 @@ class Series:
             raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
 
     def run(self, name: str, words: list[str], is_hopeless: Callable[[], bool] = lambda: False) -> None:
-        """Train a run with `words` added to the settings, until it is finished or `is_hopeless`, asked about
-        twice a second; a finished run is not trained again. What it prints goes to `<name>.log`. Raises
-        TrainingError where it fails, and Stopped after SIGTERM or SIGINT, once the run has saved its state.
+        """Train a run with `words` added to the settings until it is finished, or until `is_hopeless()`,
+        which is called twice a second. A finished run is not trained again. What the run prints goes to
+        `<name>.log`. Raises TrainingError where it fails, and Stopped after SIGTERM or SIGINT, once the run
+        has saved its state.
         """
         folder, log = self.folder / name, self.folder / f"{name}.log"
         if (folder / LOCK).exists() and not is_finished(folder):
@@ -116,8 +119,9 @@ def mode_command(mode: str, processes: int, module: str, *words: str) -> list[st
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment of this process, so changed that `python -m app` is this package in any folder.
-    PYTHONSAFEPATH keeps the working folder off the module path: a folder `app` in it would be run instead."""
+    """Return the environment of this process, changed so that `python -m app` runs this package in any
+    folder. PYTHONSAFEPATH keeps the working folder off the module path: a folder `app` in it would be run
+    instead."""
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
@@ -129,20 +133,21 @@ def last_error(lines: Iterable[str]) -> str | None:
 
 
 def run_to_end(command: list[str], output: IO, is_hopeless: Callable[[], bool] = lambda: False) -> int:
-    """Run a command to its end, which comes soon where it `is_hopeless`; return its status. SIGTERM and
-    SIGINT are passed on; once it has ended, Stopped is raised."""
-    # In a session of its own Ctrl-C reaches it once, by us; a second time would end it at once
+    """Run a command to its end and return its status; once `is_hopeless()`, the command gets SIGTERM. A
+    SIGTERM or SIGINT of this process is passed on to it, and raised as Stopped after the command has
+    ended."""
+    # In a session of its own, Ctrl-C reaches it only once, through us; a second one would end it at once
     options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, "start_new_session": True}
     process = subprocess.Popen(command, env=child_environment(), **options)
     try:
-        is_ended = False
+        is_terminated = False
         with StopAtOnce():
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)
-                if not is_ended and is_hopeless():
+                if not is_terminated and is_hopeless():
                     process.terminate()
-                    is_ended = True
+                    is_terminated = True
     except Stopped as stop:
         process.send_signal(stop.number)
         process.wait()
@@ -163,7 +168,9 @@ def table(heading: list[str], rows: dict[str, list]) -> str:
     """Return numbers and texts, a row for each name, as a table."""
 
     def cell(value: Any) -> str:
-        return value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+        if isinstance(value, str):
+            return value
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
     return text_table(["", *heading], [[name, *map(cell, values)] for name, values in rows.items()])
 
