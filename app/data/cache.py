@@ -1,4 +1,4 @@
-"""Cached folders, built once: complete or not there, also when several processes start together.
+"""Cached folders, built once: a folder is complete or not there, also when several processes start together.
 
 A folder is built under a temporary name, synced to disk and renamed, under a file lock. A separate process
 builds what is large, so that the training process does not keep the memory.
@@ -28,12 +28,12 @@ from ..words import current_language, use_language
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
-# Data up to this size is prepared here: starting a process would take longer than the work
+# Data up to this size is prepared in this process: starting another one would take longer than the work
 SMALL_BYTES = 2**20
 
 
 class ProcessKilled(RuntimeError):
-    """A process that computes something for this one has ended without an answer."""
+    """A process that computes something for this one was killed: it has ended without an answer."""
 
 
 def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> Iterator[Any]:
@@ -43,7 +43,7 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
     "__main__":`, notebooks and programs on standard input may call this. They end with this process, also
     when it is killed. The function must be importable by name. Raises what it raises, and ProcessKilled.
     """
-    # Later than --help
+    # It is imported here, so that --help is quick
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -66,7 +66,8 @@ def _compute(parent: int, language: str, function: Callable, job: tuple) -> Any:
 
     use_language(language)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    # Millions of short lists without circles: looking for circles would take a fifth of the time
+    # There are millions of short lists without reference cycles; looking for these would take a fifth of the
+    # time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     try:
@@ -117,11 +118,13 @@ def build_once(
     folder: Path, build: Callable[..., None], *arguments: Any, num_bytes: int | None = None
 ) -> Path:
     """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it, from
-    `num_bytes` of data: in this process if they are few, else, and where that is unknown, in another one.
+    `num_bytes` of data: in this process if they are at most `SMALL_BYTES`, in another one if they are more or
+    unknown (None).
 
-    `build` must be importable by name; what it raises is raised here. Of processes that call this at the same
-    time one builds, the others wait. A damaged folder is built again, one that cannot be read now stays.
-    Raises InputError if `folder` cannot be made, and TrainingError for what the system refuses.
+    For another process, `build` must be importable by name; what it raises is raised here. Where several
+    processes call this at the same time, one builds and the others wait. A damaged folder is built again; one
+    that cannot be read now stays. Raises InputError if `folder` cannot be made, and TrainingError for what
+    the system refuses.
     """
     temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
     try:
@@ -134,7 +137,7 @@ def build_once(
             if folder.exists():
                 logger.warning("%s is damaged and is built again", folder)
                 shutil.rmtree(folder)
-            # A process that was killed has left it
+            # Processes that were killed have left these
             for leftover in folder.parent.glob(f"{folder.name}.aside-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             temporary.mkdir()
@@ -156,7 +159,8 @@ def build_once(
         raise InputError(f"{rule}, found {folder.parent}: {error.strerror}; set it to another one") from error
     except OSError as error:
         remedy = "nothing of the cache was removed; start again"
-        remedy = "free space on the disk" if is_full(error) else remedy
+        if is_full(error):
+            remedy = "free space on the disk"
         problem = f"this part of the cache cannot be prepared: {error}"
         raise TrainingError(
             f"{folder}: {problem}; {remedy}, or set data.cache_dir to another folder"

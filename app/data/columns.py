@@ -11,14 +11,15 @@ from ..errors import InputError, listed, nearest, shorten
 from ..words import N_, _
 from .file_formats import BadRow, ReadOptions
 
-# In the order in which they are taken
+# The first of these names that a file has is its text
 TEXT_NAMES = (
     *("text", "text_a", "sentence", "sentence1", "review", "content", "title", "comment", "query"),
     *("文本", "内容", "评论", "标题", "句子", "正文", "评论内容", "评价内容", "文本内容", "微博内容", "评价"),
     *("微博", "反馈", "留言", "弹幕", "原文", "语句", "新闻标题", "reviews", "comments", "tweet", "message"),
     *("text1", "sentence_a", "question1", "premise", "句子1", "文本1", "问题1", "前提"),
 )
-# Where two of the others are there, it is not clear which one is meant
+# The first of LABEL_NAMES that a file has is its label, or else the only one of OTHER_LABEL_NAMES: where two
+# of these are there, it is not clear which one is meant
 LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "sentiment", "emotion")
 LABEL_NAMES += ("标签", "类别", "情感", "分类")
 OTHER_LABEL_NAMES = (
@@ -27,7 +28,7 @@ OTHER_LABEL_NAMES = (
     *("意图", "主题", "类型", "打分", "分数", "等级", "标记"),
 )
 ALL_LABEL_NAMES = frozenset((*LABEL_NAMES, *OTHER_LABEL_NAMES))
-# The first and the second text of a pair
+# These are the names of the first and the second text of a pair
 PAIR_NAMES = (
     *(("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("text1", "text2")),
     *(("question1", "question2"), ("premise", "hypothesis"), ("前提", "假设"), ("句子1", "句子2")),
@@ -44,7 +45,7 @@ DIFFERENT = 0.6  # share of different values in a column of texts
 # (AFQMC) have 0.5, STS-B 0.4 to 0.8, names with reviews 0.0, two reviews without relation up to 0.06.
 ALIKE = 0.15
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?%?")
-# A character of a language without spaces, or two words
+# Words are a character of a language without spaces, or two words with a space between them
 WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]|[^\W\d]\s+[^\W\d]")
 
 
@@ -77,7 +78,7 @@ class Columns:
 
 def is_header(where: str, record: Any, options: ReadOptions, need_label: bool, below: list) -> bool:
     """Return whether the first record of a table is a header; `below` are the records after it. Raises
-    InputError where it has a usual name and may yet be a row."""
+    InputError for a header that cannot be read, and for a record that may be a header or a row."""
     chosen = [options.text_column, options.text_pair_column, options.label_column, options.label_columns]
     is_set = options.header or any(isinstance(one, str) for setting in chosen for one in _each(setting))
     if isinstance(record, BadRow):
@@ -124,7 +125,8 @@ def choose_columns(
 ) -> Columns:
     """Return the columns of a file, by their numbers. `names` are those of its columns, None without, and
     `rows` the first rows, as far as they are known. With `find_pairs`, rows may be pairs of texts although no
-    setting says so. Raises InputError if a column is missing, or it is not clear which one it is."""
+    setting says so. `are_labels` says whether values of a column are labels. Raises InputError if a column is
+    missing, or it is not clear which one it is."""
     width = len(rows[0] if names is None else names)
     lowered = [_stripped(name).lower() for name in names or []]
 
@@ -145,7 +147,7 @@ def choose_columns(
         found.text, found.pair = ((lowered.index(name),) for name in known[0])
     if need_label and not (found.text and found.label):
         _choose_by_values(found, rows, find_pairs, are_labels)
-    # By the order. Without a label the first of several columns may be anything: numbers of rows, dates
+    # The order decides last. Without a label the first of several columns may be anything, such as row numbers
     if not found.text and (len(found.unused) == 1 or (names is None and need_label and width == 2)):
         found.text = (found.unused[0],)
     if need_label and not found.label and len(found.unused) == 1:
@@ -174,7 +176,7 @@ def _choose_by_values(
     if not found.label and len(labels) == 1:
         found.label = (labels[0],)
     elif not found.label and len(values) == 2 and len(texts) == 1:
-        # In a file in the order of its labels, they are the same for long
+        # A file sorted by label has the same label in all of its first rows
         found.label = tuple(at for at in values if at not in texts)
     if not found.text and len(texts) == 1:
         found.text = (texts[0],)
@@ -214,13 +216,11 @@ def _unclear(where: str, what: str, names: list | None, rows: Sequence[list], ne
             "{where}: cannot tell which column is the {what}: found the columns {found}; set {settings} to "
             "a name or a number (0 is the first)"
         )
-        said += (
-            _(
-                "; for pairs of texts also --data.text_pair_column, for a column of 0 and 1 for each label "
-                "--data.task multi_label and --data.label_columns"
-            )
-            * need_label
+        more = _(
+            "; for pairs of texts also --data.text_pair_column, for a column of 0 and 1 for each label "
+            "--data.task multi_label and --data.label_columns"
         )
+        said += more if need_label else ""
     settings = _settings(need_label)
     return InputError(said.format(where=where, what=_(what), found=listed(first), settings=settings))
 
@@ -277,7 +277,8 @@ def text_like(values: Sequence) -> bool:
 
 
 def are_pairs(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Return whether the texts of two columns are pairs: in a row they share more characters than across."""
+    """Return whether the texts of two columns are pairs: two texts of one row share more characters than
+    texts of different rows."""
 
     def shared(pairs: Any) -> float:
         sets = [(set(str(one)), set(str(other))) for one, other in pairs]

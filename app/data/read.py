@@ -1,4 +1,4 @@
-"""What a file is, encoding and format, by its settings, else by its content, else by its name; and its
+"""The encoding and the format of a file, by its settings, else by its content, else by its name; and its
 records, in chunks."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .files import Source, Stream, check_file, codec_name, file_encoding, read_l
 START = 1 << 20  # bytes from which the format is recognised
 SEEN_LINES = 500  # lines from which the separator is recognised
 FIRST_LINE = 1 << 16  # bytes in which the first line of a table ends
-# Separators of more than one character, which no format has
+# Some files have separators of more than one character, which no format here has
 LONG_SEPARATORS = ("_!_", "|,|", "~|~", "||", "::", "##")
 LABEL_SETTINGS = ("label_column", "label_separator", "label_columns")
 LABEL_PREFIX = "__label__"  # of fastText
@@ -31,16 +31,17 @@ PARQUET_BATCH = 4096  # rows
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
 # csv's own limit of 131,072 characters in a field is too low for long documents
 FIELD_LIMIT = 1 << 26
-# ValueError also: an integer of thousands of digits
+# ValueError is more than JSONDecodeError: an integer may have too many digits
 JSON_ERRORS = (ValueError, RecursionError)
-# What pyarrow raises for bytes that are not Parquet, and for values that Python does not have
+# pyarrow raises these for bytes that are not Parquet, and for values that Python does not have
 PARQUET_ERRORS = (OSError, ValueError, OverflowError, LookupError, TypeError, MemoryError)
-# How JSON begins that is no JSON Lines: an array of rows, or an object of several lines
+# JSON that is no JSON Lines begins so: it is an array of rows, or an object of several lines
 JSON_START = re.compile(r'\[\s*[\[{]|\{\s*\n\s*"')
 
 
 def bad_row_message(path: object, unit: str, number: int, problem: object) -> str:
-    """Return a problem of a row with its place; `unit` is what the number counts."""
+    """Return a problem of a row with its place; `unit` is what the number counts, as in `FileFormat`, or
+    text."""
     texts = {
         "line": _("{path}, line {number}: {problem}"),
         "row": _("{path}, row {number}: {problem}"),
@@ -51,9 +52,10 @@ def bad_row_message(path: object, unit: str, number: int, problem: object) -> st
 
 
 def recognised(path: Source, options: ReadOptions, need_label: bool = True) -> ReadOptions:
-    """Return settings with the encoding and the format of a file, where they are utf-8 and auto: the format
-    of its content, else of its name; a .txt file without labels has one text a line. Raises InputError for a
-    file that cannot be read, or begins otherwise than its format does."""
+    """Return the settings with the encoding and the format that a file has, in place of utf-8 and auto, and
+    with its quoting. The format is that of its content, else of its name; a .txt file without labels has one
+    text a line. Raises InputError for a file that cannot be read, or begins otherwise than its format
+    does."""
     encoding, format, suffix = file_encoding(path, options.encoding), options.format, path.suffix.lower()
     if format == "auto":
         is_plain = suffix == ".txt" and not need_label
@@ -78,11 +80,11 @@ def options_of_run(
     asked: Mapping[str, Any] | None = None,
     need_label: bool = False,
 ) -> ReadOptions:
-    """Return the settings with which a run reads a file again; `format` is never auto. `recorded` are the
-    `data` settings of the run's config.yaml, `asked` those that were asked for now, None and auto if not.
-    Without `need_label`, the settings of labels are left out."""
+    """Return the settings with which the model of a run reads a file; `format` is never auto. `recorded` are
+    the `data` settings of the run's config.yaml. `asked` are those that were asked for now; None and auto
+    were not. Without `need_label`, the settings of labels are left out. Raises InputError as `recognised`."""
     asked = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
-    # Format and limit are those of the train file only
+    # The recorded format and limit are those of the train file only
     replaced = {"format", "limit"} | (set(LABEL_SETTINGS) if "label_columns" in asked else set())
     if {"label_column", "label_separator"} & set(asked):
         replaced.add("label_columns")
@@ -106,8 +108,9 @@ def options_of_run(
 
 
 def content_format(path: Source, encoding: str, with_separators: bool = False) -> str | None:
-    """Return the format that the first bytes of a file show, whatever its name, None where they show none;
-    with `with_separators`, also by a separator that is not that of the name. A stream is not waited for."""
+    """Return the format that the first bytes of a file show, whatever its name, None where they show none.
+    With `with_separators`, a separator other than that of the name shows one too. A stream shows none: its
+    first bytes may not be there yet."""
     codec = codec_name(encoding)
     if isinstance(path, Stream):
         return None
@@ -119,7 +122,7 @@ def content_format(path: Source, encoding: str, with_separators: bool = False) -
     try:
         lines = _first_lines(content, codec)
     except UnicodeError:
-        # Some encodings cannot replace what they do not know
+        # Some encodings cannot replace bytes that they do not know
         return None
     layout = json_layout("\n".join(lines), strict=named not in ("json", "jsonl"))
     if layout or not with_separators or named not in (None, *DELIMITED):
@@ -140,8 +143,8 @@ def _first_lines(content: bytes, codec: str) -> list[str]:
 
 
 def _check_separator(path: Path, lines: list[str], format: str) -> None:
-    """Raise InputError where the lines have a separator of several characters, unless the format's own, which
-    is that of the file's name, makes columns of them."""
+    """Raise InputError where the lines have a separator of several characters, unless the format is that of
+    the file's name, and its own separator makes columns of them."""
     delimiter = FORMATS[format].delimiter
     is_split = SUFFIXES.get(path.suffix.lower()) == format and _num_fields(format, lines) > 1
     for longer in LONG_SEPARATORS if len(lines) > 1 else ():
@@ -152,15 +155,15 @@ def _check_separator(path: Path, lines: list[str], format: str) -> None:
 
 
 def _are_enclosed(lines: list[str], delimiter: str) -> bool:
-    """Return whether double quotes enclose fields, although the format does not say so: as many in each line,
-    or fields with doubled quotes or separators in them."""
+    """Return whether double quotes enclose fields, although the format does not say so: each line has as many
+    such fields, or they have doubled quotes or separators in them."""
     rows = [line.split(delimiter) for line in lines]
     try:
         widths = {len(record) for record in csv.reader(lines, delimiter=delimiter, strict=True)}
     except csv.Error:
         return False
     enclosed = [[cell for cell in row if len(cell) > 1 and cell[0] == cell[-1] == '"'] for row in rows]
-    # After a header
+    # The first line may be a header without quotes
     is_even = len(set(map(len, enclosed[1:]))) == 1 and bool(enclosed[-1])
     is_doubled = any('""' in cell[1:-1] for cell in chain(*enclosed))
     return len(widths) == 1 and (is_even or is_doubled or set(map(len, rows)) != widths)
@@ -231,11 +234,13 @@ def _plain_chunks(
         lines = [line.rstrip("\r\n") for line in lines]
         numbers, has_returns = range(first, first + len(lines)), "\r" in "".join(lines)
         if has_returns or not all(map(str.strip, lines)):
-            kept = [at for at, line in enumerate(lines) if (line.strip(" \r") if delimiter else line.strip())]
+            # A line of tabs only is a row of empty fields
+            blanks = " \r" if delimiter else None
+            kept = [at for at, line in enumerate(lines) if line.strip(blanks)]
             numbers, lines = [numbers[at] for at in kept], [lines[at] for at in kept]
         records = [line.split(delimiter) for line in lines] if delimiter else list(lines)
         for at, line in enumerate(lines if has_prefixes else ()):
-            # The text, and its labels
+            # A record is the text, and the list of its labels
             text = re.sub(rf"[\s,]*{LABEL_PREFIX}[^\s,]+[\s,]*", " ", line).strip()
             records[at] = [text, re.findall(rf"{LABEL_PREFIX}([^\s,]+)", line)]
         for at, line in enumerate(lines if has_returns else ()):
@@ -268,7 +273,7 @@ def _quoted_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str) -> I
         except StopIteration:
             break
         except csv.Error as error:
-            # None of the lines that it takes in can be read: each counts
+            # None of the lines of this record can be read, and each counts as a row
             following = reader.line_num + 1
             numbers += range(first, following)
             problem = _(
@@ -277,7 +282,7 @@ def _quoted_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str) -> I
             ).format(first=first, last=following - 1, error=str(error).partition(" - ")[0])
             records += [BadRow(line, problem) for line in range(first, following)]
         if num_blocks > num_done:
-            # Long texts make short chunks
+            # A chunk has the records that end in one block, so chunks of long texts have few
             yield Chunk(numbers, records)
             numbers, records, num_done = [], [], num_blocks
     yield Chunk(numbers, records)
@@ -288,9 +293,9 @@ def _parse_json(text: str) -> Any:
 
 
 def _exported(record: Any) -> Any:
-    """Return a row of Label Studio's JSON as a text and its labels; any other one as it is."""
+    """Return a row of Label Studio's JSON as an object of its data and its labels; any other one as it is."""
     try:
-        # The last answer that was not taken back
+        # The last answer that was not taken back counts
         answer = [one for one in record["annotations"] if not one.get("was_cancelled")][-1]
         labels = [label for part in answer["result"] for label in part["value"].get("choices", [])]
         return {"id": record.get("id"), **record["data"], "label": labels}
@@ -331,7 +336,8 @@ def _array_chunks(path: Source, blocks: Iterator[tuple[int, list[str]]]) -> Iter
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a Parquet file, or one of Arrow."""
+    """Return the names of the columns of a Parquet file, or of a stream of Arrow in a file. Raises
+    InputError."""
     from pyarrow import ipc, parquet
 
     with readable_parquet(path), path.open("rb") as file:
@@ -380,13 +386,15 @@ def _named(value: Any, names: list[str]) -> Any:
 
 
 def parquet_batches(path: Path, file: Any) -> Iterator[Any]:
-    """Yield the rows of an open Parquet file."""
+    """Yield the rows of an open Parquet file as record batches; raises InputError where they cannot be
+    read."""
     with readable_parquet(path):
         yield from file.iter_batches(PARQUET_BATCH)
 
 
 @contextmanager
 def readable_parquet(path: Path) -> Iterator[None]:
+    """Raise InputError in place of the errors of pyarrow inside."""
     from pyarrow import ArrowException
 
     try:
@@ -404,11 +412,11 @@ def _excel_chunks(path: Path) -> Iterator[Chunk]:
         raise InputError(f"{path}: Excel files need a package: pip install python-calamine") from error
     sheets = {}
     try:
-        # Given a path, calamine wants its own endings
+        # Given a path, calamine accepts its own endings of names only
         with path.open("rb") as file, CalamineWorkbook.from_filelike(file) as book:
             for name in book.sheet_names:
-                rows = enumerate(book.get_sheet_by_name(name).to_python(skip_empty_area=False), 1)
-                rows = {number: list(map(_excel_value, row)) for number, row in rows}
+                cells = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
+                rows = {number: list(map(_excel_value, row)) for number, row in enumerate(cells, 1)}
                 sheets[name] = {number: row for number, row in rows.items() if row != [None] * len(row)}
     except BaseException as error:  # also panics of Rust
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":

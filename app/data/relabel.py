@@ -23,7 +23,7 @@ from .labels import LabelForm, label_form
 from .read import read_chunks, recognised
 from .table import text_hashes
 
-# The letter keeps spreadsheets from reading it as a number
+# The letter h keeps spreadsheets from reading a hash as a number
 HASH = re.compile(r"h[0-9a-f]{16}")
 
 
@@ -56,9 +56,9 @@ def written_hash(value: int) -> str:
 
 
 def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
-    """Read a file of fixes; texts are cleaned, and labels written, as those of `data` are. A file in UTF-8,
-    as a list of label issues is, is read as such. Raises InputError, with file and line, for rows that are no
-    fixes, and for two labels of one text."""
+    """Read a file of fixes; texts are cleaned, and labels written, as those of `data` are. A file that is
+    valid UTF-8, as a list of label issues is, is read so, others with the encoding of `data`. Raises
+    InputError, with file and line, for rows that are no fixes, and for two labels of one text."""
     file, form, source = Path(path), label_form(data.task), printable_path(str(path))
     read_start(file, 1)
     try:
@@ -70,7 +70,8 @@ def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
     unit, data = FORMATS[options.format].row_unit, replace(data, label_columns=None)
     label_and_line: dict[int, tuple[str, int]] = {}
     names = None
-    for line, record in (row for chunk in read_chunks(file, options) for row in zip(*chunk, strict=True)):
+    rows = (row for chunk in read_chunks(file, options) for row in zip(*chunk, strict=True))
+    for line, record in rows:
         try:
             if names is None and isinstance(record, list):
                 names = [str(name).strip() for name in record]
@@ -79,7 +80,8 @@ def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
             label = values.get("choice") or values.get("label")
             if label is None or (isinstance(label, str) and not label.strip()):
                 continue
-            label, key = form.text(value_of(label), data), _key(values, data.remove_spaces)
+            label = form.text(value_of(label), data)
+            key = _key(values, data.remove_spaces)
             before = label_and_line.setdefault(key, (label, line))
             if before[0] != label:
                 raise ValueError(

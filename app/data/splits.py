@@ -10,11 +10,11 @@ import numpy as np
 from ..errors import InputError, shorten
 from ..words import _
 
-RARE_SHARE = 0.1  # of all texts, may be of classes with fewer texts than splits
+RARE_SHARE = 0.1  # share of all texts that may be of classes with fewer texts than splits
 
 
 def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, int]:
-    """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, a row or more.
+    """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, at least one row.
     Raises InputError if no rows would be left to train on."""
     dev, test = (
         int(size) if size >= 1 or size == 0 else max(1, round(num_rows * size))
@@ -34,41 +34,44 @@ def split_rows(
 ) -> dict[str, np.ndarray]:
     """Return the row ids of train, dev and test of one file, (num_rows,) int64 each, as `data.split` says.
 
-    `labels` (num_rows, ...) are of the `form`, with `names` for messages, `hashes` (num_rows,) of the texts.
-    A stratified split keeps proportions of labels, and all rows of a text are in one split.
+    `labels` (num_rows, ...) are of the `form`, with `names` for messages, `hashes` (num_rows,) of the texts,
+    and `sizes` are dev_size and test_size. A stratified split keeps proportions of labels, and all rows of a
+    text are in one split. Raises InputError as `split_sizes` and `deal_groups`.
     """
     num_rows = len(labels)
     dev, test = split_sizes(num_rows, *sizes)
-    sizes = {"train": num_rows - dev - test, "dev": dev, "test": test}
+    counts = {"train": num_rows - dev - test, "dev": dev, "test": test}
     if not dev + test:
-        return {name: np.arange(size) for name, size in sizes.items()}
+        return {name: np.arange(count) for name, count in counts.items()}
     if config.split == "random":
         rows = array("q", range(num_rows))
         random.Random(config.split_seed).shuffle(rows)
-        parts = np.split(np.array(rows, np.int64), [sizes["train"], sizes["train"] + dev])
-        return dict(zip(sizes, parts, strict=True))
+        parts = np.split(np.array(rows, np.int64), [counts["train"], counts["train"] + dev])
+        return dict(zip(counts, parts, strict=True))
     if form.has_several:
-        # A text is dealt to no split without rows
-        numbers = np.flatnonzero(list(sizes.values()))
-        shares = np.array(list(sizes.values()))[numbers] / num_rows
+        # Texts are dealt only to splits that have rows
+        of_splits = np.array(list(counts.values()))
+        numbers = np.flatnonzero(of_splits)
+        shares = of_splits[numbers] / num_rows
         part = numbers[deal_label_lists(labels, hashes, shares, config.split_seed)]
     else:
         part = deal_groups(form.groups(labels), hashes, dev, test, config.split_seed, names)
-    return {name: np.flatnonzero(part == number) for number, name in enumerate(sizes)}
+    return {name: np.flatnonzero(part == number) for number, name in enumerate(counts)}
 
 
 def text_groups(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows of each text as `first`, its first row, `order` and `sizes`: `order` (num_rows,) has
     the `sizes` (num_texts,) rows of the first text, then those of the next. Texts are ordered by hash."""
-    number = np.uint32 if len(hashes) < 1 << 32 else np.int64
-    order = np.argsort(hashes, kind="stable").astype(number)
+    dtype = np.uint32 if len(hashes) < 1 << 32 else np.int64
+    order = np.argsort(hashes, kind="stable").astype(dtype)
     ordered = hashes[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]).astype(number)
-    return order[starts], order, np.diff(starts, append=number(len(hashes)))
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]).astype(dtype)
+    return order[starts], order, np.diff(starts, append=dtype(len(hashes)))
 
 
-def parts_of_rows(parts: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the part of each row, (num_rows,), of those of texts, (num_texts,), as in `text_groups`."""
+def spread_to_rows(parts: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the part of each row, (num_rows,), from that of each text, `parts` (num_texts,); `order` and
+    `sizes` are those of `text_groups`."""
     of_row = np.empty(len(order), parts.dtype)
     of_row[order] = np.repeat(parts, sizes)
     return of_row
@@ -78,8 +81,8 @@ def deal_groups(
     labels: np.ndarray, hashes: np.ndarray, dev: int, test: int, seed: int, names: list[str]
 ) -> np.ndarray:
     """Return the split of each row, (num_rows,): 0 is train, 1 dev, 2 test. Each class keeps its proportion,
-    and each split has a text of it; of a class with fewer texts than splits, train has the first, test the
-    second. Raises InputError for many such classes: something else was taken for the label."""
+    and each split has a text of it. Where a class has fewer texts than splits, train has the first one, test
+    the second. Raises InputError for many such classes: another column was probably taken for the label."""
     shares = {part: size / len(labels) for part, size in ((2, test), (1, dev)) if size}
     first, order, sizes = text_groups(hashes)
     classes = labels[first]
@@ -115,14 +118,17 @@ def deal_groups(
             dealt, left = np.split(left, [max(0, count)])
             parts[dealt] = part
             owed[part] = target - int(sizes[dealt].sum())
-    return parts_of_rows(parts, order, sizes)
+    return spread_to_rows(parts, order, sizes)
 
 
 def deal_label_lists(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
-    """Return the part of each row, (num_rows,) from 0, of `labels` (num_rows, num_labels), 0 and 1; `shares`
-    (num_parts,) of the rows are for each. Texts are dealt out one by one, of rare sets and labels first, to
-    the part that lacks most rows of their set; of a set with too few texts for all parts, of their rarest
-    label (iterative stratification, Sechidis et al. 2011)."""
+    """Return the part of each row, (num_rows,) from 0. `labels` (num_rows, num_labels) are 0 and 1; `shares`
+    (num_parts,) says which share of the rows each part gets.
+
+    Texts are dealt out one by one, those of rare label sets and rare labels first. A text goes to the part
+    that lacks most rows of its set; a text of a set with too few texts for all parts goes to the part that
+    lacks most rows of its rarest label (iterative stratification, Sechidis et al. 2011).
+    """
     first, order, sizes = text_groups(hashes)
     of_text = labels[first].astype(np.int64)
     sets = np.unique(np.packbits(labels[first], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
@@ -137,7 +143,8 @@ def deal_label_lists(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray,
     is_rare = np.bincount(sets, minlength=num_sets)[sets] <= len(shares)
     shuffled = np.random.default_rng(seed).permutation(len(first))
     rank = np.where(rarest >= 0, label_rows[rarest], len(labels))
-    # Rare sets first: what they take too much of a label, the frequent sets give less.
+    # Rare sets come first: where a part gets too many rows of a label from them, it gets fewer from the
+    # others
     dealt = shuffled[np.lexsort((sets[shuffled], rank[shuffled], ~is_rare[shuffled]))]
     chosen = np.empty(len(first), dtype=np.int64)
     for text in dealt:
@@ -148,12 +155,12 @@ def deal_label_lists(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray,
         set_need[sets[text], part] -= sizes[text]
         label_need[of_text[text].astype(bool), part] -= sizes[text]
         need[part] -= sizes[text]
-    return parts_of_rows(chosen, order, sizes)
+    return spread_to_rows(chosen, order, sizes)
 
 
 def fold_of_rows(form: Any, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each row, (num_rows,) from 0: labels of the `form` keep their proportions, rows of
-    one text, which counts as its first row, are in one fold. Raises InputError for too many folds."""
+    """Return the fold of each row, (num_rows,) from 0. Labels of the `form` keep their proportions; all rows
+    of a text are in one fold, and its first row stands for it. Raises InputError for too many folds."""
     from sklearn.model_selection import StratifiedKFold
 
     first, order, sizes = text_groups(hashes)
@@ -172,12 +179,12 @@ def fold_of_rows(form: Any, labels: np.ndarray, hashes: np.ndarray, folds: int, 
         splitter = StratifiedKFold(folds, shuffle=True, random_state=seed % (1 << 32))
         for number, (_others, tested) in enumerate(splitter.split(classes, classes)):
             fold[tested] = number
-    return parts_of_rows(fold, order, sizes)
+    return spread_to_rows(fold, order, sizes)
 
 
 def part_of_rows(rows: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return the part `share` of row ids, sorted: of each of the `groups` (num_rows,) alike, at least one
-    row of each; it holds all smaller parts."""
+    """Return the share `share` of row ids, (num_rows,), sorted: the same share of each of the `groups`
+    (num_rows,), at least one row. A larger share has all rows of a smaller one."""
     order = np.random.default_rng(seed).permutation(len(rows))
     kept = []
     for one in np.unique(groups):

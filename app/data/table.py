@@ -31,13 +31,14 @@ from .rows import RowReader
 VERSION = 6
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
 SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists
-EMPTY_SHARE = 0.01  # rows without a text up to this share are skipped, and said to be
+EMPTY_SHARE = 0.01  # up to this share of rows without a text is skipped, with a message
 
 
 class Table:
     """The rows of one data file, or of several; texts are read from disk when they are asked for. `source`
-    names the file in messages, of several files `sources` has the names. `content` is the format and a digest
-    of the files, and `key` stands for the rows in the names of what is made of them."""
+    names the file in messages; where there are several, `sources` has the name of each. `content` is the
+    format and a digest of the files. `key` stands for the rows in the names of cached folders that are made
+    of them."""
 
     def __init__(
         self, folders: Path | list[Path], source: str | None = None, content: str = "", sources: Sequence = ()
@@ -62,7 +63,7 @@ class Table:
         codes = {label: code for code, label in enumerate(self.label_values)}
         self._codes = [np.array([codes[label] for label in meta["labels"]], np.int32) for meta in metas]
         self._units, self._files = [meta["unit"] for meta in metas], list(sources) or [self.source]
-        # The rows stay mapped when the cache is removed
+        # The rows stay mapped even if the cache is removed
         self._parts = [
             pa.ipc.open_file(pa.memory_map(str(folder / ROWS_FILE))).read_all() for folder in self.folders
         ]
@@ -117,12 +118,12 @@ class Table:
         return [found[at] for at in np.argsort(order).tolist()]
 
     def joined_texts(self, rows: np.ndarray) -> list[str]:
-        """Return what `texts` does, the two texts of a pair as one."""
+        """Return what `texts` does, with the two texts of a pair as two lines of one text."""
         texts = self.texts(rows)
         return ["\n".join(pair) for pair in texts] if self.has_pairs else texts
 
     def _taken(self, name: str, rows: np.ndarray) -> list[str]:
-        """Return the values of ascending rows, each chunk of the column by itself."""
+        """Return the values of ascending rows, taken from each chunk of the column by itself."""
         import pyarrow as pa
 
         values: list[str] = []
@@ -158,7 +159,9 @@ class Table:
         for folder, unit, file in zip(self.folders, self._units, self._files, strict=True):
             for text in (folder / SKIPPED_FILE).read_text(encoding="utf-8").splitlines():
                 row = json.loads(text)
-                place = f"{file}, " * bool(self.sources) + f"{unit} {row['line']}"
+                place = f"{unit} {row['line']}"
+                if self.sources:
+                    place = f"{file}, {place}"
                 skipped.append(row | {"file": file, "place": place})
         return skipped
 
@@ -173,10 +176,13 @@ def open_table(
     need_label: bool = True,
     workers: int | None = None,
 ) -> Table:
-    """Return the table of all files of a setting, each read only if the cache has no table of the same
-    content: as the first one was, `workers` (None: as many as cores) at a time. With `label_names`, a row
-    with any other label is invalid; with `accept_ids`, integers may be the ids of labels. Without
-    `need_label` only texts are read. Raises InputError, for invalid rows unless `skip_bad_rows`."""
+    """Return the table of all files of a setting; a file is read only if the cache has no table of the same
+    content. The other files are read as the first one was, `workers` at a time (None: as many as cores).
+
+    With `label_names`, a row with any other label is invalid; with `accept_ids`, integers may be the ids of
+    labels. Without `need_label` only texts are read. Raises InputError, for invalid rows unless
+    `skip_bad_rows`, and the errors of `build_once`.
+    """
 
     def open_one(file: str, options: ReadOptions) -> Table:
         path, known = Path(file), recognised(Path(file), options, need_label)
@@ -217,8 +223,8 @@ def build_table(
     need_label: bool = True,
     digest: bytes | None = None,
 ) -> None:
-    """Write the table of `path` into `folder`. Raises InputError where the file has not had the content of
-    `digest` all the time."""
+    """Write the table of `path` into `folder`. Raises InputError for invalid rows as `open_table`, and where
+    the file has another digest than `digest` after it was read."""
     import pyarrow as pa
 
     reader = RowReader(path, options, need_label, find_pairs=need_label)
@@ -266,7 +272,7 @@ def build_table(
     if num_bad and not (num_rows and (skip_bad_rows or is_few)):
         all_bad = skip_bad_rows and not num_rows
         raise InputError(_bad_rows_message(path, reader.unit, shown, num_bad, all_bad))
-    # The format, where the name stands for another separator
+    # The format is shown where the name of the file stands for another separator
     named = SUFFIXES.get(Path(path).suffix.lower())
     is_other = named in DELIMITED and options.format in DELIMITED and named != options.format
     meta = {
@@ -286,7 +292,7 @@ def build_table(
 
 
 def text_hashes(texts: list[str], pairs: list[str] | None = None) -> np.ndarray:
-    """Return a hash of each cleaned text, and its second text if it has one, (num_texts,) uint64."""
+    """Return a hash of each cleaned text together with its second text, if any, (num_texts,) uint64."""
     if pairs is None:
         contents = [text.encode() for text in texts]
     else:

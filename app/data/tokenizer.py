@@ -37,17 +37,17 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
         if config.vocab_file:
             tokens = _read_vocabulary(Path(config.vocab_file))
         else:
-            table, rows = dataset.splits["train"].table, dataset.vocabulary_rows
-            key = content_key("vocabulary", 2, table.key, file_digest(rows))
+            table, rows_file = dataset.splits["train"].table, dataset.vocabulary_rows
+            key = content_key("vocabulary", 2, table.key, file_digest(rows_file))
             folder = Path(cache_dir) / f"vocabulary-{key}"
-            build_once(folder, build_vocabulary, table, rows, num_bytes=table.num_bytes)
+            build_once(folder, build_vocabulary, table, rows_file, num_bytes=table.num_bytes)
             tokens = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
         tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=True)
     if config.prefix is not None:
         from transformers import PreTrainedTokenizerFast
 
         set_prefix(tokenizer.backend_tokenizer, config.prefix)
-        # Of a general class, which is loaded as it was saved; that of BERT would be rebuilt
+        # The general class is loaded as it was saved; BERT's own would be rebuilt, without the prefix
         names = ("model_input_names", "padding_side", "truncation_side")
         kept = {name: getattr(tokenizer, name) for name in names} | tokenizer.special_tokens_map
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **kept)
@@ -56,9 +56,9 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
 
 
 def set_prefix(tokenizer: Tokenizer, words: str) -> None:
-    """Let the tokens of `words` be before those of each text, or of the first of a pair, in place of an
-    earlier prefix. They are part of the tokenizer, as special tokens are: each window of a text has them.
-    Raises InputError for a tokenizer whose special tokens are no template."""
+    """Put the tokens of `words` before those of each text, or of the first text of a pair, in place of an
+    earlier prefix. The tokenizer adds them as it adds special tokens, so each window of a text has them.
+    Raises InputError for a tokenizer whose special tokens are not added by a template."""
     from tokenizers.processors import TemplateProcessing
 
     processor = tokenizer.post_processor
@@ -93,7 +93,8 @@ def _checkpoint_tokenizer(config: ModelConfig):
                 # transformers makes an empty one where its class finds no file
                 raise ValueError("there is no file with its vocabulary, such as tokenizer.json or vocab.txt")
         except ValueError:
-            # A BERT of the first years, or another model with its vocabulary, whose files do not say so
+            # The files of early BERT models, and of others with a BERT vocabulary, do not say which tokenizer
+            # it is
             folder = Path(config.name)
             if (folder / "tokenizer.json").exists() or not (folder / "vocab.txt").is_file():
                 raise
@@ -110,7 +111,7 @@ def _checkpoint_tokenizer(config: ModelConfig):
         )
     check_tokenizer(tokenizer.backend_tokenizer, config.name)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
-        # Decoders are often without one, and transformers then takes no batches
+        # Decoders often have no token for padding, and transformers then takes no batches
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
@@ -136,7 +137,8 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 
 def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
-    """Write `vocab.txt`: GB 2312, ASCII, punctuation, and the characters of the normalized training rows."""
+    """Write `vocab.txt`: special tokens, ASCII, punctuation, GB 2312, and the characters of the normalized
+    training rows, whose ids `rows_file` has."""
     import numpy as np
     from tokenizers.normalizers import BertNormalizer
 
@@ -160,7 +162,8 @@ def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
 
 
 def is_split_off(character: str) -> bool:
-    """Return whether BERT's tokenizer makes a word of it alone, as of Chinese characters and punctuation."""
+    """Return whether BERT's tokenizer makes a word of this character alone, as of Chinese ones and
+    punctuation."""
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 

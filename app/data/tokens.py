@@ -64,14 +64,16 @@ class TokenStore:
         return np.split(tokens, ends[:-1])
 
     def release(self) -> None:
-        """Return mapped pages to the system from time to time: a large store is not to stay in memory."""
+        """Return mapped pages to the system after every `RELEASE_EVERY` rows, so that a large store does not
+        stay in memory."""
         if self._read > RELEASE_EVERY and hasattr(mmap, "MADV_DONTNEED"):
             self.tokens._mmap.madvise(mmap.MADV_DONTNEED)
             self._read = 0
 
 
 class EncodingJob(NamedTuple):
-    """What is tokenised, by a tokenizer of this `definition`, and how; see `open_store`."""
+    """The table to tokenise, the `definition` of the tokenizer as JSON, and how texts are cut; see
+    `open_store`."""
 
     table: Table
     definition: str
@@ -89,7 +91,8 @@ def open_store(
     long: LongTexts = CUT,
     workers: int | None = None,
 ) -> TokenStore:
-    """Return the token store of a table; tokenises it in `workers` processes unless the cache has it."""
+    """Return the token store of a table; tokenises it as `build_store` does unless the cache has it. Raises
+    InputError for a text without a token, and the errors of `build_once`."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
@@ -100,8 +103,9 @@ def open_store(
 
 
 def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> None:
-    """Tokenise a table into `folder`, in `workers` processes (None: one on all cores), with the same bits.
-    Needs memory for a few chunks in each, 13 bytes per row and 8 per window."""
+    """Tokenise a table into `folder`, in `workers` processes (None: in one, on all cores); the files are the
+    same for any number. Each process needs memory for a few chunks; 13 bytes a row and 8 a window are needed
+    in all."""
     from tokenizers import Tokenizer
     from tqdm import tqdm
 
@@ -145,8 +149,8 @@ def _encoded_chunks(job: EncodingJob, dtype: np.dtype, workers: int) -> Iterator
 
 
 def _encode_chunk(job: EncodingJob, dtype: np.dtype, rows: range, parallel: bool) -> tuple[np.ndarray, ...]:
-    """Return the tokens of rows, end to end, the lengths of their windows, and of each row its windows, the
-    start of a second text and whether it was cut."""
+    """Return the tokens of rows, end to end, and the lengths of their windows; and for each row the number of
+    its windows, the start of its second text (0 without one) and whether it was cut."""
     if not parallel:
         # The other cores have processes of their own
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
