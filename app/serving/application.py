@@ -36,18 +36,19 @@ if TYPE_CHECKING:
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
 ERROR_TYPES = {401: "unauthorized", 408: "timeout", 424: "backend", 429: "overloaded", 500: "backend"}
 ERROR_TYPES |= {504: "timeout"}
-DRAWS = 19  # random orders of the deletion test: the fewest with which it can pass, as people wait
+DRAWS = 19  # random orders of the deletion test; fewer than explain has by itself, as people wait
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a server answers; with an `api_key`, requests must have it. `allowed_hosts` are the names that the
-    header Host may have: by DNS rebinding the page of any web site could read what this server answers.
+    """How a server answers. With an `api_key`, requests must have it. `allowed_hosts` are the names that the
+    header Host may have; if it could have any, the page of a foreign web site could read the answers of this
+    server, by DNS rebinding.
 
-    `timeout` is in seconds for an answer, `receive_timeout` for the body of a request, and for the next
-    request of a connection; `wait` is what a batch waits for more requests. `capacity` is in texts that wait;
-    at most `connections` are answered at a time. An explanation may take `explain_seconds`.
+    In seconds: `timeout` for an answer; `receive_timeout` for the body of a request, and until the next
+    request of a connection; `wait` of a batch for more requests; `explain_seconds` for an explanation.
+    `capacity` is the most texts that may wait, `connections` the most that are open at a time.
     """
 
     api_key: str | None = None
@@ -66,7 +67,7 @@ def texts_of(row: Row) -> tuple[str, ...]:
 
 
 class BodyLimits:
-    """Refuses a body that is too long, or does not arrive within `seconds`."""
+    """Middleware that refuses a body that is too long, or does not arrive within `seconds`."""
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self.app, self.seconds = app, seconds
@@ -105,14 +106,16 @@ class Service:
         self.explained: ExplainedModel | None = None  # a copy of the weights, once it is needed
 
     async def classify(self, rows: list[Row]) -> list[Prediction]:
-        """Return the predictions of rows; raises HTTPException."""
+        """Return the predictions of rows. Raises HTTPException: 429 for a full queue, 424 for a model that
+        fails."""
         try:
             return await self.queue.classify(rows)
         except (InputError, TrainingError) as error:
             raise HTTPException(424, str(error)) from error
 
     async def labels(self, wanted: Inputs) -> list[list | dict]:
-        """Return the labels of each text of a request, and what it wants beside them."""
+        """Return the labels of each text of a request, and what it wants beside them. Raises HTTPException:
+        as `rows_of` and `classify`, 422 for evidence that this server does not have, 504 after `timeout`."""
         model, seconds = self.model, self.options.timeout
         rows = rows_of(wanted.inputs, model)
         if wanted.evidence and model.nearest is None:
@@ -123,7 +126,7 @@ class Service:
                 predictions = await self.classify(rows)
                 if wanted.evidence:
                     answers = [prediction.answer for prediction in predictions]
-                    # In the thread of the model, as all that computes
+                    # The thread of the model does all that computes
                     beside = await asyncio.get_running_loop().run_in_executor(
                         self.queue.thread, model.nearest.find, rows, answers, wanted.evidence
                     )
@@ -137,8 +140,9 @@ class Service:
         return [self.answer(prediction, wanted.top_k, more) for prediction, more in both]
 
     def how_read(self, row: Row) -> dict:
-        """Return what the model reads of a row: its tokens, with the special ones, in how many windows; and
-        of each text its number of characters, and which of them, from 0, each range [first, last) has."""
+        """Return what the model reads of a row: the number of tokens, with the special ones, and of windows;
+        and for each text the number of its characters, and the ranges of those that are read, from the first,
+        counted from 0, to the last (exclusive)."""
         predictor, texts = self.model.predictor, texts_of(row)
         tokens = predictor.tokenize([row])
         ranges = zip(texts, predictor.encoder.characters_read(texts), strict=True)
@@ -150,8 +154,9 @@ class Service:
         }
 
     def answer(self, prediction: Prediction, top_k: int | None, beside: dict) -> list | dict:
-        """Return the labels of one row by `Task.scored_label`, in the order of `ranked_labels`. With
-        something `beside` them it is an object, also with the decision where there is a threshold."""
+        """Return the labels of one row, as `Task.scored_label` has them, in the order of `ranked_labels`.
+        With something `beside` them, return an object of both, and of the decision where there is a
+        threshold."""
         task, probabilities = self.model.predictor.task, prediction.probabilities
         order = task.ranked_labels(probabilities)[:top_k]
         labels = [task.scored_label(label, probabilities[label], prediction.answer) for label in order]
@@ -162,7 +167,8 @@ class Service:
         return {"labels": labels} | beside | {name: columns[name] for name in wanted if name in columns}
 
     async def explain(self, row: Row, wanted: Question) -> list[dict]:
-        """Return what `explanation_shown` does for each label; one text at a time, in a limited time."""
+        """Return `explanation_shown` for each label. Raises HTTPException: 429 while another text is
+        explained, 504 after `explain_seconds`; and what `explain` of app/explanation raises."""
 
         def explanations() -> list[dict]:
             from ..explanation.explanation import ExplainedModel, explain
@@ -184,7 +190,7 @@ class Service:
         if self.explaining.locked():
             raise HTTPException(429, "another text is being explained; try again later", {"Retry-After": "1"})
         async with self.explaining:
-            # Not in the thread of the model, so that others get their labels meanwhile
+            # The thread of the model stays free, so that others get their labels meanwhile
             return await asyncio.to_thread(explanations)
 
     def about(self) -> dict:
@@ -212,7 +218,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self, _app: FastAPI) -> AsyncIterator[None]:
-        """A context in which the queue is worked off."""
+        """Answer what is in the queue, while the application runs."""
         worker = asyncio.create_task(self.queue.run())
         yield
         worker.cancel()
@@ -225,7 +231,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
     """Return the application that answers with a model."""
     registry = CollectorRegistry()
     service = Service(model, options, registry)
-    # FastAPI's pages of documentation load scripts from a CDN
+    # FastAPI's own pages of documentation load scripts from a CDN; /docs below loads nothing
     app = FastAPI(title="text classifier", docs_url=None, redoc_url=None, lifespan=service.running)
     app.add_middleware(BodyLimits, seconds=options.receive_timeout)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=options.allowed_hosts, www_redirect=False)
@@ -287,8 +293,8 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
 
 
 async def failed(request: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a request that is not answered with labels; the log has the traceback of what this
-    program fails to answer."""
+    """Return the answer to a request that ends with an error. After an error that is not expected, the log
+    has its traceback."""
     status, message, headers = 500, "the server failed; its log says why", {}
     if isinstance(error, RequestValidationError):
         status, message = 422, explained(error)
@@ -303,13 +309,14 @@ async def failed(request: Request, error: Exception) -> JSONResponse:
 
 
 def documentation(schema: dict) -> str:
-    """Return the page of the routes, which loads nothing."""
+    """Return an HTML page of the routes in an OpenAPI schema; it loads nothing."""
     parts = ["<!DOCTYPE html><meta charset=utf-8><title>routes</title><h1>Routes</h1>"]
     parts.append('<p><a href="openapi.json">openapi.json</a></p>')
     for path, methods in schema["paths"].items():
         for method, route in methods.items():
             body = route.get("requestBody", {}).get("content", {}).get("application/json", {})
-            known = schema["components"]["schemas"].get(body.get("schema", {}).get("$ref", "").split("/")[-1])
+            name = body.get("schema", {}).get("$ref", "").split("/")[-1]
+            known = schema["components"]["schemas"].get(name)
             shape = f"<pre>{escape(json.dumps(known['properties'], indent=2))}</pre>" if known else ""
             said = escape(route.get("description", ""))
             parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{said}</p>{shape}")

@@ -30,8 +30,10 @@ async def labelled_csv(
     asked: dict[str, Any],
     classify: Callable[[list[Row]], Awaitable[list[Prediction]]],
 ) -> tuple[str, dict]:
-    """Return a file with its predictions, as `predict` writes it, and how many rows have each label; raises
-    InputError for a file that cannot be read."""
+    """Return a file with its predictions, as `predict` writes it, and how many rows it has, how many of them
+    are invalid, and how many have each label. `name` is the file's, `asked` are settings of how it is read.
+    `classify` is waited for and asked again while the queue is full. Raises InputError for a file that cannot
+    be read, and what `classify` raises otherwise."""
 
     def read() -> tuple[Source, list]:
         suffix = Path(name).suffix.lower()
@@ -57,7 +59,7 @@ async def labelled_csv(
         except HTTPException as error:
             if error.status_code != 429:
                 raise
-            # The queue is full, and a file is not in a hurry
+            # The queue is full; a file can wait, so the same rows are asked for again
             await asyncio.sleep(BUSY_SECONDS)
             continue
         predictions += [next(done) if isinstance(row, Row) else Prediction(row, None, None) for row in chunk]

@@ -13,10 +13,11 @@ from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.predictor import Prediction, Predictor, Tokens
 
-# Tokens that are taken together where a batch has fewer: sorted by length, there is less padding
-TOGETHER = 1024
+# Up to so many tokens are taken at once, even where a batch has fewer: many rows, sorted by length, need less
+# padding
+TOKENS_AT_ONCE = 1024
 SHORT = 2000  # characters that are tokenised in about a millisecond
-TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TEXT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # texts, of the histogram of batches
 
 
 @dataclass
@@ -32,9 +33,9 @@ class Entry:
 class BatchQueue:
     """Classifies the rows of many requests with one model in one thread, in the order in which they came.
 
-    The thread takes whole requests up to the tokens of a batch, at least one request. Where they are fewer
-    than last time, it waits up to `wait_seconds` for more: clients that were answered together ask again
-    together, and a client that is alone does not wait. A request whose client is gone is not computed.
+    The thread takes whole requests up to the tokens of a batch, at least one request. Where there are fewer
+    requests than last time, it waits up to `wait_seconds` for more: clients that were answered together ask
+    again together, and a client that is alone does not wait. A request whose client is gone is not computed.
     `capacity` is the most rows that wait or are computed at any time.
     """
 
@@ -42,11 +43,11 @@ class BatchQueue:
         self, predictor: Predictor, capacity: int, wait_seconds: float, registry: CollectorRegistry
     ) -> None:
         self.predictor, self.capacity, self.wait_seconds = predictor, capacity, wait_seconds
-        self.most_tokens = max(predictor.runtime.batch_tokens, TOGETHER)
+        self.most_tokens = max(predictor.runtime.batch_tokens, TOKENS_AT_ONCE)
         more = {"registry": registry}
         self.waiting = Gauge("classifier_waiting_texts", "texts that wait or are computed", **more)
-        together = "texts that were computed together"
-        self.computed = Histogram("classifier_batch_texts", together, buckets=TEXTS, **more)
+        computed = "texts that were computed together"
+        self.computed = Histogram("classifier_batch_texts", computed, buckets=TEXT_BUCKETS, **more)
         self.tokens = Counter("classifier_tokens", "tokens of the texts that were computed", **more)
         self.admitted = 0
         self.last_taken = 1  # requests
@@ -67,7 +68,8 @@ class BatchQueue:
         self.waiting.set(self.admitted)
         try:
             if sum(len(row.text) + len(row.pair or "") for row in rows) <= SHORT:
-                # Sooner done than given to a thread; long texts take time in which the server answers others
+                # This takes less time than a thread would need to start; during long texts the server must
+                # answer others
                 tokens = self.predictor.tokenize(rows)
             else:
                 tokens = await asyncio.to_thread(self.predictor.tokenize, rows)
@@ -98,8 +100,12 @@ class BatchQueue:
                     entry.answer.set_result(answer)
 
     async def next_batch(self) -> list[Entry]:
-        """Wait for the first request, then a moment for as many as last time, unless there are enough for a
-        batch; remove the next ones from the queue, and those whose clients are gone."""
+        """Return the next requests, removed from the queue, without those whose clients are gone: may be
+        none.
+
+        Waits for the first request, then up to `wait_seconds` until there are as many as last time, or enough
+        for a batch.
+        """
         while not self.entries:
             self.arrived.clear()
             await self.arrived.wait()
@@ -143,7 +149,7 @@ class BatchQueue:
 def joined(tokens: list[Tokens]) -> Tokens:
     """Return the rows of several requests as one; a single text is a pair with an empty second one."""
     rows = [row for some in tokens for row in some.rows]
-    # Of single texts; all of them are of one model
+    # Windows are of single texts only, and all rows are of one model
     if tokens[0].window_ends is not None:
         return Tokens(rows, None, [ends for some in tokens for ends in some.window_ends])
     if all(some.second_starts is None for some in tokens):

@@ -45,7 +45,8 @@ class Question(BaseModel):
 
 def explained(error: RequestValidationError) -> str:
     """Return what is wrong with a request, in one sentence."""
-    # Of the forms that `inputs` may have, the one that comes nearest to what was found.
+    # There is an error for each form that `inputs` may have; that of the form nearest to what was found is
+    # shown
     kinds = ("string_type", "dict_type", "list_type")
     first = max(
         error.errors(),
@@ -62,8 +63,8 @@ def explained(error: RequestValidationError) -> str:
 
 
 def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
-    """Return the rows of a request; raises HTTPException for an invalid one, or another kind of text than in
-    the model's training."""
+    """Return the rows of a request. Raises HTTPException (422) for an invalid text, and for pairs where the
+    model was trained on single texts, or the other way round."""
     items = [_texts(item, model.text_columns) for item in (inputs if isinstance(inputs, list) else [inputs])]
     wanted = len(items[0]) if model.has_pairs is None else 1 + model.has_pairs
     kinds = {1: "single texts", 2: "pairs of texts"}
@@ -83,8 +84,8 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
 
 
 def _texts(item: str | list | dict, columns: list[str] | None) -> tuple[str, ...]:
-    """Return the one or two texts of an element of `inputs`; of a model of several `columns` an object may
-    have their texts by name."""
+    """Return the one or two texts of an element of `inputs`. For a model that reads several `columns` as one
+    text, an object may have their texts by name."""
     if isinstance(item, str):
         return (item,)
     if isinstance(item, list):

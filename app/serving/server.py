@@ -1,4 +1,4 @@
-"""Running the application: its address, and how it ends."""
+"""Runs the application: the address it listens on, and how it ends."""
 
 import gc
 import logging
@@ -43,7 +43,7 @@ def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket
     if options.api_key is None and not is_local(host):
         logger.warning("other machines can reach %s, and no API key is set", host)
     received: list[int] = []
-    # uvicorn sends itself the signal again once it has ended; this process has more to do then
+    # uvicorn sends the signal to its process again once it has ended; this process has more to do then
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: received.append(number))
     uvicorn.Server(config).run(sockets=[listener])
@@ -56,8 +56,8 @@ def is_local(host: str) -> bool:
 
 
 def allowed_hosts(host: str, more: list[str]) -> tuple[str, ...]:
-    """Return the allowed hosts: this machine's own names, the address it listens on, or all that it has, and
-    `more`."""
+    """Return the allowed hosts: this machine's own names, `more`, and the address `host` that it listens on,
+    or where this is all addresses, each of them."""
     names = {*LOCAL_HOSTS, host, *more}
     if host in ALL_ADDRESSES:
         with suppress(OSError):
@@ -66,8 +66,8 @@ def allowed_hosts(host: str, more: list[str]) -> tuple[str, ...]:
 
 
 def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
-    """Return how uvicorn runs a model that has classified a row: quietly, HTTP only, with the limits of the
-    options."""
+    """Return how uvicorn runs the application: quietly, HTTP only, with the limits of the options. The model
+    classifies a row first, which raises TrainingError for a model that cannot."""
     list(model.predictor.predict([Row(1, "好", "好" if model.has_pairs else None, None)]))
     # Requests make so much garbage that the collector runs all the time; with the libraries' and the model's
     # objects to look through, it takes a tenth of the server's time
@@ -92,7 +92,8 @@ def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, with port 0 on any free one; raises InputError where it cannot."""
+    """Return a socket that listens on an address; port 0 is any free port. Raises InputError where it
+    cannot."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address, family=family, backlog=2048)
