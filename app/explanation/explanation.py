@@ -22,12 +22,13 @@ from ..prediction.saved_model import load_checkpoint, longest_row
 from ..prediction.torch_runtime import task_of_checkpoint
 from ..runtime.devices import choose_device
 
-BATCH_TOKENS = 4096  # of a pass: its rows times its longest row
-STEPS = 64  # from the neutral text to the text
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)  # of the units, which are deleted
+BATCH_TOKENS = 4096  # tokens of a pass: its rows times its longest row
+STEPS = 64  # of the integral, on the line from the neutral text to the text
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the units that are deleted
 DRAWS = 50  # random orders of deletion
 MIN_UNITS = 5  # with fewer, random deletion is the same deletion too often
-# Where a single unit decides, one of as many random orders as there are units begins with it.
+# A p-value up to this passes. It is no smaller, as a single unit may decide: of as many random orders as
+# there are units, one begins with it too.
 LEVEL = 0.1
 
 
@@ -61,12 +62,12 @@ class TokenisedText:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why `label`, a class id, has its probability; `probabilities` (num_labels,) in the order of
-    `label_names`, `predicted` the class ids of the labels that the model gives to the text.
+    """Why `label`, a class id, has its probability. `probabilities` (num_labels,) are in the order of
+    `label_names`; `predicted` are the class ids of the labels that the model gives to the text.
 
     `values` (num_units,) are what the units add to the label's log-odds, from `neutral`, those of a text of
-    `[MASK]`, to `log_odds`. `p_value` is that of the deletion test, None for a text too short for it. Where
-    the model gives a number, that is the only "probability", and stands for its log-odds too.
+    `[MASK]`, to `log_odds`. `p_value` is that of the deletion test, None for a text too short for it. With
+    `is_number`, the model gives a number: it is the only "probability", and takes the place of log-odds too.
     """
 
     text: TokenisedText
@@ -93,7 +94,7 @@ class Explanation:
 
 class ExplainedModel:
     """The classifier in `folder` as transformers computes it, with its own attention, in fp32. Raises
-    InputError."""
+    InputError for an exported model, and as `load_checkpoint` and `choose_device` do."""
 
     def __init__(self, folder: Path, device: str = "auto") -> None:
         if is_exported(folder):
@@ -147,7 +148,8 @@ class ExplainedModel:
         log_odds = np.empty(len(rows))
         for length in np.unique(lengths):
             same = np.flatnonzero(lengths == length)
-            for batch in np.array_split(same, -(-len(same) * int(length) // BATCH_TOKENS)):
+            num_batches = math.ceil(len(same) * int(length) / BATCH_TOKENS)
+            for batch in np.array_split(same, num_batches):
                 tokens = torch.as_tensor(np.stack([rows[at] for at in batch]), device=self.device)
                 log_odds[batch] = self.log_odds(tokens[:, 0], tokens[:, 1], label).double().cpu().numpy()
         return log_odds
@@ -168,7 +170,7 @@ def explain(
 ) -> list[Explanation]:
     """Return the explanation of a text, or of a pair of texts, for a label (None: for each predicted one).
 
-    Where no label is predicted, it is the most probable one that is explained. The same arguments give the
+    Where no label is predicted, the most probable one is explained. The same arguments give the
     same explanation. Raises InputError for an empty text, an unknown label, and where captum is not
     installed; TrainingError for a model that gives no numbers.
     """
@@ -253,9 +255,12 @@ def attribute(model: ExplainedModel, text: TokenisedText, label: int) -> tuple[n
 def deletion_test(
     model: ExplainedModel, text: TokenisedText, values: np.ndarray, label: int, draws: int
 ) -> float | None:
-    """Return the p-value of `values`, (num_units,): the share of `draws` random orders of deletion, and of
-    ours, that lower the log-odds as much, on average, as deleting the units with the highest values first.
-    None for a text too short to be tested."""
+    """Return the p-value of `values`, (num_units,), or None for a text too short to be tested.
+
+    Our order of deletion takes the units with the highest values first. The p-value is the share of orders,
+    of ours and `draws` random ones, that lower the log-odds at least as much as ours, on average over
+    `SHARES`.
+    """
     num_units = len(text.units)
     if num_units < MIN_UNITS:
         return None

@@ -28,7 +28,7 @@ def explanation_shown(explanation: Explanation) -> dict:
         "what": said.what(explanation),
         "heading": said.heading(explanation),
         "verdict": said.verdict(explanation, MIN_UNITS),
-        # Of each text that the model did not read whole, because it takes no more tokens
+        # There is a note for each text that the model did not read whole, because it takes no more tokens
         "notes": [
             said.note(given, ranges, text.tokens.shape[1])
             for given, ranges in of_texts
@@ -72,8 +72,9 @@ def strongest(explanation: Explanation) -> list[list[dict]]:
 
 
 def shaded_texts(explanation: Explanation) -> list[list[dict]]:
-    """Return the pieces of what was read of each text: characters, their shade from -1 to 1, the value (None:
-    of characters without a token), and whether the model does not know them."""
+    """Return the pieces of what was read of each text: `text`, the characters; `shade`, from -1 to 1;
+    `value`, written out (None for characters without a token); `unknown`, whether the model does not know
+    them."""
     largest = np.abs(explanation.values).max() or 1.0
 
     def piece(characters: str, value: float | None = None, unknown: bool = False) -> dict:
@@ -84,7 +85,8 @@ def shaded_texts(explanation: Explanation) -> list[list[dict]]:
 
     texts = []
     for part, (text, ranges) in enumerate(zip(explanation.text.texts, explanation.text.read, strict=True)):
-        pieces, at, starts = [], 0, [start for start, _ in ranges]
+        starts = [start for start, _end in ranges]
+        pieces, at = [], 0
         for unit, value in zip(explanation.text.units, explanation.values, strict=True):
             if unit.part != part:
                 continue
@@ -127,7 +129,8 @@ def write_page(path: Path, explanations: list[Explanation]) -> None:
 
 
 def check_page(path: Path) -> None:
-    """Raise InputError for a file that is no earlier explanation, which would be replaced."""
+    """Raise InputError for a file that would be replaced but is no earlier explanation, and where there is no
+    folder for it."""
     if not path.parent.is_dir():
         raise InputError(f"--html {path}: there is no folder {path.parent}; make it, or choose another name")
     is_there = path.is_symlink() or path.exists()
