@@ -1,5 +1,5 @@
-"""The folder of a run, and its files by name: an empty folder, or that of the run which this start resumes.
-Nothing in it is erased."""
+"""The folder of a run, and the names of its files. A start gets an empty folder, or that of the run which it
+resumes; nothing in it is erased."""
 
 import errno
 import logging
@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 CHECKPOINTS = Path("checkpoints")
 LOCK = ".lock"
 STATES = "state"
-# The weights of the best checkpoint so far
+# This file has the weights of the best checkpoint so far
 MODEL = "model.safetensors"
 # A run with LoRA keeps what it trained here, in the best checkpoint so far; peft reads this file.
 ADAPTER = "adapter/adapter_model.safetensors"
-# Written last: a folder that has it is a finished run
+# It is written last: a folder that has it is a finished run
 REPORT = "report.json"
 TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
-# In the order in which they are written and put aside; the card says what the report says
+# They are written and put aside in this order; the card comes last, as it says what the report says
 REPORT_FILES = (LOGITS, DECISION, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 
 
@@ -43,8 +43,9 @@ def best_weights(folder: Path, has_adapter: bool) -> Path:
 
 
 def run_to_resume(config: OutputConfig) -> Path | None:
-    """Return the folder of the run to resume, or None: an interrupted run where its launcher restarted it or
-    `config.resume` is auto; a finished one in `config.dir` where that is auto."""
+    """Return the folder of the run to resume, or None. An interrupted run is resumed where its launcher has
+    restarted it, or `config.resume` is auto; a finished one only in `config.dir`, with `config.resume`
+    auto."""
     if config.dir is not None:
         folder = Path(config.dir)
         is_asked = config.resume == "auto" or is_restarted(folder) and not is_finished(folder)
@@ -52,7 +53,7 @@ def run_to_resume(config: OutputConfig) -> Path | None:
     own = [run for run in interrupted(CHECKPOINTS) if is_restarted(run)]
     if own or config.resume != "auto":
         return newest(own)
-    # checkpoints/<name>-001, checkpoints/<name>-002, ... of this very name
+    # Only folders of this very name are meant: checkpoints/<name>-001, checkpoints/<name>-002, ...
     stem = CHECKPOINTS / str(config.name)
     pattern = re.escape(stem.name) + "-[0-9]{3,}"
     return newest([run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)])
@@ -72,7 +73,8 @@ def is_restarted(folder: Path) -> bool:
 
 
 def newest(runs: list[Path]) -> Path | None:
-    """Return the run that was started last, or None. A copy of a folder was started when the run was."""
+    """Return the run that was started last, or None. Of a run and its copy, which have the same start, it is
+    the one whose history was written last."""
 
     def started(run: Path) -> tuple[float, float]:
         written = (run / HISTORY).stat().st_mtime
@@ -97,8 +99,9 @@ def is_finished(folder: Path) -> bool:
 
 
 def finished_at(folder: Path) -> float | None:
-    """Return when a run wrote its last report, in seconds since 1970, or None; also of one that trains on
-    since. Its history says so, and the time of the file where that is damaged."""
+    """Return when a run wrote its last report, in seconds since 1970, or None without one; a run that has
+    gone on training since has one too. The time is that in its history, or of the file where that is
+    damaged."""
     times = [path.stat().st_mtime for path in folder.glob("report*.json")]
     return (last_time(folder, "finished") or max(times)) if times else None
 
@@ -130,7 +133,7 @@ def check_run_folder(config: OutputConfig) -> None:
 
 
 def check_content(config: OutputConfig) -> None:
-    """Raise InputError as `check_run_folder` does for what is in `config.dir`."""
+    """Raise InputError as `check_run_folder` does, for what is in the folder `config.dir`."""
     folder = Path(config.dir)
     states = saved_states(folder)
     if not holds_run(folder):
@@ -170,7 +173,7 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
     folder = run_to_resume(config) or _new_folder(config)
     lock = lock_folder(folder)
     try:
-        # As it is now that it is locked
+        # What is in the folder counts from now on, as it is locked
         config = replace(config, dir=str(folder))
         check_content(config)
         return folder, run_to_resume(config) is not None, lock
@@ -180,8 +183,8 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
 
 
 def _new_folder(config: OutputConfig) -> Path:
-    """Make and return `config.dir`, or checkpoints/<name>-001 or the next that is free; no two runs get the
-    same."""
+    """Make and return `config.dir`, else the first free one of checkpoints/<name>-001, -002, ...; no two runs
+    get the same."""
     if config.dir is not None:
         check_run_folder(config)
     path = Path(config.dir or CHECKPOINTS / str(config.name))
@@ -207,7 +210,7 @@ def lock_folder(folder: Path) -> FileLock:
     Raises InputError where another process holds it; where there are no locks, a warning says so."""
     lock = FileLock(folder / LOCK)
     try:
-        # A holder may be just ending
+        # Another process may be about to release it
         lock.acquire(timeout=1)
     except Timeout as error:
         raise InputError(

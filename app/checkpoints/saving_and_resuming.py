@@ -1,4 +1,4 @@
-"""What a run writes while it trains, how it resumes from there, and training for longer."""
+"""What a run writes while it trains, and how it resumes from there or trains for longer."""
 
 import logging
 from collections.abc import Callable
@@ -70,25 +70,26 @@ class BackgroundWriter:
 
 
 class Saver(BackgroundWriter):
-    """Copies weights and writes them in the background. Each rank has one; that with a `folder` writes. `job`
-    is stored in each training state; `before_first` is called once, before the first file."""
+    """Copies weights and writes them in the background. Each rank has one, and the one with a `folder`
+    writes. `job` is stored in each training state; `before_first` is called once, before the first file."""
 
     def __init__(self, mode: Mode, folder: Path | None, model: PackedModel, tokenizer, job: dict) -> None:
         super().__init__()
         self.mode = mode
         self.folder = folder
-        # Whose configuration is saved, before the mode wraps it
+        # The configuration of this model is saved; the mode has not wrapped it yet
         self.transformers_model = model.model
         self.adapter = model.adapter
-        # A run that resumes has them already
+        # Training states leave these out: a run that resumes has them already
         self.frozen = {name for name, value in model.model.named_parameters() if not value.requires_grad}
         self.tokenizer = tokenizer
         self.job = job
         self.before_first: Callable[[], None] | None = None
 
     def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
-        """Copy, and write in the background, the model where `is_best`, and a state where `with_state`. Every
-        rank calls it."""
+        """Copy, and write in the background, the model where `is_best`, and a training state where
+        `with_state`; `is_trained` says that no step is left. Every rank calls it. Raises the error of the
+        previous write."""
         mode, folder = self.mode, self.folder
         weights = mode.weights() if is_best or with_state else {}
         optimizer = mode.optimizer_state() if with_state else {}
@@ -122,7 +123,8 @@ class Saver(BackgroundWriter):
 
 def with_saved_choices(config: Config) -> Config:
     """Return the configuration with the head and the precision of the run that it resumes, where they are
-    auto. Measured again, another precision could be the fastest; another version may call other rows few."""
+    auto. Chosen again, they could be others: another precision may be the fastest in a new measurement, and
+    another version of this program may call other numbers of rows few."""
     if "auto" not in (config.train.precision, config.model.head):
         return config
     folder = run_to_resume(config.output)
@@ -138,7 +140,8 @@ def with_saved_choices(config: Config) -> Config:
 
 def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
     """Return the newest training state of the run in `folder`, or None: the run starts from the beginning.
-    Rank 0 calls it. Raises InputError for a state of another job, and for steps that cannot be trained."""
+    Rank 0 calls it. Raises InputError for a state of another job, for a finished run that gets no more steps,
+    and for fewer steps than the run has done."""
     state = load_training_state(folder)
     if state is None:
         if is_finished(folder):
@@ -165,8 +168,8 @@ def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
 
 
 def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job: dict) -> RunProgress:
-    """Load a training state into the mode and return the progress of the run; every rank calls it. Rank 0
-    passes in state and folder. Where no step is left, the run's best model is loaded."""
+    """Load a training state into the mode and return the progress of the run. Every rank calls it; only rank
+    0 has a state and a folder, others pass None. Where no step is left, the run's best model is loaded."""
     group = mode.group
     progress, steps = group.broadcast((state.progress, state.job["steps"]) if state else None)
     is_longer = steps != job["steps"]
@@ -185,7 +188,7 @@ def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job
             "Training to step %d instead of %d; from here on the learning rate is that of a run of %d steps.",
             *(job["steps"], steps, job["steps"]),
         )
-    # A copy, for training changes it
+    # It is a copy, as training changes it
     if is_longer and progress.stopped_early:
         return replace(progress, stopped_early=False, evaluations_without_improvement=0)
     return replace(progress)
@@ -204,9 +207,9 @@ def load_best(mode: Mode, folder: Path | None) -> None:
 
 
 def record_resume(folder: Path, config: Config, start: dict, state: TrainingState, total_steps: int) -> None:
-    """Write that a run resumes from `state`; rank 0 calls it before the first new file: until then the run
-    stays as it was. One that trains for longer keeps its report, and its best model in the state; from here
-    on it counts as not finished, and can be resumed whenever it is interrupted."""
+    """Write that a run resumes from `state`. Rank 0 calls it before the first new file; until then the run
+    stays as it was. A run that trains for longer puts its report aside, and its best model into the state;
+    from here on it is not finished, and can be resumed whenever it is interrupted."""
     step = state.progress.step
     if state.job["steps"] != total_steps:
         add_best_model(state.folder, best_weights(folder, (folder / ADAPTER).exists()))

@@ -20,7 +20,7 @@ from .parser import Parser
 
 
 def run(argv: list[str], program: str) -> None:
-    """Print each run's comparison with the first; raises InputError for runs without one."""
+    """Print each run's comparison with the first; raises InputError for runs that cannot be compared."""
     add = (parser := Parser(program, __doc__)).add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs, two or more")
     add("--output", type=Path, metavar="FILE", help="CSV file of the rows won and lost, for two runs")

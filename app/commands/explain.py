@@ -20,7 +20,8 @@ from .parser import DEVICES, Parser
 
 
 def run(argv: list[str], program: str) -> None:
-    """Explain and print; raises InputError for bad input, TrainingError where it cannot be done."""
+    """Print the explanation and write its page. Raises InputError for bad input, and TrainingError for a
+    model that gives no numbers."""
     add = (parser := Parser(program, __doc__)).add_argument
     model = "a run, or any transformers checkpoint for sequence classification"
     add("model", type=Path, metavar="RUN", help=model)

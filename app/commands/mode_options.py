@@ -1,4 +1,4 @@
-"""The options of verbs on modes and processes, and the modes that they stand for."""
+"""The options of verbs for modes and processes, and the modes that they stand for."""
 
 import argparse
 from collections.abc import Callable
@@ -36,9 +36,9 @@ def series_parser(program: str, doc: str) -> Parser:
 
 
 def plan_series(verb: str, kind: str, options: argparse.Namespace, settings: list[str]) -> "Series":
-    """Return the series of runs of a verb, in output.dir, or in the folder in which the same command finds
-    what it did before; `kind` is what they are. Raises InputError for a task without labels, and for a mode
-    that cannot run here."""
+    """Return the series of runs of a verb, in output.dir, else in checkpoints/NAME-KIND, where the same
+    command finds what it did before; `kind` says what the runs are (5 folds). Raises InputError for a task
+    without labels, and for a mode that cannot run here."""
     config = load_config(settings)
     use_language(config.output.language)
     from ..checkpoints.run_folder import CHECKPOINTS
@@ -55,7 +55,8 @@ def plan_series(verb: str, kind: str, options: argparse.Namespace, settings: lis
 
 
 def run_series(work: Callable[[], str], continues: str = "the same command continues") -> int:
-    """Print what `work` returns; return the exit status, 128 + a signal that has stopped it."""
+    """Print what `work` returns, and return the exit status: 0, or 128 and the number of a signal that has
+    stopped it, after a line with `continues`, which says how to go on."""
     from ..runtime.signals import Stopped
 
     try:
@@ -67,8 +68,9 @@ def run_series(work: Callable[[], str], continues: str = "the same command conti
 
 
 def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> list[PlannedMode]:
-    """Return the modes to run, single first, because the others are compared with it; raises InputError.
-    `processes` are those of the parallel modes (default: accelerators of `device`, or 2)."""
+    """Return the modes to run, single first, because the others are compared with it. `processes` are those
+    of the parallel modes (default: accelerators of `device`, or 2). Raises InputError for a mode that there
+    is not, and for less than one process."""
     from ..modes import load_mode, mode_names
     from ..runtime.devices import count_devices
 

@@ -11,7 +11,8 @@ from ..prediction.open_model import WantedPrecision
 
 
 class Rule(NamedTuple):
-    """What an option's number must be: `words` come after "must be"."""
+    """What an option's number must be: `words` come after "must be" in a message, `holds` says whether a
+    number keeps the rule."""
 
     words: str
     holds: Callable[[float], bool]
@@ -27,7 +28,7 @@ def between(minimum: int, maximum: int) -> Rule:
     return Rule(f"from {minimum} to {maximum:,}", lambda value: minimum <= value <= maximum)
 
 
-# Help of --device
+# This is the help of --device
 DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
 PROBABILITY = Rule("a number above 0 and up to 1", lambda value: 0 < value <= 1)
 SHARE = Rule("a share from 0 to 1", lambda value: 0 <= value <= 1)
@@ -42,14 +43,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog, description=description, allow_abbrev=False, **options)
 
     def error(self, message: str) -> None:
-        """Raise InputError."""
+        """Raise InputError; argparse itself would print the message and exit."""
         if broken := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
             raise InputError(f"{broken[1]} {broken[2]}")
         raise InputError(f"command line: {message} (--help lists all options)")
 
 
 def number(kind: type, rule: Rule) -> Callable[[str], float]:
-    """Return what reads an option's number of this kind, int or float, which must keep a rule."""
+    """Return a function that reads an option's number of this kind, int or float, which must keep a rule. It
+    raises argparse.ArgumentTypeError, as the other readers of options here do."""
 
     def read(text: str) -> float:
         with suppress(ValueError):
@@ -61,7 +63,7 @@ def number(kind: type, rule: Rule) -> Callable[[str], float]:
 
 
 def threshold(value: str) -> float | WantedPrecision:
-    """Return a probability, or the precision of precision=P."""
+    """Return a probability, or of precision=P the wanted precision."""
     name, equals, wanted = value.partition("=")
     if not equals:
         return number(float, PROBABILITY)(value)
@@ -71,7 +73,7 @@ def threshold(value: str) -> float | WantedPrecision:
 
 
 def add_threshold(add: Callable) -> None:
-    """Add the option of which probabilities are enough, of predict and serve."""
+    """Add --threshold, which predict and serve have."""
     add(
         "--threshold",
         type=threshold,
@@ -84,8 +86,8 @@ def add_threshold(add: Callable) -> None:
 
 
 def add_computing(add: Callable, tokens: str) -> None:
-    """Add the options of where and how a model computes, of predict and serve; `tokens` is the help of
-    --batch_tokens."""
+    """Add the options of where and how a model computes, which predict and serve have; `tokens` is the help
+    of --batch_tokens."""
     add("--device", default="auto", help=DEVICES)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
     add("--batch_tokens", type=number(int, at_least(1)), metavar="TOKENS", help=tokens)
@@ -106,7 +108,7 @@ def column_name(value: str) -> int | str | list[int | str]:
 
 
 def column_names(value: str) -> list[str]:
-    """Return the names of columns, of a list as YAML has it."""
+    """Return the names of columns in a YAML list, such as [NAME, NAME]."""
     import yaml
 
     try:

@@ -30,7 +30,8 @@ EXAMPLES = 6
 
 
 def run(argv: list[str], program: str) -> int:
-    """Serve until a signal; return the exit status. Raises InputError for values that do not fit."""
+    """Serve until a signal; return the exit status. Raises InputError for bad input, and TrainingError for a
+    model that gives no numbers."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     add = (parser := Parser(program, __doc__)).add_argument
     model = "a run, an exported folder or a checkpoint (default: the newest finished run)"
@@ -74,7 +75,7 @@ def run(argv: list[str], program: str) -> int:
         opened,
         threshold=decision_threshold(opened, args.threshold, say),
         nearest=NearestRows(opened) if args.evidence else None,
-        # Strangers do not get rows of the data as examples
+        # Other machines get rows of the data as examples only with a key
         examples=example_inputs(opened.folder, EXAMPLES if is_local(args.host) or api_key else 0),
     )
     return 130 if serve(model, options, args.host, listener) == signal.SIGINT else 0

@@ -53,7 +53,8 @@ def run(argv: list[str], program: str) -> int:
     precision = "precision of all modes (default: float64, and fp32 for modes that do not have it)"
     add("--precision", choices=["float64", "fp32", "bf16", "fp16"], default="float64", help=precision)
     add("--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ...")
-    # A worker has these: its mode, the folder for its results, what it trains; and its processes
+    # A worker gets these: its mode, the folder for its results and what it trains; and its number of
+    # processes
     add("--worker", nargs="+", help=argparse.SUPPRESS)
     add("--nprocs", type=int, help=argparse.SUPPRESS)
     options, settings = parser.parse_known_args(argv)
@@ -86,7 +87,7 @@ def run(argv: list[str], program: str) -> int:
 
 
 def planned_rows(options: argparse.Namespace, config: Config) -> list[Comparison]:
-    """Return a row for each mode to verify, and say what is trained."""
+    """Return a row for each mode to verify, with the reason where it cannot run; print what is trained."""
     from ..modes import load_mode
     from ..runs.verify import Comparison
     from ..runtime.devices import choose_device, computes_float64

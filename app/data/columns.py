@@ -147,7 +147,8 @@ def choose_columns(
         found.text, found.pair = ((lowered.index(name),) for name in known[0])
     if need_label and not (found.text and found.label):
         _choose_by_values(found, rows, find_pairs, are_labels)
-    # The order decides last. Without a label the first of several columns may be anything, such as row numbers
+    # The order decides last. Without a label the first of several columns may be anything, such as row
+    # numbers
     if not found.text and (len(found.unused) == 1 or (names is None and need_label and width == 2)):
         found.text = (found.unused[0],)
     if need_label and not found.label and len(found.unused) == 1:

@@ -23,7 +23,7 @@ FILE = "vectors.npy"
 
 class TextVectors:
     """Computes vectors in fp32 with the encoder of a model, such as that of a loaded classifier. `rows` makes
-    tokens of texts."""
+    tokens of texts; `size` is the length of a vector."""
 
     def __init__(self, model: PackedModel, rows: RowEncoder, device: str = "auto") -> None:
         self.device = choose_device(device)
@@ -42,7 +42,7 @@ class TextVectors:
     def stored(self, texts: Texts, folder: str | Path) -> np.ndarray:
         """Return the vectors of `texts`, (num_texts, size) float32, mapped from a file in `folder`, a cache.
 
-        They are computed once: its place follows from the texts, the weights and the tokens. Raises
+        They are computed once: the file's name follows from the texts, the weights and the tokens. Raises
         InputError as `compute`, and the errors of `build_once`.
         """
         if not texts:
@@ -58,6 +58,7 @@ class TextVectors:
         settings = VERSION, repr(rows.long), rows.side, rows.max_length, rows.tokenizer.to_str()
         model = content_key(*settings, *(tensor.cpu().numpy().tobytes() for tensor in weights))
         folder = Path(folder) / f"vectors-{content_key(model, list(texts))}"
+        # With 0 bytes it is built in this process, which has the model
         return np.load(build_once(folder, build, num_bytes=0) / FILE, mmap_mode="r")
 
     def _write(self, vectors: np.ndarray, texts: Texts) -> None:
@@ -66,10 +67,11 @@ class TextVectors:
             chunk = [*texts[start : start + CHUNK_ROWS]]
             encoded = self.rows.encode(chunk, lambda index, start=start: f"text {start + index + 1}")
             windows = [np.array(window, np.int64) for row in encoded for window in row.windows]
-            seconds = [row.second_start for row in encoded] if not isinstance(chunk[0], str) else None
+            # The rows of pairs have one window each
+            second_starts = None if isinstance(chunk[0], str) else [row.second_start for row in encoded]
             means = torch.empty(len(windows), self.size)
             for batch in token_batches(np.array([len(window) for window in windows]), budget):
-                starts = None if seconds is None else [seconds[index] for index in batch]
+                starts = None if second_starts is None else [second_starts[index] for index in batch]
                 means[torch.from_numpy(batch)] = self._means([windows[index] for index in batch], starts)
             counts = torch.tensor([len(row.windows) for row in encoded])
             normalised = torch.nn.functional.normalize(means_of_rows(means, counts))
@@ -81,7 +83,7 @@ class TextVectors:
         inputs = to_device(collate(rows, second_starts, self.layout), self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         if self.layout.packed:
-            # With it, the last layer would be computed for them only
+            # With these, the last layer would be computed for the first tokens only
             inputs.pop("first_tokens")
             states = self.model.encode(**inputs)[0]
         else:
@@ -92,7 +94,8 @@ class TextVectors:
 
 def nearest(vectors: np.ndarray, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the similarities (cosines) and the rows of the `count` vectors nearest to each query, the
-    nearest first, both (num_queries, count); fewer columns where there are fewer vectors."""
+    nearest first, both (num_queries, count); fewer columns where there are fewer vectors. `vectors` are
+    (num_vectors, size), `queries` (num_queries, size)."""
     from sklearn.neighbors import NearestNeighbors
 
     count = min(count, len(vectors))
