@@ -33,7 +33,7 @@ ADAPTER = "adapter/adapter_model.safetensors"
 # It is written last: a folder that has it is a finished run
 REPORT = "report.json"
 TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
-# They are written and put aside in this order; the card comes last, as it says what the report says
+# They are put aside in this order; the card is one of them, as it says what the report says
 REPORT_FILES = (LOGITS, DECISION, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 
 
