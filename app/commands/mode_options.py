@@ -13,7 +13,7 @@ from .exit_status import say
 from .parser import Parser, at_least, number
 
 if TYPE_CHECKING:
-    # Imports torch, which --help does without
+    # It imports torch, which --help does without
     from ..runs.series import Series
 
 

@@ -32,7 +32,7 @@ from .mode_options import plan_modes
 from .parser import Parser, at_least, number
 
 if TYPE_CHECKING:
-    # Imports torch, which --help does without
+    # It imports torch, which --help does without
     from ..runs.verify import Comparison
 
 TABLE_NOTE = """
@@ -53,8 +53,7 @@ def run(argv: list[str], program: str) -> int:
     precision = "precision of all modes (default: float64, and fp32 for modes that do not have it)"
     add("--precision", choices=["float64", "fp32", "bf16", "fp16"], default="float64", help=precision)
     add("--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ...")
-    # A worker gets these: its mode, the folder for its results and what it trains; and its number of
-    # processes
+    # These are for a worker: its mode, the folder for its results and what it trains; its number of processes
     add("--worker", nargs="+", help=argparse.SUPPRESS)
     add("--nprocs", type=int, help=argparse.SUPPRESS)
     options, settings = parser.parse_known_args(argv)

@@ -18,7 +18,7 @@ from ..words import N_, _
 from .data_settings import STRICT, TASKS, Count, DataConfig, Float, Needs, Rule, as_number, check_address
 from .train_settings import Share, TrainConfig
 
-# Plain values, so that nothing in a file can name code to run.
+# Values are plain, so that nothing in a file can name code to run.
 PlainValue = Annotated[bool | int | float | str | list | dict | None, BeforeValidator(as_number)]
 TYPES = {
     int: N_("an integer"),

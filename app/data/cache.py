@@ -66,8 +66,7 @@ def _compute(parent: int, language: str, function: Callable, job: tuple) -> Any:
 
     use_language(language)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    # There are millions of short lists without reference cycles; looking for these would take a fifth of the
-    # time
+    # Millions of short lists have no reference cycles, and looking for some would take a fifth of the time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     try:
@@ -110,7 +109,7 @@ def is_complete(folder: Path) -> bool:
         sizes = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):
-        # AttributeError: JSON, but no object
+        # AttributeError means that it is JSON, but no object
         return False
 
 

@@ -41,8 +41,9 @@ LONGEST_LABEL = 40  # characters
 ROWS_BELOW = 5  # rows that show what a first row is
 MIN_ROWS = 10  # rows whose values show what a column is
 DIFFERENT = 0.6  # share of different values in a column of texts
-# How much more two texts of a row have in common than two of different rows, from 0 to 1. Question pairs
-# (AFQMC) have 0.5, STS-B 0.4 to 0.8, names with reviews 0.0, two reviews without relation up to 0.06.
+# Texts are pairs where two of a row have so much more in common than two of different rows, from 0 to 1.
+# Question pairs (AFQMC) have 0.5, STS-B 0.4 to 0.8, names with reviews 0.0, two reviews without relation up
+# to 0.06.
 ALIKE = 0.15
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?%?")
 # Words are a character of a language without spaces, or two words with a space between them
@@ -147,8 +148,7 @@ def choose_columns(
         found.text, found.pair = ((lowered.index(name),) for name in known[0])
     if need_label and not (found.text and found.label):
         _choose_by_values(found, rows, find_pairs, are_labels)
-    # The order decides last. Without a label the first of several columns may be anything, such as row
-    # numbers
+    # The order decides last; without a label the first of several columns may be anything, say a row id
     if not found.text and (len(found.unused) == 1 or (names is None and need_label and width == 2)):
         found.text = (found.unused[0],)
     if need_label and not found.label and len(found.unused) == 1:

@@ -56,7 +56,8 @@ def recognised(path: Source, options: ReadOptions, need_label: bool = True) -> R
     with its quoting. The format is that of its content, else of its name; a .txt file without labels has one
     text a line. Raises InputError for a file that cannot be read, or begins otherwise than its format
     does."""
-    encoding, format, suffix = file_encoding(path, options.encoding), options.format, path.suffix.lower()
+    encoding = file_encoding(path, options.encoding)
+    format, suffix = options.format, path.suffix.lower()
     if format == "auto":
         is_plain = suffix == ".txt" and not need_label
         by_name = "text" if is_plain else SUFFIXES.get(suffix)
@@ -96,8 +97,10 @@ def options_of_run(
         return options
     if isinstance(path, Stream):
         return replace(options, format="text")
-    suffix, format, train = path.suffix.lower(), recorded.get("format"), recorded.get("train") or ""
-    is_alike = suffix == Path(train if isinstance(train, str) else train[0]).suffix.lower()
+    suffix, format = path.suffix.lower(), recorded.get("format")
+    train = recorded.get("train") or ""
+    first_train = train if isinstance(train, str) else train[0]
+    is_alike = suffix == Path(first_train).suffix.lower()
     # A .txt file is a table only if that of the run was one, and its lines show it
     found = content_format(path, options.encoding, with_separators=need_label or is_alike or suffix != ".txt")
     if found is None and format in DELIMITED and (is_alike or suffix not in SUFFIXES):
@@ -336,8 +339,7 @@ def _array_chunks(path: Source, blocks: Iterator[tuple[int, list[str]]]) -> Iter
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a Parquet file, or of a stream of Arrow in a file. Raises
-    InputError."""
+    """Return the names of the columns of a Parquet or Arrow file; raises InputError for any other file."""
     from pyarrow import ipc, parquet
 
     with readable_parquet(path), path.open("rb") as file:

@@ -101,8 +101,9 @@ def deal_groups(
         )
     of_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(texts)[:-1])
     parts, generator = np.zeros(len(first), np.int8), np.random.default_rng(seed)
-    # Rows that the classes before gave a split too few (negative: too many). Small classes first: to be in
-    # each split, one may give more rows than its proportion; the large ones then give less.
+    # `owed` is how many rows too few a split has from the classes so far (negative: too many). Small classes
+    # come first: to be in each split, a class may give it more rows than its proportion, and large classes
+    # then give it less.
     owed = dict.fromkeys(shares, 0.0)
     for label in np.argsort(np.bincount(labels, minlength=len(names)), kind="stable"):
         left = generator.permutation(of_class[label])
@@ -143,8 +144,7 @@ def deal_label_lists(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray,
     is_rare = np.bincount(sets, minlength=num_sets)[sets] <= len(shares)
     shuffled = np.random.default_rng(seed).permutation(len(first))
     rank = np.where(rarest >= 0, label_rows[rarest], len(labels))
-    # Rare sets come first: where a part gets too many rows of a label from them, it gets fewer from the
-    # others
+    # Rare sets come first: a part that gets too many rows of a label from them gets fewer from the others
     dealt = shuffled[np.lexsort((sets[shuffled], rank[shuffled], ~is_rare[shuffled]))]
     chosen = np.empty(len(first), dtype=np.int64)
     for text in dealt:
@@ -183,7 +183,7 @@ def fold_of_rows(form: Any, labels: np.ndarray, hashes: np.ndarray, folds: int, 
 
 
 def part_of_rows(rows: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return the share `share` of row ids, (num_rows,), sorted: the same share of each of the `groups`
+    """Return a `share` of the row ids `rows` (num_rows,), sorted: the same share of each of the `groups`
     (num_rows,), at least one row. A larger share has all rows of a smaller one."""
     order = np.random.default_rng(seed).permutation(len(rows))
     kept = []
@@ -206,7 +206,7 @@ def dataset_statistics(
             continue
         first, order, sizes = text_groups(hashes[name])
         texts = hashes[name][first]
-        # Rows of texts that are there several times, and the first row of each of these texts
+        # These are rows of texts that are there several times, and for each row the first one with its text
         rows = order[np.repeat(sizes > 1, sizes)]
         first_rows = np.repeat(first[sizes > 1], sizes[sizes > 1])
         is_other = (of_split[rows] != of_split[first_rows]).any(axis=tuple(range(1, of_split.ndim)))

@@ -242,7 +242,8 @@ def build_table(
     ):
         for chunk in reader.chunks():
             labels = chunk.labels or [None] * len(chunk.texts)
-            for label in set(labels) - codes.keys() - unknown.keys() - {None} if label_names else ():
+            new_labels = set(labels) - codes.keys() - unknown.keys() - {None} if label_names else ()
+            for label in new_labels:
                 if (described := form.unknown(label, label_names, accept_ids)) is not None:
                     said = _("unknown label {label}; fix the row or set --data.labels")
                     unknown[label] = said.format(label=described)

@@ -93,8 +93,7 @@ def _checkpoint_tokenizer(config: ModelConfig):
                 # transformers makes an empty one where its class finds no file
                 raise ValueError("there is no file with its vocabulary, such as tokenizer.json or vocab.txt")
         except ValueError:
-            # The files of early BERT models, and of others with a BERT vocabulary, do not say which tokenizer
-            # it is
+            # The files of early BERT models, and others with a BERT vocabulary, do not name their tokenizer
             folder = Path(config.name)
             if (folder / "tokenizer.json").exists() or not (folder / "vocab.txt").is_file():
                 raise

@@ -43,8 +43,8 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\
 # These are limits of Excel; it keeps 15 digits of a number, so longer ones, such as ids, are written as text
 MAX_CELL, MAX_ROWS, MAX_COLUMNS, EXACT = 32_767, 1_048_576, 16_384, 10**15
 DATES = {datetime: "yyyy-mm-dd hh:mm:ss", date: "yyyy-mm-dd", time: "hh:mm:ss"}
-# Files get U+FFFD in place of bytes that could not be decoded, and of halves of characters, by this handler
-# of errors, which counts them
+# This handler of errors writes U+FFFD for bytes that could not be decoded and for halves of characters, and
+# counts them
 REPLACED = "replaced_and_counted"
 _replaced: Counter[str] = Counter()
 
@@ -143,8 +143,7 @@ def _table(source: Source, added: AddedColumns, predictions: Iterable[Prediction
 
 
 def write_csv(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
-    """Write rows with their predictions as CSV: lists and objects as JSON; probabilities have six
-    decimals."""
+    """Write rows with their predictions as CSV: lists and objects as JSON, probabilities with six digits."""
     writer = csv.writer(file)
     num_as_is = len(source.names) + 1  # the columns of the input, and the answer
     for row in _table(source, added, predictions):
@@ -295,7 +294,7 @@ def check_output(path: str | None, input_path: str | None) -> None:
             raise InputError(f"{what}: there is no folder {target.parent}; create it first")
         check_new(target)
     except OSError as error:
-        # A name that is too long, a folder that may not be entered
+        # The name may be too long, or the folder closed to this user
         raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
 
 
@@ -342,7 +341,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 
 @contextmanager
 def written(what: str) -> Iterator[None]:
-    """Raise TrainingError in place of an OSError of what is written inside; a closed pipe stays what it
+    """Raise TrainingError in place of an OSError inside; BrokenPipeError of a closed pipe stays what it
     is."""
     try:
         yield

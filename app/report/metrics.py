@@ -115,8 +115,7 @@ def weighted_f1(drawn: Drawn) -> np.ndarray:
 
 
 def row_f1(drawn: Drawn) -> np.ndarray:
-    """The mean of the rows' F1, which is over the labels of a row; 1 for a row without labels that gets
-    none."""
+    """The mean of the F1 of each row, over its labels; that is 1 for a row without labels that gets none."""
     right, true, predicted = (of.sum(axis=1) for of in drawn.of_labels)
     return drawn.mean(np.where(true + predicted > 0, shares(right, true, predicted)[2], 1.0))
 
@@ -156,8 +155,7 @@ def ranked(is_rare: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, Callable
     counts = np.bincount(np.unique(cells, return_inverse=True)[1] * 2 + is_rare)
 
     def curve(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # An empty cell comes first; the last cell lacks its second count where it has no row of the rarer
-        # class
+        # An empty cell is put first; the last cell may lack its count of the rarer class, which is 0 then
         both = np.pad(drawn, ((0, 0), (2, drawn.shape[1] % 2)))
         right = both[:, 1::2].cumsum(axis=1)
         return right, right + both[:, ::2].cumsum(axis=1)
@@ -203,8 +201,8 @@ def correlation(statistic: str) -> Callable[[Drawn], np.ndarray]:
 
 
 def level_accuracy(level: int) -> Callable[[Drawn], np.ndarray]:
-    """Return a function that gives the share of drawn rows that are right down to a level; the highest is
-    1."""
+    """Return a function that gives the share of drawn rows that are right down to a level (1: the
+    highest)."""
 
     def values(drawn: Drawn) -> np.ndarray:
         right, true, predicted = (of[:, :level].sum(axis=1) for of in drawn.of_levels)
@@ -401,8 +399,7 @@ def measure(task: Task, scores: Scores) -> dict:
 
 
 def class_table(names: list[str], right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict:
-    """Return precision, recall, F1 and support by name, from the numbers of right, true and predicted
-    rows."""
+    """Return precision, recall, F1 and support by name, of numbers of right, true and predicted rows."""
     scores = (column.tolist() for column in shares(right, true, predicted))
     table = {}
     for name, *row in zip(names, *scores, map(int, true), strict=True):

@@ -143,8 +143,8 @@ def fold_figures(oof_rows: OutOfFold) -> dict:
 
 
 def note_of(task: Task, then: str = "") -> dict[str, str]:
-    """Return {"note": how each run decided its rows, and the sentence `then`} for several labels a row, else
-    {}."""
+    """Return {"note": how runs decided their rows, and the sentence `then`}; {} without several labels a
+    row."""
     several = _(
         "Each run decides by its own thresholds (decision.json), which have the best F1 of each label on its "
         "dev rows; without dev rows they are 0.5."

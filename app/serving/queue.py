@@ -13,7 +13,7 @@ from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.predictor import Prediction, Predictor, Tokens
 
-# Up to so many tokens are taken at once, even where a batch has fewer: many rows, sorted by length, need less
+# So many tokens may be taken at once, also where a batch has fewer: many rows, sorted by length, need less
 # padding
 TOKENS_AT_ONCE = 1024
 SHORT = 2000  # characters that are tokenised in about a millisecond
@@ -68,8 +68,7 @@ class BatchQueue:
         self.waiting.set(self.admitted)
         try:
             if sum(len(row.text) + len(row.pair or "") for row in rows) <= SHORT:
-                # This takes less time than a thread would need to start; during long texts the server must
-                # answer others
+                # A thread would need longer to start, but long texts would keep others waiting
                 tokens = self.predictor.tokenize(rows)
             else:
                 tokens = await asyncio.to_thread(self.predictor.tokenize, rows)
@@ -100,8 +99,7 @@ class BatchQueue:
                     entry.answer.set_result(answer)
 
     async def next_batch(self) -> list[Entry]:
-        """Return the next requests, removed from the queue, without those whose clients are gone: may be
-        none.
+        """Take the next requests out of the queue and return those whose clients are still there, maybe none.
 
         Waits for the first request, then up to `wait_seconds` until there are as many as last time, or enough
         for a batch.

@@ -45,8 +45,7 @@ class Question(BaseModel):
 
 def explained(error: RequestValidationError) -> str:
     """Return what is wrong with a request, in one sentence."""
-    # There is an error for each form that `inputs` may have; that of the form nearest to what was found is
-    # shown
+    # Each form that `inputs` may have gives an error; the one of the form nearest to what was found is shown
     kinds = ("string_type", "dict_type", "list_type")
     first = max(
         error.errors(),

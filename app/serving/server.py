@@ -92,8 +92,7 @@ def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address; port 0 is any free port. Raises InputError where it
-    cannot."""
+    """Return a socket that listens on an address; port 0 is any free port. Raises InputError if it cannot."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address, family=family, backlog=2048)
