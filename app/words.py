@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
-LANGUAGES = ("auto", "en", "zh")
 CATALOGUE = Path(__file__).parent / "locale" / "zh_CN" / "LC_MESSAGES" / "app.mo"
 
 _of_process = "auto"
