@@ -162,8 +162,12 @@ def _are_enclosed(lines: list[str], delimiter: str) -> bool:
     such fields, or they have doubled quotes or separators in them."""
     rows = [line.split(delimiter) for line in lines]
     try:
-        widths = {len(record) for record in csv.reader(lines, delimiter=delimiter, strict=True)}
+        records = list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error:
+        return False
+    widths = set(map(len, records))
+    # A lone quote would make one field of the whole rows that follow, up to the next one
+    if sum(len(row) in widths for row in rows) > len(records):
         return False
     enclosed = [[cell for cell in row if len(cell) > 1 and cell[0] == cell[-1] == '"'] for row in rows]
     # The first line may be a header without quotes

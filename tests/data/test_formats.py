@@ -198,6 +198,11 @@ def test_rows_over_several_lines_are_noted(write, name, content, multiline):
     assert (reader.multiline, reader.first_multiline) == multiline
 
 
+def test_a_lone_quote_swallows_no_rows(write):
+    path = write("a.tsv", '今天\t2\n"\n好\t1\n坏"\t1\n')
+    assert [row.line for row in read_rows(path, ReadOptions(), True)] == [1, 2, 3, 4]
+
+
 def test_many_groups_of_a_parquet_file_under_any_name(tmp_path):
     texts, labels = [f"{text}{i}" for i in range(4000) for text, _ in PAIRS], [0, 1, 2] * 4000
     columns = {"id": range(12000), "label": labels, "text": pyarrow.array(texts).dictionary_encode()}
