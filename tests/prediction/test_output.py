@@ -24,6 +24,7 @@ from tests.verbs import predict as main
 ADDED = ["probability", *(f"p_{label}" for label in LABELS)]
 CSV = '编号,内容,时间,label\n007,今天真开心,2026-01-05,a\n008," ","1,5",b\n9,"真\n好",,c\n'
 NEEDS_OPENPYXL = "needs openpyxl: pip install -r requirements/dev.txt"
+NEEDS_EXCEL = "needs the packages of Excel files: pip install -r requirements/excel.txt"
 
 
 @pytest.fixture
@@ -33,6 +34,8 @@ def predict(tmp_path, checkpoint, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(source: str, output: str, *options: str, content: str | bytes | None = None) -> list[dict]:
+        if output.endswith(".xlsx"):
+            pytest.importorskip("xlsxwriter", reason=NEEDS_EXCEL)
         if content is not None:
             Path(source).write_bytes(content if isinstance(content, bytes) else content.encode())
         files = ["--input", source, "--output", output]
@@ -238,6 +241,7 @@ def test_what_does_not_fit_into_a_sheet(predict, checkpoint, monkeypatch, caplog
 
 def test_a_full_disk_is_an_error_of_excel_too(tmp_path):
     """A limit on the size of files gives the error of a full disk while rows are written."""
+    pytest.importorskip("xlsxwriter", reason=NEEDS_EXCEL)
     (tmp_path / "a.txt").write_text("\n".join(map(str, range(3000))))
     files = ["--input", tmp_path / "a.txt", "--output", tmp_path / "a.xlsx"]
     command = [sys.executable, "predict.py", "--checkpoint", save_checkpoint(tmp_path / "bert"), *files]
