@@ -173,7 +173,7 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
     folder = run_to_resume(config) or _new_folder(config)
     lock = lock_folder(folder)
     try:
-        # What is in the folder counts from now on, as it is locked
+        # The folder is looked at again, as another process may have changed it before it was locked
         config = replace(config, dir=str(folder))
         check_content(config)
         return folder, run_to_resume(config) is not None, lock

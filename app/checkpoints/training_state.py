@@ -127,7 +127,7 @@ def load_training_state(folder: Path) -> TrainingState | None:
             if isinstance(error, DAMAGE) and "(os error " not in str(error):
                 aside = state.with_name(f"damaged-{state.name}")
                 logger.warning("%s is damaged and is skipped: %s; it is now %s", state, error, aside.name)
-                # So that it takes no whole one's place
+                # A damaged state must not take the place of a whole one
                 shutil.rmtree(aside, ignore_errors=True)
                 with suppress(OSError):
                     state.rename(aside)

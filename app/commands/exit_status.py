@@ -34,6 +34,6 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        # What cannot be written Python would report at its end, with another status
+        # Python itself would report at its end, with another status, that this cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status

@@ -189,7 +189,7 @@ def check_file(path: Source, format: str | None, encoding: str) -> None:
         raise InputError(said.format(path=path, needed=format if magic else "text", what=found))
     marked = None if magic else _mark_of(start)
     lacks_mark = not magic and codec in ("utf-16", "utf-32") and not start.startswith(MARKS[codec])
-    # That of UTF-32 may be that of UTF-16 before a NUL
+    # The mark of UTF-32 may also be the mark of UTF-16 before a NUL
     if lacks_mark or (marked and not codec.startswith((marked, "utf-16", "utf-32"))):
         remedy = f"set --data.encoding to {marked or f'utf-8, {codec}-le or {codec}-be'}"
         raise InputError(f"{path}: {codec} needs its byte order mark, found {marked or 'none'}; {remedy}")

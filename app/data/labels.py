@@ -21,7 +21,7 @@ from .cells import label_text, shown
 from .columns import MIN_ROWS, label_like
 from .file_formats import ReadOptions
 
-# Of a column for each label, in lower case
+# These are the values of a column for each label, in lower case
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
 # How programs write a missing value that became text, in lower case
@@ -428,7 +428,7 @@ class PathLists(Paths, LabelLists):
         return without_ancestors(paths, separator)
 
 
-# By data.task
+# The keys are values of data.task
 LABEL_FORMS = {
     "single_label": OneLabel(),
     "multi_label": LabelLists(),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from .task import Objective
 
-# By data.task
+# The keys are values of data.task
 TASKS = {
     "single_label": ".task:Task",
     "multi_label": ".multi_label:MultiLabel",
