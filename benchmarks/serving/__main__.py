@@ -3,11 +3,9 @@ LitServe.
 
 python -m benchmarks.serving --threads 1 --seconds 20 --rounds 3 --output serving.json
 python -m benchmarks.serving --model small --seconds 3 --rounds 1
-python -m benchmarks.serving --soak 30                                  # minutes, this project's server only
 
 The servers take turns, and the clients are in a process beside them. Each answer is checked against its own
-text. `--soak` adds clients that break off, send garbage or are slow, and shows how the server's memory grows.
-Exit status: 0; 1 for a wrong answer, or where a server failed; 2 for bad input.
+text. Exit status: 0; 1 for a wrong answer, or where a server failed; 2 for bad input.
 """
 
 import argparse
@@ -36,7 +34,6 @@ from benchmarks.serving.client import ask
 
 SERVERS = ("ours", "ours-onnx", "fastapi_pipeline", "litserve_pipeline")
 CLIENTS = (1, 8, 64)
-HOSTILE = 8  # clients of a soak
 TOLERANCE = 1e-4
 START_SECONDS = 300
 
@@ -49,8 +46,6 @@ def build_parser() -> Parser:
     add("--rounds", type=POSITIVE, default=3, help="turns of each server (default: 3)")
     add("--seconds", type=above_0, default=20, help="time for each number of clients (default: 20)")
     add("--threads", type=POSITIVE, default=1, help="threads of each server's model (default: 1)")
-    soak = "ask our server for so long, with hostile clients too"
-    add("--soak", type=above_0, metavar="MINUTES", help=soak)
     add_job_options(parser, "not used here: all servers compute in fp32")
     return parser
 
@@ -85,13 +80,12 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict:
     file = folder / "rows_to_compare.txt"
     file.write_text("\n".join(texts), encoding="utf-8")
     export(checkpoint, folder / "exported", say, tolerance=1.0, rows_file=str(file))
-    return {"texts": texts, "wanted": wanted, "tolerance": TOLERANCE, "hostile": 0}
+    return {"texts": texts, "wanted": wanted, "tolerance": TOLERANCE}
 
 
 @contextmanager
-def started(name: str, threads: int, folder: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """Yield the process of a server that answers, and its port; it ends with its children. Raises
-    ProgramFailed."""
+def started(name: str, threads: int, folder: Path) -> Iterator[int]:
+    """Yield the port of a server that answers; it ends with its children. Raises ProgramFailed."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     checkpoint, exported = str(folder / "checkpoint"), str(folder / "exported")
@@ -109,7 +103,7 @@ def started(name: str, threads: int, folder: Path) -> Iterator[tuple[psutil.Proc
             if server.poll() is not None or time.monotonic() > deadline:
                 raise ProgramFailed(f"{name} did not answer: {last_line(log)}")
             time.sleep(0.2)
-        yield server, port
+        yield port
     finally:
         family = server.children(recursive=True) if server.poll() is None else []
         for process in (*family, server):
@@ -132,18 +126,13 @@ def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:
     inputs = prepare(options, folder)
     # The clients run in this process; a collection then has few objects to look at
     gc.freeze()
-    return (soak if options.soak else take_turns)(options, folder, inputs, report)
-
-
-def take_turns(options: argparse.Namespace, folder: Path, inputs: dict, report: dict) -> bool:
-    """Ask every server in turns."""
     results = report["servers"] = {}
     names = [name for name in SERVERS if name != "litserve_pipeline" or find_spec("litserve")]
     if len(names) < len(SERVERS):
         say("litserve is not installed and is left out; see requirements/benchmarks.txt")
     for turn in range(1, options.rounds + 1):
         for name in names:
-            with started(name, options.threads, folder) as (_, port):
+            with started(name, options.threads, folder) as port:
                 # warm-up
                 run(ask(inputs | {"port": port, "clients": 8, "seconds": min(2, options.seconds)}))
                 for clients in CLIENTS:
@@ -165,21 +154,6 @@ def take_turns(options: argparse.Namespace, folder: Path, inputs: dict, report: 
     header = ["", "clients", "requests/s", "p50 ms", "p99 ms", "wrong", "refused"]
     print(f"\n{text_table(header, rows)}")
     return not num_wrong
-
-
-def soak(options: argparse.Namespace, folder: Path, inputs: dict, report: dict) -> bool:
-    """Ask our server from honest and hostile clients; say its memory after each quarter of the time."""
-    found = {"memory": [], "requests": 0, "wrong": 0, "refused": 0}
-    with started("ours", options.threads, folder) as (server, port):
-        for _ in range(4):
-            job = {"port": port, "clients": 8, "seconds": options.soak * 15, "hostile": HOSTILE}
-            answered = run(ask(inputs | job))
-            found["memory"].append(server.memory_info().rss)
-            found |= {key: found[key] + answered[key] for key in ("requests", "wrong", "refused")}
-            print(*(f"{found[key]:,} {key};" for key in ("requests", "wrong", "refused")))
-            print(f"memory of the server: {found['memory'][-1] / 1e6:.0f} MB", flush=True)
-    report["soak"] = found
-    return not found["wrong"]
 
 
 if __name__ == "__main__":

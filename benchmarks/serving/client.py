@@ -1,16 +1,11 @@
 """Clients that ask one server.
 
-Their job is `port`, `clients`, `seconds`, `texts`, `wanted` (probabilities by label, of each text),
-`tolerance`, and `hostile`, the number of clients that break off, send garbage or are slow.
+Their job is `port`, `clients`, `seconds`, `texts`, `wanted` (probabilities by label, of each text) and
+`tolerance`.
 """
 
 import asyncio
-import json
-import random
 import time
-from contextlib import suppress
-
-HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
 async def honest(session, job: dict, first: int, end: float, result: dict) -> None:
@@ -30,23 +25,6 @@ async def honest(session, job: dict, first: int, end: float, result: dict) -> No
         number += job["clients"]
 
 
-async def hostile(port: int, seed: int, end: float) -> None:
-    """Break off, send garbage, and send slowly, until `end`."""
-    generator = random.Random(seed)
-    body = json.dumps({"inputs": "今天真开心"}).encode()
-    whole = HEAD % len(body) + body
-    while time.monotonic() < end:
-        with suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            kind = generator.randrange(3)
-            raw = generator.randbytes(500) if kind == 0 else whole[: generator.randrange(1, len(whole) + 1)]
-            for start in range(0, len(raw), 16 if kind == 2 else len(raw)):
-                writer.write(raw[start : start + (16 if kind == 2 else len(raw))])
-                await writer.drain()
-                await asyncio.sleep(0.2 if kind == 2 else 0.01)
-            writer.transport.abort()
-
-
 async def ask(job: dict) -> dict:
     """Return how many requests were answered, how fast, how many answers were wrong, and how many were
     refused."""
@@ -58,7 +36,7 @@ async def ask(job: dict) -> dict:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{job['port']}", connector=connector) as session:
         asked = [honest(session, job, first, end, result) for first in range(job["clients"])]
-        await asyncio.gather(*asked, *(hostile(job["port"], seed, end) for seed in range(job["hostile"])))
+        await asyncio.gather(*asked)
     took, seconds = time.monotonic() - started, sorted(result["seconds"]) or [float("nan")]
     requests, times = len(result["seconds"]), {"p50": seconds[len(seconds) // 2]}
     times |= {"p99": seconds[int(len(seconds) * 0.99)], "requests_per_second": requests / took}
