@@ -29,34 +29,27 @@ def main(name: str, description: str, argv: list[str] | None = None) -> int:
     """Run one job in the mode `name` from the command line; return the exit status, see `work`; 130 after
     Ctrl-C. torch is imported after the command line has been read, so that `--help` and errors are quick."""
     try:
-        return _start(name, description, sys.argv[1:] if argv is None else argv)
+        from .config.command_line import load_config, take_number
+        from .modes import load_mode
+
+        check_working_folder()
+        argv, nprocs = take_number(sys.argv[1:] if argv is None else argv, "--nprocs")
+        config = load_config(argv, f"run_{name}.py", description)
+        with ended_by_ctrl_c():
+            mode = load_mode(name)
+        if nprocs and not mode.launcher.starts_processes:
+            raise InputError(f"--nprocs is for run_mp.py; run_{name}.py has its own launcher, see --help")
+        if reason := mode.unavailable_reason():
+            raise InputError(reason)
+        return mode.launcher.launch(work, (config, name), nprocs)
     except InputError as error:
-        return _refuse(error)
+        return _refuse(error, 2)
     except ModuleNotFoundError as error:
         print(missing_package(error), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-
-
-def _start(name: str, description: str, argv: list[str]) -> int:
-    from .config.command_line import load_config, take_number
-    from .modes import load_mode
-
-    check_working_folder()
-    argv, nprocs = take_number(argv, "--nprocs")
-    config = load_config(argv, f"run_{name}.py", description)
-    with ended_by_ctrl_c():
-        mode = load_mode(name)
-    if nprocs and not mode.launcher.starts_processes:
-        raise InputError(
-            f"--nprocs is for run_mp.py, which starts its processes itself; run_{name}.py has its own "
-            "launcher, see --help"
-        )
-    if reason := mode.unavailable_reason():
-        raise InputError(reason)
-    return mode.launcher.launch(work, (config, name), nprocs)
 
 
 def work(config: Config, name: str) -> int:
@@ -66,8 +59,10 @@ def work(config: Config, name: str) -> int:
         from .training.train import Run
     from .checkpoints.saving_and_resuming import with_saved_choices
     from .modes import open_mode
+    from .runtime.disk import OF_THE_SYSTEM
     from .runtime.signals import Stopped
     from .training.log import start_logging
+    from .training.step import is_out_of_memory, out_of_memory_error
 
     use_language(config.output.language)
     try:
@@ -75,11 +70,19 @@ def work(config: Config, name: str) -> int:
         with open_mode(name, with_saved_choices(config)) as mode:
             return Run(name, mode, ends_process=True).run()
     except InputError as error:
-        return _refuse(error)
+        return _refuse(error, 2)
     except TrainingError as error:
         return _refuse(error, 1)
     except (RuntimeError, MemoryError, OSError) as error:
-        return _refuse(_explained(error), 1)
+        if is_out_of_memory(error):
+            return _refuse(out_of_memory_error(error), 1)
+        if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
+            return _refuse(f"a file cannot be read or written: {error}; start again with --resume auto", 1)
+        if isinstance(error, OSError) or not re.search(LOST_RANK, str(error)):
+            raise
+        # Launchers report the first process that ends: let that be the rank that failed, not this one.
+        time.sleep(LINGER_SECONDS)
+        return _refuse("the connection to another rank is lost, because it has ended; see its message", 1)
     except Stopped as stop:
         # After the training
         return 128 + stop.number
@@ -88,27 +91,7 @@ def work(config: Config, name: str) -> int:
         return 128 + signal.SIGINT
 
 
-def _explained(error: RuntimeError | MemoryError | OSError) -> TrainingError:
-    """Return what an error of torch or the system means; raises any other one again."""
-    from .runtime.disk import OF_THE_SYSTEM
-    from .training.step import is_out_of_memory, out_of_memory_error
-
-    if is_out_of_memory(error):
-        return out_of_memory_error(error)
-    if isinstance(error, OSError):
-        if error.errno not in OF_THE_SYSTEM:
-            raise error
-        return TrainingError(
-            f"the system cannot read or write a file: {error}; when it can, start again with --resume auto"
-        )
-    if not re.search(LOST_RANK, str(error)):
-        raise error
-    # Launchers report the first process that ends: let that be the rank that failed, not this one.
-    time.sleep(LINGER_SECONDS)
-    return TrainingError("the connection to another rank is lost, because it has ended; see its own message")
-
-
-def _refuse(error: Exception, status: int = 2) -> int:
+def _refuse(error: Exception | str, status: int) -> int:
     rank, message = launched_rank(), _("error: {error}").format(error=error)
     print(message if rank == 0 else f"error (rank {rank}): {error}", file=sys.stderr)
     return status

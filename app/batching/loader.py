@@ -39,14 +39,6 @@ class Layout:
     max_positions: int | None = None
 
 
-def length_groups(lengths: np.ndarray) -> list[np.ndarray]:
-    """Return indices of rows in groups, longest first; no row is shorter than half of its group's longest.
-    The cost of attention grows with the square of the padded length, that of the longest in a group."""
-    order = np.argsort(-lengths, kind="stable")
-    halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
-    return np.split(order, np.flatnonzero(np.diff(halvings)) + 1)
-
-
 def collate(
     rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout
 ) -> dict[str, Any]:
@@ -58,16 +50,13 @@ def collate(
     `first_tokens` (num_rows,) int64, the index of each row's first token; for a decoder `last_tokens`, that
     of each row's last token which is not `last_except`; and what attention needs:
     `row_offsets` (num_rows + 1,) int32, the index of each row's first token and the end of the last row, and
-    `longest`, the tokens of the longest row; or the arrays of `_grouped_layout`.
+    `longest`, the tokens of the longest row; or the arrays of `_groups`.
     """
-    if not layout.token_types:
-        second_starts = None
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    arrays = (
-        _pack(rows, lengths, second_starts, layout)
-        if layout.packed
-        else _pad(rows, lengths, second_starts, layout)
-    )
+    starts = None
+    if second_starts is not None and layout.token_types:
+        starts = np.asarray(second_starts, dtype=np.int64)
+    arrays = (_pack if layout.packed else _pad)(np.concatenate(rows), lengths, starts, layout)
     return {
         name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
         for name, values in arrays.items()
@@ -75,46 +64,46 @@ def collate(
 
 
 def _pad(
-    rows: Sequence[np.ndarray], lengths: np.ndarray, second_starts: Sequence[int] | None, layout: Layout
+    tokens: np.ndarray, lengths: np.ndarray, second_starts: np.ndarray | None, layout: Layout
 ) -> dict[str, np.ndarray]:
     longest = -(-int(lengths.max()) // PAD_TO) * PAD_TO
     if layout.max_positions:
         longest = max(int(lengths.max()), min(longest, layout.max_positions))
     columns = np.arange(longest)
     mask = columns < lengths[:, None]
-    input_ids = np.full((len(rows), longest), layout.pad_id, dtype=np.int64)
-    input_ids[mask] = np.concatenate(rows)
+    input_ids = np.full(mask.shape, layout.pad_id, dtype=np.int64)
+    input_ids[mask] = tokens
     arrays = {"input_ids": input_ids, "attention_mask": mask.astype(np.int64)}
     if second_starts is not None:
-        arrays["token_type_ids"] = (mask & (columns >= np.asarray(second_starts)[:, None])).astype(np.int64)
+        arrays["token_type_ids"] = (mask & (columns >= second_starts[:, None])).astype(np.int64)
     return arrays
 
 
 def _pack(
-    rows: Sequence[np.ndarray], lengths: np.ndarray, second_starts: Sequence[int] | None, layout: Layout
+    tokens: np.ndarray, lengths: np.ndarray, second_starts: np.ndarray | None, layout: Layout
 ) -> dict[str, Any]:
-    starts = np.cumsum(lengths) - lengths
-    row_of_token = np.repeat(np.arange(len(rows)), lengths)
-    position = np.arange(lengths.sum()) - starts[row_of_token]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    starts = offsets[:-1]
+    row_of_token = np.repeat(np.arange(len(lengths)), lengths)
+    position = np.arange(len(tokens)) - starts[row_of_token]
     arrays = {
-        "input_ids": np.concatenate(rows).astype(np.int64)[None],
+        "input_ids": tokens.astype(np.int64)[None],
         "position_ids": (position + layout.first_position)[None],
         "first_tokens": starts,
     }
     if layout.last_except is not None:
-        real = np.where(arrays["input_ids"][0] != layout.last_except, np.arange(len(position)), 0)
+        real = np.where(tokens != layout.last_except, np.arange(len(tokens)), 0)
         arrays["last_tokens"] = np.maximum(np.maximum.reduceat(real, starts), starts)
     if second_starts is not None:
-        second = position >= np.asarray(second_starts, dtype=np.int64)[row_of_token]
-        arrays["token_type_ids"] = second.astype(np.int64)[None]
+        arrays["token_type_ids"] = (position >= second_starts[row_of_token]).astype(np.int64)[None]
     if layout.varlen:
-        row_offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return arrays | {"row_offsets": row_offsets, "longest": int(lengths.max())}
-    return arrays | _grouped_layout(lengths, row_of_token, position)
+        return arrays | {"row_offsets": offsets.astype(np.int32), "longest": int(lengths.max())}
+    return arrays | _groups(lengths, row_of_token, position)
 
 
-def _grouped_layout(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:
-    """Return the layout for attention in groups of rows of similar length, each padded to its longest row.
+def _groups(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:
+    """Return the layout for attention in groups of rows of similar length, longest first, each padded to its
+    longest row, and no row shorter than half of that: the cost of attention grows with the square of it.
 
     The padded groups are laid end to end; the arrays index their tokens and rows:
     `group_shapes`: a tuple of (num_rows, longest, has_padding) for each group.
@@ -124,9 +113,10 @@ def _grouped_layout(lengths: np.ndarray, row_of_token: np.ndarray, position: np.
     `row_order` (num_rows,): the packed row of each row of the groups.
     `row_of_token` and `position`, (total_tokens,), are each token's row and its index in it.
     """
+    order = np.argsort(-lengths, kind="stable")
+    halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
     shapes, row_starts, masks, padded_tokens = [], np.empty(len(lengths), dtype=np.int64), [], 0
-    groups = length_groups(lengths)
-    for group in groups:
+    for group in np.split(order, np.flatnonzero(np.diff(halvings)) + 1):
         longest = int(lengths[group].max())
         shapes.append((len(group), longest, bool((lengths[group] < longest).any())))
         row_starts[group] = padded_tokens + np.arange(len(group)) * longest
@@ -137,7 +127,7 @@ def _grouped_layout(lengths: np.ndarray, row_of_token: np.ndarray, position: np.
     to_padded[from_padded] = np.arange(len(position))
     return {
         "group_shapes": tuple(shapes),
-        "row_order": np.concatenate(groups),
+        "row_order": order,
         "to_padded": to_padded,
         "from_padded": from_padded,
         "key_mask": np.concatenate(masks),
@@ -150,15 +140,14 @@ class Batch:
 
     The outputs of the model begin with one for each of the labels, (num_labels, ...). `label_rows`,
     (num_labels,) on the host, is the index of each label's row in the batch; None: each row has one label, in
-    the order of the rows. The inputs of an empty batch (`num_rows` 0) have one dummy row, because a forward
-    pass may be a collective. Where rows have windows, the inputs are of windows, row after row, and
-    `windows_per_row` (num_rows,) is how many each row has.
+    the order of the rows. The inputs of an empty batch have one dummy row, because a forward pass may be a
+    collective. Where rows have windows, the inputs are of windows, row after row, and `windows_per_row`
+    (num_rows,) is how many each row has.
     """
 
     inputs: dict[str, Any]
     labels: torch.Tensor
     positions: torch.Tensor
-    num_rows: int
     label_rows: torch.Tensor | None = None
     windows_per_row: torch.Tensor | None = None
 
@@ -196,11 +185,9 @@ class Loader:
         losses_per_row: int = 1,
         targets: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> None:
+        self.split, self.store, self.layout = split, store, layout
         self.losses_per_row = losses_per_row
         self.targets = targets or (lambda labels: labels.astype(np.int64))
-        self.split = split
-        self.store = store
-        self.layout = layout
 
     def __len__(self) -> int:
         return len(self.split)
@@ -237,12 +224,8 @@ class Loader:
         if self.store.has_windows:
             targets["windows_per_row"] = torch.tensor([len(of_row) for of_row in windows])
         self.store.release()
-        return Batch(
-            to_device(inputs, device),
-            positions=torch.from_numpy(positions),
-            num_rows=len(positions),
-            **to_device(targets, device),
-        )
+        positions = torch.from_numpy(positions)
+        return Batch(to_device(inputs, device), positions=positions, **to_device(targets, device))
 
 
 def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch.Tensor:

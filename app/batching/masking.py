@@ -1,7 +1,7 @@
 """Masked language modelling: which tokens of a row are masked, as a pure function of (seed, draw, row).
 Nothing else decides it, so every mode masks the same tokens, and a resumed run too."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ FRACTION = 0.15
 MASKED, RANDOM = 0.8, 0.1
 
 
-@dataclass(frozen=True)
-class MaskedRow:
+class MaskedRow(NamedTuple):
     """A row whose targets are masked: `tokens` (length,), as the model sees them; `places` (targets,), the
     indices of the targets in order; and `labels` (targets,), their real tokens."""
 
@@ -28,55 +27,43 @@ class MaskedRow:
 
 class Masking:
     """Hides a part of a row's tokens: `MASKED` of them behind `mask_id`, `RANDOM` behind one of
-    `ordinary_ids`, which are the ids of all tokens but special ones, which are never hidden."""
+    `ordinary_ids`, the ids of all tokens but special ones, which are never hidden."""
 
     def __init__(self, seed: int, mask_id: int, ordinary_ids: np.ndarray) -> None:
         self.seed = seed
         self.mask_id = mask_id
         self.ordinary_ids = ordinary_ids
-        self.is_ordinary = np.zeros(int(ordinary_ids.max()) + 1, dtype=bool)
-        self.is_ordinary[ordinary_ids] = True
 
     def __call__(
         self, tokens: np.ndarray, row: int, draw: int, continues: np.ndarray | None = None
     ) -> MaskedRow:
         """Return a row, (length,) ids, with some tokens hidden.
 
-        `row` is its id in the table, and `draw` the step or `EVALUATION`. `continues` (length,) bool : a
-        token is of the same word as the one before: words are then hidden whole, until `FRACTION` is reached.
+        `row` is its id in the table, and `draw` the step or `EVALUATION`. `continues` (length,) bool: a token
+        is of the same word as the one before: words are then hidden whole, until `FRACTION` is reached.
         """
-        is_known = tokens < len(self.is_ordinary)
-        candidates = np.flatnonzero(is_known & self.is_ordinary[np.where(is_known, tokens, 0)])
+        candidates = np.flatnonzero(np.isin(tokens, self.ordinary_ids))
         if not len(candidates):
             return MaskedRow(tokens, candidates, tokens[candidates])
         generator = np.random.default_rng([self.seed, draw - EVALUATION, row])
-        words = np.arange(len(candidates)) if continues is None else words_of(candidates, continues)
-        places = candidates[self.choose(words, generator)]
-        hidden, action = tokens.copy(), generator.random(len(places))
-        others = generator.choice(self.ordinary_ids, len(places))
-        hidden[places] = np.select(
-            [action < MASKED, action < MASKED + RANDOM],
-            [np.full_like(others, self.mask_id), others],
-            tokens[places],
-        )
-        return MaskedRow(hidden, places, tokens[places])
-
-    @staticmethod
-    def choose(words: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """Return which tokens are targets, (tokens,) bool: random words, until they have enough tokens."""
+        words = np.arange(len(candidates))
+        if continues is not None:
+            starts = ~continues[candidates].astype(bool)
+            starts[1:] |= np.diff(candidates) > 1
+            starts[0] = True
+            words = np.cumsum(starts) - 1
+        # Random words, until they have enough tokens
         sizes = np.bincount(words)
         order = generator.permutation(len(sizes))
         tokens_before = np.cumsum(sizes[order]) - sizes[order]
         chosen = order[tokens_before < max(1, round(FRACTION * len(words)))]
-        return np.isin(words, chosen)
-
-
-def words_of(candidates: np.ndarray, continues: np.ndarray) -> np.ndarray:
-    """Return the number of each candidate's word, from 0, for candidates (candidates,) in order."""
-    starts = ~continues[candidates].astype(bool)
-    starts[1:] |= np.diff(candidates) > 1
-    starts[0] = True
-    return np.cumsum(starts) - 1
+        places = candidates[np.isin(words, chosen)]
+        hidden, action = tokens.copy(), generator.random(len(places))
+        others = generator.choice(self.ordinary_ids, len(places))
+        masks = np.full_like(others, self.mask_id)
+        ways = [action < MASKED, action < MASKED + RANDOM]
+        hidden[places] = np.select(ways, [masks, others], tokens[places])
+        return MaskedRow(hidden, places, tokens[places])
 
 
 class MaskedLoader(Loader):
@@ -94,11 +81,11 @@ class MaskedLoader(Loader):
         super().__init__(split, store, layout)
         self.masking = masking
         self.continues = continues
+        # Of the last global batch
         self.kept: tuple[int, dict[int, MaskedRow]] = (EVALUATION, {})
 
     def divisor(self, positions: np.ndarray, draw: int) -> int:
-        rows = self.split.rows[positions]
-        self.kept = draw, {int(row): self.masked(int(row), draw) for row in rows}
+        self.kept = draw, {row: self.masked(row, draw) for row in self.split.rows[positions].tolist()}
         return max(1, sum(len(row.places) for row in self.kept[1].values()))
 
     def masked(self, row: int, draw: int) -> MaskedRow:
@@ -110,24 +97,22 @@ class MaskedLoader(Loader):
         return self.masking(np.asarray(self.store.row(row)).astype(np.int64), row, draw, continues)
 
     def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:
-        rows = [self.masked(int(row), draw) for row in self.input_rows(positions)]
+        rows = [self.masked(row, draw) for row in self.input_rows(positions).tolist()]
         inputs = collate([row.tokens for row in rows], None, self.layout)
         self.store.release()
         # A stand-in row has no targets
         rows = rows[: len(positions)]
         index = np.repeat(np.arange(len(rows)), [len(row.places) for row in rows])
-        places = np.concatenate([np.empty(0, np.int64), *(row.places for row in rows)])
-        inputs["masked"] = _where(inputs, torch.from_numpy(index), torch.from_numpy(places))
-        labels = np.concatenate([np.empty(0, np.int64), *(row.labels for row in rows)])
-        on_device = to_device(inputs | {"labels": torch.from_numpy(labels)}, device)
+        places, labels = (
+            np.concatenate([np.empty(0, np.int64), *arrays])
+            for arrays in ([row.places for row in rows], [row.labels for row in rows])
+        )
+        index, places, labels = map(torch.from_numpy, (index, places, labels))
+        if "first_tokens" in inputs:
+            inputs["masked"] = inputs["first_tokens"][index] + places
+        else:
+            inputs["masked"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
+            inputs["masked"][index, places] = True
+        on_device = to_device(inputs | {"labels": labels}, device)
         labels = on_device.pop("labels")
-        return Batch(on_device, labels, torch.from_numpy(positions), len(positions), torch.from_numpy(index))
-
-
-def _where(inputs: dict, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return `masked` for the targets at `places` of `rows`, both (targets,) int64, in order."""
-    if "first_tokens" in inputs:
-        return inputs["first_tokens"][rows] + places
-    masked = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
-    masked[rows, places] = True
-    return masked
+        return Batch(on_device, labels, torch.from_numpy(positions), index)

@@ -6,6 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
+CPU_BATCH_TOKENS = 1024  # without gradients: larger batches do not fit into the caches of the cores
+BATCH_TOKENS = 32768  # on other devices
+
 
 @dataclass(frozen=True)
 class BatchPlan:
@@ -52,12 +55,6 @@ def shard_rows(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
         shard[start : start + num_shards] = fewest
         tokens[fewest] += lengths[round_rows]
     return [order[shard == index] for index in range(num_shards)]
-
-
-# Tokens of a batch without gradients: larger ones do not fit into the caches of the cores
-CPU_BATCH_TOKENS = 1024
-# On other devices
-BATCH_TOKENS = 32768
 
 
 @dataclass(frozen=True)

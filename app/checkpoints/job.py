@@ -63,8 +63,7 @@ def job_signature(
             files = sorted([*Path(name).glob("*.safetensors"), *Path(name).glob("*.bin")])
             content = content_key(*(part for path in files for part in (path.name, file_digest(path))))
         job["model.name"] = {"path": name, "content": content}
-    frozen = [value.detach() for value in model.parameters() if not value.requires_grad]
-    if frozen:
+    if frozen := [value.detach() for value in model.parameters() if not value.requires_grad]:
         # Training states have only what is trained, so a run resumes with these weights only
         job[FROZEN] = content_key(*(value.numpy().tobytes() for value in frozen))
     return job
@@ -80,31 +79,23 @@ def changes(
     before: dict, now: dict, free: frozenset[str] = FREE_TO_RESUME, words: str = "was {} and is {}"
 ) -> list[str]:
     """Return the differences between two jobs, a part of a sentence for each name that is not `free`, nor its
-    group."""
-    names = [
-        name
-        for name in {**before, **now}
-        if free.isdisjoint((name, name.partition(".")[0])) and content(before, name) != content(now, name)
+    group. A file differs where its content does, whatever its path."""
+
+    def content(value: Any) -> Any:
+        return value["content"] if isinstance(value, dict) and "content" in value else value
+
+    def shown(value: Any) -> str:
+        if not (isinstance(value, dict) and "content" in value):
+            return str(value)
+        rows = f"{value['rows']:,} rows, " if "rows" in value else ""
+        return f"{value['path']} ({rows}content {value['content'].rpartition(' ')[2][:8]})"
+
+    pairs = {name: (before.get(name), now.get(name)) for name in {**before, **now}}
+    return [
+        f"{name} {words.format(*map(shown, pair))}"
+        for name, pair in pairs.items()
+        if free.isdisjoint((name, name.partition(".")[0])) and content(pair[0]) != content(pair[1])
     ]
-    if names != [TOKENIZER]:
-        # It is another one because of the others
-        names = [name for name in names if name != TOKENIZER]
-    return [f"{name} {words.format(shown(before, name), shown(now, name))}" for name in names]
-
-
-def content(job: dict, name: str) -> Any:
-    """Return the content of a file, without its path, and any other value as it is."""
-    value = job.get(name)
-    return value["content"] if isinstance(value, dict) and "content" in value else value
-
-
-def shown(job: dict, name: str) -> str:
-    """Return a value for a message."""
-    value = job.get(name)
-    if not (isinstance(value, dict) and "content" in value):
-        return str(value)
-    rows = f"{value['rows']:,} rows, " if "rows" in value else ""
-    return f"{value['path']} ({rows}content {value['content'].rpartition(' ')[2][:8]})"
 
 
 def listed_changes(changed: list[str]) -> str:

@@ -51,12 +51,16 @@ def run_to_resume(config: OutputConfig) -> Path | None:
         is_asked = config.resume == "auto" or is_restarted(folder) and not is_finished(folder)
         return folder if holds_run(folder) and is_asked else None
     own = [run for run in interrupted(CHECKPOINTS) if is_restarted(run)]
-    if own or config.resume != "auto":
-        return newest(own)
-    # Only folders of this very name are meant: checkpoints/<name>-001, checkpoints/<name>-002, ...
-    stem = CHECKPOINTS / str(config.name)
-    pattern = re.escape(stem.name) + "-[0-9]{3,}"
-    return newest([run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)])
+    if config.resume == "auto" and not own:
+        # Only folders of this very name are meant: checkpoints/<name>-001, checkpoints/<name>-002, ...
+        stem = CHECKPOINTS / str(config.name)
+        pattern = re.escape(stem.name) + "-[0-9]{3,}"
+        own = [run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)]
+
+    def started(run: Path) -> float:
+        return last_time(run, "started") or (run / HISTORY).stat().st_mtime
+
+    return max(own, key=started, default=None)
 
 
 def interrupted(parent: Path) -> Iterator[Path]:
@@ -70,17 +74,6 @@ def is_restarted(folder: Path) -> bool:
         return False
     starts = read_starts(folder)
     return bool(starts) and starts[-1].get("launcher") == launcher_id()
-
-
-def newest(runs: list[Path]) -> Path | None:
-    """Return the run that was started last, or None. Of a run and its copy, which have the same start, it is
-    the one whose history was written last."""
-
-    def started(run: Path) -> tuple[float, float]:
-        written = (run / HISTORY).stat().st_mtime
-        return last_time(run, "started") or written, written
-
-    return max(runs, key=started, default=None)
 
 
 def holds_run(folder: Path) -> bool:
@@ -170,13 +163,19 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
     """Return the folder of this run, whether a run in it is resumed, and the lock that keeps others out: the
     run to resume, else `config.dir` or a new checkpoints/<name>-001 or so. Raises InputError as
     `check_run_folder` does, and for a folder that cannot be made."""
-    folder = run_to_resume(config) or _new_folder(config)
+    check_run_folder(config)
+    folder = run_to_resume(config)
+    try:
+        folder = folder or _new_folder(config)
+    except OSError as error:
+        raise InputError(
+            f"output.dir: the folder of the run cannot be made: {error}; choose another one"
+        ) from error
     lock = lock_folder(folder)
     try:
         # The folder is looked at again, as another process may have changed it before it was locked
-        config = replace(config, dir=str(folder))
-        check_content(config)
-        return folder, run_to_resume(config) is not None, lock
+        check_content(replace(config, dir=str(folder)))
+        return folder, holds_run(folder), lock
     except BaseException:
         lock.release()
         raise
@@ -185,23 +184,16 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
 def _new_folder(config: OutputConfig) -> Path:
     """Make and return `config.dir`, else the first free one of checkpoints/<name>-001, -002, ...; no two runs
     get the same."""
-    if config.dir is not None:
-        check_run_folder(config)
     path = Path(config.dir or CHECKPOINTS / str(config.name))
-    try:
-        if config.dir is not None:
-            path.mkdir(parents=True, exist_ok=True)
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for number in count(1):
-            folder = path.with_name(f"{path.name}-{number:03d}")
-            with suppress(FileExistsError):
-                folder.mkdir()
-                return folder
-    except OSError as error:
-        raise InputError(
-            f"output.dir: the folder of the run cannot be made: {error}; choose another one"
-        ) from error
+    if config.dir is not None:
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        folder = path.with_name(f"{path.name}-{number:03d}")
+        with suppress(FileExistsError):
+            folder.mkdir()
+            return folder
     raise AssertionError("numbers do not end")
 
 
@@ -233,19 +225,19 @@ def step_of(state: Path) -> int:
     return int(state.name[5:])
 
 
-def cannot_write(what: str, error: Exception, folder: Path) -> TrainingError:
+def cannot_write(error: Exception, folder: Path) -> TrainingError:
     """Return the error of a file that a run could not write: which state is kept, and what to do."""
     if not holds_run(folder):
         return TrainingError(
-            f"{what} cannot be written: the run folder {folder} is not there any more; if it was renamed, "
-            "resume with --resume auto and its new name as --output.dir; if it was removed, start the "
-            "run again"
+            f"the run folder {folder} is not there any more; if it was renamed, resume with --resume auto "
+            "and its new name as --output.dir; if it was removed, start the run again"
         )
     states = saved_states(folder)
     kept = f"the training state of step {step_of(states[0])} is kept" if states else "no state is there yet"
-    remedy = "free space on the disk" if is_full(error) else "make the folder writable"
+    remedy = "free space on the disk" if is_full(error) else "let this user read and write there"
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
         remedy = "raise the limit of open files (ulimit -n)"
     return TrainingError(
-        f"{what} cannot be written into {folder}: {error}; {kept}; {remedy} and resume with --resume auto"
+        f"a file of the run {folder} cannot be written: {error}; {kept}; {remedy} and resume with "
+        "--resume auto"
     )

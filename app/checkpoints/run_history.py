@@ -10,6 +10,7 @@ import platform
 import sys
 from contextlib import suppress
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 CONFIG, HISTORY, SKIPPED, CARD = "config.yaml", "run_history.json", "skipped_rows.csv", "README.md"
 APP = Path(__file__).resolve().parents[1]
+LIBRARIES = ("torch", "transformers", "tokenizers")
 
 
 def describe_start(mode: str, world_size: int, device: str) -> dict:
     """Return time, versions, device and command line of this start, so that it can be repeated."""
-    import numpy as np
     import torch
-    import transformers
 
     from ..runtime.devices import device_name
 
@@ -46,27 +46,18 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
         "device_name": device_name(torch.device(device)),
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
-        "code": code_version()["app"],
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "numpy": np.__version__,
+        **code_version(),
     }
 
 
 def code_version() -> dict[str, str]:
     """Return what the numbers depend on: a digest of our sources, and the versions of libraries."""
-    import tokenizers
-    import torch
-    import transformers
-
     sources = sorted(path.relative_to(APP).as_posix() for path in APP.rglob("*.py"))
     digest = content_key(*(part for name in sources for part in (name, file_digest(APP / name))))
-    libraries = {"torch": torch, "transformers": transformers, "tokenizers": tokenizers}
     # Builds of one version for other devices (2.13.0+cpu) are the same code.
-    versions = {name: library.__version__.partition("+")[0] for name, library in libraries.items()}
-    return {"app": digest} | versions
+    return {"code": digest} | {name: version(name).partition("+")[0] for name in LIBRARIES}
 
 
 def write_first_start(folder: Path, config: Config, start: dict, dataset: Dataset) -> None:

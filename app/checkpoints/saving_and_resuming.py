@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ..config.schema import Config
@@ -18,9 +18,7 @@ from ..model.trained_weights import load_adapter, save_adapter
 from ..modes.mode import Mode
 from .job import FREE_TO_RESUME, changes, listed_changes
 from .run_folder import (
-    ADAPTER,
     best_weights,
-    cannot_write,
     check_is_there,
     finished_error,
     is_finished,
@@ -41,15 +39,55 @@ logger = logging.getLogger(__name__)
 KEPT_STATES = 2  # training states of an unfinished run
 
 
-class BackgroundWriter:
-    """Writes in the background, one task at a time; an error is raised by the next call."""
+class Saver:
+    """Copies weights and writes them in the background, one write at a time; the error of a write is raised
+    by the next call. Each rank has one, and the one with a `folder` writes. `job` is stored in each training
+    state; `before_write` is called first in each write."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        mode: Mode,
+        folder: Path | None,
+        model: PackedModel,
+        tokenizer,
+        job: dict,
+        before_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.mode, self.folder, self.tokenizer, self.job = mode, folder, tokenizer, job
+        # The configuration of this model is saved; the mode has wrapped it
+        self.model = model
+        # Training states leave these out: a run that resumes has them already
+        self.frozen = {name for name, value in model.model.named_parameters() if not value.requires_grad}
+        self.before_write = before_write
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self.running: Future | None = None
 
-    def start(self, write: Callable[[], None]) -> None:
-        """Call `write` in the background, after the previous one has ended."""
+    def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
+        """Copy, and write in the background, the model where `is_best`, and a training state where
+        `with_state`; `is_trained` says that no step is left. Every rank calls it."""
+        mode, folder, adapter = self.mode, self.folder, self.model.adapter
+        weights = mode.weights() if is_best or with_state else {}
+        optimizer = mode.optimizer_state() if with_state else {}
+        if folder is None:
+            return
+        progress = deepcopy(progress)
+        progress.scaler = mode.scaler.state_dict() if mode.scaler else {}
+
+        def write() -> None:
+            check_is_there(folder)
+            self.before_write()
+            if is_best and adapter:
+                save_adapter(folder, adapter, weights)
+            elif is_best:
+                save_model(folder, self.model.model, weights, self.tokenizer)
+            if with_state:
+                # After the last step the run's model is the best for good, and needs no copy
+                has_best = progress.best_step and not is_trained
+                best = best_weights(folder, adapter is not None) if has_best else None
+                trained = {name: value for name, value in weights.items() if name not in self.frozen}
+                check_is_there(folder)
+                save_training_state(folder, progress, self.job, trained, optimizer, KEPT_STATES, best)
+
         self.wait()
         self.running = self.pool.submit(write)
 
@@ -69,58 +107,6 @@ class BackgroundWriter:
         self.pool.shutdown(wait=True)
 
 
-class Saver(BackgroundWriter):
-    """Copies weights and writes them in the background. Each rank has one, and the one with a `folder`
-    writes. `job` is stored in each training state; `before_first` is called once, before the first file."""
-
-    def __init__(self, mode: Mode, folder: Path | None, model: PackedModel, tokenizer, job: dict) -> None:
-        super().__init__()
-        self.mode = mode
-        self.folder = folder
-        # The configuration of this model is saved; the mode has not wrapped it yet
-        self.transformers_model = model.model
-        self.adapter = model.adapter
-        # Training states leave these out: a run that resumes has them already
-        self.frozen = {name for name, value in model.model.named_parameters() if not value.requires_grad}
-        self.tokenizer = tokenizer
-        self.job = job
-        self.before_first: Callable[[], None] | None = None
-
-    def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
-        """Copy, and write in the background, the model where `is_best`, and a training state where
-        `with_state`; `is_trained` says that no step is left. Every rank calls it. Raises the error of the
-        previous write."""
-        mode, folder = self.mode, self.folder
-        weights = mode.weights() if is_best or with_state else {}
-        optimizer = mode.optimizer_state() if with_state else {}
-        if folder is None:
-            return
-        scaler = mode.scaler.state_dict() if mode.scaler else {}
-        progress = replace(progress, loss_window=list(progress.loss_window), scaler=scaler)
-
-        def write() -> None:
-            try:
-                check_is_there(folder)
-                if self.before_first:
-                    self.before_first()
-                    self.before_first = None
-                if is_best and self.adapter:
-                    save_adapter(folder, self.adapter, weights)
-                elif is_best:
-                    save_model(folder, self.transformers_model, weights, self.tokenizer)
-                if with_state:
-                    # After the last step the run's model is the best for good, and needs no copy
-                    has_best = progress.best_step and not is_trained
-                    best = best_weights(folder, self.adapter is not None) if has_best else None
-                    trained = {name: value for name, value in weights.items() if name not in self.frozen}
-                    check_is_there(folder)
-                    save_training_state(folder, progress, self.job, trained, optimizer, KEPT_STATES, best)
-            except (OSError, SafetensorError) as error:
-                raise cannot_write("the model", error, folder) from error
-
-        self.start(write)
-
-
 def with_saved_choices(config: Config) -> Config:
     """Return the configuration with the head and the precision of the run that it resumes, where they are
     auto. Chosen again, they could be others: another precision may be the fastest in a new measurement, and
@@ -138,7 +124,7 @@ def with_saved_choices(config: Config) -> Config:
     return config
 
 
-def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
+def find_state(folder: Path, job: dict) -> TrainingState | None:
     """Return the newest training state of the run in `folder`, or None: the run starts from the beginning.
     Rank 0 calls it. Raises InputError for a state of another job, for a finished run that gets no more steps,
     and for fewer steps than the run has done."""
@@ -158,7 +144,7 @@ def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
         )
     done, steps = state.progress.step, job["steps"]
     if state.job["steps"] == steps and is_finished(folder):
-        raise finished_error(Path(config.output.dir))
+        raise finished_error(folder)
     if state.job["steps"] != steps and steps <= done:
         raise InputError(
             f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
@@ -168,30 +154,28 @@ def find_state(config: Config, folder: Path, job: dict) -> TrainingState | None:
 
 
 def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job: dict) -> RunProgress:
-    """Load a training state into the mode and return the progress of the run. Every rank calls it; only rank
-    0 has a state and a folder, others pass None. Where no step is left, the run's best model is loaded."""
-    group = mode.group
-    progress, steps = group.broadcast((state.progress, state.job["steps"]) if state else None)
-    is_longer = steps != job["steps"]
+    """Load a training state into the mode, where there is one, and return the progress of the run. Every rank
+    calls it; only rank 0 has a state and a folder, others pass None."""
+    found = mode.group.broadcast((state.progress, state.job["steps"]) if state else None)
+    if found is None:
+        return RunProgress()
+    # A copy, as training changes it
+    progress, steps = deepcopy(found)
     has_adapter = mode.unwrapped_module().adapter is not None
-    group.on_rank_0(lambda: restore_best_model(state.folder, best_weights(folder, has_adapter)))
-    if not is_longer and progress.is_trained(steps):
-        load_best(mode, folder)
-    else:
-        mode.load_optimizer_state(state.optimizer if state else {})
-        mode.load_weights(state.weights if state else {})
-        if mode.scaler and progress.scaler:
-            mode.scaler.load_state_dict(progress.scaler)
+    mode.group.on_rank_0(lambda: restore_best_model(state.folder, best_weights(folder, has_adapter)))
+    mode.load_optimizer_state(state.optimizer if state else {})
+    mode.load_weights(state.weights if state else {})
+    if mode.scaler and progress.scaler:
+        mode.scaler.load_state_dict(progress.scaler)
     logger.info("Resuming from step %d.", progress.step)
-    if is_longer:
+    if steps != job["steps"]:
         logger.info(
             "Training to step %d instead of %d; from here on the learning rate is that of a run of %d steps.",
             *(job["steps"], steps, job["steps"]),
         )
-    # It is a copy, as training changes it
-    if is_longer and progress.stopped_early:
-        return replace(progress, stopped_early=False, evaluations_without_improvement=0)
-    return replace(progress)
+        if progress.stopped_early:
+            progress.stopped_early, progress.evaluations_without_improvement = False, 0
+    return progress
 
 
 def load_best(mode: Mode, folder: Path | None) -> None:
@@ -212,6 +196,6 @@ def record_resume(folder: Path, config: Config, start: dict, state: TrainingStat
     from here on it is not finished, and can be resumed whenever it is interrupted."""
     step = state.progress.step
     if state.job["steps"] != total_steps:
-        add_best_model(state.folder, best_weights(folder, (folder / ADAPTER).exists()))
+        add_best_model(state.folder, best_weights(folder, bool(config.model.lora_rank)))
         keep_reports(folder, step)
     add_start(folder, config, start, step)

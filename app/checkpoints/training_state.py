@@ -19,10 +19,10 @@ from safetensors.torch import load_file, save_file
 from ..data.cache import MANIFEST
 from ..errors import TrainingError
 from ..runtime.disk import checksum, copy_file, sync, write_text
-from .run_folder import STATES, cannot_write, saved_states
+from .run_folder import STATES, saved_states
 
 logger = logging.getLogger(__name__)
-FORMAT = 3
+FORMAT = 4
 PROGRESS = "progress.json"
 # The run's best model as it was when the state was written
 BEST = "best.safetensors"
@@ -35,12 +35,11 @@ class RunProgress:
     """Plain data, equal on every rank; a training state on disk keeps all of it but `stop`.
 
     `step`: global batches seen. `updates`: optimizer steps that changed the weights; fewer than `step` only
-    where fp16 overflowed or a step was skipped. `micro_batch_size`: rows that fit into memory, once it has
-    run out. `stop`: end the loop after this step. `stopped_early`: early stopping has ended the training.
-    `best_value`, `best_step`: the best evaluation on dev so far; `evaluations_without_improvement` since
-    then. `loss_window`: (sum of losses over all ranks, targets) of each step since the last log line.
-    `loss_sum`, `loss_targets`: those since the last evaluation. `scaler`: state of the loss scaler.
-    `start_metrics`: those before the first step.
+    where fp16 overflowed. `micro_batch_size`: rows that fit into memory, once it has run out. `stop`: end the
+    loop after this step. `stopped_early`: early stopping has ended the training. `best_value`, `best_step`:
+    the best evaluation on dev so far; `evaluations_without_improvement` since then. `logged` and `evaluated`:
+    sum of losses over all ranks, and targets, of the steps since the last log line and the last evaluation.
+    `scaler`: state of the loss scaler. `start_metrics`: those before the first step.
     """
 
     step: int = 0
@@ -51,15 +50,26 @@ class RunProgress:
     best_value: float | None = None
     best_step: int = 0
     evaluations_without_improvement: int = 0
-    loss_window: list[tuple[float, int]] = field(default_factory=list)
-    loss_sum: float = 0.0
-    loss_targets: int = 0
+    logged: list[float] = field(default_factory=lambda: [0.0, 0])
+    evaluated: list[float] = field(default_factory=lambda: [0.0, 0])
     scaler: dict = field(default_factory=dict)
     start_metrics: dict = field(default_factory=dict)
 
     def is_trained(self, total_steps: int) -> bool:
         """Return whether no step is left: all are done, or early stopping has ended the training."""
         return self.stopped_early or self.step >= total_steps
+
+    def add(self, loss_sum: float, targets: int) -> None:
+        """Count the losses of a step, over all ranks."""
+        for window in (self.logged, self.evaluated):
+            window[0] += loss_sum
+            window[1] += targets
+
+    def mean_loss(self, window: list[float]) -> float:
+        """Return the mean loss of the targets of a window, not a mean of means, and start the window anew."""
+        loss_sum, targets = window
+        window[:] = [0.0, 0]
+        return loss_sum / max(1, targets)
 
 
 @dataclass(frozen=True)
@@ -85,15 +95,16 @@ def save_training_state(
 ) -> None:
     """Write a training state into the run folder, then remove all but the newest `keep_states`, on rank 0.
 
-    `best_model` is the file of the best weights so far, which the state gets a copy of. Raises TrainingError
-    where the state cannot be written; earlier states are then untouched, and nothing of the new one is left.
+    `best_model` is the file of the best weights so far, which the state gets a copy of. Raises OSError or
+    SafetensorError where the state cannot be written; earlier states are then untouched, and nothing of the
+    new one is left.
     """
     final = folder / STATES / f"step-{progress.step:08d}"
     aside = final.with_name(f".{final.name}")
     values = asdict(progress) | {"job": job}
     del values["stop"]
+    remove_unfinished(folder)
     try:
-        remove_unfinished(folder)
         (folder / STATES).mkdir(exist_ok=True)
         aside.mkdir()
         save_file(contiguous(weights), aside / "weights.safetensors")
@@ -109,9 +120,9 @@ def save_training_state(
         shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         sync(final.parent)
-    except (OSError, SafetensorError) as error:
+    except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
-        raise cannot_write(f"the training state of step {progress.step}", error, folder) from error
+        raise
     drop_states(folder, keep_states, final)
 
 
@@ -131,9 +142,9 @@ def load_training_state(folder: Path) -> TrainingState | None:
                 shutil.rmtree(aside, ignore_errors=True)
                 with suppress(OSError):
                     state.rename(aside)
-                continue
-            unreadable.append(f"{state}: {error}")
-            logger.warning("%s cannot be read now and is skipped: %s", state, error)
+            else:
+                unreadable.append(f"{state}: {error}")
+                logger.warning("%s cannot be read now and is skipped: %s", state, error)
     if unreadable:
         raise TrainingError(
             f"a training state must be readable to resume from it, and none is: {unreadable[0]}; it is not "
@@ -153,7 +164,6 @@ def _read_state(state: Path) -> TrainingState:
             raise ValueError(f"{name} has another checksum than when it was written")
     values = json.loads((state / PROGRESS).read_text())
     job = values.pop("job")
-    values["loss_window"] = [(loss, rows) for loss, rows in values["loss_window"]]
     weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
     return TrainingState(RunProgress(**values), job, weights, optimizer, state)
 

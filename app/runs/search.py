@@ -108,7 +108,7 @@ class Search:
 
         def is_hopeless() -> bool:
             nonlocal is_pruned
-            evaluations = read_evaluations(folder / METRICS_FILE, (self.metric,))
+            evaluations = read_evaluations(folder / METRICS_FILE)
             for one in [one for one in evaluations if one["split"] == "dev"][len(values) :]:
                 values.append(one[self.metric])
                 trial.report(values[-1], len(values))

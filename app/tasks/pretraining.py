@@ -79,7 +79,7 @@ class Pretraining(Objective):
         right = (outputs.argmax(dim=1) == batch.labels).float()
         values = torch.stack([losses, torch.ones_like(losses), right], dim=1)
         rows = batch.label_rows.to(values.device)
-        return torch.zeros(batch.num_rows, 3, device=values.device).index_add_(0, rows, values)
+        return torch.zeros(len(batch.positions), 3, device=values.device).index_add_(0, rows, values)
 
     def measure(self, results: np.ndarray) -> dict:
         """Return loss, perplexity and accuracy of the hidden tokens; `results` are of `row_results`."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..batching.loader import Layout, Loader
+from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
 from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset
@@ -27,15 +27,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Components:
-    """What a run works with; `stores` and `loaders` by split, `layout` of the batches to train on. `config`
-    has every setting, also those that follow from the model and the data."""
+    """What a run works with; `stores` and `loaders` by split. `config` has every setting, also those that
+    follow from the model and the data."""
 
     config: Config
     dataset: Dataset
     tokenizer: object
     stores: dict[str, TokenStore]
     model: PackedModel
-    layout: Layout
     loaders: dict[str, Loader]
     plan: BatchPlan
     task: Objective
@@ -43,8 +42,13 @@ class Components:
 
 def build(config: Config, mode: Mode) -> Components:
     """Open the data and build the seeded model, the same on every rank; raises InputError for bad input."""
-    config, dataset = open_data(config)
-    data, settings = config.data, config.train
+    given, settings = config.data, config.train
+    dataset = open_dataset(given)
+    file, has_pairs = dataset.files["train"], dataset.splits["train"].table.has_pairs
+    config = with_head(config, file.num_rows, len(dataset.label_names), file.has_pairs)
+    data = config.data
+    # The head that few rows call for needs no dev rows
+    dataset = dataset if data == given else open_dataset(data)
     model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
     tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
     task = prepare_task(replace(config, model=model_settings), dataset, tokenizer, mode.device)
@@ -72,21 +76,12 @@ def build(config: Config, mode: Mode) -> Components:
     loaders = {name: task.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
 
-    has_pairs = dataset.splits["train"].table.has_pairs
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     # What was assumed of the files is kept, so that they are read in the same way again.
     config = replace(config, data=replace(data, **dataset.assumed))
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
     config = with_recipe(config, plan.steps_per_epoch, has_pairs)
-    return Components(config, dataset, tokenizer, stores, model, layout, loaders, plan, task)
-
-
-def open_data(config: Config) -> tuple[Config, Dataset]:
-    """Return the dataset, and the configuration with the head that its rows call for."""
-    dataset = open_dataset(config.data)
-    train = dataset.files["train"]
-    chosen = with_head(config, train.num_rows, len(dataset.label_names), train.has_pairs)
-    return chosen, dataset if chosen.data == config.data else open_dataset(chosen.data)
+    return Components(config, dataset, tokenizer, stores, model, loaders, plan, task)
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:

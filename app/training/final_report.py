@@ -92,7 +92,7 @@ def print_and_write(
             on_page,
             **rows_of_split(of, dataset.splits["train"], components.stores[split], unknown_id),
             calibrated=task.score(of.labels, results[split], calibrated=True) if task.fitted else None,
-            history=read_evaluations(folder / METRICS_FILE, task.log_metrics),
+            history=read_evaluations(folder / METRICS_FILE),
             data=dataset.statistics,
             advice=advice,
             facts=run_facts(folder, config, components, state),
@@ -123,9 +123,7 @@ def evidence_of(
     """Return what the advice of a run is made of. `results` (num_rows, any) are those of the split of the
     report and of dev, by name."""
     dataset, train = components.dataset, config.train
-    history = [
-        line for line in read_evaluations(folder / METRICS_FILE, ("loss",)) if line.get("split") == "dev"
-    ]
+    history = [line for line in read_evaluations(folder / METRICS_FILE) if line.get("split") == "dev"]
     if any(getattr(train, name) != value for name, value in PLAIN.items()):
         history = [{key: value for key, value in line.items() if key != "train_loss"} for line in history]
     most = train.max_steps

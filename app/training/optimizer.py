@@ -1,4 +1,4 @@
-"""The optimizer: its groups of parameters, and the highest learning rate."""
+"""The optimizer: its groups of parameters, each with its part of the learning rate."""
 
 import logging
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from ..config.schema import TrainConfig
 from ..errors import InputError
 from ..model.trained_weights import layer_depth
 from ..runtime.devices import is_cuda
+from .step import learning_rates
 
 logger = logging.getLogger(__name__)
-NEEDS_BITSANDBYTES = "train.optimizer adamw_8bit needs bitsandbytes: pip install -r requirements/8bit.txt"
 
 
 def parameter_groups(
@@ -40,10 +40,10 @@ def parameter_groups(
 def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int) -> torch.optim.Optimizer:
     """Return AdamW (fused on CPU and CUDA), AdamW with an 8-bit state, or SGD over the model's trainable
     parameters; raises InputError where bitsandbytes is missing."""
-    peak = peak_learning_rate(config)
+    peak, *rates = learning_rates(config)
     if not peak:
         logger.warning("train.learning_rate is 0, so nothing is trained")
-    scales = [rate / peak if peak else 0.0 for rate in (config.learning_rate, head_learning_rate(config))]
+    scales = [rate / peak if peak else 0.0 for rate in rates]
     groups = parameter_groups(model.named_parameters(), config.weight_decay, num_layers, *scales)
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=peak)
@@ -51,17 +51,10 @@ def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int
         try:
             from bitsandbytes.optim import AdamW8bit
         except ImportError as error:
-            raise InputError(f"{NEEDS_BITSANDBYTES} ({error})") from error
+            raise InputError(
+                "train.optimizer adamw_8bit needs bitsandbytes: pip install -r requirements/8bit.txt "
+                f"({error})"
+            ) from error
         return AdamW8bit(groups, lr=peak)
     device = groups[0]["params"][0].device
     return torch.optim.AdamW(groups, lr=peak, fused=device.type == "cpu" or is_cuda(device))
-
-
-def head_learning_rate(config: TrainConfig) -> float:
-    """Return the peak learning rate of the head, that of the encoder where none is set."""
-    return config.learning_rate if config.head_learning_rate is None else config.head_learning_rate
-
-
-def peak_learning_rate(config: TrainConfig) -> float:
-    """Return the peak rate that `lr_scale` multiplies: the encoder's, or where that is 0 the head's."""
-    return config.learning_rate if config.learning_rate else head_learning_rate(config)

@@ -19,7 +19,6 @@ from ..model.recipe import USUAL_WARMUP
 from ..modes.mode import Mode
 from ..runtime.devices import has_memory, is_cuda
 from ..runtime.machine import give_back_memory
-from .optimizer import peak_learning_rate
 from .recorded_passes import record_passes
 
 logger = logging.getLogger(__name__)
@@ -75,10 +74,12 @@ def train_steps(
     """
     passes = Passes(mode, loader, loss, config)
     total_steps = planned_steps(plan, config)
-    warmup, peak = warmup_steps(config.warmup, total_steps), peak_learning_rate(config)
+    warmup, peak = warmup_steps(config.warmup, total_steps), learning_rates(config)[0]
     mode.module.train()
-    warm_up(mode, loader)
-    if mode.records_passes and is_cuda(mode.device) and not config.gradient_checkpointing:
+    device = mode.device
+    with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):
+        mode.warm_up(loader.load(np.empty(0, np.int64), device).inputs)
+    if mode.records_passes and is_cuda(device) and not config.gradient_checkpointing:
         steps = range(min(total_steps, RECORDED_FROM))
         rows = [passes.cut(plan.batch(step), progress.micro_batch_size)[0] for step in steps]
         passes.forward = record_passes(mode, loader, rows, passes.copies)
@@ -96,17 +97,18 @@ def train_steps(
         mode.zero_grad()
         progress.step += 1
         progress.updates += not skipped
+        tokens = int(loader.lengths(batch).sum())
         result = StepResult(
-            step=progress.step,
-            rows=len(batch),
-            tokens=int(loader.lengths(batch).sum()),
-            learning_rate=learning_rate,
-            loss_sum=loss_sum,
-            divisor=divisor,
-            positions=positions,
-            finite=finite,
-            grad_norm=norm,
-            skipped=skipped,
+            progress.step,
+            len(batch),
+            tokens,
+            learning_rate,
+            loss_sum,
+            divisor,
+            positions,
+            finite,
+            norm,
+            skipped,
         )
         after_step(progress, result)
 
@@ -208,13 +210,6 @@ class Passes:
             )
 
 
-def warm_up(mode: Mode, loader: Loader) -> None:
-    """Do what the mode does in its first pass only; random generators are afterwards as they were."""
-    device = mode.device
-    with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):
-        mode.warm_up(loader.load(np.empty(0, np.int64), device).inputs)
-
-
 def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:
     """Return the steps of the whole training."""
     steps = plan.steps_per_epoch * config.epochs
@@ -238,6 +233,14 @@ def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str
     return left if schedule == "linear" else 0.5 * (1 - math.cos(math.pi * left))
 
 
+def learning_rates(config: TrainConfig) -> tuple[float, float, float]:
+    """Return the peak rate that each group's `lr_scale` multiplies: the encoder's, or where that is 0 the
+    head's; and these two, of which that of the head is the encoder's where none is set."""
+    encoder = config.learning_rate
+    head = encoder if config.head_learning_rate is None else config.head_learning_rate
+    return encoder or head, encoder, head
+
+
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
     """Write `learning_rate`, times each group's `lr_scale`, into the optimizer."""
     for group in optimizer.param_groups:
@@ -253,10 +256,7 @@ def replace_onednn(error: Exception) -> None:
     """Compute without oneDNN from now on, where it is what found no memory: it would find none again."""
     if NO_KERNEL in str(error) and torch.backends.mkldnn.enabled:
         torch.backends.mkldnn.set_flags(False)
-        logger.warning(
-            "oneDNN found no memory for a kernel: torch's own kernels are used from now on; in bf16 they are "
-            "slower"
-        )
+        logger.warning("oneDNN found no memory for a kernel: torch's own kernels are used from now on")
 
 
 def out_of_memory_error(error: Exception) -> TrainingError:
@@ -269,6 +269,5 @@ def out_of_memory_error(error: Exception) -> TrainingError:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Return whether an allocation failed, on a device or on the host."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
-        text in str(error) for text in MESSAGES
-    )
+    is_of_torch = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return is_of_torch or any(text in str(error) for text in MESSAGES)

@@ -1,6 +1,7 @@
 """This project: python run_single.py --config configs/weibo_emotion6.yaml, with the settings that are fastest
 here."""
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,6 @@ def main(job: Job, meter: Meter) -> None:
     start_logging(is_main=True)
     with open_mode("single", config) as mode:
         run = Run("single", mode)
-        run.prepare()
         components, settings = run.components, mode.config.train
         loader, positions = components.loaders["train"], np.array(job.order())
         plan = GivenRows(len(positions), job.batch_size, job.seed, positions=positions)
@@ -57,7 +57,7 @@ def main(job: Job, meter: Meter) -> None:
 
         try:
             meter.start(take_sizes, precision=settings.precision)
-            run.log.speed.start()
+            run.log.started = time.perf_counter()
             train_steps(mode, loader, plan, components.task.loss, settings, run.progress, after_step)
         finally:
             run.closing.close()

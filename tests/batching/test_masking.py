@@ -110,6 +110,6 @@ def test_an_empty_batch_has_a_stand_in_row_without_targets(tiny):
         loader = MaskedLoader(split, stores["train"], tiny_model().layout(packed), masks)
         batch = loader.load(np.empty(0, np.int64), torch.device("cpu"))
         assert len(batch.labels) == 0
-        assert batch.num_rows == 0
+        assert len(batch.positions) == 0
         assert batch.inputs["input_ids"].numel()
         assert not batch.inputs["masked"].any()

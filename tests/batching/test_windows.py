@@ -80,7 +80,7 @@ def test_one_window_keeps_its_bits_and_a_part_without_rows_has_one(windows):
     assert torch.equal(means_of_rows(outputs, torch.ones(3, dtype=torch.int64)), outputs)
     batch = Loader(split, store, tiny_model().layout(True)).load(np.empty(0, np.int64), CPU)
     assert batch.windows_per_row.tolist() == [1]
-    assert (len(batch.labels), batch.num_rows) == (0, 0)
+    assert (len(batch.labels), len(batch.positions)) == (0, 0)
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 3])

@@ -76,7 +76,7 @@ def test_a_changed_setting_is_named(config, job, settings, wanted):
 
 def test_changed_content_is_named_by_its_file(config, job, tmp_path):
     other = write_tiny(tmp_path / "rows.tsv", 21, seed=1)
-    (found,) = changes(job, signature(with_data(config, train=str(other))))
+    found, *_ = changes(job, signature(with_data(config, train=str(other))))
     assert found.startswith(f"data.train was {config.data.train} (60 rows, content ")
     assert f" and is {other} (63 rows, content " in found
 

@@ -44,7 +44,7 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 def evaluations(folder: Path) -> list[dict]:
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    speed = {"seconds", "rows_per_second", "tokens_per_second", "product_speed"}
+    speed = {"rows_per_second", "tokens_per_second", "product_speed"}
     return [{key: value for key, value in json.loads(line).items() if key not in speed} for line in lines]
 
 

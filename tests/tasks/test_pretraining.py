@@ -68,7 +68,7 @@ def test_a_labelled_file_is_read_without_its_labels(tmp_path):
 def test_results_of_rows_add_up_to_the_metrics(posts):
     task = task_of(posts, "masked_language_modelling")
     outputs = torch.tensor([[5.0, 0.0], [0.0, 5.0], [0.0, 5.0]])
-    batch = Batch({}, torch.tensor([0, 1, 0]), torch.tensor([4, 9, 2]), 3, torch.tensor([0, 0, 2]))
+    batch = Batch({}, torch.tensor([0, 1, 0]), torch.tensor([4, 9, 2]), torch.tensor([0, 0, 2]))
     results = task.row_results(outputs, batch)
     assert results[:, 1:].tolist() == [[2, 2], [0, 0], [1, 0]]
     assert float(results[:, 0].sum()) == pytest.approx(float(task.loss(outputs, batch.labels)), rel=1e-6)

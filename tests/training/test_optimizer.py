@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from app.config.schema import TrainConfig
-from app.training.optimizer import build_optimizer, layer_depth, parameter_groups, peak_learning_rate
-from app.training.step import learning_rate_factor, set_learning_rate, warmup_steps
+from app.training.optimizer import build_optimizer, layer_depth, parameter_groups
+from app.training.step import learning_rate_factor, learning_rates, set_learning_rate, warmup_steps
 from tests.tiny import open_tiny, tiny_model
 from tests.training.tiny_training import SETTINGS, Training
 
@@ -103,7 +103,7 @@ def test_the_head_has_a_learning_rate_of_its_own(encoder, head, expected, caplog
     config = TrainConfig(learning_rate=encoder, head_learning_rate=head, weight_decay=0.1)
     model = tiny_model()
     optimizer = build_optimizer(model, config, num_layers=2)
-    set_learning_rate(optimizer, peak_learning_rate(config))
+    set_learning_rate(optimizer, learning_rates(config)[0])
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
