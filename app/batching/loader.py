@@ -205,7 +205,6 @@ class Loader:
         return np.asarray(self.store.first_windows[rows + 1] - self.store.first_windows[rows])
 
     def divisor(self, positions: np.ndarray, draw: int) -> int:
-        """Return by what the sum of the losses of a global batch is divided: the number of its losses."""
         return len(positions) * self.losses_per_row
 
     def input_rows(self, positions: np.ndarray) -> np.ndarray:

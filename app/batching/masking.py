@@ -89,7 +89,6 @@ class MaskedLoader(Loader):
         return max(1, sum(len(row.places) for row in self.kept[1].values()))
 
     def masked(self, row: int, draw: int) -> MaskedRow:
-        """Return a row of the table with some tokens hidden."""
         if self.kept[0] == draw and row in self.kept[1]:
             return self.kept[1][row]
         start, end = self.store.offsets[row], self.store.offsets[row + 1]

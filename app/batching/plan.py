@@ -20,7 +20,6 @@ class BatchPlan:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Global batches in an epoch."""
         return -(-self.num_rows // self.batch_size)
 
     def batch(self, step: int) -> np.ndarray:
@@ -32,7 +31,6 @@ class BatchPlan:
 
 @lru_cache(maxsize=1)
 def epoch_order(plan: BatchPlan, epoch: int) -> np.ndarray:
-    """Return the row positions of an epoch, (num_rows,), in the order in which they are trained."""
     dtype = np.int32 if plan.num_rows < 1 << 31 else np.int64
     return np.random.default_rng([plan.seed, epoch]).permutation(np.arange(plan.num_rows, dtype=dtype))
 

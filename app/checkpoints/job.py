@@ -70,7 +70,6 @@ def job_signature(
 
 
 def flat_settings(config: Config) -> dict[str, Any]:
-    """Return all settings by their dotted names."""
     values = config.to_dict()
     return {f"{group}.{key}": value for group, settings in values.items() for key, value in settings.items()}
 
@@ -99,7 +98,6 @@ def changes(
 
 
 def listed_changes(changed: list[str]) -> str:
-    """Return changes for a message."""
     more = f", and {len(changed) - MAX_LISTED} more" if len(changed) > MAX_LISTED else ""
     return ", ".join(changed[:MAX_LISTED]) + more
 

@@ -38,7 +38,6 @@ REPORT_FILES = (LOGITS, DECISION, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 
 
 def best_weights(folder: Path, has_adapter: bool) -> Path:
-    """Return the file with the trained weights of the best checkpoint so far of a run."""
     return folder / (ADAPTER if has_adapter else MODEL)
 
 
@@ -64,7 +63,6 @@ def run_to_resume(config: OutputConfig) -> Path | None:
 
 
 def interrupted(parent: Path) -> Iterator[Path]:
-    """Yield the folders with a run that is not finished."""
     return (run for run in parent.glob("*") if holds_run(run) and not is_finished(run))
 
 
@@ -77,7 +75,6 @@ def is_restarted(folder: Path) -> bool:
 
 
 def holds_run(folder: Path) -> bool:
-    """Return whether a folder holds a run, finished or not."""
     return (folder / HISTORY).is_file()
 
 
@@ -87,7 +84,6 @@ def check_is_there(folder: Path) -> None:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether the run in a folder has written its report."""
     return (folder / REPORT).exists()
 
 
@@ -150,7 +146,6 @@ def check_content(config: OutputConfig) -> None:
 
 
 def finished_error(folder: Path) -> InputError:
-    """Return the error of a finished run that would be changed without being asked to, with every remedy."""
     message = _(
         "{folder} holds a finished run; choose another output.dir, train it for longer with --resume auto "
         "and more --train.epochs (from its last training state), or start a new run from its model with "
@@ -182,8 +177,6 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
 
 
 def _new_folder(config: OutputConfig) -> Path:
-    """Make and return `config.dir`, else the first free one of checkpoints/<name>-001, -002, ...; no two runs
-    get the same."""
     path = Path(config.dir or CHECKPOINTS / str(config.name))
     if config.dir is not None:
         path.mkdir(parents=True, exist_ok=True)
@@ -215,13 +208,11 @@ def lock_folder(folder: Path) -> FileLock:
 
 
 def saved_states(folder: Path) -> list[Path]:
-    """Return the training states of a run folder, the newest first."""
     states = (path for path in (folder / STATES).glob("step-*") if path.name[5:].isdecimal())
     return sorted(states, reverse=True)
 
 
 def step_of(state: Path) -> int:
-    """Return the step of a training state."""
     return int(state.name[5:])
 
 

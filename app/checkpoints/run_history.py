@@ -95,8 +95,6 @@ def add_start(folder: Path, config: Config, start: dict, step: int) -> None:
 
 
 def add_finish(folder: Path, weights: str) -> None:
-    """Write when the last start of a run has finished, which a copy of the folder keeps, and the SHA-256 of
-    its weights."""
     starts = read_starts(folder)
     if starts:
         starts[-1] |= {"finished": datetime.now().astimezone().isoformat(), "weights": weights}
@@ -113,7 +111,6 @@ def last_time(folder: Path, key: str) -> float | None:
 
 
 def finished_weights(folder: Path) -> str | None:
-    """Return the SHA-256 of a run's weights, None for one that has not finished since its last start."""
     starts = read_starts(folder)
     return starts[-1].get("weights") if starts else None
 
@@ -139,7 +136,6 @@ def read_settings(folder: Path) -> dict[str, dict]:
 
 
 def write_config(folder: Path, config: Config) -> None:
-    """Write all settings of the run."""
     import yaml
 
     text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
@@ -147,5 +143,4 @@ def write_config(folder: Path, config: Config) -> None:
 
 
 def write_card(folder: Path, text: str) -> None:
-    """Write the model card, which begins with its metadata."""
     write_text(folder / CARD, f"---\n{text}")

@@ -29,7 +29,6 @@ from .run_history import add_start, read_settings
 from .training_state import (
     RunProgress,
     TrainingState,
-    add_best_model,
     load_training_state,
     restore_best_model,
     save_training_state,
@@ -62,9 +61,9 @@ class Saver:
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self.running: Future | None = None
 
-    def save(self, progress: RunProgress, is_best: bool, with_state: bool, is_trained: bool) -> None:
+    def save(self, progress: RunProgress, is_best: bool, with_state: bool) -> None:
         """Copy, and write in the background, the model where `is_best`, and a training state where
-        `with_state`; `is_trained` says that no step is left. Every rank calls it."""
+        `with_state`. Every rank calls it."""
         mode, folder, adapter = self.mode, self.folder, self.model.adapter
         weights = mode.weights() if is_best or with_state else {}
         optimizer = mode.optimizer_state() if with_state else {}
@@ -81,9 +80,7 @@ class Saver:
             elif is_best:
                 save_model(folder, self.model.model, weights, self.tokenizer)
             if with_state:
-                # After the last step the run's model is the best for good, and needs no copy
-                has_best = progress.best_step and not is_trained
-                best = best_weights(folder, adapter is not None) if has_best else None
+                best = best_weights(folder, adapter is not None) if progress.best_step else None
                 trained = {name: value for name, value in weights.items() if name not in self.frozen}
                 check_is_there(folder)
                 save_training_state(folder, progress, self.job, trained, optimizer, KEPT_STATES, best)
@@ -92,18 +89,15 @@ class Saver:
         self.running = self.pool.submit(write)
 
     def check(self) -> None:
-        """Raise the error of a write that has failed; does not wait."""
         if self.running and self.running.done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait for the running write, and raise its error."""
         running, self.running = self.running, None
         if running:
             running.result()
 
     def close(self) -> None:
-        """Wait until nothing is being written; an error that was not raised yet is dropped."""
         self.pool.shutdown(wait=True)
 
 
@@ -192,10 +186,8 @@ def load_best(mode: Mode, folder: Path | None) -> None:
 
 def record_resume(folder: Path, config: Config, start: dict, state: TrainingState, total_steps: int) -> None:
     """Write that a run resumes from `state`. Rank 0 calls it before the first new file; until then the run
-    stays as it was. A run that trains for longer puts its report aside, and its best model into the state;
-    from here on it is not finished, and can be resumed whenever it is interrupted."""
+    stays as it was. A run that trains for longer puts its report aside: from here on it is not finished."""
     step = state.progress.step
     if state.job["steps"] != total_steps:
-        add_best_model(state.folder, best_weights(folder, bool(config.model.lora_rank)))
         keep_reports(folder, step)
     add_start(folder, config, start, step)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from ..data.cache import MANIFEST
 from ..errors import TrainingError
-from ..runtime.disk import checksum, copy_file, sync, write_text
+from ..runtime.disk import checksum, copy_file, sync
 from .run_folder import STATES, saved_states
 
 logger = logging.getLogger(__name__)
@@ -56,11 +56,9 @@ class RunProgress:
     start_metrics: dict = field(default_factory=dict)
 
     def is_trained(self, total_steps: int) -> bool:
-        """Return whether no step is left: all are done, or early stopping has ended the training."""
         return self.stopped_early or self.step >= total_steps
 
     def add(self, loss_sum: float, targets: int) -> None:
-        """Count the losses of a step, over all ranks."""
         for window in (self.logged, self.evaluated):
             window[0] += loss_sum
             window[1] += targets
@@ -169,19 +167,8 @@ def _read_state(state: Path) -> TrainingState:
 
 
 def restore_best_model(state: Path, model: Path) -> None:
-    """Restore the best model of the time of the state: the run may have saved better ones since."""
     if (state / BEST).exists():
         copy_file(state / BEST, model)
-
-
-def add_best_model(state: Path, model: Path) -> None:
-    """Give a state without its own copy of the best model one, before the run saves a better model."""
-    if (state / BEST).exists() or not model.exists():
-        return
-    copy_file(model, state / BEST)
-    manifest = json.loads((state / MANIFEST).read_text())
-    manifest["sha256"][BEST] = checksum(state / BEST)
-    write_text(state / MANIFEST, json.dumps(manifest, indent=2))
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
@@ -199,11 +186,9 @@ def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the unfinished states of a process that was killed while writing."""
     for left in (folder / STATES).glob(".step-*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def contiguous(tensors: Tensors) -> Tensors:
-    """Return tensors in the memory layout that safetensors needs."""
     return {name: value.contiguous() for name, value in tensors.items()}

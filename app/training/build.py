@@ -85,7 +85,6 @@ def build(config: Config, mode: Mode) -> Components:
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
-    """Return the token store of each split; splits of one file share one."""
     settings = data.max_length, data.cache_dir, long_texts(data), data.verb.workers
     stores = {table.key: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.key] for name, split in dataset.splits.items()}
@@ -98,5 +97,4 @@ def set_up(mode: Mode, components: Components) -> None:
 
 
 def num_layers(model: PackedModel) -> int:
-    """Return the number of layers of the encoder, 0 where its configuration does not say."""
     return getattr(model.model.config, "num_hidden_layers", 0)

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from logging.handlers import MemoryHandler
@@ -34,7 +33,6 @@ from .step import StepResult
 
 logger = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"
-MAX_SECONDS = 1e12  # 30,000 years; what is written as a time must be some number of days
 PROJECT, TENSORBOARD = "chinese-text-classification", "tensorboard"
 WITH_REQUIREMENTS = ("mlflow", "wandb", "swanlab")
 # accelerate's own logger raises an error where accelerate does not train.
@@ -55,27 +53,7 @@ def start_logging(is_main: bool) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-@contextmanager
-def log_file(path: Path) -> Iterator[None]:
-    """Return a context in which log lines are also written to `path`, those since `start_logging` first."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    root = logging.getLogger()
-    for early in [one for one in root.handlers if isinstance(one, MemoryHandler)]:
-        early.setTarget(handler)
-        root.removeHandler(early)
-        # Writes what it has kept
-        early.close()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
-
-
 def check_trackers(config: OutputConfig) -> None:
-    """Raise InputError for an unknown tracker, and for one whose library is not installed."""
     known = list(tracking.LOGGER_TYPE_TO_CLASS)
     for name in config.trackers:
         if name not in known:
@@ -137,7 +115,16 @@ class RunLog:
         self.closing.callback(self.bar.close)
         if folder is None:
             return
-        self.closing.enter_context(log_file(folder / "train.log"))
+        handler, root = logging.FileHandler(folder / "train.log", encoding="utf-8"), logging.getLogger()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        for early in [one for one in root.handlers if isinstance(one, MemoryHandler)]:
+            early.setTarget(handler)
+            root.removeHandler(early)
+            # Writes what it has kept
+            early.close()
+        root.addHandler(handler)
+        self.closing.callback(handler.close)
+        self.closing.callback(root.removeHandler, handler)
         if not is_hidden:
             self.closing.enter_context(logging_redirect_tqdm())
         drop_later_lines(folder / METRICS_FILE, first_step)
@@ -145,12 +132,10 @@ class RunLog:
             self.guard(name, partial(self.start_tracker, name))
 
     def evaluation_bar(self, split: str, num_rows: int) -> tqdm:
-        """Return the bar of an evaluation, which is shown only if that takes longer than a few seconds."""
         return tqdm(total=num_rows, unit="row", desc=split, delay=3, leave=False, **self.bar_options)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Return a context whose time does not count."""
         before = time.perf_counter()
         yield
         self.started += time.perf_counter() - before
@@ -164,7 +149,6 @@ class RunLog:
         return rates | ({"product_speed": rates["tokens_per_second"] / self.limit} if self.limit else {})
 
     def count(self, step: StepResult) -> None:
-        """Count a step."""
         self.rows += step.rows
         self.tokens += step.tokens
         self.steps += 1
@@ -177,11 +161,11 @@ class RunLog:
             return
         rates, seconds = self.rates(), time.perf_counter() - self.started
         share = f" ({rates['product_speed']:.0%} of matrix products)" if "product_speed" in rates else ""
-        left = min((self.total_steps - step.step) * seconds / self.steps, MAX_SECONDS)
+        left = tqdm.format_interval((self.total_steps - step.step) * seconds / self.steps)
         logger.info(
             f"step {step.step}/{self.total_steps}  loss {loss:.4f}  lr {step.learning_rate:.2e}  "
             f"{rates['rows_per_second']:.1f} rows/s  {rates['tokens_per_second']:.0f} tokens/s{share}  "
-            f"{self.steps / seconds:.2f} steps/s  left {timedelta(seconds=round(left))}"
+            f"{self.steps / seconds:.2f} steps/s  left {left}"
             f"{f'  {self.skipped} skipped' if self.skipped else ''}"
         )
         rates.pop("product_speed", None)
@@ -222,13 +206,9 @@ class RunLog:
             for number, path in enumerate(sorted((self.folder / TENSORBOARD).glob("events.out.tfevents.*"))):
                 ending = path.name.split(".", 4)[4]
                 path.rename(path.with_name(f"events.out.tfevents.{number:010d}.{ending}"))
-        run_name = self.folder.resolve().name
-        options = {
-            TENSORBOARD: {"logging_dir": self.folder, "purge_step": self.first_step + 1},
-            "mlflow": {"run_name": run_name},
-            "wandb": {"name": run_name, "settings": {"silent": True}},
-            "swanlab": {"experiment_name": run_name},
-        }
+        options = {TENSORBOARD: {"logging_dir": self.folder, "purge_step": self.first_step + 1}}
+        for service, key in (("mlflow", "run_name"), ("wandb", "name"), ("swanlab", "experiment_name")):
+            options[service] = {key: self.folder.resolve().name}
         # accelerate asks its own state which process is the main one: this one is.
         kind = tracking.LOGGER_TYPE_TO_CLASS[name]
         kind = type(kind.__name__, (kind,), {"main_process_only": False})
@@ -241,7 +221,6 @@ class RunLog:
             tracker.store_init_configuration({key: one for key, one in settings.items() if one is not None})
 
     def guard(self, name: str, call: Callable[[], Any]) -> None:
-        """Call; a tracker that fails gets no more calls."""
         try:
             call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - of any library
@@ -252,12 +231,10 @@ class RunLog:
             )
 
     def close(self) -> None:
-        """Close the bar, the trackers and the log file."""
         self.closing.close()
 
 
 def as_line(evaluation: dict[str, Any]) -> str:
-    """Return a line of metrics.jsonl."""
     return json.dumps(evaluation, ensure_ascii=False) + "\n"
 
 

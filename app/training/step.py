@@ -162,8 +162,6 @@ class Passes:
         return losses / 2 + self.config.r_drop * self.loss.divergence(*outputs.chunk(2))
 
     def cut(self, batch: np.ndarray, fits: int | None) -> list[list[np.ndarray]]:
-        """Return the micro-batches of a global batch of each rank, as row positions; they have at most `fits`
-        rows, where memory has run out before."""
         config, world_size, limit = self.config, self.mode.group.world_size, None
         count = config.accumulation_steps if fits is None else -(-len(batch) // (world_size * fits))
         if config.micro_batch_tokens:
@@ -211,7 +209,6 @@ class Passes:
 
 
 def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:
-    """Return the steps of the whole training."""
     steps = plan.steps_per_epoch * config.epochs
     return min(steps, config.max_steps) if config.max_steps else steps
 
@@ -242,13 +239,11 @@ def learning_rates(config: TrainConfig) -> tuple[float, float, float]:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Write `learning_rate`, times each group's `lr_scale`, into the optimizer."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate * group.get("lr_scale", 1.0)
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """Return a seed that differs for every step and rank."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
@@ -268,6 +263,5 @@ def out_of_memory_error(error: Exception) -> TrainingError:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether an allocation failed, on a device or on the host."""
     is_of_torch = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return is_of_torch or any(text in str(error) for text in MESSAGES)

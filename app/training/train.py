@@ -118,7 +118,6 @@ class Run:
         )
 
     def record_start(self) -> None:
-        """Write, once, how this run starts or resumes; a resumed run does so before its first new file."""
         start = self.folder, self.config, self.start
         if self.state and not self.is_recorded:
             record_resume(*start, self.state, self.total_steps)
@@ -163,7 +162,6 @@ class Run:
             raise cannot_write(error, self.folder) from error
 
     def train(self) -> None:
-        """Train to the last step, early stopping or a signal."""
         with self.signals:
             if self.task.measures_start and not self.progress.step:
                 split = split_of_report(self.loaders)
@@ -228,19 +226,17 @@ class Run:
         if progress.step % eval_every == 0 or progress.step == self.total_steps:
             is_best = self.evaluate_dev()
         # Early stopping may have ended the training.
-        is_trained = progress.is_trained(self.total_steps)
-        is_due = progress.step % (settings.save_every or eval_every) == 0
-        with_state = is_due or is_trained or bool(self.stopped_by)
+        is_last = progress.is_trained(self.total_steps) or bool(self.stopped_by)
+        with_state = is_last or progress.step % (settings.save_every or eval_every) == 0
         if is_best or with_state:
             with self.log.paused():
                 self.losses.collect()
                 with self.failure_of_rank_0():
-                    self.saver.save(progress, is_best, with_state, is_trained)
+                    self.saver.save(progress, is_best, with_state)
         self.say_stopped("resume with --resume auto")
         progress.stop = progress.stopped_early or bool(self.stopped_by)
 
     def log_step(self, step: StepResult) -> None:
-        """Count a step, and show those since the last line where a line is due."""
         self.losses.steps.append(step)
         self.log.count(step)
         if step.step % self.config.train.log_every == 0 or step.step in (1, self.total_steps):
@@ -282,7 +278,6 @@ class Run:
         return is_best
 
     def say_stopped(self, remedy: str) -> None:
-        """Say which signal has stopped the run, if one has, and what to do."""
         if self.stopped_by:
             name = signal.Signals(self.stopped_by).name
             logger.info("Stopped by %s after step %d; %s.", name, self.progress.step, remedy)
@@ -303,7 +298,6 @@ class Run:
                 signals.ignore_later_ones()
 
     def write_report(self, split: str, results: dict[str, np.ndarray]) -> None:
-        """Print and write the report, and remove what a finished run does not need; rank 0 calls it."""
         of_run = self.folder, self.config, self.components
         metrics = print_and_write(*of_run, split, self.progress, results, self.prints_report)
         shown = {name: metrics[name] for name in self.log.metrics}

@@ -221,7 +221,7 @@ def test_a_crash_after_the_training_costs_no_training(data, tmp_path):
     assert run("single", 1, argv, [Disturbance(-1, "die_in_report")], log) == [-9]
     final = tmp_path / "run" / "state" / "step-00000012"
     sizes = {path.name: path.stat().st_size for path in final.iterdir()}
-    assert set(sizes) == {"manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors"}
+    assert {"manifest.json", "progress.json"} < set(sizes)
     assert min(sizes["weights.safetensors"], sizes["optimizer.safetensors"]) > 200
     model = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert run("single", 1, argv, log=log) == [0]

@@ -19,7 +19,7 @@ def test_a_training_without_end_is_logged(tmp_path, capsys):
         log.step(step, 0.9)
     log.close()
     first, second = capsys.readouterr().err.splitlines()
-    assert re.match(r"step 1/10{20}  loss 0.9000  lr 1.00e-03  .* left \d+ days", first)
+    assert re.match(r"step 1/10{20}  loss 0.9000  lr 1.00e-03  .* left \d+:\d\d:\d\d$", first)
     assert second.endswith("1 skipped")
     assert first in (tmp_path / "train.log").read_text("utf-8")
 

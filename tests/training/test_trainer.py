@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import kl_div, log_softmax
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSequenceClassification
 
 from app.config.schema import Config, TrainConfig
@@ -32,6 +33,7 @@ SETTINGS["r_drop"] = replace(SETTINGS["sgd"], r_drop=2.0)
 # AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact
 # gradient is 0, and what rounding leaves of it is blown up to whole steps, in any two implementations.
 WITHOUT_GRADIENT = {"sgd": (), "adamw": ("key.bias",), "r_drop": ()}
+PACKED = pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +51,13 @@ def rows(request, singles, tmp_path_factory):
 def run(
     rows,
     config: TrainConfig,
-    packed: bool = True,
-    dropout: float = 0.0,
-    mode_class: type[Mode] = Single,
     weights: list[float] | None = WEIGHTS,
     after_step=lambda state, log, mode: None,
     prepare=lambda mode: None,
+    **options,
 ) -> tuple[dict[str, torch.Tensor], list[StepResult], Mode]:
     """Train as a job does; returns the weights, what each step logged, and the mode."""
-    training = Training(rows, config, mode_class, packed=packed, dropout=dropout)
+    training = Training(rows, config, **options)
     mode = training.mode
     training.loss = SmoothedCrossEntropy("cross_entropy", None if weights is None else torch.tensor(weights))
     if config.r_drop:
@@ -65,6 +65,14 @@ def run(
     prepare(mode)
     training.run(after_step=lambda state, log: after_step(state, log, mode))
     return training.weights, training.steps, mode
+
+
+def losses_of(logs: list[StepResult]) -> list[float]:
+    return [float(log.loss_sum) for log in logs]
+
+
+def norms_of(logs: list[StepResult]) -> list[float]:
+    return [float(log.grad_norm) for log in logs]
 
 
 def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
@@ -86,20 +94,17 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
     kind = torch.optim.SGD if config.optimizer == "sgd" else torch.optim.AdamW
     optimizer = kind(groups, lr=0.0)
     kept = torch.arange(model.config.hidden_size) % 2 * 2.0
-    num_rows = len(split)
-    steps_per_epoch = int(np.ceil(num_rows / config.batch_size))
+    steps_per_epoch = int(np.ceil(len(split) / config.batch_size))
     total = steps_per_epoch * config.epochs
     losses, norms = [], []
     for step in range(total):
-        order = np.random.default_rng([config.seed, step // steps_per_epoch]).permutation(num_rows)
+        order = np.random.default_rng([config.seed, step // steps_per_epoch]).permutation(len(split))
         first = step % steps_per_epoch * config.batch_size
         batch = order[first : first + config.batch_size]
         ids = [torch.tensor(store.row(split.rows[at]).astype(np.int64)) for at in batch]
         inputs = {
-            "input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),
-            "attention_mask": torch.nn.utils.rnn.pad_sequence(
-                [torch.ones_like(row) for row in ids], batch_first=True
-            ),
+            "input_ids": pad_sequence(ids, batch_first=True),
+            "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
         }
         if store.second_starts is not None:
             starts = torch.tensor(store.second_starts[split.rows[batch]])
@@ -143,21 +148,21 @@ def expected(rows):
 def difference(found: dict, expected: dict, but: tuple[str, ...] = ()) -> float:
     """Return the largest absolute difference of any weight whose name does not end in one of `but`."""
     assert found.keys() == expected.keys()
-    names = [name for name in expected if not name.endswith(but)] if but else expected
+    names = [name for name in expected if not (but and name.endswith(but))]
     return max(float((found[name] - expected[name]).abs().max()) for name in names)
 
 
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@PACKED
 @pytest.mark.parametrize("accumulation", [1, 3, 7])
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_weights_are_those_of_a_hand_written_loop(rows, expected, settings, accumulation, packed):
     config = replace(SETTINGS[settings], accumulation_steps=accumulation)
-    weights, logs, _ = run(rows, config, packed)
+    weights, logs, _ = run(rows, config, packed=packed)
     wanted, losses, norms = expected[settings]
     assert difference(weights, wanted, WITHOUT_GRADIENT[settings]) <= 1e-6
     assert [log.rows for log in logs] == [10, 10, 10, 10, 8] * 2
     assert [float(log.loss_sum) / log.rows for log in logs] == pytest.approx(losses, abs=1e-4)
-    assert [float(log.grad_norm) for log in logs] == pytest.approx(norms, rel=1e-3)
+    assert norms_of(logs) == pytest.approx(norms, rel=1e-3)
 
 
 def test_the_comparison_sees_what_it_should(rows, expected):
@@ -167,9 +172,8 @@ def test_the_comparison_sees_what_it_should(rows, expected):
     assert min(norms) < SETTINGS["sgd"].max_grad_norm < max(norms)
     others = {"max_grad_norm": 0.0, "weight_decay": 0.0, "warmup": 0, "batch_size": 12, "seed": 1}
     for name, value in (others | {"head_learning_rate": 0.01}).items():
-        other = {name: value}
-        weights, *_ = run(rows, replace(SETTINGS["sgd"], **other))
-        assert difference(weights, expected["sgd"][0]) > 1e-4, other
+        weights, *_ = run(rows, replace(SETTINGS["sgd"], **{name: value}))
+        assert difference(weights, expected["sgd"][0]) > 1e-4, name
     weights, *_ = run(rows, SETTINGS["sgd"], weights=None)
     assert difference(weights, expected["sgd"][0]) > 1e-4
     assert difference(expected["r_drop"][0], expected["sgd"][0]) > 1e-3
@@ -197,7 +201,7 @@ def sharded(num_shards: int, shard: int) -> type[Mode]:
 @pytest.mark.parametrize(
     ("num_shards", "batch_size", "accumulation"), [(1, 10, 3), (3, 10, 1), (3, 10, 3), (8, 5, 1), (4, 2, 100)]
 )
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@PACKED
 def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
     singles, packed, num_shards, batch_size, accumulation
 ):
@@ -205,7 +209,7 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
     config = replace(SETTINGS["sgd"], max_steps=1, batch_size=batch_size, accumulation_steps=accumulation)
     whole = run(singles, replace(config, accumulation_steps=1), mode_class=sharded(1, 0))
     classes = [sharded(num_shards, index) for index in range(num_shards)]
-    shards = [run(singles, config, packed, mode_class=mode_class) for mode_class in classes]
+    shards = [run(singles, config, packed=packed, mode_class=mode_class) for mode_class in classes]
     for name, gradient in whole[2].gradients.items():
         total = sum(mode.gradients[name] for _, _, mode in shards)
         torch.testing.assert_close(total, gradient, atol=2e-6, rtol=1e-4, msg=name)
@@ -213,20 +217,25 @@ def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
     assert loss_sum == pytest.approx(float(whole[1][0].loss_sum), rel=1e-5)
 
 
-def test_max_steps_shortens_the_schedule_and_the_training(singles):
-    _, logs, _ = run(singles, replace(SETTINGS["sgd"], max_steps=7))
-    assert len(logs) == 7
-    assert logs[-1].learning_rate == pytest.approx(0.05 / 4)
-    _, logs, _ = run(singles, replace(SETTINGS["sgd"], max_steps=1000))
-    assert len(logs) == 10
+@pytest.mark.parametrize(("max_steps", "steps", "last"), [(7, 7, 0.05 / 4), (1000, 10, 0.05 / 7)])
+def test_max_steps_shortens_the_schedule_and_the_training(singles, max_steps, steps, last):
+    _, logs, _ = run(singles, replace(SETTINGS["sgd"], max_steps=max_steps))
+    assert len(logs) == steps
+    assert logs[-1].learning_rate == pytest.approx(last)
 
 
-def test_same_seed_same_weights_and_dropout_is_a_function_of_the_step(singles):
+def test_dropout_is_a_function_of_seed_and_step_whatever_happens_between_steps(singles):
+    """Others may draw numbers, and evaluations compute without dropout."""
+
+    def look(state, log, mode):
+        torch.rand(3)
+        loader = loaders_of(singles[0], singles[2], mode.module, packed=True)["dev"]
+        np.testing.assert_array_equal(evaluate(mode, loader, 4), evaluate(mode, loader, 4))
+
     config = replace(SETTINGS["sgd"], max_steps=4)
     first, *_ = run(singles, config, dropout=0.3)
     torch.manual_seed(99)
-    # Others may draw numbers too
-    again, *_ = run(singles, config, dropout=0.3, after_step=lambda *_: torch.rand(3))
+    again, *_ = run(singles, config, dropout=0.3, after_step=look)
     assert difference(again, first) == 0.0
     other, *_ = run(singles, replace(config, seed=43), dropout=0.3)
     assert difference(other, first) > 1e-4
@@ -234,22 +243,7 @@ def test_same_seed_same_weights_and_dropout_is_a_function_of_the_step(singles):
     assert len(seeds) == 400
 
 
-def test_evaluation_does_not_disturb_training(singles):
-    dataset, _, stores = singles
-
-    def look(state, log, mode):
-        loader = loaders_of(dataset, stores, mode.module, packed=True)["dev"]
-        first = evaluate(mode, loader, 4)
-        # Without dropout
-        np.testing.assert_array_equal(first, evaluate(mode, loader, 4))
-
-    config = replace(SETTINGS["sgd"], max_steps=4)
-    plain, *_ = run(singles, config, dropout=0.3)
-    evaluated, *_ = run(singles, config, dropout=0.3, after_step=look)
-    assert difference(evaluated, plain) == 0.0
-
-
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@PACKED
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
 def test_evaluate_returns_the_logits_of_each_row_in_order(rows, batch_size, packed):
     training, done = Training(rows, packed=packed, dropout=0.3), []
@@ -286,8 +280,7 @@ def test_bf16_trains_near_fp32(singles):
     plain, exact, _ = run(singles, config)
     weights, logs, mode = run(singles, replace(config, precision="bf16"))
     assert {value.dtype for value in weights.values()} == {torch.float32}
-    expected = [float(log.loss_sum) for log in exact]
-    assert [float(log.loss_sum) for log in logs] == pytest.approx(expected, rel=0.1)
+    assert losses_of(logs) == pytest.approx(losses_of(exact), rel=0.1)
     assert 0 < difference(weights, plain) < 0.05
     assert mode.scaler is None
 
@@ -303,10 +296,9 @@ class TorchClipping(Single):
 def test_clipping_has_the_bits_of_torchs_own(singles, max_norm):
     config = replace(SETTINGS["adamw"], max_grad_norm=max_norm)
     weights, logs, _ = run(singles, config)
-    norms = [float(log.grad_norm) for log in logs]
     torchs, torch_logs, _ = run(singles, config, mode_class=TorchClipping)
-    assert all(torch.equal(weights[name], torchs[name]) for name in weights)
-    assert norms == [float(log.grad_norm) for log in torch_logs]
+    assert difference(weights, torchs) == 0.0
+    assert norms_of(logs) == norms_of(torch_logs)
 
 
 def test_a_norm_at_the_limit_is_clipped_as_torch_does_it():
@@ -326,16 +318,14 @@ def with_scale(scale: float):
     return prepare
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer):
+@pytest.mark.parametrize(("optimizer", "limit"), [("sgd", 2e-3), ("adamw", 5e-3)])
+def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer, limit):
     config = replace(SETTINGS[optimizer], max_steps=3, max_grad_norm=0.5, accumulation_steps=3)
     plain, exact, _ = run(singles, config)
-    config = replace(config, precision="fp16")
-    weights, logs, mode = run(singles, config, prepare=with_scale(1024.0))
-    norms = [float(log.grad_norm) for log in logs]
-    assert norms == pytest.approx([float(log.grad_norm) for log in exact], rel=0.05)
-    assert min(norms) > 0.5, "clipping must act"
-    assert difference(weights, plain) < {"sgd": 2e-3, "adamw": 5e-3}[optimizer]
+    weights, logs, mode = run(singles, replace(config, precision="fp16"), prepare=with_scale(1024.0))
+    assert norms_of(logs) == pytest.approx(norms_of(exact), rel=0.05)
+    assert min(norms_of(logs)) > 0.5, "clipping must act"
+    assert difference(weights, plain) < limit
     assert mode.scaler.get_scale() == 1024.0
     assert not any(log.skipped for log in logs)
 
@@ -355,14 +345,12 @@ def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer)
     first = skipped.index(False)
     assert first > 3, "the scale must be far too large at first"
     for index, (log, step, updates, scale, weights) in enumerate(seen[:first]):
-        assert (step, updates) == (index + 1, 0)
+        assert (step, updates, scale) == (index + 1, 0, 2.0 ** (31 - index))
         assert difference(weights, start) == 0.0
         # Still the first of the warm-up
         assert log.learning_rate == pytest.approx(config.learning_rate / 3)
-        assert scale == 2.0 ** (31 - index)
     log, _, updates, _, weights = seen[first]
-    assert updates == 1
-    assert log.learning_rate == pytest.approx(config.learning_rate / 3)
+    assert (updates, log.learning_rate) == (1, pytest.approx(config.learning_rate / 3))
     assert difference(weights, start) > 0
     assert all(torch.isfinite(value).all() for value in weights.values())
     assert seen[-1][1:3] == (25, skipped.count(False))
