@@ -20,23 +20,16 @@ PAD_TO = 8
 
 @dataclass(frozen=True)
 class Layout:
-    """The form of the inputs that a model takes.
+    """The form of the inputs that a model takes."""
 
-    `packed`: rows are laid end to end, without padding. `varlen`: attention of packed batches takes rows of
-    any lengths, not groups of similar length. `pad_id`: the id of the padding token. `first_position`: the
-    position id of a row's first token (RoBERTa counts from pad_id + 1). `last_except`: for a decoder
-    the id that the token which it reads, the last of a row, does not have, or -1; None for an encoder.
-    `token_types`: whether the model tells the two texts of a pair apart. `max_positions`: maximum tokens per
-    row, or None for no limit.
-    """
-
-    packed: bool
-    varlen: bool = False
+    packed: bool  # rows are laid end to end, without padding
+    varlen: bool = False  # attention of packed batches takes rows of any lengths, not in groups
     pad_id: int = 0
-    first_position: int = 0
+    first_position: int = 0  # of a row's first token; RoBERTa counts from pad_id + 1
+    # A decoder reads the last token of a row that does not have this id (-1: the last); None for an encoder
     last_except: int | None = None
-    token_types: bool = True
-    max_positions: int | None = None
+    token_types: bool = True  # whether the model tells the two texts of a pair apart
+    max_positions: int | None = None  # the most tokens of a row, where there is a limit
 
 
 def collate(
@@ -47,10 +40,9 @@ def collate(
     `second_starts` is for each row the number of tokens before its second text, or None for single texts.
     Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
     Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
-    `first_tokens` (num_rows,) int64, the index of each row's first token; for a decoder `last_tokens`, that
-    of each row's last token which is not `last_except`; and what attention needs:
-    `row_offsets` (num_rows + 1,) int32, the index of each row's first token and the end of the last row, and
-    `longest`, the tokens of the longest row; or the arrays of `_groups`.
+    `first_tokens` and for a decoder `last_tokens` (num_rows,) int64, the index of the token of each row that
+    the head reads; and for attention `row_offsets` (num_rows + 1,) int32, the index of each row's first token
+    and the end of the last row, and `longest`, the tokens of the longest row; or the arrays of `_groups`.
     """
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     starts = None

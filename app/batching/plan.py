@@ -36,12 +36,9 @@ def epoch_order(plan: BatchPlan, epoch: int) -> np.ndarray:
 
 
 def shard_rows(lengths: np.ndarray, num_shards: int) -> list[np.ndarray]:
-    """Return the rows of each shard of a global batch; all shards have about as many tokens.
-
-    `lengths` (batch_rows,) are the tokens of each row. The rows of a shard are indices into the batch,
-    longest row first. Rows are dealt in rounds, longest first: one to each shard, the longest of a round to
-    the shard with the fewest tokens so far. So the numbers of rows differ by at most one.
-    """
+    """Return the rows of each shard as indices into `lengths` (batch_rows,), the tokens of each row, longest
+    first. Rows are dealt in rounds: one to each shard, the longest of a round to the shard with the fewest
+    tokens so far. So all have about as many tokens, and the numbers of rows differ by at most one."""
     order = np.argsort(-lengths, kind="stable")
     if num_shards == 1:
         return [order]
@@ -62,17 +59,14 @@ class TokenLimit:
     tokens: int
     padded: bool = False
 
-    def fitting(self, lengths: np.ndarray) -> int:
-        """Return how many rows from the first on, one or more, are within the limit, by falling `lengths`."""
-        counted = np.arange(1, len(lengths) + 1) * lengths[0] if self.padded else np.cumsum(lengths)
-        return max(1, int(np.searchsorted(counted, self.tokens, side="right")))
-
     def cut(self, rows: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
         """Return rows, (num_rows,), longest first, in parts within the limit; at least one part."""
         parts = []
         while len(rows):
             # A row has a token or more
-            count = self.fitting(lengths[rows[: self.tokens]])
+            first = lengths[rows[: self.tokens]]
+            counted = np.arange(1, len(first) + 1) * first[0] if self.padded else np.cumsum(first)
+            count = max(1, int(np.searchsorted(counted, self.tokens, side="right")))
             parts.append(rows[:count])
             rows = rows[count:]
         return parts or [rows]
@@ -123,12 +117,11 @@ def evaluation_batches(
     """
     order = np.argsort(-lengths, kind="stable")
     ends = np.arange(1, len(order) + 1) if windows is None else np.cumsum(windows[order])
-    batches, start, before = [], 0, 0
+    batches, start = [], 0
     while start < len(order):
+        before = ends[start - 1] if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + batch_size, side="right")))
-        if limit:
-            stop = start + limit.fitting(lengths[order[start:stop]])
-        batches.append(order[start:stop])
-        start, before = stop, ends[stop - 1]
+        batches += limit.cut(order[start:stop], lengths) if limit else [order[start:stop]]
+        start = stop
     batches += [order[:0]] * (-len(batches) % num_shards)
     return batches[shard_index::num_shards]

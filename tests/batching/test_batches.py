@@ -42,16 +42,6 @@ def test_plan_is_a_function_of_its_values_in_any_order_of_asking():
         np.testing.assert_array_equal(one, other)
 
 
-def test_epochs_and_seeds_give_different_orders():
-    orders = [
-        np.concatenate(epoch(BatchPlan(97, 10, seed), number)).tolist()
-        for seed in (0, 1)
-        for number in (0, 1)
-    ]
-    assert len({tuple(order) for order in orders}) == 4
-    assert all(order != sorted(order) for order in orders)
-
-
 def test_shards_hold_the_same_tokens_to_a_few_percent():
     """The others wait for the shard with the most tokens."""
     excess = []
@@ -101,14 +91,6 @@ def test_evaluation_covers_each_row_once(num_rows, num_shards, batch_size):
     assert len({len(batches) for batches in shards}) == 1
     assert all(len(batch) <= batch_size for batches in shards for batch in batches)
     assert all(len(batches) >= 1 for batches in shards)
-
-
-@pytest.mark.parametrize("num_shards", SHARDS)
-def test_a_step_behind_the_last_row_has_one_empty_micro_batch(num_shards):
-    none = np.empty(0, np.int64)
-    assert [[len(rows) for rows in of] for of in micro_batches(none, none, num_shards, 3)] == [
-        [0]
-    ] * num_shards
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -41,16 +41,6 @@ def windows(tmp_path_factory):
     return dataset.splits["train"], open_stores(dataset, tokenizer, data)["train"]
 
 
-def test_a_row_of_the_store_is_its_windows(windows):
-    split, store = windows
-    counts = [len(store.windows(row)) for row in range(len(TEXTS))]
-    assert counts == [1, 5, 5, 1, 3, 3]
-    assert store.cut.tolist() == [False, False, True, False, False, False]
-    for row in range(len(TEXTS)):
-        assert np.concatenate(store.windows(row)).tolist() == store.row(row).tolist()
-        assert all(len(window) <= 12 and window[0] == 2 and window[-1] == 3 for window in store.windows(row))
-
-
 @pytest.mark.parametrize(("packed", "varlen"), [(False, False), (True, False), (True, True)])
 def test_logits_and_gradients_are_those_of_the_means(windows, packed, varlen):
     split, store = windows

@@ -149,17 +149,6 @@ def test_predictions_stand_beside_the_lines_of_the_file_and_are_those_of_plain_t
         assert sum(float(row[f"p_{name}"]) for name in LABELS) == pytest.approx(1, abs=3e-6)
 
 
-@pytest.mark.slow
-def test_plain_transformers_in_a_new_process_needs_nothing_of_ours(finished, tmp_path):
-    folder, _, _ = finished
-    assert "packed_rows" not in "".join(path.read_text("utf-8") for path in folder.glob("*.json"))
-    code = "import sys; from transformers import AutoModelForSequenceClassification as A; "
-    code += f"print(A.from_pretrained({str(folder)!r}).config._attn_implementation, "
-    code += "[name for name in sys.modules if name.split('.')[0] == 'app'])"
-    done = finished_process([sys.executable, "-c", code], tmp_path)
-    assert done.stdout.strip() == "sdpa []", done.stderr
-
-
 def test_metrics_lines_and_the_best_of_them(finished):
     folder, stdout, _ = finished
     lines = read_lines(folder)
@@ -347,26 +336,6 @@ def test_training_from_a_checkpoint_and_then_from_a_run(data, finished):
     assert read_json(first / "report.json")["step"] == 1
     second = finish(data, "--model.name", "first", *steps, folder="second")
     assert (second / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--train.class_weights", "balanced"],
-        ["--train.class_weights", "[0.0, 1.0, 2.5]", "--train.optimizer", "sgd"],
-        ["--train.precision", "bf16", "--train.accumulation_steps", "3"],
-        ["--train.precision", "fp16"],
-        ["--model.architecture", "albert", "--model.config.embedding_size", "16"],
-        ["--data.split", "random", "--data.remove_spaces", "true", "--train.schedule", "cosine"],
-        ["--train.warmup", "2", "--output.trackers", "[]"],
-    ],
-    ids=lambda arguments: " ".join(arguments[:2]),
-)
-def test_settings_reach_the_end(data, arguments):
-    folder = finish(data, "--train.max_steps", "3", *arguments)
-    report = read_json(folder / "report.json")
-    assert math.isfinite(report["loss"])
-    assert report["rows"] == sum(scores["support"] for scores in report["classes"].values())
 
 
 def test_progress_bar_on_a_terminal(data, capfd, monkeypatch):
