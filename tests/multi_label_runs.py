@@ -14,7 +14,7 @@ from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
 from app.run import work
-from app.tasks import open_task, prepare_task
+from app.tasks import open_task
 from app.tasks.task import Task
 from tests.tiny import SIZES, WORDS, tiny_tokenizer
 from tests.verbs import predict
@@ -84,4 +84,7 @@ def task_of(posts: Path, task: str = "multi_label", **settings) -> Task:
     """Return what a run with settings of `train` predicts."""
     data = DataConfig(task=task, train=str(posts), cache_dir=str(posts.parent / "cache"))
     config = Config(data, train=TrainConfig(**settings))
-    return prepare_task(config, open_dataset(data), tiny_tokenizer(), torch.device("cpu"))
+    dataset = open_dataset(data)
+    prepared = open_task(task, dataset.label_names)
+    prepared.prepare(config, dataset, tiny_tokenizer(), torch.device("cpu"))
+    return prepared

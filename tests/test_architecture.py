@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.data.labels import LABEL_FORMS
-from app.tasks import TASKS, task_class
+from app.tasks import TASK_CLASSES, task_class
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
@@ -145,12 +145,12 @@ def places_of_kind(task: str, sources: dict[str, Path]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", TASK_CLASSES)
 def test_a_kind_of_answer_is_named_in_four_other_files(task):
     """The table of tasks, that of forms, that of settings, and that of metrics; all others ask the
     task. A kind that is a variant of another one imports it."""
     places = places_of_kind(task, MODULES)
-    variants = {module for kind in TASKS for module in modules_of_kind(kind)}
+    variants = {module for kind in TASK_CLASSES for module in modules_of_kind(kind)}
     allowed = {"app.tasks", "app.data.labels", "app.config.data_settings", "app.report.metrics"}
     assert places - variants <= allowed
 

@@ -64,7 +64,10 @@ class Model:
         texts that `rows_of` refuses, and TrainingError for logits that are not finite.
         """
         task = self._opened.predictor.task
-        return task.answers(task.decide(self._logits(texts)))
+        found = list(map(task.answer, task.decide(self._logits(texts))))
+        answers = np.empty(len(found), object)
+        answers[:] = found
+        return answers.astype({"label": str, "labels": object, "score": float}[task.label_column])
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""

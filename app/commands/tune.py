@@ -47,7 +47,6 @@ def run(argv: list[str], program: str) -> int:
     def search() -> str:
         from ..data.dataset import open_dataset
         from ..runs.search import Search
-        from ..tasks import open_task
 
         dataset = open_dataset(series.config.data)
         for split, use in USES.items():
@@ -55,8 +54,8 @@ def run(argv: list[str], program: str) -> int:
                 raise InputError(
                     f"tune needs {split} rows: {split} {use}; give data.{split} or data.{split}_size"
                 )
-        task = open_task(task_name, dataset.label_names)
-        metric = task.choose_best_metric(series.config.train.best_metric)
+        chosen = series.config.train.best_metric
+        metric = TASKS[task_name].metrics[0] if chosen == "auto" else chosen
         return Search(series, space, metric, options.trials, options.pruner).run()
 
     return run_series(search, CONTINUES)

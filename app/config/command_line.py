@@ -293,7 +293,8 @@ def _refusal(one: Value, name: str, rule: str) -> InputError:
     """Return the error for the value of a setting: its source, what it must be, and the nearest choice."""
     is_nothing = one.value in (None, "")
     found = _("nothing; give it a value") if is_nothing else shorten(str(one.value), 80)
-    near = nearest(one.value, choices(HINTS.get(name)))
+    # A choice may be one of another task
+    near = "" if one.value in (known := choices(HINTS.get(name))) else nearest(one.value, known)
     said = _("{setting} must be {rule}, found {value}{near}")
     problem = said.format(setting=name, rule=rule, value=found, near=near)
     whole = _("{source}: {problem}").format(source=one.source, problem=problem)

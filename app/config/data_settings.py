@@ -51,15 +51,15 @@ def as_number(value: Any) -> Any:
 
 @plain_dataclass(frozen=True)
 class Needs:
-    """A setting that keeps its default unless data.task has `what`, one of `Task.has`; `also` are values that
-    it may have with the other tasks."""
+    """A setting that keeps its default unless data.task has `what`, one of `TaskSettings.has`; `also` are
+    values that it may have with the other tasks."""
 
     what: str
     also: tuple[str, ...] = ()
 
 
 @plain_dataclass(frozen=True)
-class Task:
+class TaskSettings:
     """What the settings know of a value of data.task.
 
     `has` says what its rows have, one word or more: labels; classes, which other rows have too; of these,
@@ -72,33 +72,33 @@ class Task:
     metrics: tuple[str, ...]
 
 
-ONE = Task(
+ONE = TaskSettings(
     frozenset({"labels", "classes", "unordered"}),
     ("cross_entropy", "focal", "logit_adjusted"),
     ("macro_f1", "weighted_f1", "accuracy", "loss"),
 )
-SEVERAL = Task(
+SEVERAL = TaskSettings(
     frozenset({"labels", "classes", "unordered", "several", "columns"}),
-    ("cross_entropy", "focal", "zlpr"),
+    ("cross_entropy", "focal"),
     ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss"),
 )
 # The keys are the values of data.task. A new one is one entry here; its help is at `DataConfig.task`.
 TASKS = {
     "single_label": replace(ONE, metrics=(*ONE.metrics, "rare_f1")),
     "multi_label": SEVERAL,
-    "ordinal": Task(
+    "ordinal": TaskSettings(
         frozenset({"labels", "classes"}),
         ("cross_entropy", "focal", "logit_adjusted"),
         ("kappa", "macro_mae", "within_one", "accuracy", "macro_f1", "weighted_f1", "loss"),
     ),
-    "regression": Task(
+    "regression": TaskSettings(
         frozenset({"labels"}),
         ("cross_entropy", "huber"),
         ("rmse", "mae", "pearson", "spearman", "loss"),
     ),
     "single_path": replace(ONE, has=ONE.has | {"hierarchy", "columns"}),
     "multi_path": replace(SEVERAL, has=SEVERAL.has | {"hierarchy"}),
-    "masked_language_modelling": Task(frozenset({"hidden"}), (), ("loss", "accuracy")),
+    "masked_language_modelling": TaskSettings(frozenset({"hidden"}), (), ("loss", "accuracy")),
 }
 TaskName = Literal[*TASKS]
 FormatName = Literal[

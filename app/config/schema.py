@@ -177,10 +177,6 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
     for key in ("labels", "label_column", "label_separator"):
         rule = _("left out with data.label_columns, which has the labels")
         yield data.label_columns is None or getattr(data, key) is None, f"data.{key}", rule
-    is_zlpr = train.loss == "zlpr"
-    yield not is_zlpr or train.class_weights == "none", "train.class_weights", _("none with train.loss zlpr")
-    rule = _("left out with train.loss zlpr, which gives no probabilities")
-    yield not is_zlpr or train.r_drop is None, "train.r_drop", rule
     rule = _("left out with train.loss logit_adjusted: both correct the same imbalance")
     is_twice = train.loss == "logit_adjusted" and train.class_weights == "balanced"
     yield not is_twice, "train.class_weights", rule
@@ -188,7 +184,11 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
 
 def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:
     """Yield the rules of data.task for other settings."""
-    task, has = config.data.task, TASKS[config.data.task].has
+    task, known = config.data.task, TASKS[config.data.task]
+    has = known.has
+    for key, values in (("best_metric", ("auto", *known.metrics)), ("loss", known.losses)):
+        rule = _("one of {values} with data.task {task}").format(values=", ".join(values), task=task)
+        yield not values or getattr(config.train, key) in values, f"train.{key}", rule
     for name, hint in HINTS.items():
         for needs in getattr(hint, "__metadata__", ()):
             if isinstance(needs, Needs) and needs.what not in has:

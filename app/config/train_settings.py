@@ -70,8 +70,7 @@ class TrainConfig:
     """Loss of a row.
 
     focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.
-    zlpr: for multi_label, one softmax loss over all labels of a row, with the decision logit > 0. huber: for
-    numbers, it counts large errors less."""
+    huber: for numbers, it counts large errors less."""
     class_weights: Annotated[Weights, WITH_CLASSES] = "none"
     """Weight of each class in the loss; balanced: number of rows / (number of classes * rows of the class).
     For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /

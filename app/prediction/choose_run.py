@@ -13,7 +13,7 @@ from typing import Any
 from ..checkpoints.run_folder import CHECKPOINTS, PREDICTIONS, REPORT, finished_at
 from ..errors import InputError
 from ..report.metrics import BY_KEY
-from ..tasks import TASKS, task_class
+from ..tasks import TASK_CLASSES, task_class
 from ..words import _
 from .recorded_settings import MODEL, all_settings, is_exported, read_record
 
@@ -33,7 +33,7 @@ def choose_run(folder: Path = CHECKPOINTS) -> tuple[Path, list[str]]:
     for run in finished:
         settings = all_settings(run)
         task = settings["data"].get("task")
-        if task in TASKS and not task_class(task).has_labels:
+        if task in TASK_CLASSES and not task_class(task).has_labels:
             continue
         with suppress(KeyError, TypeError, ValueError):
             steps, rows = settings["train"]["max_steps"], _report(run)["data"]["train"]["rows"]

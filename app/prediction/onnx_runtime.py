@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..data.long_texts import saved_long_texts
-from ..errors import InputError, excerpt, shorten
+from ..errors import InputError, shorten
 from ..runtime.processes import num_cores
 from ..tasks import task_of_model
 from .predictor import Predictor, Tokens
@@ -105,11 +105,9 @@ def load_exported(
         ) from error
     runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
     long = saved_long_texts(record.data, folder / RECORD)
-    task = task_of_model(record.problem_type, record.labels)
-    if task is None:
-        raise InputError(
-            f"{folder / RECORD}: problem_type must be one of transformers, found "
-            f"{excerpt(record.problem_type)}; export again"
-        )
+    try:
+        task = task_of_model(record.problem_type, record.labels)
+    except InputError as error:
+        raise InputError(f"{folder / RECORD}: {error}; export again") from error
     task.read(folder, calibrate)
     return Predictor(runtime, tokenizer, task, record.max_length, record.truncation_side, long), record

@@ -105,6 +105,11 @@ def decision_threshold(
         raise InputError("this model gives no probability; leave out --threshold")
     if not isinstance(wanted, WantedPrecision):
         return wanted
+    if opened.predictor.task.form.has_several:
+        raise InputError(
+            "--threshold precision=P needs a model of one label a row: dev has chosen the thresholds of "
+            "several; set --threshold to a probability"
+        )
     from ..report.confidence import choose_threshold
     from ..report.logits_file import LOGITS, read_logits
     from ..tasks.task import FITTED_ON
@@ -117,8 +122,8 @@ def decision_threshold(
             f"{path}; train again with dev rows, or set --threshold to a probability"
         )
     dev = splits[FITTED_ON]
-    rows = opened.predictor.task.held_out(dev.labels, dev.logits, dev.hashes)
-    chosen = choose_threshold(*rows, dev.hashes, wanted.precision)
+    scores = opened.predictor.task.score(dev.labels, dev.logits, calibrated=True)
+    chosen = choose_threshold(scores.confidence, scores.correct, dev.hashes, wanted.precision)
     say(chosen.describe(wanted.precision))
     if chosen.bound < wanted.precision:
         say(f"warning: that bound is below {wanted.precision:g}; more dev rows, or a higher precision, help")

@@ -242,8 +242,12 @@ def write_lines(file: TextIO, source: Source, added: AddedColumns, predictions: 
         if probabilities is None:
             lines = [f"no label: {added.place} {row.line}: {row.problem}"]
         else:
-            decided = task.columns(probabilities, added.threshold).get("decision")
-            first = [task.line(answer, probabilities), *([decided] if decided else [])]
+            columns, answers = task.columns(probabilities, added.threshold), answer
+            if not isinstance(answer, list):
+                answers = [str(answer)]
+            first = [", ".join(map(short_label, answers)) or "(no label)"]
+            first += [f"{columns['probability']:.4f}"] if "probability" in columns else []
+            first += [columns["decision"]] if "decision" in columns else []
             lines = [f"{' '.join(first)}  {' '.join(row.text.split())}"]
             # A single answer is in the line above already
             ranked = task.ranked_labels(probabilities)[0 if task.form.has_several else 1 :]

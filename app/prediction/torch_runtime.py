@@ -70,13 +70,8 @@ def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
         raise InputError(
             f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
         )
-    task = task_of_model(config.problem_type, names)
-    if task is None:
-        raise InputError(
-            f"{folder}: problem_type must be one that this program trains, found {config.problem_type}"
-        )
     try:
-        task.check_model(config.num_labels)
+        task = task_of_model(config.problem_type, names)
     except InputError as error:
         raise InputError(f"{folder}: {error}") from error
     task.read(folder, calibrate)

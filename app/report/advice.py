@@ -11,7 +11,7 @@ import numpy as np
 
 from ..config.shipped import PROGRAM
 from ..data.report import FEW_ROWS
-from ..tasks.task import Objective
+from ..tasks.task import Task
 from ..text_table import short_label
 from ..words import N_, _
 from .confidence import lower_bound
@@ -63,7 +63,7 @@ class Evidence:
     instead: str
 
 
-def what_next(task: Objective, evidence: Evidence) -> list[Advice]:
+def what_next(task: Task, evidence: Evidence) -> list[Advice]:
     """Return what to do next, the most important first; nothing where the figures show nothing wrong."""
     metrics, history, key, advice = evidence.metrics, evidence.history, task.main_metric, []
 

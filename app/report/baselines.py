@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..data.dataset import Split
-from ..tasks.task import Task
+from ..tasks.task import DEFAULT_THRESHOLD, Task, choose_thresholds
 from ..words import N_
 from .bootstrap import answer_metrics
 from .metrics import distinct_rows
@@ -128,10 +128,8 @@ def linear(task: Task, train: Texts, dev: Texts | None, report: Texts) -> tuple[
 
     labels, predicted = told(report)
     if has_several:
-        own = task.without_fit()
-        if dev is not None:
-            own.choose_by(*told(dev))
-        predicted = own.reached(predicted)
+        thresholds = DEFAULT_THRESHOLD if dev is None else choose_thresholds(*told(dev))
+        predicted = predicted - thresholds >= 0
     return name, labels, predicted
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..tasks.task import Scores, Task, chunks
+from ..tasks.task import Scores, Task
 from .confidence import mcnemar
 from .metrics import distinct_rows
 from .text import page_environment
@@ -69,11 +69,7 @@ def find_issues(task: Task, scores: Scores, logits: np.ndarray) -> LabelIssues:
         distance = np.abs(errors - np.median(errors))
         flagged = distance > FAR_OFF * NORMAL * np.median(distance)
     else:
-        parts = [
-            label_quality(labels[rows], task.probabilities(logits[rows], False))
-            for rows in chunks(logits.shape)
-        ]
-        quality = np.concatenate(parts)
+        quality = label_quality(labels, task.probabilities(logits, False))
         if logits.size <= MAX_NUMBERS:
             flag = flag_classes if labels.ndim == 1 else flag_lists
             flagged, patterns = flag(labels, task.probabilities(logits, False), task.label_names)

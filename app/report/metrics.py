@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..tasks.task import Objective, Scores, Task
+from ..tasks.task import Scores, Task
 from ..words import N_, _
 from .confidence import confidence_bins
 
@@ -333,7 +333,7 @@ METRICS = (
 BY_KEY = {metric.key: metric for metric in METRICS}
 
 
-def metrics_of(task: Objective) -> list[Metric]:
+def metrics_of(task: Task) -> list[Metric]:
     """Return the metrics of a task in the order in which they are shown. The lowest level of a hierarchy has
     no metric of its own."""
     depth = task.tree.depth if task.has_labels and task.tree else 1
@@ -440,7 +440,7 @@ def worst_labels(classes: Mapping, count: int, limit: int = 0) -> Mapping:
     return {name: classes[name] for name in worst[:count]}
 
 
-def metrics_in_training(task: Objective, split: Split, results: np.ndarray) -> dict:
+def metrics_in_training(task: Task, split: Split, results: np.ndarray) -> dict:
     """Return the metrics of a split; `results` are `task.row_results` of its rows, in their order. Chooses
     the thresholds that are best for these rows, but no temperature, which changes no decision."""
     if not task.has_labels:

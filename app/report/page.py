@@ -129,7 +129,7 @@ def list_sections(content: PageContent) -> dict:
         content.row(at, answer) | {"num_wrong": int(scores.num_wrong[at])}
         for at in order[scores.num_wrong[order] > 0].tolist()
     ]
-    return {"errors": errors, "rule": content.task.label_rule()}
+    return {"errors": errors, "rule": content.task.state()}
 
 
 def number_sections(content: PageContent) -> dict:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..data.tokens import TokenStore
 from ..errors import listed
-from ..tasks.task import Objective, Task
+from ..tasks.task import Task
 from ..text_table import columns_of, padded, short_label, text_table
 from ..words import N_, _, current_language, pgettext
 from .confidence import confidence_bins, proportion_interval
@@ -66,7 +66,7 @@ def page_environment(folder: Path = TEMPLATES, autoescape: bool = True) -> Envir
     return environment
 
 
-def report_text(task: Objective, metrics: Mapping, start: Mapping, title: str) -> str:
+def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str:
     """Return the report as text; `start` are the metrics before the training, where they are measured."""
     classes, matrix = metrics.get("classes", {}), metrics.get("confusion_matrix")
     # Of several labels a row, the rows of the averages are labels

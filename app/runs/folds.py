@@ -98,7 +98,7 @@ def gather_folds(runs: list[Path], datasets: list[Dataset]) -> OutOfFold:
     names = ("rows", "labels", "hashes", "logits")
     arrays = (np.concatenate([getattr(part, name) for part in parts])[order] for name in names)
     table = datasets[0].splits["test"].table
-    return OutOfFold(table, task.without_fit(), folds, SplitLogits(*arrays), np.concatenate(predicted)[order])
+    return OutOfFold(table, task, folds, SplitLogits(*arrays), np.concatenate(predicted)[order])
 
 
 def write_oof(path: Path, oof_rows: OutOfFold) -> None:

@@ -154,16 +154,19 @@ class Service:
         }
 
     def answer(self, prediction: Prediction, top_k: int | None, beside: dict) -> list | dict:
-        """Return the labels of one row, as `Task.scored_label` has them, in the order of `ranked_labels`.
-        With something `beside` them, return an object of both, and of the decision where there is a
-        threshold."""
+        """Return the labels of one row with their scores in the order of `ranked_labels`, of several labels
+        also whether each is in the answer. With something `beside` them, return an object of both, and of the
+        decision where there is a threshold."""
         task, probabilities = self.model.predictor.task, prediction.probabilities
-        order = task.ranked_labels(probabilities)[:top_k]
-        labels = [task.scored_label(label, probabilities[label], prediction.answer) for label in order]
+        labels, answer = [], prediction.answer
+        for label in task.ranked_labels(probabilities)[:top_k]:
+            name, score = task.label_names[label], round(float(probabilities[label]), 6)
+            is_chosen = {"chosen": name in answer} if isinstance(answer, list) else {}
+            labels.append({"score": score if task.has_confidence else answer, "label": name} | is_chosen)
         if not beside:
             return labels
         columns = {} if self.model.threshold is None else task.columns(probabilities, self.model.threshold)
-        wanted = ("decision", "sure_label", "sure_probability", "sure_labels")
+        wanted = ("decision", "sure_label", "sure_probability")
         return {"labels": labels} | beside | {name: columns[name] for name in wanted if name in columns}
 
     async def explain(self, row: Row, wanted: Question) -> list[dict]:
@@ -203,8 +206,8 @@ class Service:
             "max_length": model.predictor.max_length,
             "long": model.predictor.long.way,
             "threshold": model.threshold,
-            "label_rule": task.label_rule(),
-            "label_hierarchy": task.separator,
+            "label_rule": task.state() if task.form.has_several else None,
+            "label_hierarchy": task.tree and task.tree.separator,
             "examples": model.examples,
             "evidence": model.nearest is not None,
             **model.predictor.runtime.description,

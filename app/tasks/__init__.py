@@ -5,43 +5,43 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from ..errors import InputError, excerpt
 
-    from ..config.schema import Config
-    from ..data.dataset import Dataset
-    from .task import Objective
+if TYPE_CHECKING:
+    from .task import Task
 
 # The keys are values of data.task
-TASKS = {
+TASK_CLASSES = {
     "single_label": ".task:Task",
     "multi_label": ".multi_label:MultiLabel",
     "ordinal": ".ordinal:Ordinal",
     "regression": ".regression:Regression",
-    "single_path": ".paths:SinglePath",
-    "multi_path": ".paths:MultiPath",
+    "single_path": ".task:SinglePath",
+    "multi_path": ".multi_label:MultiPath",
     "masked_language_modelling": ".pretraining:Pretraining",
 }
 
 
-def task_class(name: str) -> type[Objective]:
-    module, _, kind = TASKS[name].partition(":")
+def task_class(name: str) -> type[Task]:
+    module, _, kind = TASK_CLASSES[name].partition(":")
     return getattr(import_module(module, __package__), kind)
 
 
-def open_task(name: str, label_names: list[str]) -> Objective:
+def open_task(name: str, label_names: list[str]) -> Task:
     return task_class(name)(label_names)
 
 
-def task_of_model(problem_type: str | None, label_names: list[str]) -> Objective | None:
-    """Return the task of a checkpoint by `problem_type` of its config.json; None for an unknown one. A
-    checkpoint of another program may have no problem type; it is then one label a row."""
+def task_of_model(problem_type: str | None, label_names: list[str]) -> Task:
+    """Return the task of a checkpoint by `problem_type` of its config.json; raises InputError for an unknown
+    one, and for a wrong number of labels. A checkpoint of another program may have no problem type; it is
+    then one label a row."""
     wanted = problem_type or "single_label_classification"
-    return next((of(label_names) for of in map(task_class, TASKS) if of.problem_type == wanted), None)
-
-
-def prepare_task(config: Config, dataset: Dataset, tokenizer, device: torch.device) -> Objective:
-    """Return the task of a run, ready to train; raises InputError where settings do not fit the data."""
-    task = open_task(config.data.task, dataset.label_names)
-    task.prepare(config, dataset, tokenizer, device)
-    return task
+    kinds = [kind for kind in map(task_class, TASK_CLASSES) if kind.problem_type == wanted]
+    if not kinds:
+        raise InputError(f"problem_type must be one that this program trains, found {excerpt(problem_type)}")
+    if (len(label_names) > 1) != kinds[0].has_confidence:
+        rule = "choose from two or more labels" if kinds[0].has_confidence else "give one number"
+        raise InputError(
+            f"the model must {rule}, found {len(label_names)} label(s) and problem_type {wanted}"
+        )
+    return kinds[0](label_names)

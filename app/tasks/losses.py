@@ -1,7 +1,8 @@
 """Losses to train with: each returns a sum over rows, which the loop divides. A new one is a function, its
-entry in a table, and its name in `TASKS`."""
+entry in a table, and its name in `TASKS` of app/config/data_settings.py."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -43,17 +44,6 @@ def binary(
     return losses.sum()
 
 
-def zlpr(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
-    """Softmax cross entropy for several labels a row: the logits of its labels shall be above 0, the others
-    below. log(1 + sum of exp(logit) over the labels that a row has not) + log(1 + sum of exp(-logit) over
-    those that it has). Su et al. 2022, https://arxiv.org/abs/2208.02955"""
-    logits = at_least_float32(logits)
-    has_label, zero = labels.bool(), torch.zeros_like(logits[:, :1])
-    absent = torch.cat([zero, logits.masked_fill(has_label, -torch.inf)], dim=1)
-    present = torch.cat([zero, (-logits).masked_fill(~has_label, -torch.inf)], dim=1)
-    return (absent.logsumexp(dim=1) + present.logsumexp(dim=1)).sum()
-
-
 # By train.loss; a loss of classes gets logits (num_rows, num_labels) and labels (num_rows,), one of several
 # labels a row 0/1 labels (num_rows, num_labels), and both the weights of the labels, (num_labels,) or None.
 CLASS_LOSSES = {
@@ -63,31 +53,27 @@ CLASS_LOSSES = {
     # Menon et al. 2021, https://arxiv.org/abs/2007.07314
     "logit_adjusted": partial(cross_entropy, reduction="sum"),
 }
-LIST_LOSSES = {"cross_entropy": binary, "focal": partial(binary, gamma=FOCAL_GAMMA), "zlpr": zlpr}
+LIST_LOSSES = {"cross_entropy": binary, "focal": partial(binary, gamma=FOCAL_GAMMA)}
 # The squared error of a number, or its Huber loss, which is linear from an error of 1 on
 NUMBER_LOSSES = {"cross_entropy": mse_loss, "huber": huber_loss}
 
 
+@dataclass(frozen=True)
 class ClassLoss:
     """The loss `name` of class ids: the sum over rows, (), of outputs (num_rows, num_labels) and labels
     (num_rows,). `shares` (num_labels,) are those of the classes in train, above 0. `logits_of` makes logits
     of the outputs of the model."""
 
-    def __init__(
-        self,
-        name: str,
-        weights: torch.Tensor | None = None,
-        shares: torch.Tensor | None = None,
-        logits_of: Callable[[torch.Tensor], torch.Tensor] = lambda outputs: outputs,
-    ) -> None:
-        self.function, self.weights, self.logits_of = CLASS_LOSSES[name], weights, logits_of
-        self.log_shares = shares.log() if name == "logit_adjusted" else None
+    name: str
+    weights: torch.Tensor | None = None
+    shares: torch.Tensor | None = None
+    logits_of: Callable[[torch.Tensor], torch.Tensor] = lambda outputs: outputs
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         logits = self.logits_of(outputs)
-        if self.log_shares is not None:
-            logits = at_least_float32(logits) + self.log_shares
-        return self.function(logits, labels, self.weights)
+        if self.name == "logit_adjusted":
+            logits = at_least_float32(logits) + self.shares.log()
+        return CLASS_LOSSES[self.name](logits, labels, self.weights)
 
     def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Return the mean of both KL divergences between two outputs of the same rows, summed over rows."""
@@ -95,31 +81,32 @@ class ClassLoss:
         return ((one.exp() - other.exp()) * (one - other)).sum() / 2
 
 
+@dataclass(frozen=True)
 class ListLoss:
     """The loss `name` of several labels a row: the sum over rows and labels, (), of outputs and 0/1 labels,
     (num_rows, num_labels)."""
 
-    def __init__(self, name: str, weights: torch.Tensor | None = None) -> None:
-        self.function, self.weights = LIST_LOSSES[name], weights
+    name: str
+    weights: torch.Tensor | None = None
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self.function(outputs, labels, self.weights)
+        return LIST_LOSSES[self.name](outputs, labels, self.weights)
 
     def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Return it as `ClassLoss` does, summed over rows and labels: of having a label, or not."""
         return ((one.sigmoid() - other.sigmoid()) * (one - other)).sum() / 2
 
 
+@dataclass(frozen=True)
 class NumberLoss:
     """The loss `name` of one number a row: the sum over rows, (), of outputs (num_rows, 1) and targets
     (num_rows,)."""
 
-    def __init__(self, name: str) -> None:
-        self.function = NUMBER_LOSSES[name]
+    name: str
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         outputs = at_least_float32(outputs)[:, 0]
-        return self.function(outputs, targets.to(outputs.dtype), reduction="sum")
+        return NUMBER_LOSSES[self.name](outputs, targets.to(outputs.dtype), reduction="sum")
 
     def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Return the squared difference of two predictions, as R-Drop's authors do, summed over rows."""
@@ -136,24 +123,20 @@ def label_weights(
     """Return the factors of `train.class_weights` on the losses of labels, (num_labels,), or None for 1.
 
     `counts` are the train rows with each label. With one label a row it is the factor on the loss of a row;
-    with several, of `num_rows` rows, that on the loss of having the label. Raises InputError unless they are
-    finite numbers, one for each label; from 0 and not all 0, or above 0 for several labels a row.
+    with several, of `num_rows` rows, that on the loss of having the label, above 0.
     """
     if setting == "none":
         return None
-    if setting == "balanced" and num_rows is None:
-        setting = counts.sum() / (len(counts) * counts)
-    elif setting == "balanced":
-        setting = np.maximum(num_rows - counts, 1) / counts
+    is_one = num_rows is None
+    if setting == "balanced":
+        rows = counts.sum() / len(counts) if is_one else np.maximum(num_rows - counts, 1)
+        setting = rows / counts
     weights = torch.tensor(setting, dtype=torch.get_default_dtype(), device=device)
-    if num_rows is None:
-        rule, after = "numbers from 0, in single precision not all 0", "; 0 ignores a class"
-        are_weights = (weights >= 0).all() and weights.any()
-    else:
-        rule, after, are_weights = "finite numbers above 0", "", (weights > 0).all()
+    rule = "numbers from 0, in single precision not all 0" if is_one else "finite numbers above 0"
+    are_weights = (weights >= 0).all() and weights.any() if is_one else (weights > 0).all()
     if len(weights) != len(label_names) or not weights.isfinite().all() or not are_weights:
         raise InputError(
             f"train.class_weights must be {len(label_names)} {rule}, one for each of {listed(label_names)}; "
-            f"found {setting}{after}"
+            f"found {setting}"
         )
     return weights

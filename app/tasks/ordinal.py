@@ -24,12 +24,11 @@ class Ordinal(Task):
     problem_type = "ordinal_classification"
     log_metrics = ("loss", "kappa", "macro_mae", "accuracy")
     beside_baselines = ("kappa", "accuracy")
-    says_chosen = True
 
-    def head_bias(self) -> np.ndarray:
-        """Return the bias with which the probabilities are the shares of the labels in the train rows."""
-        counts = np.bincount(self.dataset.splits["train"].labels, minlength=len(self.label_names)) + 0.5
-        return bias_of_shares(counts / counts.sum()).astype(np.float32)
+    def build_loss(self, labels: np.ndarray) -> Any:
+        counts = np.bincount(labels, minlength=len(self.label_names)) + 0.5
+        self.head_bias = bias_of_shares(counts / counts.sum()).astype(np.float32)
+        return super().build_loss(labels)
 
     def class_logits(self, outputs: Any, library: ModuleType = np) -> Any:
         """Return log probabilities of the labels, (num_rows, num_labels), in double precision for numpy, at

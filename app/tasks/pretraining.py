@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import InputError, TrainingError
-from .task import Objective
+from .task import Task
 
 if TYPE_CHECKING:
     import torch
@@ -22,53 +24,44 @@ EVALUATION_SEED = 0  # the masks of an evaluation are the same for every train.s
 CHUNK = 1 << 22  # tokens counted at once
 
 
-class Pretraining(Objective):
+class Pretraining(Task):
     """A target is a hidden token; the model's outputs are logits (num_targets, vocabulary)."""
 
-    name = "masked_language_modelling"
-    log_metrics = ("loss", "perplexity", "accuracy")
-    measures_start = True
-    next_command = (
-        "train a classifier from it with: python run_single.py --model.name {folder} --data.train "
-        "labelled.tsv"
-    )
+    name, problem_type, has_labels = "masked_language_modelling", None, False
+    log_metrics, beside_baselines = ("loss", "perplexity", "accuracy"), ("accuracy",)
+    next_command = "train a classifier with: python run_single.py --model.name {folder} --data.train rows.tsv"
 
-    def prepare(self, config, dataset, tokenizer, device) -> None:
-        from ..batching.masking import Masking
+    def build_loss(self, labels: np.ndarray) -> Callable:
+        from torch.nn.functional import cross_entropy
 
-        super().prepare(config, dataset, tokenizer, device)
-        if tokenizer.mask_token_id is None:
-            raise InputError(
-                f"data.task {self.name} needs a tokenizer with a mask token; choose another model.name"
-            )
-        ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
-        self.maskings = {
-            name: Masking(
-                config.train.seed if name == "train" else EVALUATION_SEED, tokenizer.mask_token_id, ordinary
-            )
-            for name in dataset.splits
-        }
+        if self.tokenizer.mask_token_id is None:
+            rule = f"data.task {self.name} needs a tokenizer with a mask token"
+            raise InputError(f"{rule}; choose another model.name")
+        return partial(cross_entropy, reduction="sum")
 
     def build_model(self, stores: dict[str, TokenStore]) -> MaskedLanguageModel:
+        import torch
+
         from ..data.long_texts import highest_id
         from ..model.masked_language_model import build_masked_model
 
-        counts = token_counts(stores["train"].tokens, highest_id(self.tokenizer.backend_tokenizer) + 1)
-        return build_masked_model(self.config.model, self.tokenizer, self.config.data.max_length, counts)
+        size, tokens = highest_id(self.tokenizer.backend_tokenizer) + 1, stores["train"].tokens
+        counts = np.zeros(size, dtype=np.int64)
+        for start in range(0, len(tokens), CHUNK):
+            counts += np.bincount(tokens[start : start + CHUNK], minlength=size)[:size]
+        settings, length = self.config.model, self.config.data.max_length
+        return build_masked_model(settings, self.tokenizer, length, torch.from_numpy(counts))
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
-        from ..batching.masking import MaskedLoader
+        from ..batching.masking import MaskedLoader, Masking
         from ..data.chinese_words import open_words
 
-        words = None
-        if self.config.data.whole_words:
-            words = open_words(split.table, store, self.tokenizer, self.config.data.cache_dir)
-        return MaskedLoader(split, store, layout, self.maskings[split.name], words)
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        from torch.nn.functional import cross_entropy
-
-        return cross_entropy(outputs, targets, reduction="sum")
+        words, data, tokenizer = None, self.config.data, self.tokenizer
+        if data.whole_words:
+            words = open_words(split.table, store, tokenizer, data.cache_dir)
+        ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
+        seed = self.config.train.seed if split.name == "train" else EVALUATION_SEED
+        return MaskedLoader(split, store, layout, Masking(seed, tokenizer.mask_token_id, ordinary), words)
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return for each row the sum of its losses, its targets, and how many of these were predicted."""
@@ -92,13 +85,3 @@ class Pretraining(Objective):
         loss = loss_sum / targets
         figures = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": right / targets}
         return {"rows": len(results), "targets": int(targets)} | figures
-
-
-def token_counts(tokens: np.ndarray, vocabulary: int) -> torch.Tensor:
-    """Return how often each token is in a flat array of ids, (vocabulary,) int64."""
-    import torch
-
-    counts = np.zeros(vocabulary, dtype=np.int64)
-    for start in range(0, len(tokens), CHUNK):
-        counts += np.bincount(tokens[start : start + CHUNK], minlength=vocabulary)[:vocabulary]
-    return torch.from_numpy(counts)

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
 from .task import Scores, Task
 
 # In config.json and decision.json: the mean and the standard deviation of the train rows
 MEAN, SCALE = "target_mean", "target_scale"
-DIGITS = 7  # of a prediction that people see
 SAME = 0.01  # standard deviations: predictions of two models that differ by less are the same
 NEAR = 0.5  # standard deviations: a prediction that is not further off counts as right
 
@@ -30,10 +28,7 @@ class Regression(Task):
     in_config = (MEAN, SCALE)
     # The one that does not depend on the unit
     main_metric = "spearman"
-
-    def __init__(self, label_names: list[str]) -> None:
-        super().__init__(label_names)
-        self.mean, self.scale = 0.0, 1.0
+    mean, scale = 0.0, 1.0
 
     def build_loss(self, labels: np.ndarray) -> Any:
         from .losses import NumberLoss
@@ -41,15 +36,8 @@ class Regression(Task):
         self.mean, self.scale = float(labels.mean()), float(labels.std())
         return NumberLoss(self.config.train.loss)
 
-    def of_model(self) -> dict:
-        return {MEAN: self.mean, SCALE: self.scale}
-
     def targets(self, labels: np.ndarray) -> np.ndarray:
         return ((labels - self.mean) / self.scale).astype(np.float32)
-
-    def check_model(self, num_labels: int) -> None:
-        if num_labels != 1:
-            raise InputError(f"the model must give one number, found {num_labels}")
 
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
         return self.mean + self.scale * np.asarray(logits, np.float64)
@@ -63,6 +51,9 @@ class Regression(Task):
 
     def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.abs(self.decide(one) - self.decide(other)) > SAME * self.scale
+
+    def state(self) -> dict:
+        return {MEAN: self.mean, SCALE: self.scale}
 
     def load(self, values: dict) -> None:
         mean, scale = float(values.get(MEAN, 0.0)), float(values.get(SCALE, 1.0))
@@ -81,10 +72,10 @@ class Regression(Task):
         return Scores(labels, decided, error <= near, (error / scale) ** 2, error=error, figures=figures)
 
     def answer(self, label: np.ndarray) -> float:
-        return float(f"{float(label):.{DIGITS}g}")
+        return float(self.cell(label))
 
     def cell(self, label: np.ndarray) -> str:
-        return f"{float(label):.{DIGITS}g}"
+        return f"{float(label):.7g}"
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
         return {}
@@ -94,12 +85,6 @@ class Regression(Task):
 
     def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
         return np.zeros(1, np.int64)
-
-    def scored_label(self, label: int, probability: float, answer: float) -> dict[str, Any]:
-        return {"score": answer, "label": self.label_names[label]}
-
-    def line(self, answer: float, probabilities: np.ndarray) -> str:
-        return f"{answer:.4g}"
 
     def log_odds(self, outputs: Any, label: int) -> Any:
         return self.mean + self.scale * outputs[:, 0].double()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,6 @@ from ..config.data_settings import TASKS
 from ..data.labels import label_form
 from ..errors import InputError
 from ..runtime.disk import read_json, write_json
-from ..text_table import short_label
 from .tree import HIERARCHY, Tree
 
 if TYPE_CHECKING:
@@ -39,63 +37,11 @@ CLOSE = 1e-3
 RARE_F1 = "rare_f1"  # the train.best_metric that also chooses from where on the rarer of two classes is said
 MAX_COLUMNS = 50  # labels that have a column each in files
 MOST_PROBABLE = 10  # labels that files have of more
-CHUNK_NUMBERS = 1 << 22  # probabilities in double precision at once: 32 MiB
 SMALLEST, LARGEST = 0.05, 20.0  # temperatures
 MAX_FITTED = 1 << 20  # logits to fit a temperature on; with more it moves by less than a hundredth
 MIN_FITTED = 1000  # rows
 ENOUGH_ROWS = 100  # of dev; with fewer a temperature is mostly chance
 PARTS = 5  # of dev, each measured with the temperature of the others
-
-
-class Objective:
-    """What a run trains for. A *target* is what one output of the model is compared with.
-
-    `name` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
-    shown after each evaluation, `beside_baselines` with the baselines. `has_labels`: it is a `Task`.
-    `measures_start`: the rows of the report are also evaluated before the training.
-
-    `build_model(stores)` returns the model with its head, on the CPU in fp32; `loader(split, store, layout)`
-    what makes inputs and targets; `loss(outputs, targets)` a sum over outputs and targets (num_targets, ...),
-    which the loop divides by `Loader.divisor` of the global batch.
-    """
-
-    name: str
-    problem_type: str | None = None
-    log_metrics: tuple[str, ...]
-    beside_baselines: tuple[str, ...] = ("accuracy",)
-    has_labels = False
-    measures_start = False
-    next_command = "classify text with: python predict.py --checkpoint {folder} 今天真开心"
-
-    def __init__(self, label_names: list[str]) -> None:
-        self.label_names = label_names
-
-    @property
-    def main_metric(self) -> str:
-        """The metric by which models are compared in short."""
-        return TASKS[self.name].metrics[0]
-
-    def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
-        """Choose loss and best metric; raises InputError for settings that do not fit the data."""
-        self.config, self.dataset, self.tokenizer, self.device = config, dataset, tokenizer, device
-        self.best_metric = self.choose_best_metric(config.train.best_metric)
-
-    def choose_best_metric(self, chosen: str) -> str:
-        """Return the metric of `train.best_metric`; raises InputError for one that may not choose."""
-        names = TASKS[self.name].metrics
-        if chosen not in ("auto", *names):
-            wanted = f"{', '.join(names[:-1])} or {names[-1]}"
-            raise InputError(f"train.best_metric must be {wanted} with data.task {self.name}, found {chosen}")
-        if chosen == RARE_F1 and len(self.label_names) != 2:
-            raise InputError(
-                f"train.best_metric {RARE_F1} needs two labels, found {len(self.label_names):,}; choose "
-                "another one"
-            )
-        return names[0] if chosen == "auto" else chosen
-
-    def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return what an evaluation keeps of outputs (num_targets, ...): (num_rows, any) float32."""
-        return outputs
 
 
 @dataclass(frozen=True)
@@ -125,70 +71,73 @@ class Scores:
         return len(self.labels)
 
 
-class Task(Objective):
+class Task:
     """One label a row, (num_rows,) int64 ids; probabilities are softmax(logits / `temperature`).
+
+    `name` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
+    shown after each evaluation, `beside_baselines` with the baselines. `loss(outputs, targets)` is a sum over
+    outputs and targets (num_targets, ...), which the loop divides by `Loader.divisor`.
 
     `labels` are the true answers of rows and `predicted` those of a model, of the same shape and meaning;
     `logits` are what the model gives, (num_rows, any) float32. `tree` is the hierarchy of labels that are
     paths. `label_column` is the column of answers in files; what people see follows from it in the tables of
-    report/. `right_rows` is what a row is that is right.
+    report/. `right_rows` is what a row is that is right. `in_config` are keys of `state` that config.json has
+    too, for a model without the file of its decision.
     """
 
     name = "single_label"
-    problem_type = "single_label_classification"
-    log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
-    beside_baselines = ("accuracy", "macro_f1")
+    problem_type: str | None = "single_label_classification"
+    log_metrics: tuple[str, ...] = ("loss", "accuracy", "macro_f1", "weighted_f1")
+    beside_baselines: tuple[str, ...] = ("accuracy", "macro_f1")
+    # Masked language modelling has none, and its report compares with the rows before the training
     has_labels = True
+    next_command = "classify text with: python predict.py --checkpoint {folder} 今天真开心"
     # A decision is more or less sure, and one that is not sure enough may be left out
     has_confidence = True
     label_column, right_rows = "label", "rows"
-    # A server says of each label whether it is the answer, as the most probable one need not be
-    says_chosen = False
-    # What config.json and the file of the decision have for the decision of a model before its report
     in_config: tuple[str, ...] = ()
-    losses_per_row = 1
+    # For `Loader`
+    losses_per_row, targets = 1, None
+    head_bias: np.ndarray | None = None  # with which a new head starts, (num_labels,) float32
 
     def __init__(self, label_names: list[str]) -> None:
-        super().__init__(label_names)
-        self.use_hierarchy(None)
-        self.temperature = 1.0
+        self.label_names = label_names
+        self.tree: Tree | None = None
         self.has_rare = len(label_names) == 2 and RARE_F1 in TASKS[self.name].metrics
         # The rarer of two classes, and from which log odds on it is the answer; None where argmax decides
         self.rare: int | None = None
         self.rare_from: float | None = None
         self.best_metric = "auto"
-        # What was fitted, and why nothing was, as JSON has it
+        # The temperature, and why there is none, as JSON has them
         self.fitted: dict = {}
         self.unfitted: dict = {}
 
-    def without_fit(self) -> Task:
-        """Return a task of the same kind and labels, with no fitted decision."""
-        task = type(self)(self.label_names)
-        task.use_hierarchy(self.separator)
-        task.rare = self.rare
-        return task
-
-    def use_hierarchy(self, separator: str | None) -> None:
-        """Set what is between two levels of a label; None for labels that are no paths."""
-        self.separator = separator
-        self.tree = Tree(self.label_names, separator) if separator else None
+    @property
+    def main_metric(self) -> str:
+        """The metric by which models are compared in short."""
+        return TASKS[self.name].metrics[0]
 
     @property
     def form(self) -> LabelForm:
         """How files and datasets have the labels."""
         return label_form(self.name)
 
+    @property
+    def temperature(self) -> float:
+        return self.fitted.get("temperature", 1.0)
+
     # Training
 
-    def prepare(self, config, dataset, tokenizer, device) -> None:
-        super().prepare(config, dataset, tokenizer, device)
-        names = TASKS[self.name].losses
-        if config.train.loss not in names:
-            raise InputError(
-                f"train.loss must be {' or '.join(names)} with data.task {self.name}, found "
-                f"'{config.train.loss}'"
-            )
-        self.use_hierarchy(config.data.label_hierarchy)
+    def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
+        """Choose loss and best metric; raises InputError for settings that do not fit the data."""
+        self.config, self.dataset, self.tokenizer, self.device = config, dataset, tokenizer, device
+        chosen = config.train.best_metric
+        self.best_metric = TASKS[self.name].metrics[0] if chosen == "auto" else chosen
+        if self.best_metric == RARE_F1 and not self.has_rare:
+            found = f"found {len(self.label_names):,}; choose another one"
+            raise InputError(f"train.best_metric {RARE_F1} needs two labels, {found}")
+        separator = config.data.label_hierarchy
+        self.tree = Tree(self.label_names, separator) if separator else None
         self.loss = self.build_loss(np.asarray(dataset.splits["train"].labels))
 
     def build_loss(self, labels: np.ndarray) -> Any:
@@ -207,37 +156,22 @@ class Task(Objective):
         from ..model.linear_start import start_linear
         from ..model.pretrained import build_model
 
-        settings, max_length = self.config.model, self.config.data.max_length
-        names, head_bias = self.label_names, self.head_bias()
-        model = build_model(settings, self.tokenizer, names, max_length, self.problem_type, head_bias)
+        settings, length, names = self.config.model, self.config.data.max_length, self.label_names
+        model = build_model(settings, self.tokenizer, names, length, self.problem_type, self.head_bias)
         if settings.head == "linear":
             loader = self.loader(self.dataset.splits["train"], stores["train"], model.layout(model.can_pack))
             start_linear(model, loader, self.form.has_several)
-        model.model.config.update(self.of_model())
+        model.model.config.update({key: self.state()[key] for key in self.in_config})
         return model
-
-    def head_bias(self) -> np.ndarray | None:
-        """Return the bias with which a new head starts, (num_labels,) float32; None for the usual one."""
-
-    def of_model(self) -> dict:
-        """Return what the decision needs that is known before the training: config.json has it too."""
-        return {HIERARCHY: self.separator} if self.separator else {}
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
         from ..batching.loader import Loader
 
         return Loader(split, store, layout, self.losses_per_row, self.targets)
 
-    def targets(self, labels: np.ndarray) -> np.ndarray:
-        return labels.astype(np.int64)
-
-    def check_model(self, num_labels: int) -> None:
-        """Raise InputError for a model that has not as many outputs as the task needs."""
-        if num_labels < 2:
-            raise InputError(
-                f"the model must choose from two or more labels, found {num_labels} label(s) and "
-                f"problem_type {self.problem_type}"
-            )
+    def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return what an evaluation keeps of outputs (num_targets, ...): (num_rows, any) float32."""
+        return outputs
 
     # The decision
 
@@ -278,7 +212,7 @@ class Task(Objective):
         if isinstance(temperature, str):
             self.unfitted = {"why": temperature, "rows": len(labels)}
         else:
-            self.load({"temperature": temperature, "rows": len(labels)})
+            self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": len(labels)}
 
     def choose(self, labels: np.ndarray, logits: np.ndarray) -> None:
         """Choose the thresholds that are best for rows of dev, where the task has any."""
@@ -288,25 +222,22 @@ class Task(Objective):
 
     def state(self) -> dict:
         """Return the decision as values for JSON; empty where nothing was fitted."""
-        return self.of_model() | self.rare_state() | self.fitted
-
-    def rare_state(self) -> dict:
-        state = {} if self.rare is None else {"rare_class": self.label_names[self.rare]}
-        return state if self.rare_from is None else state | {"rare_threshold": float(sigmoid(self.rare_from))}
+        state = {HIERARCHY: self.tree.separator} if self.tree else {}
+        if self.rare is not None:
+            state["rare_class"] = self.label_names[self.rare]
+        if self.rare_from is not None:
+            state["rare_threshold"] = float(sigmoid(self.rare_from))
+        return state | self.fitted
 
     def load(self, values: dict) -> None:
         """Decide by an earlier `state`; raises ValueError, LookupError or TypeError for a damaged one."""
-        self.use_hierarchy(values.get(HIERARCHY, self.separator))
         if "rare_class" in values:
             self.rare = self.label_names.index(values["rare_class"])
-            if (threshold := values.get("rare_threshold")) is not None:
-                check_probability(threshold, values["rare_class"])
-                self.rare_from = float(logit(threshold))
-        if "temperature" in values or not {*self.in_config, "rare_class"} & set(values):
-            temperature = values["temperature"]
-            if not (type(temperature) in (int, float) and SMALLEST <= temperature <= LARGEST):
-                raise ValueError(f"temperature must be from {SMALLEST} to {LARGEST:g}, found {temperature!r}")
-            self.temperature, rows = float(temperature), int(values.get("rows", 0))
+            if "rare_threshold" in values:
+                self.rare_from = float(logit(checked("rare_threshold", values["rare_threshold"])))
+        if "temperature" in values or not (self.in_config or "rare_class" in values):
+            temperature = checked("temperature", values["temperature"], SMALLEST, LARGEST)
+            rows = int(values.get("rows", 0))
             self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
 
     def write(self, folder: Path, step: int, effect: dict) -> None:
@@ -319,34 +250,20 @@ class Task(Objective):
         `calibrate`, probabilities are as the model gives them. Raises InputError for a damaged file."""
         path, of_model = folder / DECISION, folder / "config.json"
         config = json.loads(of_model.read_text(encoding="utf-8")) if of_model.exists() else {}
-        if known := {key: config[key] for key in self.in_config if config.get(key) is not None}:
-            self.load(known)
-        if path.exists():
-            try:
-                self.load(read_json(path))
-            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-                raise InputError(
-                    f"{path}: what was fitted for the decision is needed, and this file cannot be read: "
-                    f"{error!r}; restore it, or remove it to decide without"
-                ) from error
-        if not calibrate and self.fitted:
-            self.temperature, self.fitted = 1.0, {}
-        if HIERARCHY in self.in_config and self.tree is None:
+        values = {key: config[key] for key in self.in_config if config.get(key) is not None}
+        try:
+            values |= read_json(path) if path.exists() else {}
+            if HIERARCHY in self.in_config:
+                self.tree = Tree(self.label_names, values.pop(HIERARCHY))
+            if values or path.exists():
+                self.load(values)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(
-                f"{folder}: {HIERARCHY} in config.json must be what is between two levels of a label, found "
-                f"{self.separator!r}; restore it"
-            )
-
-    def held_out(
-        self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return how sure and how right decisions on dev rows are, (num_rows,) each, as if the rows had not
-        been fitted on: a single temperature for all rows does not overfit."""
-        scores = self.score(labels, logits, calibrated=True)
-        return scores.confidence, scores.correct
-
-    def label_rule(self) -> dict | None:
-        """Return the thresholds by which labels are chosen, for JSON; None for other decisions."""
+                f"{path}: what was fitted for the decision is needed, there or in config.json, and cannot be "
+                f"read: {error!r}; restore it, or remove the file to decide without"
+            ) from error
+        if not calibrate:
+            self.fitted = {}
 
     def score(
         self,
@@ -355,25 +272,19 @@ class Task(Objective):
         predicted: np.ndarray | None = None,
         calibrated: bool = False,
     ) -> Scores:
-        """Return the scores of rows; `predicted` where other models decided than this one. Logits may be
-        memory-mapped; probabilities of a few rows are in memory at once."""
-        labels, temperature = np.asarray(labels, np.int64), self.temperature if calibrated else 1.0
-        if predicted is None:
-            predicted = np.concatenate([self.decide(logits[rows]) for rows in chunks(logits.shape)])
-        parts = []
-        for rows in chunks(logits.shape):
-            logs = log_softmax(self.class_logits(logits[rows]), temperature)
-            at, squares = np.arange(len(logs)), np.exp(2 * logs).sum(axis=1)
-            of_label = logs[at, labels[rows]]
-            brier = squares - 2 * np.exp(of_label) + 1
-            parts.append((-of_label, np.exp(logs[at, predicted[rows]]), brier))
-        loss, confidence, brier = map(np.concatenate, zip(*parts, strict=True))
-        scores = Scores(labels, predicted, predicted == labels, loss, confidence, brier)
+        """Return the scores of rows; `predicted` where other models decided than this one."""
+        labels, at = np.asarray(labels, np.int64), np.arange(len(labels))
+        predicted = self.decide(logits) if predicted is None else predicted
+        logs = log_softmax(self.class_logits(logits), self.temperature if calibrated else 1.0)
+        of_label = logs[at, labels]
+        brier = np.exp(2 * logs).sum(axis=1) - 2 * np.exp(of_label) + 1
+        confidence = np.exp(logs[at, predicted])
+        scores = Scores(labels, predicted, predicted == labels, -of_label, confidence, brier)
         if not self.has_rare:
             return scores
         rare = np.bincount(labels, minlength=2).argmin() if self.rare is None else self.rare
-        chance = self.probabilities(logits, calibrated)[:, rare]
-        return replace(scores, is_rare=labels == rare, rare_chance=chance, figures=self.rare_state())
+        figures = {key: value for key, value in self.state().items() if key.startswith("rare_")}
+        return replace(scores, is_rare=labels == rare, rare_chance=np.exp(logs[:, rare]), figures=figures)
 
     # Files and explanations
 
@@ -381,16 +292,10 @@ class Task(Objective):
         """Return one element of `labels` or `predicted` as people see it: a string, a list, a number."""
         return self.label_names[int(label)]
 
-    def answers(self, predicted: np.ndarray) -> np.ndarray:
-        """Return predictions as people see them, (num_rows,)."""
-        answers = np.empty(len(predicted), object)
-        answers[:] = list(map(self.answer, predicted))
-        return answers.astype({"label": str, "labels": object, "score": float}[self.label_column])
-
     def cell(self, label: np.ndarray) -> str:
         """Return one element of `labels` or `predicted` as a cell of a CSV file: a list as JSON."""
         answer = self.answer(label)
-        return json.dumps(answer, ensure_ascii=False) if isinstance(answer, list) else f"{answer}"
+        return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
     def arrow_array(self, labels: np.ndarray) -> Any:
         """Return labels or predictions as a column of a Parquet file."""
@@ -411,52 +316,31 @@ class Task(Objective):
         if threshold is not None:
             record["decision"] = "accept" if first >= threshold else "abstain"
             if self.tree:
-                node, chance = self.tree.deepest(probabilities, threshold)
-                if first >= threshold:
-                    node, chance = self.label_names[label], first
-                elif node:
-                    record["decision"] = "partial"
+                node, chance = self.label_names[label], first
+                if first < threshold:
+                    node, chance = self.tree.deepest(probabilities, threshold)
+                    record["decision"] = "partial" if node else "abstain"
                 record |= {"sure_label": node, "sure_probability": round(chance, 6)}
             record["margin"] = round(first - float(np.delete(probabilities, label).max()), 6)
         return record | self.probability_columns(probabilities)
 
     def probability_columns(self, probabilities: np.ndarray) -> dict[str, Any]:
-        """Return the probability of each label, and of each parent of a hierarchy, by the name of its column;
-        of many labels, the most probable ones in one."""
+        """Return the probability of each label, and of each parent of a path, by the name of its column; of
+        many labels, the most probable ones in one."""
         if len(self.label_names) > MAX_COLUMNS:
-            first = self.ranked_labels(probabilities)[:MOST_PROBABLE].tolist()
+            first = np.argsort(-probabilities, kind="stable")[:MOST_PROBABLE].tolist()
             pairs = [(self.label_names[label], round(float(probabilities[label]), 6)) for label in first]
             return {"most_probable": [{"label": name, "probability": share} for name, share in pairs]}
         by_name = list(zip(self.label_names, probabilities, strict=True))
-        if tree := self.tree:
-            of_nodes = self.node_probabilities(probabilities[None])[0]
+        if (tree := self.tree) and not self.form.has_several:
+            of_nodes = probabilities @ tree.members
             by_name += [(f"{tree.name(node)}{tree.separator}*", of_nodes[node]) for node in tree.parents]
         return {f"p_{name}": round(float(probability), 6) for name, probability in by_name}
-
-    def node_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
-        return self.tree.sums(probabilities)
 
     def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the ids of all labels, the answer first, then the most probable."""
         ranked, answer = np.argsort(-probabilities, kind="stable"), self.chosen(probabilities[None])
         return np.concatenate([answer, ranked[ranked != answer]])
-
-    def scored_label(self, label: int, probability: float, answer: Any) -> dict[str, Any]:
-        """Return what a server says of one label of a row whose answer is `answer`."""
-        name = self.label_names[label]
-        scored = {"score": round(float(probability), 6), "label": name}
-        is_chosen = name in answer if isinstance(answer, list) else name == answer
-        return scored | ({"chosen": is_chosen} if self.says_chosen else {})
-
-    def line(self, answer: str, probabilities: np.ndarray) -> str:
-        """Return the answer on one row for a terminal, with its probability where it has one."""
-        line = f"{short_label(answer)} {self.confidence(probabilities[None])[0]:.4f}"
-        if not self.tree:
-            return line
-        of_nodes = self.node_probabilities(probabilities[None])[0]
-        above = self.tree.above(int(probabilities.argmax()))
-        parents = ", ".join(f"{short_label(self.tree.name(node))} {of_nodes[node]:.4f}" for node in above)
-        return line + (f" ({parents})" if parents else "")
 
     def explained_labels(self, probabilities: np.ndarray) -> list[int]:
         """Return the ids of the labels to explain, the most probable first."""
@@ -471,11 +355,15 @@ class Task(Objective):
         return logits[:, label] - others.logsumexp(dim=1)
 
 
-def chunks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield the rows of an array of this shape in parts, of which double precision has room in memory."""
-    step = max(1, CHUNK_NUMBERS // shape[1])
-    for start in range(0, shape[0], step):
-        yield slice(start, start + step)
+class SinglePath(Task):
+    """One path a row, of labels in a hierarchy: class ids. The probability of a parent is the sum of those of
+    the labels below it."""
+
+    name = "single_path"
+    problem_type = "single_path_classification"
+    log_metrics = ("loss", "accuracy", "hierarchical_f1", "macro_f1")
+    beside_baselines = ("accuracy", "hierarchical_f1")
+    in_config = (HIERARCHY,)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
@@ -498,9 +386,11 @@ def softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     return np.exp(log_softmax(logits, temperature))
 
 
-def check_probability(threshold: Any, name: str) -> None:
-    if not (type(threshold) in (int, float) and 0 <= threshold <= 1):
-        raise ValueError(f"the threshold of {name} must be from 0 to 1, found {threshold!r}")
+def checked(name: str, value: Any, least: float = 0, most: float = 1) -> float:
+    """Return a number that was read from a file; raises ValueError for another one."""
+    if not (type(value) in (int, float) and least <= value <= most):
+        raise ValueError(f"{name} must be from {least:g} to {most:g}, found {value!r}")
+    return float(value)
 
 
 def best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
@@ -518,10 +408,14 @@ def best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
     f1 = 2 * right / (np.arange(1, len(order) + 1) + num_positive)
     below = np.append(falling[1:], 0.0)
     # CLOSE as a difference of probabilities
-    too_close = CLOSE * falling * (1 - falling)
-    f1[falling - below <= too_close] = -1
+    f1[falling - below <= CLOSE * falling * (1 - falling)] = -1
     candidates = (falling + below)[f1 == f1.max()] / 2
     return float(candidates[np.abs(candidates - DEFAULT_THRESHOLD).argmin()])
+
+
+def choose_thresholds(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the `best_threshold` of each label, (num_labels,), for arrays (num_rows, num_labels)."""
+    return np.array([best_threshold(*columns) for columns in zip(labels.T, probabilities.T, strict=True)])
 
 
 def class_loss(labels: np.ndarray, logits: np.ndarray, temperature: float) -> np.ndarray:
@@ -554,13 +448,9 @@ def choose_temperature(labels: np.ndarray, logits: np.ndarray, hashes: np.ndarra
     """
     if len(labels) < ENOUGH_ROWS:
         return "few_rows"
-    labels, logits, parts = np.asarray(labels), np.asarray(logits), np.asarray(hashes) % PARTS
-    change = 0.0
-    for part in np.unique(parts):
-        held_out = parts == part
-        temperature = fit_temperature(labels[~held_out], logits[~held_out])
-        after, before = (
-            class_loss(labels[held_out], logits[held_out], value) for value in (temperature, 1.0)
-        )
-        change += float((after - before).sum())
+    labels, parts, change = np.asarray(labels), np.asarray(hashes) % PARTS, 0.0
+    for part in range(PARTS):
+        of_part = labels[parts == part], logits[parts == part]
+        temperature = fit_temperature(labels[parts != part], logits[parts != part])
+        change += float((class_loss(*of_part, temperature) - class_loss(*of_part, 1.0)).sum())
     return fit_temperature(labels, logits) if change < 0 else "no_better"

@@ -43,39 +43,22 @@ class Tree:
 
     @cached_property
     def labels_above(self) -> Any:
-        """Which labels (columns) are above which (rows), sparse (num_labels, num_labels)."""
-        from scipy.sparse import csr_array
-
-        at = {path: label for label, path in enumerate(self.paths)}
-        ends = [(label, path[:end]) for label, path in enumerate(self.paths) for end in range(1, len(path))]
-        pairs = np.array([(label, at[path]) for label, path in ends if path in at], int).reshape(-1, 2)
-        return csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), (len(self.paths),) * 2)
-
-    def above(self, label: int) -> list[int]:
-        """Return the nodes above a label, the highest first."""
-        path = self.paths[label]
-        return [self.ids[path[:end]] for end in range(1, len(path))]
-
-    def sums(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the sums of the labels' probabilities by node, (num_rows, num_nodes)."""
-        return np.asarray(probabilities @ self.members)
+        """Which labels (columns) are above which (rows), sparse (num_labels, num_labels) of 0 and 1."""
+        own = [self.ids[path] for path in self.paths]
+        above = self.members[:, own].tolil()
+        above.setdiag(0)
+        return above.tocsr()
 
     def deepest(self, probabilities: np.ndarray, threshold: float) -> tuple[str, float]:
         """Return name and probability of the deepest parent that is as probable as the threshold, of several
-        the most probable; an empty name for none. `probabilities` (num_labels,)."""
-        of_nodes = self.sums(probabilities[None])[0]
-        sure = [
-            (self.levels[node], of_nodes[node], node) for node in self.parents if of_nodes[node] >= threshold
-        ]
-        _level, probability, node = max(sure, default=(0, 0.0, None))
-        return ("" if node is None else self.name(node)), float(probability)
-
-    def any_of(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the probability that a node holds, (num_rows, num_nodes), were labels independent."""
-        with np.errstate(divide="ignore"):
-            none = np.log1p(-np.asarray(probabilities, np.float64))
-        # A label that is certain makes its nodes certain
-        return -np.expm1(np.maximum(none, -1e3) @ self.members)
+        the most probable; an empty name for none. `probabilities` (num_labels,) of the labels."""
+        of_nodes = probabilities @ self.members
+        sure = [(self.levels[node], of_nodes[node], node) for node in self.parents]
+        sure = [parent for parent in sure if parent[1] >= threshold]
+        if not sure:
+            return "", 0.0
+        _level, probability, node = max(sure)
+        return self.name(node), float(probability)
 
     def nodes_of(self, labels: np.ndarray) -> Any:
         """Return the nodes of the labels of rows, sparse (num_rows, num_nodes) of 0 and 1; `labels` are class

@@ -18,8 +18,8 @@ from ..model.recipe import with_epochs, with_head, with_recipe
 from ..model.source import checkpoint_place
 from ..model.trained_weights import add_lora, freeze
 from ..modes.mode import Mode
-from ..tasks import prepare_task
-from ..tasks.task import Objective
+from ..tasks import open_task
+from ..tasks.task import Task
 from .optimizer import build_optimizer
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Components:
     model: PackedModel
     loaders: dict[str, Loader]
     plan: BatchPlan
-    task: Objective
+    task: Task
 
 
 def build(config: Config, mode: Mode) -> Components:
@@ -51,7 +51,8 @@ def build(config: Config, mode: Mode) -> Components:
     dataset = dataset if data == given else open_dataset(data)
     model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
     tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
-    task = prepare_task(replace(config, model=model_settings), dataset, tokenizer, mode.device)
+    task = open_task(data.task, dataset.label_names)
+    task.prepare(replace(config, model=model_settings), dataset, tokenizer, mode.device)
     stores = open_stores(dataset, tokenizer, data)
 
     torch.manual_seed(settings.seed)

@@ -153,13 +153,13 @@ def held_out_rows(
     components: Components, split: str, results: dict[str, np.ndarray]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return how sure and how right decisions on the rows are that were not trained on, (num_rows,) each;
-    None where there are none."""
+    None where there are none, and for several labels a row, whose thresholds dev rows chose."""
     task = components.task
-    if split == "train" or not (task.has_labels and task.has_confidence):
+    if split == "train" or not task.has_labels or task.label_column != "label":
         return None, None
     parts = [logits_of(components.loaders[name].split, results[name]) for name in results]
-    held_out = [task.held_out(part.labels, part.logits, part.hashes) for part in parts]
-    return tuple(np.concatenate(arrays) for arrays in zip(*held_out, strict=True))
+    scores = [task.score(part.labels, part.logits, calibrated=True) for part in parts]
+    return tuple(np.concatenate([getattr(of, name) for of in scores]) for name in ("confidence", "correct"))
 
 
 def run_facts(folder: Path, config: Config, components: Components, state: RunProgress) -> dict:

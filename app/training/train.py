@@ -163,7 +163,7 @@ class Run:
 
     def train(self) -> None:
         with self.signals:
-            if self.task.measures_start and not self.progress.step:
+            if not self.task.has_labels and not self.progress.step:
                 split = split_of_report(self.loaders)
                 metrics = metrics_in_training(self.task, self.loaders[split].split, self.evaluate(split, 0))
                 self.progress.start_metrics = {name: metrics[name] for name in self.task.log_metrics}

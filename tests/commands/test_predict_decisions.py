@@ -12,8 +12,8 @@ import pytest
 from scipy.special import softmax
 
 from app.report.logits_file import SplitLogits, write_logits
-from app.tasks.multi_label import choose_thresholds, sigmoid
-from tests.multi_label_runs import task_with, write_thresholds
+from app.tasks.task import choose_thresholds, sigmoid
+from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, random_texts, save_checkpoint
 from tests.verbs import predict as main
 
@@ -121,41 +121,12 @@ def test_threshold_for_a_precision_is_chosen_on_dev_and_measured_on_its_other_ha
     ]
 
 
-def held_out(dev: SplitLogits, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how sure and how right decisions by thresholds are."""
-    return task_with(thresholds, LABELS).held_out(dev.labels, dev.logits, dev.hashes)
-
-
-def test_a_precision_of_several_is_the_share_of_rows_with_all_labels_right(run_of_several, predict):
-    rows = predict(run_of_several, "--threshold", "precision=0.8")
-    threshold = float(predict.said.err.split("threshold ")[1].split()[0])
-    dev = dev_rows(True)
-    confidence, correct = held_out(dev, choose_thresholds(dev.labels, sigmoid(dev.logits)))
-    other = dev.hashes % 2 == 1
-    decided = other & (confidence >= threshold - 5e-5)
-    said = f"on the {other.sum():,} rows of the other half it decides {decided.sum():,} ("
-    assert said in predict.said.err
-    assert f"precision {correct[decided].mean():.4f}, at least" in predict.said.err
-    assert correct[decided].mean() == pytest.approx(0.8, abs=0.1)
-    assert correct[other].mean() < 0.6
-    sure = [float(row["confidence"]) >= threshold for row in rows]
-    assert [row["decision"] == "accept" for row in rows] == sure
-
-
-def test_dev_rows_are_decided_by_thresholds_of_other_rows():
-    dev = dev_rows(True)
-    confidence, correct = held_out(dev, choose_thresholds(dev.labels, sigmoid(dev.logits)))
-    first = dev.hashes % 2 == 0
-    parts = [first & (dev.hashes // 2 % 2 == bit) for bit in (0, 1)]
-    for rows, choosing in ((parts[0], parts[1]), (parts[1], parts[0]), (~first, first)):
-        thresholds = choose_thresholds(dev.labels[choosing], sigmoid(dev.logits[choosing]))
-        decided = sigmoid(dev.logits[rows]) >= thresholds
-        assert correct[rows].tolist() == (decided == dev.labels[rows]).all(axis=1).tolist()
-        expected = task_with(thresholds, LABELS).confidence(sigmoid(dev.logits[rows]))
-        assert confidence[rows].tolist() == expected.tolist()
-    by_hand = np.array([0.3, 0.5, 0.8])
-    sets = task_with(by_hand, LABELS).decide(dev.logits)
-    assert held_out(dev, by_hand)[1].tolist() == (sets == dev.labels).all(axis=1).tolist()
+def test_several_labels_have_no_threshold_for_a_precision(run_of_several, tmp_path, capsys):
+    """Their own thresholds were chosen on the rows that would measure it."""
+    (tmp_path / "a.csv").write_text("text\n好\n", encoding="utf-8")
+    words = ["--input", str(tmp_path / "a.csv"), "--threshold", "precision=0.8"]
+    assert main(["--checkpoint", str(run_of_several), *words]) == 2
+    assert "precision=P needs a model of one label a row" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("problem_type", ["single_label_classification", SEVERAL])

@@ -223,7 +223,7 @@ FAULTS = {
     "no tokenizer": "found no tokenizer",
     "other tokenizer": "must belong together",
     "no head": "weights are missing or of the wrong size: classifier.",
-    "regression": "the model must give one number, found 3",
+    "regression": "the model must give one number, found 3 label(s)",
     "xlnet": "this xlnet model's logits change with padding; use a BERT-like encoder",
     "mistyped": "there is no such folder; did you mean '{folder}s'?",
 }

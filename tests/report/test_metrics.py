@@ -22,8 +22,7 @@ from app.report.card import CardContent, SplitFacts, render_card
 from app.report.metrics import Metric, is_better, measure
 from app.report.page import render_page
 from app.report.text import report_text
-from app.tasks import TASKS as ALL_TASKS
-from app.tasks import open_task, task_class
+from app.tasks import TASK_CLASSES, open_task, task_class
 from app.tasks.task import Scores
 from tests.report.rows_case import TASKS, measured, page_content
 from tests.tiny import LABELS
@@ -64,15 +63,13 @@ def test_metrics_are_those_of_sklearn(num_rows, num_labels, seed):
 
 def score(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> Scores:
     task = open_task("single_label", [f"label {index}" for index in range(logits.shape[1])])
-    task.temperature = temperature
+    task.fitted = {"temperature": temperature}
     return task.score(labels, logits, calibrated=True)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
 @pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (50, 2), (500, 7)])
-def test_scores_of_rows_are_those_of_sklearn(num_rows, num_labels, temperature, monkeypatch):
-    # Many chunks
-    monkeypatch.setattr("app.tasks.task.CHUNK_NUMBERS", 64)
+def test_scores_of_rows_are_those_of_sklearn(num_rows, num_labels, temperature):
     labels, logits = random_case(num_rows, num_labels, 0)
     scores = score(labels, logits, temperature)
     expected = softmax(logits.astype(np.float64) / temperature, axis=1)
@@ -157,6 +154,6 @@ def test_a_metric_is_one_entry_of_the_table(name, monkeypatch):
 def test_train_best_metric_has_the_names_of_the_tasks_and_each_is_in_the_table():
     names = {name for task in SETTINGS.values() for name in task.metrics}
     assert set(get_args(get_type_hints(TrainConfig)["best_metric"])) == names | {"auto"}
-    for name in ALL_TASKS:
+    for name in TASK_CLASSES:
         keys = {metric.key for metric in table.METRICS if name in metric.tasks}
         assert {*SETTINGS[name].metrics, *task_class(name).log_metrics} <= keys

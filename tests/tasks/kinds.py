@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.multi_label_runs import write_posts
-from tests.tiny import WORDS, write_tiny
+from tests.tiny import WORDS
 
 # A path may end where others go on
 CHARACTERS = {
@@ -37,10 +37,10 @@ def mixed(often: int, length: int, generator: random.Random) -> str:
     return "".join(characters)
 
 
-def write_stars(path: Path, names: list[str], rows: int = 160) -> Path:
+def write_stars(path: Path, names: list[str]) -> Path:
     """Write rows whose label is the higher the more often a character is in the text."""
     generator, lines = random.Random(0), []
-    for number in range(rows):
+    for number in range(160):
         often = generator.randrange(2 * len(names))
         text = mixed(often, 2 * len(names), generator)
         lines.append({"text": f"{text}{number % 10}", "label": names[often // 2]})
@@ -56,20 +56,20 @@ def write_scores(path: Path, rows: int = 160, seed: int = 0) -> Path:
     return write_lines(path, lines)
 
 
-def write_news(path: Path, several: bool = False, rows: int = 160) -> Path:
+def write_news(path: Path, several: bool = False) -> Path:
     """Write rows whose texts have the characters of their labels, paths in a hierarchy."""
     generator, lines = random.Random(0), []
-    for number in range(rows):
+    for number in range(160):
         labels = generator.sample(PATHS, generator.choice([0, 1, 1, 2]) if several else 1)
         text = "".join(CHARACTERS[name] * 4 for name in labels) + f"的{number}"
         lines.append({"text": text, "label": labels if several else labels[0]})
     return write_lines(path, lines)
 
 
-def write_complaints(path: Path, rows: int = 400) -> Path:
+def write_complaints(path: Path) -> Path:
     """Write rows of which one in eight is 投诉, by one character that others have too."""
     generator, lines = random.Random(0), []
-    for number in range(rows):
+    for number in range(400):
         is_rare = number % 8 == 0
         seen = "差" if generator.random() < (0.8 if is_rare else 0.15) else "好"
         text = "".join(generator.choices("天地玄黄宇宙", k=6)) + seen + str(number)
@@ -112,11 +112,4 @@ KINDS = {
         {"data__task": "single_label", "train__best_metric": "rare_f1", "train__epochs": 4} | THIRDS,
     ),
     "masked_language_modelling": Kind(write_texts, {"train__epochs": 15}, file="texts.txt"),
-}
-# Runs that are stopped and resumed, beside those
-TINY = {"data__task": "single_label"}
-MORE = {
-    "balanced": Kind(write_posts, {"data__task": "multi_label", "train__class_weights": "balanced"}),
-    "logit_adjusted": Kind(write_tiny, TINY | {"train__loss": "logit_adjusted"}, file="rows.tsv"),
-    "focal": Kind(write_tiny, TINY | {"train__loss": "focal"}, file="rows.tsv"),
 }

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
+from sklearn.metrics import accuracy_score, f1_score, hamming_loss, log_loss, precision_score, recall_score
 
 from app.report.logits_file import read_logits
-from app.tasks.multi_label import choose_thresholds, sigmoid
-from tests.multi_label_runs import NAMES, predict_again, read_predictions, task_of, train
+from app.report.metrics import measure
+from app.tasks.task import choose_thresholds, sigmoid
+from tests.multi_label_runs import NAMES, predict_again, read_predictions, task_of, task_with, train
+from tests.report.rows_case import measured
+from tests.tasks.kinds import write_lines
 from tests.verbs import predict
 
 
@@ -21,6 +24,35 @@ def trained(run_of) -> Path:
 @pytest.fixture
 def posts(trained) -> Path:
     return trained.parent / "rows.jsonl"
+
+
+def test_figures_are_those_of_scikit_learn():
+    """The last label is never there."""
+    generator = np.random.default_rng(0)
+    labels = (generator.random((200, 5)) < [0.5, 0.3, 0.1, 0.02, 0.0]).astype(np.uint8)
+    logits = (labels * 2.0 - 1 + generator.normal(0, 2, labels.shape)).astype(np.float32)
+    task = task_with(thresholds := np.array([0.5, 0.3, 0.6, 0.2, 0.9]), list("abcde"))
+    found, predicted = measure(task, task.score(labels, logits)), sigmoid(logits) >= thresholds
+    scores = {"precision": precision_score, "recall": recall_score, "f1": f1_score}
+    for average in ("micro", "macro", "weighted"):
+        for name, score in scores.items():
+            expected = score(labels, predicted, average=average, zero_division=0)
+            assert found[average][name] == pytest.approx(expected, abs=1e-12)
+    by_label = f1_score(labels, predicted, average=None, zero_division=0)
+    assert [of["f1"] for of in found["classes"].values()] == pytest.approx(by_label.tolist())
+    assert [of["support"] for of in found["classes"].values()] == labels.sum(axis=0).tolist()
+    assert found["subset_accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert found["hamming_loss"] == pytest.approx(hamming_loss(labels, predicted))
+    by_row = f1_score(labels, predicted, average="samples", zero_division=1)
+    assert found["samples_f1"] == pytest.approx(by_row)
+    columns = [log_loss(labels[:, i], sigmoid(logits)[:, i], labels=[0, 1]) for i in range(5)]
+    assert found["loss"] == pytest.approx(np.mean(columns), rel=1e-6)
+
+
+def test_extreme_logits_have_finite_figures():
+    logits = np.array([[1e4, -1e4], [-1e4, 1e4]], dtype=np.float32)
+    found = measured(np.array([[1, 0], [0, 1]]), logits, ["a", "b"], "multi_label")
+    assert (found["loss"], found["subset_accuracy"]) == (0, 1)
 
 
 def test_the_report_has_the_figures_of_the_thresholds_of_dev(trained):
@@ -42,99 +74,65 @@ def test_the_report_has_the_figures_of_the_thresholds_of_dev(trained):
     assert f"| micro F1 | {report['micro_f1']:.4f} | {low:.4f} to {high:.4f} |" in card
     assert "the best F1 on" in text
     rows = read_predictions(trained / "predictions.csv")
-    shown = [[name in json.loads(row["predicted"]) for name in NAMES] for row in rows]
-    assert np.array_equal(shown, predicted)
-    assert [json.loads(row["labels"]) for row in rows] == [
-        [name for name, has in zip(NAMES, labels, strict=True) if has] for labels in test.labels
-    ]
+    for column, wanted in (("predicted", predicted), ("labels", test.labels.astype(bool))):
+        shown = [[name in json.loads(row[column]) for name in NAMES] for row in rows]
+        assert np.array_equal(shown, wanted)
 
 
 def test_the_pipeline_of_transformers_agrees(trained):
     from transformers import pipeline
 
-    rows = read_predictions(trained / "predictions.csv")[:5]
-    classify = pipeline(
-        "text-classification", str(trained), top_k=None, function_to_apply="sigmoid", device="cpu"
-    )
+    rows, how = read_predictions(trained / "predictions.csv")[:5], {"top_k": None, "device": "cpu"}
+    classify = pipeline("text-classification", str(trained), function_to_apply="sigmoid", **how)
     assert classify.model.config.problem_type == "multi_label_classification"
     for row, scores in zip(rows, classify([row["text"] for row in rows]), strict=True):
         found = {score["label"]: score["score"] for score in scores}
         assert found == pytest.approx({name: float(row[f"p_{name}"]) for name in NAMES}, abs=2e-6)
 
 
-def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(trained, tmp_path, capsys):
+@pytest.mark.parametrize("way", ["lists", "columns", "joined"])
+def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(way, trained, tmp_path, capsys):
     rows = read_predictions(trained / "predictions.csv")
     lists = [{"text": row["text"], "labels": json.loads(row["labels"])} for row in rows]
-    of_columns = [
-        {"text": row["text"]} | {name: int(name in row["labels"]) for name in NAMES} for row in lists
-    ]
-    joined = [{"text": row["text"], "tags": "|".join(row["labels"])} for row in lists]
-    wanted = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    of_columns = [{"text": of["text"]} | {name: int(name in of["labels"]) for name in NAMES} for of in lists]
+    joined = [{"text": of["text"], "tags": "|".join(of["labels"])} for of in lists]
     ways = {
         "lists": (lists, []),
         "columns": (of_columns, ["--data.label_columns", f"[{', '.join(NAMES)}]"]),
         "joined": (joined, ["--label_column", "tags", "--data.label_separator", "|"]),
     }
-    for name, (records, options) in ways.items():
-        source, out = tmp_path / f"{name}.jsonl", tmp_path / name
-        source.write_text(
-            "\n".join(json.dumps(record, ensure_ascii=False) for record in records), encoding="utf-8"
-        )
-        assert (
-            predict(["--checkpoint", str(trained), "--input", str(source), "--report", str(out), *options])
-            == 0
-        )
-        report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-        for figure in ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy"):
-            assert report[figure] == wanted[figure]
-            assert report["intervals"][figure] == wanted["intervals"][figure]
-        assert report["classes"] == wanted["classes"]
-        assert "The rows with the most wrong labels" in (out / "report.html").read_text(encoding="utf-8")
-        assert [row["labels"] for row in read_predictions(out / "predictions.csv")] == [
-            row["predicted"] for row in rows
-        ]
+    source, out = write_lines(tmp_path / "rows.jsonl", ways[way][0]), tmp_path / "out"
+    words = ["--input", str(source), "--report", str(out), *ways[way][1]]
+    assert predict(["--checkpoint", str(trained), *words]) == 0
+    wanted = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    for figure in ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy"):
+        assert report[figure] == wanted[figure]
+        assert report["intervals"][figure] == wanted["intervals"][figure]
+    assert report["classes"] == wanted["classes"]
+    assert "The rows with the most wrong labels" in (out / "report.html").read_text(encoding="utf-8")
+    predicted = [row["predicted"] for row in rows]
+    assert [row["labels"] for row in read_predictions(out / "predictions.csv")] == predicted
     assert "95 % intervals" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("record", "options", "message"),
     [
-        ({"text": "好", "labels": ["别的"]}, [], "line 1: the model has no label '别的'"),
-        ({"text": "好", "labels": "正面|负面"}, [], "set --data.label_separator '|', or write a JSON list"),
-        ({"text": "好", "a": 2}, ["--data.label_columns", "[a]"], "must be 0 or 1, found 2"),
-        ({"text": "好", "labels": []}, ["--data.label_columns", "a"], "a list of columns is needed"),
-        (
-            {"text": "好"},
-            ["--data.label_columns", "[a]", "--label_column", "b"],
-            "--data.label_columns is instead",
-        ),
+        ({"labels": ["别的"]}, [], "line 1: the model has no label '别的'"),
+        ({"labels": "正面|负面"}, [], "set --data.label_separator '|', or write a JSON list"),
+        ({"a": 2}, ["--data.label_columns", "[a]"], "must be 0 or 1, found 2"),
+        ({"labels": []}, ["--data.label_columns", "a"], "a list of columns is needed"),
+        ({}, ["--data.label_columns", "[a]", "--label_column", "b"], "--data.label_columns is instead"),
     ],
 )
 def test_labelled_rows_that_cannot_be_reported_are_errors(
     record, options, message, trained, tmp_path, capsys
 ):
-    source = tmp_path / "rows.jsonl"
-    source.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
-    command = [
-        "--checkpoint",
-        str(trained),
-        "--input",
-        str(source),
-        "--report",
-        str(tmp_path / "out"),
-        *options,
-    ]
-    assert predict(command) == 2
+    source = write_lines(tmp_path / "rows.jsonl", [{"text": "好"} | record])
+    words = ["--input", str(source), "--report", str(tmp_path / "out"), *options]
+    assert predict(["--checkpoint", str(trained), *words]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_zlpr_learns_and_a_row_has_the_labels_with_a_logit_above_0(posts, tmp_path):
-    report = train(posts, tmp_path / "run", train__epochs=12, train__loss="zlpr", data__test_size=0.2)
-    assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
-    splits, _, _ = read_logits(tmp_path / "run" / "logits.safetensors")
-    test = splits["test"]
-    assert report["micro_f1"] == pytest.approx(f1_score(test.labels, test.logits > 0, average="micro"))
-    assert report["micro_f1"] > 0.6
 
 
 def test_a_run_without_dev_rows_uses_a_half(posts, tmp_path):
@@ -143,18 +141,14 @@ def test_a_run_without_dev_rows_uses_a_half(posts, tmp_path):
     assert "none was chosen on dev rows" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
 
 
-def test_balanced_weights_are_rows_without_to_rows_with(posts):
-    task = task_of(posts, class_weights="balanced")
-    labels = np.asarray(task.dataset.splits["train"].labels)
-    expected = (len(labels) - labels.sum(axis=0)) / labels.sum(axis=0)
-    assert task.loss.weights.tolist() == pytest.approx(expected.tolist(), rel=1e-6)
-
-
-def test_a_head_starts_at_the_log_odds_of_each_label(posts):
-    name = task_of(posts)
-    shares = np.asarray(name.dataset.splits["train"].labels).mean(axis=0)
-    assert 1 / (1 + np.exp(-name.head_bias())) == pytest.approx(shares, abs=0.01)
-    assert task_of(posts, class_weights="balanced").head_bias() == pytest.approx(np.zeros(3), abs=0.05)
+def test_a_head_starts_at_the_log_odds_of_each_label_and_balanced_weights_are_rows_without_to_rows_with(
+    posts,
+):
+    task, balanced = task_of(posts), task_of(posts, class_weights="balanced")
+    shares = np.asarray(task.dataset.splits["train"].labels).mean(axis=0)
+    assert sigmoid(task.head_bias) == pytest.approx(shares, abs=0.01)
+    assert balanced.head_bias == pytest.approx(np.zeros(3), abs=0.05)
+    assert balanced.loss.weights.tolist() == pytest.approx(((1 - shares) / shares).tolist(), rel=1e-6)
 
 
 @pytest.mark.parametrize("long", ["head_tail", "windows"])

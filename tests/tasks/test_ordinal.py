@@ -13,31 +13,28 @@ from app.errors import InputError
 from app.report.bootstrap import answer_metrics
 from app.tasks import open_task
 from app.tasks.ordinal import bias_of_shares
-from app.tasks.task import softmax
 from tests.multi_label_runs import arguments
 from tests.tasks.kinds import write_stars
 
-TASK = {"data__task": "ordinal"}
 STARS = open_task("ordinal", list("12345"))
-class_logits = STARS.class_logits
 
 
 def test_probabilities_add_up_and_thresholds_are_in_order():
     outputs = np.random.default_rng(0).normal(0, 5, (200, 5)).astype(np.float32)
-    probabilities = np.exp(class_logits(outputs))
+    probabilities = STARS.probabilities(outputs)
     assert probabilities.sum(axis=1) == pytest.approx(np.ones(200))
     assert (probabilities > 0).all()
     assert 1 - probabilities[:, 0] == pytest.approx(1 / (1 + np.exp(-outputs[:, 0].astype(np.float64))))
-    again = class_logits(torch.from_numpy(outputs).double(), torch).numpy()
-    assert again == pytest.approx(class_logits(outputs))
+    again = STARS.class_logits(torch.from_numpy(outputs).double(), torch).exp().numpy()
+    assert again == pytest.approx(probabilities)
     shares = np.array([0.5, 0.1, 0.3, 0.05, 0.05])
-    assert np.exp(class_logits(bias_of_shares(shares)[None]))[0] == pytest.approx(shares, rel=1e-3)
+    assert STARS.probabilities(bias_of_shares(shares)[None])[0] == pytest.approx(shares, rel=1e-3)
 
 
 def test_gradients_are_finite_where_outputs_are_large():
     outputs = torch.tensor([[90.0, -200.0, 50.0, 0.0], [-90.0, 50.0, -200.0, 0.0]], requires_grad=True)
     for label in range(4):
-        loss = -class_logits(outputs, torch)[:, label].sum()
+        loss = -STARS.class_logits(outputs, torch)[:, label].sum()
         (gradient,) = torch.autograd.grad(loss, outputs)
         assert loss.isfinite()
         assert gradient.isfinite().all()
@@ -52,8 +49,7 @@ def test_metrics_are_those_of_scikit_learn():
     assert found["kappa"] == pytest.approx(cohen_kappa_score(labels, predicted, weights="quadratic"))
     assert found["within_one"] == pytest.approx((off <= 1).mean())
     assert found["macro_mae"] == pytest.approx(np.mean([off[labels == label].mean() for label in range(5)]))
-    of_one = answer_metrics(STARS, labels, np.full(300, 2))
-    assert f"{of_one['kappa']:.4f}" == "0.0000"
+    assert f"{answer_metrics(STARS, labels, np.full(300, 2))['kappa']:.4f}" == "0.0000"
 
 
 def test_the_decision_is_the_median_and_says_how_sure_it_is():
@@ -62,16 +58,18 @@ def test_the_decision_is_the_median_and_says_how_sure_it_is():
     assert task.chosen(probabilities).tolist() == [1, 0, 2]
     assert task.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
     assert task.columns(probabilities[0], 0.3)["decision"] == "abstain"
-    assert [task.scored_label(at, 0.4, "b")["chosen"] for at in range(3)] == [False, True, False]
     assert [task.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+    outputs = np.random.default_rng(1).normal(0, 2, (50, 5)).astype(np.float32)
+    scores = STARS.score(np.arange(50) % 5, outputs)
+    assert (scores.predicted == STARS.decide(outputs)).all()
+    assert scores.confidence == pytest.approx(STARS.confidence(STARS.probabilities(outputs)))
 
 
 def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
     def names(labels: list[str], **settings) -> list[str]:
         path = write_stars(tmp_path / "a.jsonl", labels)
-        return open_dataset(
-            load_config(arguments(path, tmp_path / "run", **TASK, **settings)).data
-        ).label_names
+        words = arguments(path, tmp_path / "run", data__task="ordinal", **settings)
+        return open_dataset(load_config(words).data).label_names
 
     assert names(["10", "2", "-1.5"]) == ["-1.5", "2", "10"]
     assert names(["重", "中", "轻"], data__labels="[轻, 中, 重]") == ["轻", "中", "重"]
@@ -89,12 +87,3 @@ def test_a_run_reports_on_ordered_labels(run_of):
     assert report["baselines"]["majority class"]["kappa"] == 0
     assert "Cumulative logits" in (run / "README.md").read_text(encoding="utf-8")
     assert "Quadratic weighted kappa" in (run / "report.html").read_text(encoding="utf-8")
-
-
-def test_scores_have_the_probability_of_the_median():
-    task = open_task("ordinal", list("abcd"))
-    outputs = np.random.default_rng(1).normal(0, 2, (50, 4)).astype(np.float32)
-    scores = task.score(np.arange(50) % 4, outputs)
-    probabilities = softmax(class_logits(outputs))
-    assert (scores.predicted == task.decide(outputs)).all()
-    assert scores.confidence == pytest.approx(probabilities[np.arange(50), scores.predicted])

@@ -300,7 +300,7 @@ const isNumber = () => info.labels.length === 1;
 const chosen = (row) => (row.labels ?? []).filter((entry, i) => entry.chosen ?? i === 0);
 // The server decides; of labels in a hierarchy, a part may be sure.
 const accepted = (row) => info.threshold === null || row.decision === "accept";
-const sure = (row) => (row.decision === "partial" ? { label: row.sure_label ?? row.sure_labels.join(", "), score: row.sure_probability } : null);
+const sure = (row) => (row.decision === "partial" ? { label: row.sure_label, score: row.sure_probability } : null);
 const decision = (row) => (info.threshold === null ? [] : [row.decision ?? ""]);
 const quote = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
 // A JSON list in the order of the labels, as predict.py writes it.
