@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,6 @@ NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "mul
 ONE_LABEL, LISTS, PATHS = ((SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS), (PATH, PATH_LISTS))
 WITH_CLASSES = (*ONE_LABEL, *LISTS)
 MAX_LEVELS = 8  # levels of a hierarchy that have a metric of their own
-PRECISION = 0.9  # the precision at which the recall of the rarer of two classes is measured
 MAX_CLASSES = 50  # classes of a whole confusion matrix; with more, only the wrong pairs are written
 SCORES = ("precision", "recall", "f1")
 # These metrics are the share of rows that are right, by the name of the column of answers in files
@@ -140,9 +139,9 @@ def roc_auc(right: np.ndarray, shown: np.ndarray) -> np.ndarray:
     return np.where(pairs > 0, np.trapezoid(right, wrong, axis=1) / np.maximum(pairs, 1), 0.5)
 
 
-def recall(right: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """The largest share of the rarer class that is found with a precision of `PRECISION`."""
-    return np.where(right >= PRECISION * shown, right, 0).max(axis=1) / np.maximum(right[:, -1], 1)
+def recall(right: np.ndarray, shown: np.ndarray, precision: float) -> np.ndarray:
+    """The largest share of the rarer class that is found with this precision."""
+    return np.where(right >= precision * shown, right, 0).max(axis=1) / np.maximum(right[:, -1], 1)
 
 
 def ranked(is_rare: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, Callable]:
@@ -226,7 +225,7 @@ def node_score(score: str, level: int | None = None) -> Callable[[Drawn], np.nda
 @dataclass(frozen=True)
 class Metric:
     """One metric, for the values `tasks` of data.task; `label` is its English name. `level` is the level of a
-    hierarchy that it measures, 0 for none.
+    hierarchy that it measures, or a precision, 0 for none.
 
     One of these computes it: `of_answers` from drawn rows; `of_rows` gives one value for each row, whose mean
     is the metric; `of_confidence` takes how sure and how right each row is; `of_ranking` takes how many rows
@@ -252,7 +251,7 @@ class Metric:
     higher_is_better: bool = True
     compared: bool = True
     headline: bool = True
-    level: int = 0
+    level: float = 0
 
     @property
     def english(self) -> str:
@@ -272,7 +271,7 @@ class Metric:
 
 
 LOWER, NOT_COMPARED = {"higher_is_better": False}, {"compared": False}
-RANKING = {"of_two_classes": True, "compared": False}
+RECALL, RANKING = "recall_at_precision", {"of_two_classes": True, "compared": False}
 SHOWN_ONLY = {"compared": False, "has_interval": False}
 NO_HEADLINE = {"headline": False}
 LEVELS = range(1, MAX_LEVELS + 1)
@@ -302,7 +301,7 @@ METRICS = (
     Metric("rare_f1", N_("F1 of the rarer class"), (SINGLE,), rare_f1, of_two_classes=True),
     Metric("average_precision", N_("average precision"), (SINGLE,), of_ranking=average_precision, **RANKING),
     Metric("roc_auc", N_("ROC-AUC"), (SINGLE,), of_ranking=roc_auc, **RANKING),
-    Metric("recall_at_precision", N_("recall at precision 0.9"), (SINGLE,), of_ranking=recall, **RANKING),
+    Metric(RECALL, N_("recall at precision {level:g}"), (SINGLE,), of_ranking=recall, **RANKING),
     Metric("weighted_f1", N_("weighted F1"), WITH_CLASSES, weighted_f1, **NO_HEADLINE, **SHOWN_ONLY),
     Metric("samples_f1", N_("samples F1"), LISTS, row_f1),
     Metric("subset_accuracy", N_("subset accuracy"), LISTS, lambda of: of.mean(of.is_right)),
@@ -335,11 +334,13 @@ BY_KEY = {metric.key: metric for metric in METRICS}
 
 def metrics_of(task: Task) -> list[Metric]:
     """Return the metrics of a task in the order in which they are shown. The lowest level of a hierarchy has
-    no metric of its own."""
+    no metric of its own. The recall of the rarer of two classes is that at the task's `recall_at`."""
     depth = task.tree.depth if task.has_labels and task.tree else 1
     has_two = len(task.label_names) == 2
     shown = [one for one in METRICS if has_two or not one.of_two_classes]
-    return [one for one in shown if task.name in one.tasks and one.level < depth]
+    shown = [one for one in shown if task.name in one.tasks and one.level < depth]
+    wanted = {"level": task.recall_at, "of_ranking": partial(recall, precision=task.recall_at)}
+    return [replace(one, **wanted) if one.key == RECALL else one for one in shown]
 
 
 def distinct_rows(*arrays: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:

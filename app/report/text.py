@@ -16,7 +16,7 @@ from ..tasks.task import Task
 from ..text_table import columns_of, padded, short_label, text_table
 from ..words import N_, _, current_language, pgettext
 from .confidence import confidence_bins, proportion_interval
-from .metrics import BY_KEY, MAX_CLASSES, RIGHT, worst_labels
+from .metrics import BY_KEY, MAX_CLASSES, RIGHT, metrics_of, worst_labels
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -75,9 +75,11 @@ def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str
     averages = {names[name]: metrics[name] | support for name in names if name in metrics}
     labels, shown = list(map(short_label, classes)), worst_labels(classes, MAX_SHOWN, MAX_CLASSES)
     pairs = metrics.get("confusions", ())[:MAX_SHOWN]
+    by_key = BY_KEY | {metric.key: metric for metric in metrics_of(task)}
     template = page_environment(autoescape=False).get_template("report.txt.jinja")
     text = template.render(
         task=task,
+        by_key=by_key,
         metrics=metrics,
         start=start,
         title=title,
@@ -89,7 +91,7 @@ def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str
         labels=["", *labels],
         pairs=[[short_label(label), short_label(other), str(rows)] for label, other, rows in pairs],
         never_predicted=never_predicted(metrics),
-        width=max([17, *(columns_of(BY_KEY[key].name) for key in metrics.get("intervals", ()))]),
+        width=max([17, *(columns_of(by_key[key].name) for key in metrics.get("intervals", ()))]),
         right=BY_KEY[RIGHT[task.label_column]] if task.has_labels else None,
         readings=READINGS,
     )

@@ -205,13 +205,17 @@ def test_a_run_decides_by_it_everywhere(run_of):
     chances = open_task("single_label", ["其他", "投诉"]).probabilities(test.logits)[:, 1]
     predicted = chances >= report["rare_threshold"]
     assert report["rare_f1"] == pytest.approx(f1_score(test.labels, predicted))
+    precision, recall, _ = precision_recall_curve(test.labels, chances)
+    assert report["recall_at_precision"] == pytest.approx(recall[precision >= 0.6].max())
+    assert report["rare_recall_at"] == decision["rare_recall_at"] == 0.6
     wanted = read_predictions(run / "predictions.csv")
     assert [row["predicted"] == "投诉" for row in wanted] == predicted.tolist()
     for name in ("report.txt", "README.md"):
         said = (run / name).read_text(encoding="utf-8")
         assert f"{report['rare_threshold']:.4f}" in said
         assert "投诉" in said
-    assert "Average precision" in (run / "report.html").read_text(encoding="utf-8")
+        assert "recall at precision 0.6" in said
+    assert "Recall at precision 0.6" in (run / "report.html").read_text(encoding="utf-8")
     line = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert 0 < line["rare_f1"] <= 1
 
