@@ -17,25 +17,20 @@ from .run_history import code_version
 
 # Settings that decide how long a run trains
 LENGTH = ("train.epochs", "train.max_steps")
-# These may change when a run resumes: they say how, or how long, the same job is done. The format is part of
-# a file's content, and rows that are skipped are not trained on.
+# Settings of a machine, and those of files whose content counts
+OF_MACHINE = ("train.device", "train.threads", "train.timeout", "data.format", "model.vocab_file")
+# These may change when a run resumes: they say how, or how long, the same job is done. Rows that are skipped
+# are not trained on.
 FREE_TO_RESUME = frozenset(
     (
-        *("steps", *LENGTH),
+        *("steps", *LENGTH, *OF_MACHINE, "data.on_bad_row", "data.cache_dir", "output", "deepspeed"),
         *("train.accumulation_steps", "train.micro_batch_tokens", "train.gradient_checkpointing"),
         *("train.eval_every", "train.save_every", "train.early_stopping", "train.log_every"),
-        *("train.device", "train.threads", "train.timeout"),
-        *("data.format", "data.on_bad_row", "data.cache_dir", "model.vocab_file"),
-        *("output", "deepspeed"),
     )
 )
-# Ranks may differ in these: they are of a machine, or only rank 0 looks at them.
+# Ranks may differ in these: only rank 0 looks at some.
 FREE_ON_RANKS = frozenset(
-    (
-        *("train.device", "train.threads", "train.timeout"),
-        *("data.format", "model.vocab_file"),
-        *("output.dir", "output.name", "output.resume", "output.trackers"),
-    )
+    (*OF_MACHINE, "output.dir", "output.name", "output.resume", "output.trackers"),
 )
 # Settings of data that name files
 FILES = ("train", "dev", "test")

@@ -32,28 +32,21 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass
 class RunProgress:
-    """Plain data, equal on every rank; a training state on disk keeps all of it but `stop`.
+    """Plain data, equal on every rank; a training state on disk keeps all of it but `stop`."""
 
-    `step`: global batches seen. `updates`: optimizer steps that changed the weights; fewer than `step` only
-    where fp16 overflowed. `micro_batch_size`: rows that fit into memory, once it has run out. `stop`: end the
-    loop after this step. `stopped_early`: early stopping has ended the training. `best_value`, `best_step`:
-    the best evaluation on dev so far; `evaluations_without_improvement` since then. `logged` and `evaluated`:
-    sum of losses over all ranks, and targets, of the steps since the last log line and the last evaluation.
-    `scaler`: state of the loss scaler. `start_metrics`: those before the first step.
-    """
-
-    step: int = 0
-    updates: int = 0
-    micro_batch_size: int | None = None
-    stop: bool = False
-    stopped_early: bool = False
-    best_value: float | None = None
+    step: int = 0  # global batches seen
+    updates: int = 0  # steps that changed the weights; fewer only where fp16 overflowed
+    micro_batch_size: int | None = None  # rows that fit into memory, once it has run out
+    stop: bool = False  # end the loop after this step
+    stopped_early: bool = False  # early stopping has ended the training
+    best_value: float | None = None  # of the best evaluation on dev so far, after step
     best_step: int = 0
     evaluations_without_improvement: int = 0
+    # Sum of losses over all ranks, and targets, since the last log line, and since the last evaluation
     logged: list[float] = field(default_factory=lambda: [0.0, 0])
     evaluated: list[float] = field(default_factory=lambda: [0.0, 0])
-    scaler: dict = field(default_factory=dict)
-    start_metrics: dict = field(default_factory=dict)
+    scaler: dict = field(default_factory=dict)  # state of the loss scaler
+    start_metrics: dict = field(default_factory=dict)  # before the first step
 
     def is_trained(self, total_steps: int) -> bool:
         return self.stopped_early or self.step >= total_steps

@@ -29,11 +29,6 @@ from .step import planned_steps
 
 # To try where the model is no better than a linear one: the first that was not it
 OTHERS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
-# With these the loss of training is that of dev
-PLAIN = {
-    "loss": "cross_entropy",
-    "class_weights": "none",
-}
 
 
 def report_title(split: str, state: RunProgress, best_metric: str) -> str:
@@ -120,23 +115,27 @@ def evidence_of(
     metrics: dict,
     results: dict[str, np.ndarray],
 ) -> Evidence:
-    """Return what the advice of a run is made of. `results` (num_rows, any) are those of the split of the
-    report and of dev, by name."""
-    dataset, train = components.dataset, config.train
-    history = [line for line in read_evaluations(folder / METRICS_FILE) if line.get("split") == "dev"]
-    if any(getattr(train, name) != value for name, value in PLAIN.items()):
+    """Return what the advice of a run is made of; `results` are those of `print_and_write`."""
+    dataset, task, train = components.dataset, components.task, config.train
+    history = [line for line in read_evaluations(folder / METRICS_FILE) if line["split"] == "dev"]
+    if (train.loss, train.class_weights) != ("cross_entropy", "none"):
+        # The loss of training is another one than that of dev
         history = [{key: value for key, value in line.items() if key != "train_loss"} for line in history]
-    most = train.max_steps
-    classes = dataset.statistics["train"].get("classes", {})
-    # A head that is fitted needs no steps
-    is_short = config.model.head != "linear" and planned_steps(components.plan, train) < fewest_steps(
-        len(classes)
-    )
-    other = f"--model.name {next(name for name in OTHERS if name != config.model.name)}"
-    pretrained = f"--model.name {OTHERS[0] if e5_file() is None else E5_SMALL}"
-    enough = "--train.epochs auto" + " --train.max_steps null" * bool(most)
-    instead = pretrained if config.model.name is None else enough if is_short else other
-    confidence, correct = held_out_rows(components, split, results)
+    classes, most = dataset.statistics["train"].get("classes", {}), train.max_steps
+    if config.model.name is None:
+        instead = f"--model.name {OTHERS[0] if e5_file() is None else E5_SMALL}"
+    elif config.model.head != "linear" and planned_steps(components.plan, train) < fewest_steps(len(classes)):
+        instead = "--train.epochs auto" + " --train.max_steps null" * bool(most)
+    else:
+        instead = f"--model.name {next(name for name in OTHERS if name != config.model.name)}"
+    confidence = correct = None
+    # The thresholds of several labels a row were chosen on dev rows
+    if split != "train" and task.has_labels and task.label_column == "label":
+        parts = [logits_of(components.loaders[name].split, results[name]) for name in results]
+        scores = [task.score(part.labels, part.logits, calibrated=True) for part in parts]
+        confidence, correct = (
+            np.concatenate([getattr(of, name) for of in scores]) for name in ("confidence", "correct")
+        )
     return Evidence(
         metrics=metrics,
         history=history,
@@ -147,19 +146,6 @@ def evidence_of(
         longer=f"--train.max_steps {2 * most}" if most else f"--train.epochs {2 * train.epochs}",
         instead=instead,
     )
-
-
-def held_out_rows(
-    components: Components, split: str, results: dict[str, np.ndarray]
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return how sure and how right decisions on the rows are that were not trained on, (num_rows,) each;
-    None where there are none, and for several labels a row, whose thresholds dev rows chose."""
-    task = components.task
-    if split == "train" or not task.has_labels or task.label_column != "label":
-        return None, None
-    parts = [logits_of(components.loaders[name].split, results[name]) for name in results]
-    scores = [task.score(part.labels, part.logits, calibrated=True) for part in parts]
-    return tuple(np.concatenate([getattr(of, name) for of in scores]) for name in ("confidence", "correct"))
 
 
 def run_facts(folder: Path, config: Config, components: Components, state: RunProgress) -> dict:

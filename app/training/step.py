@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,25 +36,18 @@ MESSAGES = ("can't allocate memory", "out of memory", NO_KERNEL)
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step did; tensors stay on the device, so that a step never waits for it.
+    """What one step did; tensors stay on the device, so that a step never waits for it."""
 
-    `step`: its number, from 1. `rows` and `tokens`: of the global batch. `loss_sum`: this rank's sum of
-    losses; the step's loss is the sum over all ranks divided by `divisor`. `positions` (targets,): the row of
-    each of this rank's targets; `finite` (targets,) bool: whether all outputs of the target are finite.
-    `grad_norm`: L2 norm of all gradients before clipping, without dimensions. `skipped`: no weight has
-    changed, because the gradients overflowed under fp16.
-    """
-
-    step: int
-    rows: int
+    step: int  # from 1
+    rows: int  # of the global batch, as tokens
     tokens: int
     learning_rate: float
-    loss_sum: torch.Tensor
+    loss_sum: torch.Tensor  # of this rank; that of all ranks divided by `divisor` is the loss
     divisor: int
-    positions: np.ndarray
-    finite: torch.Tensor
-    grad_norm: torch.Tensor | None
-    skipped: bool
+    positions: np.ndarray  # (targets,): the row of each of this rank's targets
+    finite: torch.Tensor  # (targets,) bool: whether all outputs of the target are
+    grad_norm: torch.Tensor | None  # L2 norm of all gradients before clipping, without dimensions
+    skipped: bool  # no weight has changed, because the gradients overflowed under fp16
 
 
 def train_steps(
@@ -90,27 +84,16 @@ def train_steps(
         set_learning_rate(mode.optimizer, learning_rate)
         # An evaluation has set it to eval()
         mode.module.train()
-        loss_sum, divisor, positions, finite = passes.run_within_memory(progress, batch)
+        of_passes = passes.run_within_memory(progress, batch)
         before_update()
         mode.unscale()
         norm, skipped = mode.update(mode.clip(config.max_grad_norm))
         mode.zero_grad()
         progress.step += 1
         progress.updates += not skipped
-        tokens = int(loader.lengths(batch).sum())
-        result = StepResult(
-            progress.step,
-            len(batch),
-            tokens,
-            learning_rate,
-            loss_sum,
-            divisor,
-            positions,
-            finite,
-            norm,
-            skipped,
-        )
-        after_step(progress, result)
+        numbers = {"rows": len(batch), "tokens": int(loader.lengths(batch).sum()), "skipped": skipped}
+        numbers |= {"learning_rate": learning_rate, "grad_norm": norm}
+        after_step(progress, StepResult(step=progress.step, **numbers, **of_passes))
 
 
 class Passes:
@@ -125,9 +108,7 @@ class Passes:
         # R-Drop compares two predictions of each row of a micro-batch.
         self.copies = 2 if config.r_drop else 1
 
-    def run(
-        self, step: int, batch: np.ndarray, micro_batches: list[np.ndarray]
-    ) -> tuple[torch.Tensor, int, np.ndarray, torch.Tensor]:
+    def run(self, step: int, batch: np.ndarray, micro_batches: list[np.ndarray]) -> dict[str, Any]:
         """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), of which this rank
         has `micro_batches`. Return `loss_sum`, `divisor`, `positions` and `finite` as in `StepResult`."""
         mode, device = self.mode, self.mode.device
@@ -146,16 +127,13 @@ class Passes:
                 loss_sum += micro_loss.detach()
                 positions.append(micro_batch.label_positions.numpy())
                 finite.append(outputs.detach().isfinite().all(dim=1))
-        return loss_sum, divisor, np.concatenate(positions), torch.cat(finite)
+        of_rows = {"positions": np.concatenate(positions), "finite": torch.cat(finite)}
+        return {"loss_sum": loss_sum, "divisor": divisor} | of_rows
 
     def sum_of_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the losses of a micro-batch, without dimensions.
-
-        With R-Drop (Wu et al. 2021, https://arxiv.org/abs/2106.14448) the second half of the outputs is of
-        the same rows as the first, under other dropout. The loss of a target is then the mean of its two
-        losses plus `r_drop` times the divergence of its two predictions. It depends on this target alone, so
-        it is the same however rows are spread over processes and micro-batches.
-        """
+        """Return the sum of the losses of a micro-batch. With R-Drop (https://arxiv.org/abs/2106.14448) the
+        second half of the outputs is of the same rows under other dropout: the loss of a target is the mean
+        of its two losses plus `r_drop` times the divergence of its two predictions, of this target alone."""
         losses = self.loss(outputs, targets)
         if not self.config.r_drop:
             return losses
@@ -168,9 +146,7 @@ class Passes:
             limit = TokenLimit(config.micro_batch_tokens // self.copies, not self.loader.layout.packed)
         return micro_batches(batch, self.loader.lengths(batch), world_size, count, limit)
 
-    def run_within_memory(
-        self, progress: RunProgress, batch: np.ndarray
-    ) -> tuple[torch.Tensor, int, np.ndarray, torch.Tensor]:
+    def run_within_memory(self, progress: RunProgress, batch: np.ndarray) -> dict[str, Any]:
         """Call `run`; where memory runs out in one process, again with micro-batches of half the size, which
         later steps keep. Several processes cannot repeat passes: a rank that failed cannot tell the others.
         """
