@@ -45,11 +45,6 @@ def run(argv: list[str], program: str) -> int:
     )
     add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
     add_threshold(add)
-    evidence = (
-        "requests may ask for the nearest training rows, whose vectors are computed at the first start "
-        "(default: they may not)"
-    )
-    add("--evidence", action="store_true", help=evidence)
     add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")
     args = parser.parse_args(argv)
     api_key = os.environ.get(KEY)
@@ -69,12 +64,10 @@ def run(argv: list[str], program: str) -> int:
     options = ServeOptions(api_key, allowed_hosts(args.host, args.allowed_hosts))
     opened = open_model(args.model, ComputeOptions(args.device, args.precision, args.batch_tokens))
     from ..prediction.choose_run import example_inputs
-    from ..prediction.run_data import NearestRows
 
     model = replace(
         opened,
         threshold=decision_threshold(opened, args.threshold, say),
-        nearest=NearestRows(opened) if args.evidence else None,
         # Other machines get rows of the data as examples only with a key
         examples=example_inputs(opened.folder, EXAMPLES if is_local(args.host) or api_key else 0),
     )

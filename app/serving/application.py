@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -47,8 +46,8 @@ class ServeOptions:
     server, by DNS rebinding.
 
     In seconds: `timeout` for an answer; `receive_timeout` for the body of a request, and until the next
-    request of a connection; `wait` of a batch for more requests; `explain_seconds` for an explanation.
-    `capacity` is the most texts that may wait, `connections` the most that are open at a time.
+    request of a connection; `wait` of a batch for more requests. `capacity` is the most texts that may wait,
+    `connections` the most that are open at a time.
     """
 
     api_key: str | None = None
@@ -58,7 +57,6 @@ class ServeOptions:
     wait: float = 0.003
     capacity: int = 512
     connections: int = 512
-    explain_seconds: float = 60.0
 
 
 def texts_of(row: Row) -> tuple[str, ...]:
@@ -114,30 +112,34 @@ class Service:
             raise HTTPException(424, str(error)) from error
 
     async def labels(self, wanted: Inputs) -> list[list | dict]:
-        """Return the labels of each text of a request, and what it wants beside them. Raises HTTPException:
-        as `rows_of` and `classify`, 422 for evidence that this server does not have, 504 after `timeout`."""
-        model, seconds = self.model, self.options.timeout
-        rows = rows_of(wanted.inputs, model)
-        if wanted.evidence and model.nearest is None:
-            raise HTTPException(422, "evidence needs a server that was started with --evidence")
-        beside: list[dict] = [{} for _ in rows]
+        """Return the labels of each text of a request with their scores, in the order of `ranked_labels`, of
+        several labels also whether each is in the answer; with `read` an object of them, of what was read,
+        and of the decision where there is a threshold. Raises HTTPException: as `rows_of` and `classify`, 504
+        after `timeout`."""
+        rows, seconds = rows_of(wanted.inputs, self.model), self.options.timeout
         try:
             async with asyncio.timeout(seconds):
                 predictions = await self.classify(rows)
-                if wanted.evidence:
-                    answers = [prediction.answer for prediction in predictions]
-                    # The thread of the model does all that computes
-                    beside = await asyncio.get_running_loop().run_in_executor(
-                        self.queue.thread, model.nearest.find, rows, answers, wanted.evidence
-                    )
         except TimeoutError as error:
             message = f"there was no answer within {seconds:g} seconds; try again later"
             raise HTTPException(504, message) from error
-        if wanted.read:
-            read = await asyncio.to_thread(lambda: [self.how_read(row) for row in rows])
-            beside = [more | {"read": one} for more, one in zip(beside, read, strict=True)]
-        both = zip(predictions, beside, strict=True)
-        return [self.answer(prediction, wanted.top_k, more) for prediction, more in both]
+        task, threshold, answers = self.model.predictor.task, self.model.threshold, []
+        for one in predictions:
+            labels = []
+            for label in task.ranked_labels(one.probabilities)[: wanted.top_k]:
+                name, score = task.label_names[label], round(float(one.probabilities[label]), 6)
+                chosen = {"chosen": name in one.answer} if isinstance(one.answer, list) else {}
+                labels.append({"score": score if task.has_confidence else one.answer, "label": name} | chosen)
+            answers.append(labels)
+        if not wanted.read:
+            return answers
+        read = await asyncio.to_thread(lambda: list(map(self.how_read, rows)))
+        for at, one in enumerate(predictions):
+            columns = {} if threshold is None else task.columns(one.probabilities, threshold)
+            decided = ("decision", "sure_label", "sure_probability", "sure_labels")
+            answers[at] = {"labels": answers[at], "read": read[at]}
+            answers[at] |= {name: columns[name] for name in decided if name in columns}
+        return answers
 
     def how_read(self, row: Row) -> dict:
         """Return what the model reads of a row: the number of tokens, with the special ones, and of windows;
@@ -153,42 +155,21 @@ class Service:
             "texts": [{"characters": len(text), "ranges": one} for text, one in ranges],
         }
 
-    def answer(self, prediction: Prediction, top_k: int | None, beside: dict) -> list | dict:
-        """Return the labels of one row with their scores in the order of `ranked_labels`, of several labels
-        also whether each is in the answer. With something `beside` them, return an object of both, and of the
-        decision where there is a threshold."""
-        task, probabilities = self.model.predictor.task, prediction.probabilities
-        labels, answer = [], prediction.answer
-        for label in task.ranked_labels(probabilities)[:top_k]:
-            name, score = task.label_names[label], round(float(probabilities[label]), 6)
-            is_chosen = {"chosen": name in answer} if isinstance(answer, list) else {}
-            labels.append({"score": score if task.has_confidence else answer, "label": name} | is_chosen)
-        if not beside:
-            return labels
-        columns = {} if self.model.threshold is None else task.columns(probabilities, self.model.threshold)
-        wanted = ("decision", "sure_label", "sure_probability")
-        return {"labels": labels} | beside | {name: columns[name] for name in wanted if name in columns}
-
     async def explain(self, row: Row, wanted: Question) -> list[dict]:
-        """Return `explanation_shown` for each label. Raises HTTPException: 429 while another text is
-        explained, 504 after `explain_seconds`; and what `explain` of app/explanation raises."""
+        """Return `explanation_shown` for each label. Raises HTTPException 429 while another text is
+        explained, and what `explain` of app/explanation raises."""
 
         def explanations() -> list[dict]:
             from ..explanation.explanation import ExplainedModel, explain
             from ..explanation.shown import explanation_shown
 
-            model, seconds = self.model, self.options.explain_seconds
+            model = self.model
             if self.explained is None:
                 device = model.predictor.runtime.description["device"]
                 self.explained = ExplainedModel(model.folder, device)
-            self.explained.deadline = time.monotonic() + seconds
-            try:
-                found = explain(self.explained, texts_of(row), model.remove_spaces, wanted.label, DRAWS)
-            except TimeoutError as error:
-                message = f"it takes more than {seconds:g} seconds; a shorter text takes less"
-                raise HTTPException(504, message) from error
+            found = explain(self.explained, texts_of(row), model.remove_spaces, wanted.label, DRAWS)
             with in_language(wanted.language):
-                return [explanation_shown(one) for one in found]
+                return list(map(explanation_shown, found))
 
         if self.explaining.locked():
             raise HTTPException(429, "another text is being explained; try again later", {"Retry-After": "1"})
@@ -198,19 +179,18 @@ class Service:
 
     def about(self) -> dict:
         """Return what a client may want to know about the model and the limits."""
-        model, task = self.model, self.model.predictor.task
+        model, predictor, task = self.model, self.model.predictor, self.model.predictor.task
         return {
             "model": model.folder.resolve().name,
-            "labels": model.predictor.label_names,
+            "labels": predictor.label_names,
             "pairs": model.has_pairs,
-            "max_length": model.predictor.max_length,
-            "long": model.predictor.long.way,
+            "max_length": predictor.max_length,
+            "long": predictor.long.way,
             "threshold": model.threshold,
             "label_rule": task.state() if task.form.has_several else None,
             "label_hierarchy": task.tree and task.tree.separator,
             "examples": model.examples,
-            "evidence": model.nearest is not None,
-            **model.predictor.runtime.description,
+            **predictor.runtime.description,
             "max_body_bytes": MAX_BODY,
             "max_file_bytes": MAX_FILE,
             "max_texts": MAX_TEXTS,
@@ -242,9 +222,8 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
         app.add_exception_handler(error, failed)
 
     def check_key(key: Key) -> None:
-        if options.api_key is not None and not (
-            key and hmac.compare_digest(key.credentials.encode(), options.api_key.encode())
-        ):
+        wanted = options.api_key
+        if wanted and not (key and hmac.compare_digest(key.credentials.encode(), wanted.encode())):
             message = "the header Authorization must be: Bearer, a space, and the API key"
             raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
 
@@ -314,13 +293,9 @@ async def failed(request: Request, error: Exception) -> JSONResponse:
 def documentation(schema: dict) -> str:
     """Return an HTML page of the routes in an OpenAPI schema; it loads nothing."""
     parts = ["<!DOCTYPE html><meta charset=utf-8><title>routes</title><h1>Routes</h1>"]
-    parts.append('<p><a href="openapi.json">openapi.json</a></p>')
     for path, methods in schema["paths"].items():
         for method, route in methods.items():
-            body = route.get("requestBody", {}).get("content", {}).get("application/json", {})
-            name = body.get("schema", {}).get("$ref", "").split("/")[-1]
-            known = schema["components"]["schemas"].get(name)
-            shape = f"<pre>{escape(json.dumps(known['properties'], indent=2))}</pre>" if known else ""
-            said = escape(route.get("description", ""))
-            parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{said}</p>{shape}")
+            parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(route['description'])}</p>")
+    shapes = json.dumps(schema["components"]["schemas"], indent=2)
+    parts.append(f'<h1>Bodies</h1><p><a href="openapi.json">openapi.json</a></p><pre>{escape(shapes)}</pre>')
     return "".join(parts)

@@ -84,26 +84,31 @@ class BatchQueue:
         """Compute what is in the queue, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            batch = await self.next_batch()
+            await self.wait_for_more()
+            batch: list[Entry] = []
+            num_tokens = 0
+            while self.entries:
+                entry = self.entries[0]
+                if not entry.answer.done():  # else its client is gone
+                    if batch and num_tokens + entry.num_tokens > self.most_tokens:
+                        break
+                    batch.append(entry)
+                    num_tokens += entry.num_tokens
+                self.entries.popleft()
             if not batch:
                 continue
             self.last_taken = len(batch)
+            self.tokens.inc(num_tokens)
             self.computed.observe(sum(len(entry.rows) for entry in batch))
             answers = await loop.run_in_executor(self.thread, self.compute, batch)
             for entry, answer in zip(batch, answers, strict=True):
-                if entry.answer.done():
-                    continue  # its client is gone
-                if isinstance(answer, Exception):
-                    entry.answer.set_exception(answer)
-                else:
-                    entry.answer.set_result(answer)
+                if not entry.answer.done():
+                    is_error = isinstance(answer, Exception)
+                    (entry.answer.set_exception if is_error else entry.answer.set_result)(answer)
 
-    async def next_batch(self) -> list[Entry]:
-        """Take the next requests out of the queue and return those whose clients are still there, maybe none.
-
-        Waits for the first request, then up to `wait_seconds` until there are as many as last time, or enough
-        for a batch.
-        """
+    async def wait_for_more(self) -> None:
+        """Wait for the first request, then up to `wait_seconds` until there are as many as last time, or
+        enough for a batch."""
         while not self.entries:
             self.arrived.clear()
             await self.arrived.wait()
@@ -115,18 +120,6 @@ class BatchQueue:
                 await asyncio.wait_for(self.arrived.wait(), end - loop.time())
             except TimeoutError:
                 break
-        batch: list[Entry] = []
-        num_tokens = 0
-        while self.entries:
-            entry = self.entries[0]
-            if not entry.answer.done():
-                if batch and num_tokens + entry.num_tokens > most:
-                    break
-                batch.append(entry)
-                num_tokens += entry.num_tokens
-            self.entries.popleft()
-        self.tokens.inc(num_tokens)
-        return batch
 
     def compute(self, batch: list[Entry]) -> list[list[Prediction] | Exception]:
         """Return the predictions of each request, or what went wrong with it."""
@@ -152,9 +145,5 @@ def joined(tokens: list[Tokens]) -> Tokens:
         return Tokens(rows, None, [ends for some in tokens for ends in some.window_ends])
     if all(some.second_starts is None for some in tokens):
         return Tokens(rows, None)
-    ends = [np.array([len(row) for row in some.rows]) for some in tokens]
-    starts = [
-        end if some.second_starts is None else some.second_starts
-        for some, end in zip(tokens, ends, strict=True)
-    ]
+    starts = [[*map(len, some.rows)] if some.second_starts is None else some.second_starts for some in tokens]
     return Tokens(rows, np.concatenate(starts))

@@ -9,28 +9,25 @@ from starlette.exceptions import HTTPException
 
 from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, join_texts, text_rows
-from ..errors import excerpt, nearest
-from ..prediction.open_model import MAX_EVIDENCE, OpenedModel
+from ..errors import excerpt
+from ..prediction.open_model import OpenedModel
 
 MAX_BODY, MAX_FILE = 1 << 20, 64 << 20  # bytes
 MAX_TEXTS, MAX_CHARACTERS = 128, 100_000
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
-Pair = Annotated[list[Text], Len(1, 2)]
-Item = Text | Pair | dict[str, Text | None]
+Item = Text | Annotated[list[Text], Len(1, 2)] | dict[str, Text | None]
 SHAPES = (
-    "inputs must be a text, a list of texts, or a list of pairs [text, text_pair]; an object with text and "
-    "text_pair is one text or one pair"
+    f"inputs must be a text, a list of up to {MAX_TEXTS} texts, or a list of pairs [text, text_pair], each "
+    f"text of up to {MAX_CHARACTERS:,} characters; an object with text and text_pair is one text or one pair"
 )
 
 
 class Inputs(BaseModel):
-    """Texts or pairs to classify; `top_k` labels of each (none: all), `evidence` training rows beside each,
-    and with `read` what was read of each."""
+    """Texts or pairs to classify; `top_k` labels of each (none: all); `read` adds what was read of it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     inputs: Text | dict[str, Text | None] | Annotated[list[Item], Len(1, MAX_TEXTS)]
     top_k: Annotated[int, Field(ge=1)] | None = None
-    evidence: Annotated[int, Field(ge=1, le=MAX_EVIDENCE)] | None = None
     read: bool = False
 
 
@@ -45,20 +42,13 @@ class Question(BaseModel):
 
 def explained(error: RequestValidationError) -> str:
     """Return what is wrong with a request, in one sentence."""
-    # Each form that `inputs` may have gives an error; the one of the form nearest to what was found is shown
-    kinds = ("string_type", "dict_type", "list_type")
-    first = max(
-        error.errors(),
-        key=lambda one: (one["type"] == "extra_forbidden", one["type"] not in kinds, len(one["loc"])),
-    )
-    names = [str(part) for part in first["loc"][1:] if isinstance(part, int) or str(part).isidentifier()]
-    place = ".".join(name for name in names if name not in ("str", "list", "dict")) or "the body"
-    if first["type"] == "extra_forbidden":
-        known = [*Inputs.model_fields, "label", "language"]
-        return f"there is no key {excerpt(place)}{nearest(place, known)} (known: {', '.join(known)})"
-    shapes = f"; {SHAPES}" if place.startswith("inputs") else ""
+    # Each form that `inputs` may have gives an error; a key that there is not comes last
+    first = error.errors()[-1]
+    key = str(first["loc"][1]) if len(first["loc"]) > 1 else "the body"
+    if key == "inputs":
+        return f"{SHAPES}; found {excerpt(error.body.get('inputs'))}"
     found = "" if first["type"] in ("missing", "json_invalid") else f", found {excerpt(first['input'])}"
-    return f"{place}: {first['msg']}{found}{shapes}"
+    return f"{excerpt(key).strip(chr(39))}: {first['msg']}{found}"
 
 
 def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
@@ -85,10 +75,8 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
 def _texts(item: str | list | dict, columns: list[str] | None) -> tuple[str, ...]:
     """Return the one or two texts of an element of `inputs`. For a model that reads several `columns` as one
     text, an object may have their texts by name."""
-    if isinstance(item, str):
-        return (item,)
-    if isinstance(item, list):
-        return tuple(item)
+    if not isinstance(item, dict):
+        return (item,) if isinstance(item, str) else tuple(item)
     if columns and item.keys() == set(columns):
         return (join_texts([item[name] for name in columns]),)
     if isinstance(item.get("text"), str) and set(item) <= {"text", "text_pair"}:

@@ -1,4 +1,4 @@
-"""Servers of models of several labels, of a number, and with training rows as evidence: python -m pytest
+"""Servers of models of several labels and of a number: python -m pytest
 tests/serving/test_served_tasks.py -m "" """
 
 import json
@@ -10,11 +10,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
-from app.prediction.run_data import NearestRows
 from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import ask, classified, downloaded, needs_browser
-from tests.tiny import train_tiny
 
 CPU = ComputeOptions("cpu")
 TEXTS = [text.strip() for text in random_texts(12)]
@@ -109,39 +107,3 @@ def test_several_labels_and_a_number_are_explained(several, number):
     [found] = ask(number, "explain", {"inputs": TEXTS[0]}).json()
     assert found["heading"] == f"score: {score['score']:.4g}"
     assert "label" not in found["verdict"]
-
-
-@pytest.fixture(scope="module")
-def evident(tmp_path_factory) -> OpenedModel:
-    """A run of one epoch, which finds its training rows."""
-    opened = open_model(train_tiny(tmp_path_factory.mktemp("served"), epochs=1), CPU)
-    return replace(opened, nearest=NearestRows(opened))
-
-
-def test_a_request_gets_as_many_training_rows_as_it_asks_for(evident):
-    split = evident.nearest.split
-    text = split.table.text(split.rows[0])
-    answer = ask(evident, "predict", {"inputs": [text, "好棒"], "evidence": 3, "top_k": 1}).json()
-    assert [[*one] for one in answer] == [["labels", "support", "evidence"]] * 2
-    first = answer[0]["evidence"]
-    assert (len(first), first[0]["text"]) == (3, text)
-    assert first[0]["label"] == evident.predictor.label_names[split.labels[0]]
-    assert answer[0]["support"] == sum(row["label"] == answer[0]["labels"][0]["label"] for row in first)
-    single = ask(evident, "predict", {"inputs": text, "evidence": 1}).json()
-    assert len(single["labels"]) == 3
-    assert [row["text"] for row in single["evidence"]] == [text]
-
-
-@pytest.mark.parametrize("evidence", [0, 101, "3", True])
-def test_a_number_of_rows_that_makes_no_sense_is_refused(evident, evidence):
-    answer = ask(evident, "predict", {"inputs": "好", "evidence": evidence})
-    assert answer.status_code == 422
-    assert answer.json()["error"].startswith("evidence: Input should be ")
-
-
-def test_a_server_says_whether_it_has_evidence_and_how_to_get_it(evident):
-    without = replace(evident, nearest=None)
-    assert [ask(of, "info", None).json()["evidence"] for of in (evident, without)] == [True, False]
-    answer = ask(without, "predict", {"inputs": "好", "evidence": 1})
-    assert answer.status_code == 422
-    assert "started with --evidence" in answer.json()["error"]

@@ -12,7 +12,6 @@ const SAY = {
     whole: "the lines are one text", examples: "Examples:", noTexts: "Write texts above, or choose a file.",
     all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
-    nearest: ({ similarity, label, text, where }) => `In training: ${similarity.toFixed(4)} ${[label].flat().join(", ") || "no label"}: ${text} (${where})`,
   },
   zh: {
     title: "文本分类", texts: "文本，每行一条", textPairs: "文本对，每行一对：第一段、制表符、第二段",
@@ -26,11 +25,10 @@ const SAY = {
     whole: "所有行合为一条文本", examples: "示例：", noTexts: "请在上面输入文本，或选择文件。",
     all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
-    nearest: ({ similarity, label, text, where }) => `训练集：${similarity.toFixed(4)} ${[label].flat().join("、") || "没有标签"}：${text}（${where}）`,
   },
 };
 // Longer texts are shown with what the model read of them.
-const MAX_SHOWN = 200, MAX_BARS = 8, MAX_NEAREST = 3, CHUNK = 32, LONG = 300;
+const MAX_SHOWN = 200, MAX_BARS = 8, CHUNK = 32, LONG = 300;
 const at = (id) => document.getElementById(id);
 let language = navigator.language.startsWith("zh") ? "zh" : "en";
 let info = null, file = null, labelled = null, results = [], stopping = false;
@@ -125,7 +123,7 @@ async function classify(rows) {
   const inputs = rows.map(inputOf);
   for (;;) {
     try {
-      const answers = await call("predict", { inputs, read: true, ...(info.evidence ? { evidence: MAX_NEAREST } : {}) });
+      const answers = await call("predict", { inputs, read: true });
       rows.forEach((row, i) => Object.assign(row, answers[i]));
       return;
     } catch (error) {
@@ -221,7 +219,6 @@ function shown(row) {
   });
   if (isNumber()) item.append(element("p", "first", String(row.labels[0].score)));
   else item.append(...shownLabels(row));
-  for (const near of row.evidence ?? []) item.append(element("p", "note", say("nearest", near)));
   item.append(whyButton(row, item));
   return item;
 }
