@@ -179,14 +179,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         named["output.dir"] = None if self.output_dir is None else str(self.output_dir)
         given = {key: value for key, value in named.items() if value is not None}
         settings = self.settings or {}
-        for name in settings:
-            if str(name).removeprefix("data.") in SET_BY_FIT and str(name).startswith("data."):
-                raise InputError(
-                    f"{name} follows from what fit is given, or has a parameter; leave it out of settings"
-                )
-        if twice := sorted(set(given) & set(settings) - {"train.device", "data.dev_size"}):
+        taken = {f"data.{name}" for name in SET_BY_FIT} | set(given) - {"train.device", "data.dev_size"}
+        if wrong := sorted(taken & set(map(str, settings))):
             raise InputError(
-                f"a setting is given once, found {twice[0]} as a parameter and in settings; remove one"
+                f"{wrong[0]} follows from what fit is given, or from a parameter; leave it out of settings"
             )
         return given | settings
 
