@@ -54,7 +54,7 @@ def run_verb(verb: str, argv: list[str] | None = None, program: str | None = Non
         module = import_module(VERBS[verb][0], __package__)
         words = sys.argv[1:] if argv is None else argv
         work = partial(module.run, words, program or f"{PROGRAM} {verb}")
-        return exit_status(work, getattr(module, "INTERRUPTED", "interrupted"))
+        return exit_status(work)
     except SystemExit:
         # Argparse has printed the help
         if status := print_help(""):

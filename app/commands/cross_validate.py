@@ -25,8 +25,7 @@ def run(argv: list[str], program: str) -> int:
     options, settings = parser.parse_known_args(argv)
     kind = f"{options.seeds} seeds" if options.seeds else f"{options.folds} folds"
     series = plan_series("cross-validate", kind, options, settings)
-    from ..runs.curve import train_seeds
-    from ..runs.folds import train_folds
+    from ..runs.folds import train_folds, train_seeds
 
     if options.seeds:
         return run_series(lambda: train_seeds(series, options.seeds))

@@ -16,9 +16,9 @@ def say(message: object) -> None:
             print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)
 
 
-def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted") -> int:
+def exit_status(work: Callable[[], int | None]) -> int:
     """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
-    141 where nobody reads standard output. Errors, and `interrupted`, go to standard error."""
+    141 where nobody reads standard output. Errors go to standard error."""
     try:
         check_working_folder()
         status = work() or 0
@@ -26,7 +26,7 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
         say(_("error: {error}").format(error=error))
         status = 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
-        say(interrupted)
+        say("interrupted")
         status = 130
     except BrokenPipeError:
         status = 141

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
+from ..runtime.disk import check_new, write_text
 from .exit_status import say
 from .parser import DEVICES, Parser
 
@@ -28,15 +29,13 @@ def run(argv: list[str], program: str) -> None:
     add("text", metavar="TEXT", help="the text; - is standard input, all of it")
     add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
     add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
-    html = "page to write; replaces an earlier one only (default: explanation.html; none: no page)"
-    add("--html", type=Path, metavar="FILE", default=Path("explanation.html"), help=html)
+    add("--html", type=Path, metavar="FILE", help="new page to write (default: none)")
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
-    from ..explanation.shown import check_page, render_text, write_page
-
-    if args.html != Path("none"):
-        check_page(args.html)
+    if args.html is not None:
+        check_new(args.html, "--html")
     from ..explanation.explanation import ExplainedModel, explain
+    from ..explanation.shown import render_page, render_text
     from ..prediction.recorded_settings import check_pairs, run_settings
 
     settings = run_settings(args.model)
@@ -51,6 +50,9 @@ def run(argv: list[str], program: str) -> None:
     model = ExplainedModel(args.model, args.device)
     explanations = explain(model, texts, bool(settings.get("remove_spaces")), args.label)
     print("\n\n".join(map(render_text, explanations)))
-    if args.html != Path("none"):
-        write_page(args.html, explanations)
+    if args.html is not None:
+        try:
+            write_text(args.html, render_page(explanations))
+        except OSError as error:
+            raise InputError(f"--html {args.html}: cannot be written: {error.strerror}") from error
         say(f"Saved in {args.html}")

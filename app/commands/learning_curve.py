@@ -16,6 +16,6 @@ def run(argv: list[str], program: str) -> int:
     """Train the parts and print the curve; return the exit status."""
     options, settings = series_parser(program, __doc__).parse_known_args(argv)
     series = plan_series("learning-curve", "learning curve", options, settings)
-    from ..runs.curve import train_shares
+    from ..runs.folds import train_shares
 
     return run_series(lambda: train_shares(series))

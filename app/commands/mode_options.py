@@ -2,9 +2,8 @@
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..config.command_line import load_config
 from ..errors import InputError
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from ..runs.series import Series
 
 
-@dataclass(frozen=True)
-class PlannedMode:
+class PlannedMode(NamedTuple):
     """A mode to run in `processes`; `unavailable` says why this machine cannot."""
 
     name: str
@@ -54,30 +52,26 @@ def plan_series(verb: str, kind: str, options: argparse.Namespace, settings: lis
     return Series(Path(folder), kind, planned.name, planned.processes, settings, config)
 
 
-def run_series(work: Callable[[], str], continues: str = "the same command continues") -> int:
-    """Print what `work` returns, and return the exit status: 0, or 128 and the number of a signal that has
-    stopped it, after a line with `continues`, which says how to go on."""
+def run_series(work: Callable[[], str]) -> int:
+    """Print what `work` returns; return the exit status, 0, or 128 + the signal that stopped it."""
     from ..runtime.signals import Stopped
 
     try:
         print(work())
     except Stopped as stop:
-        say(f"Stopped by {stop}; {continues}.")
+        say(f"Stopped by {stop}; the same command continues.")
         return 128 + stop.number
     return 0
 
 
 def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> list[PlannedMode]:
     """Return the modes to run, single first, because the others are compared with it. `processes` are those
-    of the parallel modes (default: accelerators of `device`, or 2). Raises InputError for a mode that there
-    is not, and for less than one process."""
+    of the parallel modes (default: accelerators of `device`, or 2). Raises InputError for an unknown mode."""
     from ..modes import load_mode, mode_names
     from ..runtime.devices import count_devices
 
     if unknown := sorted(set(wanted or ()) - set(mode_names())):
-        raise InputError(f"--modes: there is no mode {', '.join(unknown)} (known: {', '.join(mode_names())})")
-    if processes is not None and processes < 1:
-        raise InputError(f"--processes must be at least 1, found {processes}")
+        raise InputError(f"there is no mode {', '.join(unknown)} (known: {', '.join(mode_names())})")
     devices, planned = count_devices(device), []
     for name in sorted(set(wanted or mode_names()), key=lambda name: (name != "single", name)):
         mode = load_mode(name)

@@ -3,17 +3,13 @@
 python -m app suggest pool.csv next.csv                    50 rows, by the run that finished last
 python -m app suggest pool.csv next.csv --checkpoint checkpoints/sample-001 --num 100
 python -m app suggest pool.csv next.csv --strategy embedding_kmeans
-python -m app suggest next.csv labelled-2.csv --add        next.csv has labels now: train again with them
-
-With --add, the training rows of the run and the labelled rows are written to OUT, the run is trained again
-with them, beside the old run under the name of OUT, and the two are compared on the run's test rows.
 
 Rows that the run was trained or evaluated with are left out, and repeated texts. The strategies have the
 names of the library small-text: random; by the probabilities, least_confidence, prediction_entropy,
 breaking_ties; by the vectors of the texts, embedding_kmeans, greedy_coreset. highest_confidence is for
-self-training: the surest rows of each label, to be added with the guess as their label. CSV, JSON Lines and
+self-training: the surest rows of each label, to be trained on with the guess as label. CSV, JSON Lines and
 Excel have all columns of the pool, then the guess and its probabilities, as predict writes them. No file is
-overwritten. Exit status: 0, 1 for a full disk or a training that failed, 2 for bad input.
+overwritten. Exit status: 0, 1 for a full disk, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -46,24 +42,15 @@ def run(argv: list[str], program: str) -> None:
     add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
     add("--num", type=number(int, at_least(1)), default=50, help="rows to choose (default: 50)")
     add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
-    brought = "POOL has labels now: train again with them, and say what they brought"
-    add("--add", action="store_true", help=brought)
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
-    formats = {".csv": "csv"} if args.add else FORMATS
-    if args.target.suffix.lower() not in formats:
-        raise InputError(f"{args.target}: the name must end in {', '.join(formats)}")
+    if args.target.suffix.lower() not in FORMATS:
+        raise InputError(f"{args.target}: the name must end in {', '.join(FORMATS)}")
     from ..prediction.choose_run import choose_run
     from ..prediction.recorded_settings import check_pairs, recorded_settings
 
-    if not args.add:
-        check_output(str(args.target), args.pool)
+    check_output(str(args.target), args.pool)
     folder = args.checkpoint or choose_run()[0]
-    if args.add:
-        from ..runs.next_round import add_round
-
-        print(add_round(folder, args.pool, args.target))
-        return
     recorded = recorded_settings(folder)
     source = open_file(args.pool, recorded, {}, keeps_columns=True)
     rows = new_rows(source, folder)
@@ -72,7 +59,7 @@ def run(argv: list[str], program: str) -> None:
         opened = open_model(folder, ComputeOptions(args.device))
     chosen = choose(opened, rows, args.strategy, args.num)
     added = AddedColumns(opened.predictor.task, source.names)
-    write_predictions(args.target, formats[args.target.suffix.lower()], source, added, chosen)
+    write_predictions(args.target, FORMATS[args.target.suffix.lower()], source, added, chosen)
     say(f"{len(chosen):,} rows in {args.target}")
 
 

@@ -46,7 +46,8 @@ def run(argv: list[str], program: str) -> int:
     """Verify all modes or a device, or as a worker train in one of them; return the exit status."""
     add = (parser := Parser(program, __doc__)).add_argument
     add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
-    add("--processes", type=int, help="processes of the parallel modes (default: accelerators, or 2)")
+    processes = "processes of the parallel modes (default: accelerators, or 2)"
+    add("--processes", type=number(int, at_least(1)), help=processes)
     add("--output", metavar="FILE", help="also write the table as JSON to this file")
     steps = "optimizer steps of each mode (default: 3)"
     add("--steps", type=number(int, at_least(1)), default=3, help=steps)
@@ -58,27 +59,27 @@ def run(argv: list[str], program: str) -> int:
     add("--nprocs", type=int, help=argparse.SUPPRESS)
     options, settings = parser.parse_known_args(argv)
     config = load_config(settings)
-    if options.worker:
-        from ..modes import load_mode
-        from ..runs.verify import run_trainings
+    from ..modes import load_mode
+    from ..runs.verify import Comparison, compare_apart, run_trainings
+    from ..runtime.devices import choose_device
+    from ..runtime.disk import write_json
 
+    if options.worker:
         mode, folder, *trainings = options.worker
         arguments = (config, mode, options.steps, folder, trainings)
         return load_mode(mode).launcher.launch(run_trainings, arguments, options.nprocs)
     if options.output:
         check_output(options.output, None)
-    from ..runs.verify import Comparison, compare_apart
-    from ..runtime.devices import choose_device
-    from ..runtime.disk import write_json
-
+    one_process = settings
     if options.device:
         device = str(choose_device(options.device))
-        settings = [*settings, "--train.device"]
-        planned, words = [Comparison(device, 1, "fp32")], ([*settings, "cpu"], [*settings, device])
+        planned = [Comparison(device, 1, "fp32")]
+        one_process = [*settings, "--train.device", "cpu"]
+        settings = [*settings, "--train.device", device]
     else:
-        planned, words = planned_rows(options, config), (settings, settings)
+        planned = planned_rows(options, config)
     with tempfile.TemporaryDirectory() as folder:
-        rows = compare_apart(planned, Path(folder), options.steps, *words)
+        rows = compare_apart(planned, Path(folder), options.steps, one_process, settings)
     print(render(rows))
     if options.output:
         write_json(Path(options.output), [asdict(row) for row in rows])
@@ -114,20 +115,11 @@ def render(rows: list[Comparison]) -> str:
 
     from ..runs.verify import KINDS
 
-    def number(value: float | None, style: str) -> str:
-        return "-" if value is None else format(value, style)
-
-    table = [
-        {
-            "mode": row.mode,
-            "processes": row.processes,
-            "precision": row.precision or "-",
-            **{kind: number((row.differences or {}).get(kind), ".1e") for kind in KINDS},
-            "/ control": number(row.control_ratio, ".1f"),
-            "rows": "-" if row.rows is None else f"{row.rows} of {row.expected_rows}",
-            "": row.verdict,
-            "why": row.reason,
-        }
-        for row in rows
-    ]
-    return TABLE_NOTE + "\n" + pd.DataFrame(table).to_string(index=False)
+    table = pd.DataFrame([asdict(row) for row in rows]).rename(columns={"verdict": "", "reason": "why"})
+    for kind in KINDS:
+        table[kind] = [f"{row.differences[kind]:.1e}" if row.differences else "-" for row in rows]
+    table["/ control"] = ["-" if row.control_ratio is None else f"{row.control_ratio:.1f}" for row in rows]
+    table["rows"] = ["-" if row.rows is None else f"{row.rows} of {row.expected_rows}" for row in rows]
+    table["precision"] = [row.precision or "-" for row in rows]
+    shown = ["mode", "processes", "precision", *KINDS, "/ control", "rows", "", "why"]
+    return TABLE_NOTE + "\n" + table[shown].to_string(index=False)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -55,10 +54,6 @@ class TokenisedText:
     units: list[Unit]
     read: list[list[tuple[int, int]]]
 
-    def without(self, deleted: np.ndarray) -> np.ndarray:
-        """Return the tokens without those of the units `deleted`; special tokens stay."""
-        return np.delete(self.tokens, [at for unit in deleted for at in self.units[unit].tokens], axis=1)
-
 
 @dataclass(frozen=True)
 class Explanation:
@@ -80,11 +75,6 @@ class Explanation:
     neutral: float
     p_value: float | None
     is_number: bool
-
-    @property
-    def delta(self) -> float:
-        """By how much the attributions do not add up, captum's convergence delta."""
-        return float(self.values.sum() - (self.log_odds - self.neutral))
 
     @property
     def is_explanation(self) -> bool:
@@ -112,19 +102,13 @@ class ExplainedModel:
         self.device = choose_device(device)
         model.set_attn_implementation("eager")
         self.model = model.eval().to(self.device).requires_grad_(False)
-        self.deadline = math.inf  # of time.monotonic(), for an explanation that may not take longer
-
-    @property
-    def neutral_id(self) -> int:
-        """The token that stands for "nothing is known here"."""
+        # The token that stands for "nothing is known here"
         known = (self.tokenizer.mask_token_id, self.tokenizer.unk_token_id, self.tokenizer.pad_token_id)
-        return next((token for token in known if token is not None), 0)
+        self.neutral_id = next((token for token in known if token is not None), 0)
 
     def logits(self, inputs: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
         """Return the logits, (num_rows, num_labels), of ids, or of their embeddings, and types (num_rows,
-        length). Raises TimeoutError after the deadline, TrainingError for logits that are not finite."""
-        if time.monotonic() > self.deadline:
-            raise TimeoutError
+        length). Raises TrainingError for logits that are not finite."""
         given = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
         given |= {"token_type_ids": token_types} if self.takes_types else {}
         logits = self.model(attention_mask=torch.ones_like(token_types), **given).logits
@@ -136,8 +120,7 @@ class ExplainedModel:
         return logits
 
     def log_odds(self, inputs: torch.Tensor, token_types: torch.Tensor, label: int) -> torch.Tensor:
-        """Return log(p / (1 - p)) of a label, (num_rows,): unlike p it does not flatten where the model is
-        sure."""
+        """Return log(p / (1 - p)) of a label: unlike p it does not flatten where the model is sure."""
         return self.task.log_odds(self.logits(inputs, token_types), label)
 
     @torch.no_grad()
@@ -153,12 +136,6 @@ class ExplainedModel:
                 tokens = torch.as_tensor(np.stack([rows[at] for at in batch]), device=self.device)
                 log_odds[batch] = self.log_odds(tokens[:, 0], tokens[:, 1], label).double().cpu().numpy()
         return log_odds
-
-    @torch.no_grad()
-    def probabilities(self, text: TokenisedText) -> np.ndarray:
-        """Return the probabilities of a text, (num_labels,) float64."""
-        logits = self.logits(*torch.as_tensor(text.tokens[:, None], device=self.device))
-        return self.task.probabilities(logits.double().cpu().numpy())[0]
 
 
 def explain(
@@ -184,16 +161,18 @@ def explain(
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)
-    probabilities = model.probabilities(text)
+    with torch.no_grad():
+        logits = model.logits(*torch.as_tensor(text.tokens[:, None], device=model.device))
+    probabilities = task.probabilities(logits.double().cpu().numpy())[0]
     predicted = task.explained_labels(probabilities)
     labels = predicted or [int(probabilities.argmax())]
-    about, explanations = (text, task.label_names, probabilities, predicted), []
+    found = []
     for label_id in labels if label is None else [task.label_names.index(label)]:
-        values, log_odds, neutral = attribute(model, text, label_id)
-        p_value = deletion_test(model, text, values, label_id, draws)
-        figures = (values, log_odds, neutral, p_value)
-        explanations.append(Explanation(*about, label_id, *figures, not task.has_confidence))
-    return explanations
+        attributed = attribute(model, text, label_id)
+        p_value = deletion_test(model, text, attributed[0], label_id, draws)
+        about = (text, task.label_names, probabilities, predicted, label_id)
+        found.append(Explanation(*about, *attributed, p_value, not task.has_confidence))
+    return found
 
 
 def tokenise(encoder: RowEncoder, row: Row, unknown_id: int | None) -> TokenisedText:
@@ -267,6 +246,12 @@ def deletion_test(
     counts = np.unique([1, *np.ceil(np.array(SHARES) * num_units - 1e-9).astype(int)])
     generator = np.random.default_rng(0)
     orders = [np.argsort(-values, kind="stable"), *(generator.permutation(num_units) for _ in range(draws))]
-    shorter = [text.without(order[:count]) for order in orders for count in counts]
+    # Special tokens stay
+    tokens_of = [list(unit.tokens) for unit in text.units]
+    shorter = [
+        np.delete(text.tokens, sum((tokens_of[at] for at in order[:count]), []), axis=1)
+        for order in orders
+        for count in counts
+    ]
     remaining = model.log_odds_of_rows(shorter, label).reshape(len(orders), len(counts)).mean(axis=1)
     return float((1 + (remaining[1:] <= remaining[0] + 1e-9).sum()) / (1 + draws))

@@ -4,22 +4,19 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError
 from ..report.text import page_environment, visible
-from ..runtime.disk import write_text
 from ..text_table import text_table
 from ..words import _
-from .explanation import MIN_UNITS, Explanation, TokenisedText
+from .explanation import MIN_UNITS, Explanation
 
-MADE_BY = '<meta name="generator" content="explain of chinese-text-classifier">'
 STRONGEST_SHADE = 0.85
-MAX_LISTED = 10  # words for the label, and as many against it
-MAX_WORD = 20  # characters
+MAX_LISTED = 10  # tokens for the label, and as many against it
+MAX_TOKEN = 20  # characters
 
 
 def explanation_shown(explanation: Explanation) -> dict:
     """Return what people see of an explanation: sentences, the pieces of its texts with their shades, and the
-    strongest words for and against the label."""
+    strongest tokens for and against the label."""
     environment, text = page_environment(Path(__file__).parent, autoescape=False), explanation.text
     said = environment.get_template("sentences.jinja").module
     of_texts = zip(text.texts, text.read, strict=True)
@@ -40,34 +37,18 @@ def explanation_shown(explanation: Explanation) -> dict:
     }
 
 
-def words_of(text: TokenisedText) -> list[list[int]]:
-    """Return the indices of the units of each word, by jieba; where rjieba is not installed, of each unit."""
-    try:
-        import rjieba
-    except ImportError:
-        return [[at] for at in range(len(text.units))]
-    cut = [rjieba.cut(one) for one in text.texts]
-    word_at = [np.repeat(np.arange(len(words)), [len(word) for word in words]) for words in cut]
-    groups: dict[tuple[int, int], list[int]] = {}
-    for at, unit in enumerate(text.units):
-        groups.setdefault((unit.part, int(word_at[unit.part][unit.start])), []).append(at)
-    return list(groups.values())
-
-
 def strongest(explanation: Explanation) -> list[list[dict]]:
-    """Return the words with the largest attributions for the label, and against it, the strongest first:
+    """Return the tokens with the largest attributions for the label, and against it, the strongest first:
     `text`, `place`, from 1, and `value`."""
-    listed, text = [], explanation.text
-    for word in words_of(text):
-        first, last = text.units[word[0]], text.units[word[-1]]
-        number = "" if len(text.texts) == 1 else f"{first.part + 1}: "
-        characters = visible(text.texts[first.part][first.start : last.end], MAX_WORD)
-        value = float(explanation.values[word].sum())
-        listed.append({"text": characters, "place": f"{number}{first.start + 1}", "value": value})
-    listed.sort(key=lambda word: -word["value"])
+    texts, listed = explanation.text.texts, []
+    for unit, value in zip(explanation.text.units, explanation.values.tolist(), strict=True):
+        number = "" if len(texts) == 1 else f"{unit.part + 1}: "
+        characters = visible(texts[unit.part][unit.start : unit.end], MAX_TOKEN)
+        listed.append({"text": characters, "place": f"{number}{unit.start + 1}", "value": value})
+    listed.sort(key=lambda token: -token["value"])
     return [
-        [word for word in listed[:MAX_LISTED] if word["value"] > 0],
-        [word for word in listed[::-1][:MAX_LISTED] if word["value"] < 0],
+        [token for token in listed[:MAX_LISTED] if token["value"] > 0],
+        [token for token in listed[::-1][:MAX_LISTED] if token["value"] < 0],
     ]
 
 
@@ -105,10 +86,10 @@ def render_text(explanation: Explanation) -> str:
     shown = explanation_shown(explanation)
     lines = [shown["heading"], shown["verdict"], *shown["notes"]]
     titles = (_("What raises {what}").format(what=shown["what"]), _("What lowers it"))
-    for title, words in zip(titles, shown["strongest"], strict=True):
-        cells = [[word["place"], f"{word['value']:+.4f}", word["text"]] for word in words]
+    for title, tokens in zip(titles, shown["strongest"], strict=True):
+        cells = [[token["place"], f"{token['value']:+.4f}", token["text"]] for token in tokens]
         if cells:
-            lines += ["", title, text_table([_("place"), _("change"), _("word")], cells)]
+            lines += ["", title, text_table([_("place"), _("change"), _("token")], cells)]
     return "\n".join([*lines, "", shown["figures"]])
 
 
@@ -117,24 +98,4 @@ def render_page(explanations: list[Explanation]) -> str:
     template = page_environment(Path(__file__).parent).get_template("explanation.html.jinja")
     shown = list(map(explanation_shown, explanations))
     title, what = shown[0]["heading"], shown[0]["what"]
-    return template.render(made_by=MADE_BY, page_title=title, what=what, explanations=shown)
-
-
-def write_page(path: Path, explanations: list[Explanation]) -> None:
-    """Write the page; raises InputError where it cannot be written."""
-    try:
-        write_text(path, render_page(explanations))
-    except OSError as error:
-        raise InputError(f"--html {path}: the page cannot be written: {error.strerror}") from error
-
-
-def check_page(path: Path) -> None:
-    """Raise InputError for a file that would be replaced but is no earlier explanation, and where there is no
-    folder for it."""
-    if not path.parent.is_dir():
-        raise InputError(f"--html {path}: there is no folder {path.parent}; make it, or choose another name")
-    is_there = path.is_symlink() or path.exists()
-    if is_there and (path.is_symlink() or not path.is_file() or MADE_BY.encode() not in path.read_bytes()):
-        raise InputError(
-            f"--html {path}: this is no earlier explanation, and is not replaced; choose another name"
-        )
+    return template.render(page_title=title, what=what, explanations=shown)

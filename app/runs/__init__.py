@@ -1,1 +1,1 @@
-"""Several runs of one configuration: folds, seeds, a learning curve, a search, the next round; all modes."""
+"""Several runs of one configuration: folds, seeds, a learning curve, a search; one job in every mode."""

@@ -43,17 +43,14 @@ def compare_runs(one: Path, other: Path) -> Comparison:
     rows, other_rows = splits[split_of_report(splits)], others[split_of_report(others)]
     # Ordered labels may be compared with the same ones without order
     common = first if isinstance(first, type(second)) else second
-    is_alike = first.label_column == second.label_column and isinstance(common, type(first))
-    if not (is_alike and isinstance(common, type(second))) or first.label_names != second.label_names:
+    is_alike = isinstance(common, type(first)) and isinstance(common, type(second))
+    if not is_alike or first.label_column != second.label_column or first.label_names != second.label_names:
         found = [f"{task.name} with {len(task.label_names):,} labels" for task in (first, second)]
         raise InputError(
             f"the runs must have the same data.task and labels, found {found[0]} in {one} and {found[1]} in "
             f"{other}"
         )
-    try:
-        check_same_rows(rows, other_rows)
-    except InputError as error:
-        raise InputError(f"{one}, {other}: {error}") from error
+    check_same_rows(rows, other_rows)
     scores = [task.score(of.labels, of.logits) for task, of in ((first, rows), (second, other_rows))]
     return compare(common, *scores)
 
@@ -73,12 +70,10 @@ def write_changed_rows(path: Path, run: Path, comparison: Comparison) -> None:
     try:
         rows = pd.read_csv(run / PREDICTIONS, dtype=str, keep_default_na=False)
         # row_id, file, line, text, text_pair, label or labels
-        table = rows.iloc[at, : rows.columns.get_loc("predicted")]
-        table.insert(0, "outcome", np.where(np.isin(at, comparison.won), "won", "lost"))
+        changed = rows.iloc[at, : rows.columns.get_loc("predicted")]
+        changed.insert(0, "outcome", np.where(np.isin(at, comparison.won), "won", "lost"))
         for name, scores in (("predicted_a", comparison.one), ("predicted_b", comparison.other)):
-            table[name] = [comparison.task.cell(scores.predicted[row]) for row in at]
-        table.to_csv(path, index=False)
+            changed[name] = [comparison.task.cell(scores.predicted[row]) for row in at]
+        changed.to_csv(path, index=False)
     except (OSError, LookupError, ValueError) as error:
-        raise InputError(
-            f"--output {path}: the rows of {run / PREDICTIONS} cannot be written there: {error}"
-        ) from error
+        raise InputError(f"--output {path}: cannot be written, from {run / PREDICTIONS}: {error}") from error

@@ -1,28 +1,33 @@
-"""Folds: each row is tested by a model that was trained without it, which shows labels that may be wrong."""
+"""Folds, seeds, and parts of the training rows: how far the figures of one configuration vary, and with what.
+Folds test each row by a model that was trained without it, which also shows labels that may be wrong."""
 
-import csv
 import json
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from ..checkpoints.run_folder import REPORT
 from ..config.data_settings import VerbArguments
-from ..data.dataset import Dataset, open_dataset
+from ..data.dataset import open_dataset
 from ..data.relabel import written_hash
 from ..data.table import Table
 from ..errors import InputError
-from ..report.bootstrap import all_metrics
-from ..report.label_issues import check_cleanlab, find_issues, judge, render_issues
-from ..report.logits_file import LOGITS, SplitLogits, read_run
+from ..report.bootstrap import all_metrics, differences, seed_variance
+from ..report.label_issues import REMEDY, find_issues, judge, render_issues
+from ..report.logits_file import SplitLogits, check_same_rows, read_run, split_of_report
 from ..report.metrics import BY_KEY, measure, metrics_of
-from ..runtime.disk import whole_file
+from ..runtime.disk import read_json, whole_file, write_text
 from ..tasks.task import Scores, Task
 from ..text_table import columns_of
 from ..words import _, pgettext
 from .series import Series, rendered, say, table
 
 CROSS_VALIDATION = "cross_validation"
+SHARES = (0.12, 0.25, 0.5, 1.0)  # of the training rows
+FLAT = 0.01  # below this change by twice the rows, more rows hardly help
 
 
 @dataclass(frozen=True)
@@ -42,20 +47,19 @@ class OutOfFold:
         return self.task.score(split.labels[rows], split.logits[rows], self.predicted[rows])
 
 
-def train_folds(series: Series, folds: int) -> str:
-    """Train all folds, write oof.parquet, the label issues and the figures; return these as text. Raises what
-    `Series.open`, `Series.run` and `gather_folds` raise."""
+def train_folds(series: Series, count: int) -> str:
+    """Train all folds, write oof.parquet, the label issues and the figures; return these as text."""
     no_issues = None
-    try:
-        check_cleanlab()
-    except InputError as error:
-        no_issues = _("There will be no label_issues.csv: {why}").format(why=error)
+    if find_spec("cleanlab") is None:
+        no_issues = _("There will be no label_issues.csv: {why}").format(why=REMEDY)
         say(no_issues)
-    datasets = fold_datasets(series, folds)
+    # Data that cannot be opened is an error before anything is trained
+    first = open_dataset(replace(series.config.data, verb=VerbArguments(folds=count, fold=0)))
     series.open()
-    for fold in range(folds):
-        series.run(f"fold-{fold}", ["--verb", f"{{folds: {folds}, fold: {fold}}}"])
-    oof_rows = gather_folds([series.folder / f"fold-{fold}" for fold in range(folds)], datasets)
+    for fold in range(count):
+        series.run(f"fold-{fold}", ["--verb", f"{{folds: {count}, fold: {fold}}}"])
+    runs = [series.folder / f"fold-{fold}" for fold in range(count)]
+    oof_rows = gather_folds(runs, first.splits["test"].table)
     write_oof(series.folder / "oof.parquet", oof_rows)
     figures = fold_figures(oof_rows)
     texts = [render_folds(figures)]
@@ -69,36 +73,25 @@ def train_folds(series: Series, folds: int) -> str:
     return "\n\n".join([*texts, where])
 
 
-def fold_datasets(series: Series, folds: int) -> list[Dataset]:
-    """Return the dataset of each fold."""
-    data = series.config.data
-    verbs = [VerbArguments(folds=folds, fold=fold) for fold in range(folds)]
-    return [open_dataset(replace(data, verb=verb)) for verb in verbs]
-
-
-def gather_folds(runs: list[Path], datasets: list[Dataset]) -> OutOfFold:
-    """Return the out-of-fold rows of the finished run of each fold. Raises InputError for a run that has
-    tested other rows or labels than those of its fold."""
+def gather_folds(runs: list[Path], rows_table: Table) -> OutOfFold:
+    """Return the out-of-fold rows of the finished runs of the folds of a table; raises InputError where a row
+    was tested twice."""
     parts, predicted = [], []
-    for fold, (run, dataset) in enumerate(zip(runs, datasets, strict=True)):
+    for run in runs:
         task, splits = read_run(run)
-        tested, part = dataset.splits["test"], splits.get("test")
-        is_same = part is not None and all(
-            np.array_equal(getattr(part, name), getattr(tested, name)) for name in ("rows", "labels")
+        parts.append(splits["test"])
+        predicted.append(task.decide(splits["test"].logits))
+    rows = np.concatenate([part.rows for part in parts])
+    if len(np.unique(rows)) < len(rows):
+        raise InputError(
+            f"{runs[0].parent}: each row must be tested by one fold, found rows that are in two; remove the "
+            "folder, or choose another output.dir"
         )
-        if task.label_names != datasets[0].label_names or not is_same:
-            raise InputError(
-                f"{run / LOGITS}: the rows and labels of fold {fold} are needed, found others; remove this "
-                "run, or choose another output.dir"
-            )
-        parts.append(part)
-        predicted.append(task.decide(part.logits))
-    order = np.argsort(np.concatenate([part.rows for part in parts]), kind="stable")
+    order = np.argsort(rows)
     folds = np.repeat(np.arange(len(runs)), [len(part) for part in parts])[order]
     names = ("rows", "labels", "hashes", "logits")
-    arrays = (np.concatenate([getattr(part, name) for part in parts])[order] for name in names)
-    table = datasets[0].splits["test"].table
-    return OutOfFold(table, task, folds, SplitLogits(*arrays), np.concatenate(predicted)[order])
+    split = SplitLogits(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
+    return OutOfFold(rows_table, task, folds, split, np.concatenate(predicted)[order])
 
 
 def write_oof(path: Path, oof_rows: OutOfFold) -> None:
@@ -107,12 +100,12 @@ def write_oof(path: Path, oof_rows: OutOfFold) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    task, split, table = oof_rows.task, oof_rows.split, oof_rows.table
+    task, split, rows_table = oof_rows.task, oof_rows.split, oof_rows.table
     rows = split.rows.tolist()
     columns = {
         "row_id": split.rows,
-        "file": pa.array(map(table.file_of, rows), pa.string()).dictionary_encode(),
-        "line": [table.line(row) for row in rows],
+        "file": pa.array(map(rows_table.file_of, rows), pa.string()).dictionary_encode(),
+        "line": [rows_table.line(row) for row in rows],
         "text_hash": [written_hash(value) for value in split.hashes.tolist()],
         "fold": oof_rows.folds.astype(np.int32),
         task.label_column: task.arrow_array(split.labels),
@@ -139,18 +132,7 @@ def fold_figures(oof_rows: OutOfFold) -> dict:
         "mean": {key: float(np.mean([one[key] for one in by_fold])) for key in shown},
         "standard_deviation": {key: float(np.std([one[key] for one in by_fold], ddof=1)) for key in shown},
         "all_rows": {"rows": len(oof_rows.folds)} | {key: pooled[key] for key in pooled if key in kept},
-    } | note_of(task, _("Dev rows are never rows of the fold."))
-
-
-def note_of(task: Task, then: str = "") -> dict[str, str]:
-    """Return {"note": how runs decided their rows, and the sentence `then`}; {} without several labels a
-    row."""
-    several = _(
-        "Each run decides by its own thresholds (decision.json), which have the best F1 of each label on its "
-        "dev rows; without dev rows they are 0.5."
-    )
-    note = several if task.form.has_several else ""
-    return {"note": f"{note} {then}".rstrip()} if note else {}
+    }
 
 
 def render_folds(figures: dict) -> str:
@@ -163,38 +145,110 @@ def render_folds(figures: dict) -> str:
     rows[_("standard deviation")] = ["", *figures["standard_deviation"].values()]
     shown = table([pgettext("of data", "rows"), *(BY_KEY[key].name for key in keys)], rows)
     width = max(columns_of(BY_KEY[key].name) for key in pooled["intervals"])
-    return rendered("folds", table=shown, width=width, **{"note": ""} | figures)
+    return rendered("folds", table=shown, width=width, **figures)
 
 
 def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
     """Write the rows whose label may be wrong as CSV, the least plausible label first; return the figures
     about it. Nothing is written where the models are no better than the most frequent answer. The column
     `label` is for fixes, which data.relabel reads; a list that is there may have some and is not replaced."""
-    table, split, task, scores = oof_rows.table, oof_rows.split, oof_rows.task, oof_rows.scores()
+    rows_table, split, task, scores = oof_rows.table, oof_rows.split, oof_rows.task, oof_rows.scores()
     judged = judge(task, scores)
     if not judged["can_judge"]:
         return judged
     issues = find_issues(task, scores, split.logits)
     order, rows = issues.order, split.rows[issues.order].tolist()
-    columns = {
+    listed = {
         "rank": range(1, len(rows) + 1),
-        "file": map(table.file_of, rows),
-        "line": map(table.line, rows),
+        "file": map(rows_table.file_of, rows),
+        "line": map(rows_table.line, rows),
         "row_id": rows,
-        "text": map(table.text, rows),
-        "text_pair": map(table.pair, rows),
+        "text": map(rows_table.text, rows),
+        "text_pair": map(rows_table.pair, rows),
         "given": map(task.cell, split.labels[order]),
         "suggested": map(task.cell, oof_rows.predicted[order]),
         "score": (f"{score:.6f}" for score in issues.score[order]),
         "flagged": np.where(issues.flagged[order], "yes", "no"),
         "text_hash": map(written_hash, split.hashes[order].tolist()),
-        "label": [""] * len(rows),
+        "label": "",
     }
-    if not table.has_pairs:
-        del columns["text_pair"]
+    columns = {name: values for name, values in listed.items() if name != "text_pair" or rows_table.has_pairs}
     if not path.exists():
-        with whole_file(path, encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
+        write_text(path, pd.DataFrame(columns).to_csv(index=False))
     return judged | {"ranked": len(rows), "flagged": int(issues.flagged[order].sum())} | issues.patterns
+
+
+def scores_of_runs(folder: Path, names: list[str]) -> tuple[Task, dict, list[Scores]]:
+    """Return the task of finished runs, the split of their reports with its rows, and the scores of each run;
+    raises InputError where they were tested on other rows."""
+    first, scores = None, []
+    for name in names:
+        task, splits = read_run(folder / name)
+        split = split_of_report(splits)
+        first = first or splits[split]
+        check_same_rows(first, splits[split])
+        scores.append(task.score(splits[split].labels, splits[split].logits))
+    return task, {"split": split, "rows": len(first)}, scores
+
+
+def train_seeds(series: Series, count: int) -> str:
+    """Train `count` seeds from train.seed on, write the figures and return them as text."""
+    open_dataset(series.config.data)
+    series.open()
+    seeds = [series.config.train.seed + number for number in range(count)]
+    for seed in seeds:
+        series.run(f"seed-{seed}", ["--train.seed", str(seed)])
+    figures = seed_figures(series.folder, seeds)
+    text = render_seeds(figures)
+    series.write(CROSS_VALIDATION, figures, text)
+    return text
+
+
+def seed_figures(folder: Path, seeds: list[int]) -> dict:
+    """Return the spread of the runs of several seeds, kept apart from the error of sampling test rows."""
+    task, tested, scores = scores_of_runs(folder, [f"seed-{seed}" for seed in seeds])
+    return {"seeds": seeds} | tested | seed_variance(task, scores)
+
+
+def render_seeds(figures: dict) -> str:
+    """Return the figures of the seeds as text."""
+    spreads = {key: figures[key] for key in figures if key in BY_KEY}
+    rows = {
+        _("seed {seed}").format(seed=seed): [spread["values"][at] for spread in spreads.values()]
+        for at, seed in enumerate(figures["seeds"])
+    }
+    rows[pgettext("of runs", "mean")] = [spread["mean"] for spread in spreads.values()]
+    shown = table([BY_KEY[key].name for key in spreads], rows)
+    return rendered("seeds", table=shown, spreads=spreads, **figures)
+
+
+def train_shares(series: Series) -> str:
+    """Train parts of the training rows and test each on the same rows; write the figures, return the text."""
+    open_dataset(replace(series.config.data, verb=VerbArguments(train_share=SHARES[0])))
+    series.open()
+    names = [f"part-{share * 100:.0f}" for share in SHARES]
+    for name, share in zip(names, SHARES, strict=True):
+        series.run(name, ["--verb", f"{{train_share: {share}}}"])
+    task, tested, scores = scores_of_runs(series.folder, names)
+    key, points = task.main_metric, []
+    for name, share in zip(names, SHARES, strict=True):
+        report = read_json(series.folder / name / REPORT)
+        point = {"share": share, "train_rows": report["data"]["train"]["rows"], key: report[key]}
+        points.append(point | {"interval": report["intervals"][key]})
+    change, interval = differences(task, *scores[-2:])[key]
+    last = {"last_change": change, "last_change_interval": list(interval)}
+    figures = {"metric": key} | tested | {"points": points} | last
+    text = render_shares(figures)
+    series.write("learning_curve", figures, text)
+    return f"{text}\nWritten into {series.folder}"
+
+
+def render_shares(figures: dict) -> str:
+    """Return the figures of a learning curve as text, and what it says in one sentence."""
+    key = figures["metric"]
+    rows = {
+        f"{one['share']:.0%}": [one["train_rows"], one[key], "{:.4f} … {:.4f}".format(*one["interval"])]
+        for one in figures["points"]
+    }
+    shown = table([_("training rows"), BY_KEY[key].name, "95 %"], rows)
+    return rendered("curve", table=shown, flat=FLAT, **figures)

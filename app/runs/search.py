@@ -5,41 +5,91 @@ has died; it then adds that trial again, which goes on with the same settings in
 """
 
 import html
-import math
+import json
 import signal
 import time
-from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 from warnings import simplefilter
 
 import optuna
 import yaml
 from filelock import FileLock
 from optuna import visualization
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..checkpoints.run_folder import MODEL, REPORT
 from ..checkpoints.training_state import drop_states
 from ..config.command_line import load_config
-from ..errors import TrainingError
-from ..report.bootstrap import all_metrics
-from ..report.logits_file import read_run
+from ..config.data_settings import as_number
+from ..config.schema import SETTINGS, members
+from ..errors import InputError, TrainingError, nearest
 from ..report.metrics import BY_KEY
 from ..runtime.disk import read_json, write_text
 from ..runtime.signals import Stopped
 from ..training.log import METRICS_FILE, read_evaluations
-from .search_space import as_words, draw
-from .series import Series, rendered, say, table
+from .series import Series, rendered, say
 
-PRUNERS = {
-    # The first evaluation says little about the last one
-    "median": partial(optuna.pruners.MedianPruner, n_warmup_steps=2),
-    "none": optuna.pruners.NopPruner,
-}
+USUAL = {"train.learning_rate": "[1e-5, 5e-4, log]", "train.epochs": "[2, 8]"}
+USUAL_LOSSES = {"train.loss": "[cross_entropy, focal]"}  # of tasks that have both
+# A lucky seed is no better setting, best_metric judges the trials, and with other rows nothing is comparable
+NOT_SEARCHED = ("train.seed", "train.best_metric")
+OF_DATA = ("data.max_length", "data.long", "data.max_windows", "data.remove_spaces")
+KNOWN = [name for name in SETTINGS if name.startswith(("model.", "train.")) and name not in NOT_SEARCHED]
 HEARTBEAT_SECONDS, DEAD_SECONDS = 5, 30
+
+
+def read_space(
+    asked: dict[str, str], settings: list[str], losses: tuple[str, ...]
+) -> dict[str, BaseDistribution]:
+    """Return the values to search of each setting; where none is `asked` for, the usual ones of settings that
+    are not among the words for the trainer, `settings`. `losses` are those of the task. Raises InputError for
+    what is no range or cannot be searched, and for a value that is not allowed."""
+    fixed = {word[2:].partition("=")[0] for word in settings if word.startswith("--")}
+    usual = USUAL | (USUAL_LOSSES if "focal" in losses else {})
+    asked = asked or {name: text for name, text in usual.items() if name not in fixed}
+    if not asked or fixed & set(asked):
+        both = ", ".join(sorted(fixed & set(asked or usual)))
+        raise InputError(f"a setting is either fixed or searched, and {both} would be both; leave one out")
+    space = {name: parse_values(name, text) for name, text in asked.items()}
+    for name, values in space.items():
+        for value in getattr(values, "choices", None) or (values.low, values.high):
+            load_config([*settings, *as_words({name: value})])
+            if name == "train.loss" and value not in losses:
+                raise InputError(f"{name} must be one of {', '.join(losses)} for this task, found {value}")
+    return space
+
+
+def parse_values(name: str, text: str) -> BaseDistribution:
+    """Return the values to search of a setting: two numbers are a range, all else is a choice."""
+    known = (*KNOWN, *OF_DATA)
+    if name not in known and not name.startswith("model.config."):
+        raise InputError(
+            f"--space {name}: there is no setting '{name}' to search{nearest(name, known)}; settings of "
+            f"train and model are, but {' and '.join(NOT_SEARCHED)}, and of data {', '.join(OF_DATA)}"
+        )
+    try:
+        values = [as_number(one) for one in yaml.safe_load(text)]
+        is_log = values[-1] == "log"
+        values = values[:-1] if is_log else values
+        if len(values) < 2 or len({repr(one) for one in values}) < len(values):
+            raise ValueError("two or more different values are needed")
+        if len(values) > 2 or not all(type(one) in (int, float) for one in values):
+            return CategoricalDistribution(values)
+        is_whole = all(isinstance(one, int) for one in values) and float not in members(SETTINGS.get(name))
+        return (IntDistribution if is_whole else FloatDistribution)(*values, log=is_log)
+    except (ValueError, TypeError, LookupError, yaml.YAMLError) as error:
+        rule = f"the values of {name} to search must be a list, as in [1e-5, 5e-4], [1e-5, 5e-4, log] or"
+        raise InputError(f"{rule} [cross_entropy, focal]; found {text}: {error}") from error
+
+
+def as_words(values: dict[str, Any]) -> list[str]:
+    """Return settings as the command line has them."""
+    words = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return [word for name, value in words.items() for word in (f"--{name}", value)]
 
 
 class Search:
@@ -47,9 +97,7 @@ class Search:
     settings that are searched. Several processes may run the same search. Raises InputError where the folder
     has another one, or other files."""
 
-    def __init__(
-        self, series: Series, space: dict[str, BaseDistribution], metric: str, count: int, pruner: str
-    ) -> None:
+    def __init__(self, series: Series, space: dict[str, BaseDistribution], metric: str, count: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         self.series, self.space, self.metric, self.count = series, space, metric, count
@@ -59,18 +107,21 @@ class Search:
         # One process at a time makes the folder and its tables, and trains the final run
         self.lock = FileLock(folder.with_name(f".{folder.name}.lock"))
         with self.lock:
-            searched = {name: f"searched in {values}" for name, values in space.items()}
-            series.open({**searched, "--pruner": pruner})
-            storage = RDBStorage(
-                f"sqlite:///{(folder / 'study.db').resolve()}",
-                engine_kwargs={"connect_args": {"timeout": 120}},
-                heartbeat_interval=HEARTBEAT_SECONDS,
-                grace_period=DEAD_SECONDS,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+            series.open({name: f"searched in {values}" for name, values in space.items()})
+            self.study = optuna.create_study(
+                storage=RDBStorage(
+                    f"sqlite:///{(folder / 'study.db').resolve()}",
+                    engine_kwargs={"connect_args": {"timeout": 120}},
+                    heartbeat_interval=HEARTBEAT_SECONDS,
+                    grace_period=DEAD_SECONDS,
+                    heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+                ),
+                # The first evaluation says little about the last one
+                pruner=optuna.pruners.MedianPruner(n_warmup_steps=2),
+                study_name="search",
+                direction="maximize" if self.sign > 0 else "minimize",
+                load_if_exists=True,
             )
-            direction = "maximize" if self.sign > 0 else "minimize"
-            options = {"pruner": PRUNERS[pruner](), "direction": direction, "load_if_exists": True}
-            self.study = optuna.create_study(storage=storage, study_name="search", **options)
 
     def run(self) -> str:
         """Run trials until all have ended, also those of other processes, then the final run; return the
@@ -101,17 +152,23 @@ class Search:
         # Without another seed each process of a search, and a continued one, would draw the same values again
         seed = self.series.config.train.seed + number
         self.study.sampler = optuna.samplers.TPESampler(multivariate=True, seed=seed)
-        params = {name: draw(trial, name, values) for name, values in self.space.items()}
+        params = {}
+        for key, values in self.space.items():
+            if isinstance(values, CategoricalDistribution):
+                params[key] = trial.suggest_categorical(key, values.choices)
+            else:
+                suggest = trial.suggest_int if isinstance(values, IntDistribution) else trial.suggest_float
+                params[key] = suggest(key, values.low, values.high, log=values.log)
         name = f"trial-{number:03}"
-        folder, values, is_pruned = self.series.folder / name, [], False
+        folder, found, is_pruned = self.series.folder / name, [], False
         say(f"{name}: {settings_text(params)}")
 
         def is_hopeless() -> bool:
             nonlocal is_pruned
             evaluations = read_evaluations(folder / METRICS_FILE)
-            for one in [one for one in evaluations if one["split"] == "dev"][len(values) :]:
-                values.append(one[self.metric])
-                trial.report(values[-1], len(values))
+            for one in [one for one in evaluations if one["split"] == "dev"][len(found) :]:
+                found.append(one[self.metric])
+                trial.report(found[-1], len(found))
                 is_pruned = is_pruned or trial.should_prune()
             return is_pruned
 
@@ -122,12 +179,12 @@ class Search:
             RetryHeartbeatStaleTrialCallback()(self.study, self.study.tell(trial, state=TrialState.FAIL))
             raise Stopped(getattr(stop, "number", signal.SIGINT)) from stop
         except TrainingError as error:
+            drop_weights(folder)
             trial.set_user_attr("error", str(error).partition(". The same command")[0])
             say(f"{name}: failed, and the search goes on: {error}")
-            remove_weights(folder)
             raise
-        remove_weights(folder)
-        best = self.sign * max(self.sign * value for value in values)
+        drop_weights(folder)
+        best = self.sign * max(self.sign * value for value in found)
         say(f"{name}: {'pruned' if is_pruned else 'finished'}, {self.metric} on dev {best:.4f}")
         if is_pruned:
             raise optuna.TrialPruned
@@ -139,14 +196,12 @@ class Search:
         folder, metric, trials = self.series.folder, self.metric, self.last_tries()
         numbers, states = [trial.number for trial in trials], [trial.state.name.lower() for trial in trials]
         table = self.study.trials_dataframe(("number", "state", "value", "duration", "params", "user_attrs"))
-        table = table.set_index("number").loc[numbers]
+        table = table.set_index("number").loc[numbers].reset_index(drop=True)
         table.columns = [name.removeprefix("params_").removeprefix("user_attrs_") for name in table.columns]
-        table.insert(0, "trial", range(len(trials)))
-        write_text(folder / "trials.csv", table.to_csv(index=False))
+        write_text(folder / "trials.csv", table.to_csv(index_label="trial"))
         finished = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
         if not finished:
-            why = "trials.csv says why; raise --trials, or set --pruner none"
-            raise TrainingError(f"{folder}: no trial has finished; {why}")
+            raise TrainingError(f"{folder}: no trial has finished, and trials.csv says why; raise --trials")
         best = self.study.best_trial
         number, words = numbers.index(best.number), as_words(best.params)
         settings = load_config([*self.series.settings, *words]).to_dict()
@@ -156,15 +211,7 @@ class Search:
         write_text(folder / "best.yaml", note + yaml.safe_dump(settings, allow_unicode=True, sort_keys=False))
         name = f"final-{number:03}"
         self.series.run(name, words)
-        task, splits = read_run(folder / name)
-        test = read_json(folder / name / REPORT)[metric]
-        dev_metrics, test_metrics = (
-            all_metrics(task, task.score(splits[of].labels, splits[of].logits)) for of in ("dev", "test")
-        )
-        ends = [metrics["intervals"].get(metric) for metrics in (dev_metrics, test_metrics)]
-        optimism = (best.value - test) * self.sign
-        # The width is that of the difference of two normal distributions
-        width = math.hypot(*((high - low) / 2 for low, high in filter(None, ends)))
+        report = read_json(folder / name / REPORT)
         figures = {
             "metric": metric,
             "trials": {state: states.count(state) for state in sorted(set(states))},
@@ -173,49 +220,29 @@ class Search:
             "best_dev": best.value,
             "median_dev": median(finished),
             "final_run": name,
-            "final_dev": dev_metrics.get(metric),
-            "final_test": test,
-            "test_interval": ends[1],
-            "rows": {of: len(split) for of, split in splits.items()},
-            "optimism": {"value": optimism, "interval": ends[1] and [optimism - width, optimism + width]},
+            "final_test": report[metric],
+            "test_interval": report["intervals"].get(metric),
+            "rows": {of: report["data"][of]["rows"] for of in ("dev", "test")},
+            "optimism": (best.value - report[metric]) * self.sign,
         }
-        text = render_search(figures)
+        best_settings = settings_text(best.params)
+        text = rendered("search", best=best_settings, name=BY_KEY[metric].english, **figures)
         self.series.write("search", figures, text)
-        charts = [
-            visualization.plot_optimization_history(self.study, target_name=metric),
-            visualization.plot_slice(self.study, target_name=metric),
-            visualization.plot_intermediate_values(self.study),
-        ]
+        charts = [visualization.plot_optimization_history(self.study), visualization.plot_slice(self.study)]
+        charts.append(visualization.plot_intermediate_values(self.study))
         parts = [chart.to_html(full_html=False, include_plotlyjs=chart is charts[0]) for chart in charts]
         head = f'<!doctype html><meta charset="utf-8"><title>{html.escape(folder.name)}</title>'
         write_text(folder / "search.html", "\n".join([head, f"<pre>{html.escape(text)}</pre>", *parts]))
         return f"{text}\n\nWritten into {folder}: best.yaml, trials.csv, search.html, {name}"
 
 
-def remove_weights(folder: Path) -> None:
+def drop_weights(folder: Path) -> None:
     """Remove the weights of a trial; the final run has its own."""
     (folder / MODEL).unlink(missing_ok=True)
-    if folder.exists():
-        drop_states(folder, keep=0)
+    drop_states(folder, keep=0)
 
 
 def settings_text(params: dict) -> str:
     """Return settings for people, numbers with four digits."""
     shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in params.items()}
     return ", ".join(f"{name} {value}" for name, value in shown.items())
-
-
-def render_search(figures: dict) -> str:
-    """Return the figures as text."""
-    optimism, interval = figures["optimism"].values()
-    rows = {
-        f"best trial ({figures['best_trial']}), dev": [figures["best_dev"], None],
-        "median finished trial, dev": [figures["median_dev"], None],
-        "final run, test": [figures["final_test"], figures["test_interval"]],
-        "optimism of the search": [optimism, interval],
-    }
-    for values in rows.values():
-        values[1] = "{:.4f} to {:.4f}".format(*values[1]) if values[1] else ""
-    shown = table([BY_KEY[figures["metric"]].english, "95 % interval"], rows)
-    best = settings_text(figures["best_settings"])
-    return rendered("search", table=shown, best=best, **figures)

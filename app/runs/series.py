@@ -49,19 +49,15 @@ class Series:
         """Make the folder; raises InputError unless it is empty, or holds runs of this very job: the same
         settings, and data files of the same content. `searched` has the ranges of settings that differ
         between the runs."""
-        settings, data = flat_settings(self.config), with_sample(self.config.data)
+        folder, record = self.folder, self.folder / JOB
+        job, data = {"kind": self.kind} | flat_settings(self.config), with_sample(self.config.data)
         for name in (*FILES, "relabel"):
             path = getattr(data, name)
             content = path and content_key(file_digest(Path(path)))
-            settings[f"data.{name}"] = path and {"path": str(path), "content": content}
-        job = {"kind": self.kind, "settings": settings | (searched or {})}
-        folder, record = self.folder, self.folder / JOB
+            job[f"data.{name}"] = path and {"path": str(path), "content": content}
+        job |= searched or {}
         if record.is_file():
-            saved = json.loads(record.read_text(encoding="utf-8"))
-            changed = changes(saved["settings"], job["settings"], FREE)
-            if saved["kind"] != self.kind:
-                changed = [f"it was {saved['kind']} and is {self.kind}"]
-            if changed:
+            if changed := changes(json.loads(record.read_text(encoding="utf-8")), job, FREE):
                 raise InputError(
                     f"{folder} holds these runs with other settings or data: {listed_changes(changed)}; "
                     "change them back, or choose another output.dir"
@@ -80,8 +76,7 @@ class Series:
         """Train a run with `words` added to the settings until it is finished, or until `is_hopeless()`,
         which is called twice a second. A finished run is not trained again. What the run prints goes to
         `<name>.log`. Raises TrainingError where it fails, and Stopped after SIGTERM or SIGINT, once the run
-        has saved its state.
-        """
+        has saved its state."""
         folder, log = self.folder / name, self.folder / f"{name}.log"
         if (folder / LOCK).exists() and not is_finished(folder):
             say(f"{name}: waiting for its processes, where they were not killed with their series")
@@ -91,8 +86,7 @@ class Series:
             say(f"{name}: finished before")
             return
         say(f"{name}: training, its messages are in {log}")
-        ends = ["--output.dir", str(folder), "--output.resume", "auto"]
-        words = [*self.settings, *words, *ends]
+        words = [*self.settings, *words, "--output.dir", str(folder), "--output.resume", "auto"]
         with log.open("ab") as file:
             command = mode_command(self.mode, self.processes, f"{MODULE}.run", self.mode, *words)
             status = run_to_end(command, file, is_hopeless)
@@ -166,13 +160,9 @@ def rendered(template: str, **values: Any) -> str:
 
 def table(heading: list[str], rows: dict[str, list]) -> str:
     """Return numbers and texts, a row for each name, as a table."""
-
-    def cell(value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-
-    return text_table(["", *heading], [[name, *map(cell, values)] for name, values in rows.items()])
+    kinds = {float: "{:.4f}".format, int: "{:,}".format, str: str}
+    cells = [[name, *(kinds[type(one)](one) for one in values)] for name, values in rows.items()]
+    return text_table(["", *heading], cells)
 
 
 def say(text: str) -> None:

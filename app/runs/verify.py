@@ -46,107 +46,11 @@ MAX_EVALUATED_ROWS, EVALUATION_BATCH = 33, 8
 TIMEOUT_SECONDS = 3600  # for the trainings of one mode
 
 
-def result_file(folder: Path, mode: str, training: str) -> Path:
-    """Return the file that rank 0 of a mode writes for a training."""
-    return folder / f"{mode}-{training}.safetensors"
-
-
-def train_apart(
-    mode: str, processes: int, trainings: list[str], folder: Path, steps: int, settings: list[str]
-) -> str | None:
-    """Do trainings in a mode's own processes, with a line of progress; return why that failed, or None."""
-    count = "1 process" if processes == 1 else f"{processes} processes"
-    say(f"{mode}, {count}, {', '.join(trainings)} ...")
-    words = ["--worker", mode, str(folder), *trainings, "--steps", str(steps), *settings]
-    command = mode_command(mode, processes, MODULE, "verify", *words)
-    options = {"capture_output": True, "text": True, "timeout": TIMEOUT_SECONDS, "check": False}
-    try:
-        done = subprocess.run(command, env=child_environment(), **options)
-    except subprocess.TimeoutExpired:
-        return f"it did not end within {TIMEOUT_SECONDS} seconds"
-    if not done.returncode:
-        return None
-    error = last_error(done.stderr.splitlines())
-    return error or f"it ended with status {done.returncode}: {done.stderr[-300:]}"
-
-
-def run_trainings(config: Config, mode: str, steps: int, folder: str, trainings: list[str]) -> int:
-    """Do each training in this process, one rank of `mode`; rank 0 writes the results into `folder`."""
-    before = torch.get_default_dtype()
-    for training in trainings:
-        precision = training.removesuffix(CONTROL)
-        settings = replace(config.train, max_steps=steps, log_every=1, early_stopping=None)
-        # Without autocast, fp32 computes in the dtype of the weights
-        settings = replace(settings, precision="fp32" if precision == "float64" else precision)
-        if training.endswith(CONTROL):
-            # The same rows are added up in another order
-            settings = replace(settings, accumulation_steps=2 * settings.accumulation_steps)
-        # Dropout makes modes differ by design
-        comparable = replace(config, model=replace(config.model, dropout=0.0), train=settings)
-        torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
-        try:
-            with open_mode(mode, comparable) as opened:
-                train_and_write(opened, result_file(Path(folder), mode, training))
-        finally:
-            torch.set_default_dtype(before)
-    return 0
-
-
-def train_and_write(mode: Mode, file: Path) -> None:
-    """Train a model with weights of the default dtype; every rank calls it. Rank 0 writes losses, last
-    gradients, weights and logits, and as metadata processes, evaluated rows and the dtypes it computed in."""
-    components = build(mode.config, mode)
-    components.model.to(torch.get_default_dtype())
-    set_up(mode, components)
-    settings, plan, loaders = components.config.train, components.plan, components.loaders
-    last_step = planned_steps(plan, settings) - 1
-    progress = RunProgress()
-    losses: list[float] = []
-    dtypes: set[str] = set()
-    gradients: dict[str, torch.Tensor] = {}
-    linear = next(module for module in mode.unwrapped_module().modules() if isinstance(module, nn.Linear))
-    linear.register_forward_hook(lambda module, inputs, output: dtypes.add(str(output.dtype)))
-
-    def before_update() -> None:
-        # Gathering the gradients of every step would take longer than the steps
-        if progress.step == last_step:
-            gradients.update(mode.gradients())
-
-    def after_step(progress: RunProgress, step: StepResult) -> None:
-        losses.append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
-
-    train_steps(
-        mode, loaders["train"], plan, components.task.loss, settings, progress, after_step, before_update
-    )
-    tested = loaders[next(name for name in ("test", "dev", "train") if name in loaders)]
-    rows, labels = (values[:MAX_EVALUATED_ROWS] for values in (tested.split.rows, tested.split.labels))
-    first_rows = components.task.loader(
-        replace(tested.split, rows=rows, labels=labels), tested.store, tested.layout
-    )
-    results = evaluate(mode, first_rows, EVALUATION_BATCH, row_results=components.task.row_results)
-    weights = mode.weights()
-    if mode.group.rank != 0:
-        return
-    tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": torch.from_numpy(results)}
-    tensors |= {f"gradients/{name}": value for name, value in gradients.items()}
-    tensors |= {f"weights/{name}": value for name, value in weights.items()}
-    metadata = {
-        "processes": str(mode.group.world_size),
-        "rows": str(len(results)),
-        "expected_rows": str(len(rows)),
-        "dtypes": ", ".join(sorted(dtypes)),
-    }
-    save_file({name: value.contiguous() for name, value in tensors.items()}, file, metadata=metadata)
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """One row of the table: a mode, compared with one process in the same `precision`.
-
-    `differences`: of losses, last gradients, weights and logits, the L2 norm of the difference divided by the
-    L2 norm of the values. `control`: the same numbers of the control; None in float64. `control_ratio`: the
-    largest of their ratios. `rows` are those that an evaluation counted.
-    """
+    """A mode, or a device, against one process in the same precision. `differences` of losses, last
+    gradients, weights and logits: L2 norm of the difference, divided by that of the values. `control`: those
+    of the control, None in float64; `control_ratio`: the largest ratio to it. `rows`: those counted."""
 
     mode: str
     processes: int
@@ -175,19 +79,100 @@ def compare_apart(
     rows = []
     for row in planned:
         mode = row.mode if row.mode in mode_names() else "single"
-        if row.reason:
-            rows.append(replace(row, precision=None, verdict="not run"))
-        elif row.mode == "single":
-            rows.append(replace(row, precision=None, verdict="reference"))
+        if row.reason or row.mode == "single":
+            rows.append(replace(row, precision=None, verdict="not run" if row.reason else "reference"))
         elif failure := train_apart(mode, row.processes, [row.precision], results, steps, settings):
             rows.append(replace(row, reason=failure))
         else:
-            result, control = result_file(results, mode, row.precision), None
-            if row.precision != "float64":
-                control = result_file(references, "single", f"{row.precision}{CONTROL}")
+            result = result_file(results, mode, row.precision)
             reference = result_file(references, "single", row.precision)
-            rows.append(compare(row.mode, row.precision, reference, result, control))
+            control = result_file(references, "single", f"{row.precision}{CONTROL}")
+            is_exact = row.precision == "float64"
+            rows.append(compare(row.mode, row.precision, reference, result, None if is_exact else control))
     return rows
+
+
+def train_apart(
+    mode: str, processes: int, trainings: list[str], folder: Path, steps: int, settings: list[str]
+) -> str | None:
+    """Do trainings in a mode's own processes, with a line of progress; return why that failed, or None."""
+    say(f"{mode}, {processes} process{'es' * (processes > 1)}, {', '.join(trainings)} ...")
+    words = ["--worker", mode, str(folder), *trainings, "--steps", str(steps), *settings]
+    command = mode_command(mode, processes, MODULE, "verify", *words)
+    options = {"capture_output": True, "text": True, "timeout": TIMEOUT_SECONDS, "check": False}
+    try:
+        done = subprocess.run(command, env=child_environment(), **options)
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {TIMEOUT_SECONDS} seconds"
+    ended = f"it ended with status {done.returncode}: {done.stderr[-300:]}"
+    return (last_error(done.stderr.splitlines()) or ended) if done.returncode else None
+
+
+def run_trainings(config: Config, mode: str, steps: int, folder: str, trainings: list[str]) -> int:
+    """Do each training in this process, one rank of `mode`; rank 0 writes the results into `folder`."""
+    before = torch.get_default_dtype()
+    for training in trainings:
+        precision = training.removesuffix(CONTROL)
+        settings = replace(config.train, max_steps=steps, log_every=1, early_stopping=None)
+        # Without autocast, fp32 computes in the dtype of the weights
+        settings = replace(settings, precision="fp32" if precision == "float64" else precision)
+        if training.endswith(CONTROL):
+            # The same rows are added up in another order
+            settings = replace(settings, accumulation_steps=2 * settings.accumulation_steps)
+        # Dropout makes modes differ by design
+        comparable = replace(config, model=replace(config.model, dropout=0.0), train=settings)
+        torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
+        try:
+            with open_mode(mode, comparable) as opened:
+                train_and_write(opened, result_file(Path(folder), mode, training))
+        finally:
+            torch.set_default_dtype(before)
+    return 0
+
+
+def result_file(folder: Path, mode: str, training: str) -> Path:
+    """Return the file that rank 0 of a mode writes for a training."""
+    return folder / f"{mode}-{training}.safetensors"
+
+
+def train_and_write(mode: Mode, file: Path) -> None:
+    """Train a model with weights of the default dtype; every rank calls it. Rank 0 writes losses, last
+    gradients, weights and logits, and as metadata processes, evaluated rows and the dtypes it computed in."""
+    components = build(mode.config, mode)
+    components.model.to(torch.get_default_dtype())
+    set_up(mode, components)
+    task, settings, plan = components.task, components.config.train, components.plan
+    last_step, progress = planned_steps(plan, settings) - 1, RunProgress()
+    losses: list[float] = []
+    dtypes: set[str] = set()
+    gradients: dict[str, torch.Tensor] = {}
+    linear = next(module for module in mode.unwrapped_module().modules() if isinstance(module, nn.Linear))
+    linear.register_forward_hook(lambda module, inputs, output: dtypes.add(str(output.dtype)))
+
+    def before_update() -> None:
+        # Gathering the gradients of every step would take longer than the steps
+        if progress.step == last_step:
+            gradients.update(mode.gradients())
+
+    def after_step(progress: RunProgress, step: StepResult) -> None:
+        losses.append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
+
+    loaders = components.loaders
+    train_steps(mode, loaders["train"], plan, task.loss, settings, progress, after_step, before_update)
+    tested = loaders[next(name for name in ("test", "dev", "train") if name in loaders)]
+    rows, labels = (values[:MAX_EVALUATED_ROWS] for values in (tested.split.rows, tested.split.labels))
+    first_rows = task.loader(replace(tested.split, rows=rows, labels=labels), tested.store, tested.layout)
+    results = evaluate(mode, first_rows, EVALUATION_BATCH, row_results=task.row_results)
+    weights = mode.weights()
+    if mode.group.rank != 0:
+        return
+    tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": torch.from_numpy(results)}
+    tensors |= {f"gradients/{name}": value for name, value in gradients.items()}
+    tensors |= {f"weights/{name}": value for name, value in weights.items()}
+    metadata = {"processes": mode.group.world_size, "rows": len(results), "expected_rows": len(rows)}
+    metadata = {name: str(value) for name, value in metadata.items()}
+    metadata["dtypes"] = ", ".join(sorted(dtypes))
+    save_file({name: value.contiguous() for name, value in tensors.items()}, file, metadata=metadata)
 
 
 def compare(mode: str, precision: str, reference: Path, result: Path, control: Path | None) -> Comparison:
@@ -211,9 +196,8 @@ def compare(mode: str, precision: str, reference: Path, result: Path, control: P
         reasons.append(f"it computed in {metadata['dtypes']}, and {DTYPE_OF[precision]} was asked for")
     if rows != expected:
         reasons.append("not every row was counted once")
-    verdict = "FAIL" if reasons else "PASS"
-    figures = (differences, rounding, ratio, rows, expected)
-    return Comparison(mode, processes, precision, *figures, verdict, "; ".join(reasons))
+    figures = (differences, rounding, ratio, rows, expected, "FAIL" if reasons else "PASS")
+    return Comparison(mode, processes, precision, *figures, "; ".join(reasons))
 
 
 def relative_differences(

@@ -1,5 +1,5 @@
-"""`python -m app cross-validate` with real runs: python -m pytest tests/commands/test_cross_validate.py -m
-"slow or not slow" """
+"""`python -m app cross-validate` and `learning-curve` with real runs: python -m pytest
+tests/commands/test_cross_validate.py -m "slow or not slow" """
 
 import csv
 import json
@@ -14,6 +14,7 @@ import pytest
 from tests.multi_label_runs import write_posts
 from tests.tiny import LABELS, write_tiny
 from tests.verbs import cross_validate as main
+from tests.verbs import learning_curve
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = split(
@@ -139,3 +140,19 @@ def test_seeds_in_two_processes(tmp_path):
         ]
         assert (start["mode"], start["processes"]) == ("mp", 2)
     assert "another seed moves it by" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_curve_from_the_first_command_and_again(tmp_path, capsys):
+    data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", rows_per_label=80))]
+    data += ["--data.cache_dir", str(tmp_path / "cache"), "--output.dir", str(tmp_path / "out")]
+    assert learning_curve([*TINY, *data]) == 0
+    first = capsys.readouterr()
+    written = json.loads((tmp_path / "out/learning_curve.json").read_text(encoding="utf-8"))
+    assert [point["train_rows"] for point in written["points"]] == [24, 48, 96, 192]
+    assert written["rows"] == 24
+    assert (tmp_path / "out/learning_curve.txt").is_file()
+    assert learning_curve([*TINY, *data]) == 0
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert again.err.count("finished before") == 4

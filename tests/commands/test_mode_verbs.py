@@ -58,7 +58,7 @@ def test_an_unknown_mode_and_no_processes_are_refused(capsys):
     assert "--processes must be at least 1, found 0" in capsys.readouterr().err
     assert run_verb("verify", ["--modes", "ddpp"]) == 2
     known = ", ".join(mode_names())
-    assert capsys.readouterr().err == f"error: --modes: there is no mode ddpp (known: {known})\n"
+    assert capsys.readouterr().err == f"error: there is no mode ddpp (known: {known})\n"
 
 
 def test_the_table_shows_the_proof_of_each_mode():

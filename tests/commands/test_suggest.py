@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 
 from app.commands.suggest import STRATEGIES
-from app.prediction.run_data import dataset_of_run
-from app.report.logits_file import read_run
-from app.runs.next_round import new_rows
 from app.vectors import STRATEGIES as IMPLEMENTED
 from tests.tiny import tiny_lines, train_tiny
 from tests.verbs import suggest as main
@@ -75,8 +72,6 @@ def test_the_surest_rows_of_each_label_go_back_with_the_guess(run, pool, capsys)
     surest = {max(row for row in every if row[0] == label) for label in labels}
     assert len(sure) == 6
     assert {*sure[: len(labels)]} == surest
-    task, _ = read_run(run)
-    assert len(new_rows(run, str(pool.parent / "sure.csv"), set(), task)) == 6
 
 
 def test_more_rows_than_the_pool_has_are_all_of_them(run, pool, capsys):
@@ -100,60 +95,3 @@ def test_bad_input_is_an_error(run, tmp_path, capsys, content, target, options, 
     assert suggest(run, tmp_path / "pool.csv", target, *options) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / target).exists()
-
-
-def labelled(run: Path, pool: Path) -> Path:
-    """Return rows that suggest chose, with one label taken out and a row that the run was trained with."""
-    assert suggest(run, pool, "next.csv", "--num", "9") == 0
-    path = pool.parent / "next.csv"
-    rows = read(path)
-    rows[0]["label"], rows[1]["text"] = "", tiny_lines(20)[1].split("\t")[0]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0]])
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-def test_the_labelled_rows_go_back_and_it_says_what_they_brought(run, pool, capsys):
-    rows, target = labelled(run, pool), pool.parent / "round-2.csv"
-    arguments = [str(rows), str(target), "--checkpoint", str(run), "--add"]
-    assert main(arguments) == 0
-    captured = capsys.readouterr()
-    assert "7 new rows; left out: 1 without a label, 1 known to the run" in captured.err
-    assert f"B = {run.with_name('round-2')} against A = {run}, on the same 6 rows" in captured.out
-    merged = read(target)
-    dataset = dataset_of_run(run, "", "")
-    known = [dataset.splits["train"].table.text(row) for row in dataset.splits["train"].rows]
-    assert [row["text"] for row in merged[:-7]] == known
-    assert len({row["text"] for row in merged}) == len(known) + 7
-    again = dataset_of_run(run.with_name("round-2"), "", "")
-    for name in ("dev", "test"):
-        texts = [[of.splits[name].table.text(row) for row in of.splits[name].rows] for of in (dataset, again)]
-        assert texts[0] == texts[1]
-    # The same command again: nothing is trained or overwritten
-    weights = run.with_name("round-2") / "model.safetensors"
-    before = weights.stat().st_mtime_ns
-    assert main(arguments) == 0
-    assert weights.stat().st_mtime_ns == before
-    target.write_text("text,label\n好,正面\n", encoding="utf-8")
-    assert main(arguments) == 2
-    assert (
-        f"{target}: cannot be written: there is such a file; choose another name" in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ("好好好好,好评\n", "line 2: the run has no label '好评'"),
-        ("好好好好,\n", "there is no new row with a label (1 without a label)"),
-        ("", "next.csv"),
-    ],
-)
-def test_what_cannot_go_back_is_an_error(run, tmp_path, capsys, rows, message):
-    (tmp_path / "next.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
-    arguments = [str(tmp_path / "next.csv"), str(tmp_path / "more.csv"), "--checkpoint", str(run), "--add"]
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "more.csv").exists()

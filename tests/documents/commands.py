@@ -216,12 +216,10 @@ def check_verb(words: list[str]) -> None:
     if words[:1] == ["tune"]:
         if not find_spec("optuna"):
             return
-        from app.runs.search_space import parse_values, split_words
+        from app.runs.search import parse_values
 
-        spaces, rest = split_words(words[1:])
-        words = ["tune", *rest]
-        for name, values in spaces.items():
-            parse_values(name, values)
+        for at in [at for at, word in enumerate(words) if word == "--space"]:
+            parse_values(*words[at + 1 : at + 3])
     # Predict checks more than its parser does
     if words[:1] == ["predict"] and len(words) > 1:
         accepted = Parsed([])

@@ -1,5 +1,4 @@
-"""Folds and seeds of rows with any number of labels: python -m pytest
-tests/runs/test_folds.py"""
+"""Folds, seeds and learning curves: python -m pytest tests/runs/test_folds.py"""
 
 import csv
 import json
@@ -11,22 +10,23 @@ import pytest
 from pyarrow import parquet
 from sklearn.metrics import f1_score
 
-from app.config.schema import Config, DataConfig
+from app.config.data_settings import VerbArguments
+from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
 from app.report.label_issues import render_issues
 from app.report.logits_file import logits_of, write_logits
-from app.runs.curve import render_seeds, seed_figures
 from app.runs.folds import (
     OutOfFold,
-    fold_datasets,
     fold_figures,
     gather_folds,
     list_issues,
     render_folds,
+    render_seeds,
+    render_shares,
+    seed_figures,
     write_oof,
 )
-from app.runs.series import Series
 from tests.multi_label_runs import NAMES, write_posts, write_thresholds
 from tests.spoken import spoken_in
 
@@ -56,7 +56,8 @@ def datasets(tmp_path_factory) -> list[Dataset]:
     folder = tmp_path_factory.mktemp("folds")
     posts = write_posts(folder / "posts.jsonl")
     data = DataConfig(task="multi_label", train=str(posts), cache_dir=str(folder / "cache"), dev_size=0.2)
-    return fold_datasets(Series(folder, "3 folds", "single", 1, [], Config(data)), FOLDS)
+    verbs = [VerbArguments(folds=FOLDS, fold=fold) for fold in range(FOLDS)]
+    return [open_dataset(replace(data, verb=verb)) for verb in verbs]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def runs(datasets, tmp_path_factory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def found(runs, datasets) -> OutOfFold:
-    return gather_folds(runs, datasets)
+    return gather_folds(runs, datasets[0].splits["test"].table)
 
 
 def expected_sets(found: OutOfFold) -> np.ndarray:
@@ -109,8 +110,7 @@ def test_figures_are_those_of_sklearn(found):
     assert low < pooled["micro_f1"] < high
     text = render_folds(figures)
     assert f"{pooled['micro_f1']:.4f}   {low:.4f} to {high:.4f}" in text
-    assert "Dev rows are never rows of the fold." in text
-    chinese = spoken_in("zh", render_folds, figures | {"note": ""})
+    chinese = spoken_in("zh", render_folds, figures)
     assert f"{pooled['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in chinese
     assert "standard" not in chinese
     assert "fold" not in chinese
@@ -176,9 +176,9 @@ def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path):
     assert path.read_text(encoding="gb18030") == filled
 
 
-def test_a_run_of_other_rows_is_refused(runs, datasets):
-    with pytest.raises(InputError, match="the rows and labels of fold 1 are needed"):
-        gather_folds([runs[0], runs[2], runs[1]], datasets)
+def test_rows_that_two_folds_have_tested_are_refused(runs, datasets):
+    with pytest.raises(InputError, match="found rows that are in two"):
+        gather_folds([runs[0], runs[1], runs[1]], datasets[0].splits["test"].table)
 
 
 @pytest.mark.parametrize("split", ["test", "dev"])
@@ -197,4 +197,23 @@ def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, 
         )
     text = render_seeds(figures)
     assert "samples F1: another seed moves it by" in text
-    assert ("a test file or data.test_size gives figures of other rows" in text) == (split == "dev")
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "said"),
+    [
+        (0.05, 0.01, 0.09, "more rows help. Twice as many would give about 0.80"),
+        (0.0, -0.01, 0.009, "more rows of this kind hardly help"),
+        (0.02, -0.03, 0.07, "302 rows it is tested on are too few"),
+    ],
+)
+def test_what_a_learning_curve_says(change, low, high, said):
+    values = {0.12: 0.5, 0.25: 0.6, 0.5: 0.7, 1.0: 0.7 + change}
+    points = [
+        {"share": share, "train_rows": int(800 * share), "macro_f1": value, "interval": [value, value + 0.1]}
+        for share, value in values.items()
+    ]
+    figures = {"metric": "macro_f1", "split": "test", "rows": 302, "points": points}
+    figures |= {"last_change": change, "last_change_interval": [low, high]}
+    assert said in render_shares(figures)
+    assert "302" in spoken_in("zh", render_shares, figures)

@@ -69,7 +69,7 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
     open_with("--train.log_every", "7")
     with pytest.raises(InputError, match=r"train\.epochs was auto and is 9"):
         open_with("--train.epochs", "9")
-    with pytest.raises(InputError, match="it was 2 seeds and is 3 folds"):
+    with pytest.raises(InputError, match="kind was 2 seeds and is 3 folds"):
         open_with(kind="3 folds")
     write_tiny(Path(moved), rows_per_label=6)
     with pytest.raises(InputError, match=r"data\.train"):
