@@ -30,29 +30,14 @@ def write_lines(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def mixed(often: int, length: int, generator: random.Random) -> str:
-    """Return a text of so many characters, of which so many are one."""
-    characters = list("好" * often + "天" * (length - often))
-    generator.shuffle(characters)
-    return "".join(characters)
-
-
-def write_stars(path: Path, names: list[str]) -> Path:
-    """Write rows whose label is the higher the more often a character is in the text."""
-    generator, lines = random.Random(0), []
-    for number in range(160):
-        often = generator.randrange(2 * len(names))
-        text = mixed(often, 2 * len(names), generator)
-        lines.append({"text": f"{text}{number % 10}", "label": names[often // 2]})
-    return write_lines(path, lines)
-
-
-def write_scores(path: Path, rows: int = 160, seed: int = 0) -> Path:
-    """Write rows whose score is how often a character is in the text, in a unit of its own."""
-    generator, lines = random.Random(seed), []
+def write_counted(path: Path, column: str, answers: list, rows: int = 160, seed: int = 0) -> Path:
+    """Write rows whose answer is the later one the more often a character is in the text."""
+    generator, lines, size = random.Random(seed), [], len(answers)
     for number in range(rows):
-        often = generator.randrange(8)
-        lines.append({"text": f"{mixed(often, 8, generator)}{number % 10}", "score": 1000 + 2.5 * often})
+        often = generator.randrange(size)
+        characters = list("好" * often + "天" * (size - often))
+        generator.shuffle(characters)
+        lines.append({"text": f"{''.join(characters)}{number % 10}", column: answers[often]})
     return write_lines(path, lines)
 
 
@@ -98,12 +83,14 @@ class Kind(NamedTuple):
     file: str = "rows.jsonl"
 
 
+write_stars = partial(write_counted, column="label", answers=["1", "1", "2", "2", "10", "10"])
+write_scores = partial(write_counted, column="score", answers=[1000 + 2.5 * often for often in range(8)])
 HIERARCHY = {"data__label_hierarchy": "-", "train__epochs": 8}
 LARGE = {"data__test_size": 0.2, "data__dev_size": 0.2}
 THIRDS = {"data__dev_size": 0.3, "data__test_size": 0.3}
 KINDS = {
     "multi_label": Kind(write_posts, {"train__epochs": 12} | LARGE, "labels"),
-    "ordinal": Kind(partial(write_stars, names=["1", "2", "10"]), {"train__epochs": 8}, other="single_label"),
+    "ordinal": Kind(write_stars, {"train__epochs": 8}, other="single_label"),
     "regression": Kind(write_scores, {"train__epochs": 8}, "score"),
     "single_path": Kind(write_news, HIERARCHY, other="single_label"),
     "multi_path": Kind(partial(write_news, several=True), HIERARCHY, "labels"),

@@ -14,7 +14,7 @@ from app.report.bootstrap import answer_metrics
 from app.tasks import open_task
 from app.tasks.ordinal import bias_of_shares
 from tests.multi_label_runs import arguments
-from tests.tasks.kinds import write_stars
+from tests.tasks.kinds import write_counted
 
 STARS = open_task("ordinal", list("12345"))
 
@@ -67,7 +67,7 @@ def test_the_decision_is_the_median_and_says_how_sure_it_is():
 
 def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
     def names(labels: list[str], **settings) -> list[str]:
-        path = write_stars(tmp_path / "a.jsonl", labels)
+        path = write_counted(tmp_path / "a.jsonl", "label", labels * 2)
         words = arguments(path, tmp_path / "run", data__task="ordinal", **settings)
         return open_dataset(load_config(words).data).label_names
 

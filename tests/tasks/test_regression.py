@@ -112,7 +112,7 @@ def test_predictions_are_those_of_the_run_also_before_its_report(run, tmp_path, 
 
 
 def test_rows_with_numbers_are_reported_on(run, tmp_path):
-    source, folder = write_scores(tmp_path / "new.jsonl", 60, seed=3), tmp_path / "report"
+    source, folder = write_scores(tmp_path / "new.jsonl", rows=60, seed=3), tmp_path / "report"
     assert predict(["--checkpoint", str(run), "--input", str(source), "--report", str(folder)]) == 0
     assert json.loads((folder / "report.json").read_text(encoding="utf-8"))["spearman"] > 0.5
 
