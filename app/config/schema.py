@@ -100,8 +100,6 @@ class OutputConfig:
     wandb by accelerate's names (docs/evaluation.md); []: nothing."""
     language: Literal["auto", "en", "zh"] = "auto"
     """Language of the report, its page and the advice: English or Chinese; auto: by LANG."""
-    recall_at: Share = 0.9
-    """With two classes, the precision at which the report measures the recall of the rarer one."""
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -121,7 +121,7 @@ def decision_threshold(
             f"--threshold precision=P needs the logits of a run for its dev rows, and there are none in "
             f"{path}; train again with dev rows, or set --threshold to a probability"
         )
-    dev = splits[FITTED_ON]
+    dev, opened.predictor.task.recall_at = splits[FITTED_ON], wanted.precision
     scores = opened.predictor.task.score(dev.labels, dev.logits, calibrated=True)
     chosen = choose_threshold(scores.confidence, scores.correct, dev.hashes, wanted.precision)
     say(chosen.describe(wanted.precision))

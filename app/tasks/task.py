@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.data_settings import TASKS
-from ..config.schema import OutputConfig
 from ..data.labels import label_form
 from ..errors import InputError
 from ..runtime.disk import read_json, write_json
@@ -97,6 +96,7 @@ class Task:
     has_confidence = True
     label_column, right_rows = "label", "rows"
     in_config: tuple[str, ...] = ()
+    recall_at = 0.9  # the precision at which a report has the recall of the rarer of two classes
     # For `Loader`
     losses_per_row, targets = 1, None
     head_bias: np.ndarray | None = None  # with which a new head starts, (num_labels,) float32
@@ -108,7 +108,6 @@ class Task:
         # The rarer of two classes, and from which log odds on it is the answer; None where argmax decides
         self.rare: int | None = None
         self.rare_from: float | None = None
-        self.recall_at = OutputConfig.recall_at
         self.best_metric = "auto"
         # The temperature, and why there is none, as JSON has them
         self.fitted: dict = {}
@@ -133,7 +132,7 @@ class Task:
     def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
         """Choose loss and best metric; raises InputError for settings that do not fit the data."""
         self.config, self.dataset, self.tokenizer, self.device = config, dataset, tokenizer, device
-        chosen, self.recall_at = config.train.best_metric, config.output.recall_at
+        chosen = config.train.best_metric
         self.best_metric = TASKS[self.name].metrics[0] if chosen == "auto" else chosen
         if self.best_metric == RARE_F1 and not self.has_rare:
             found = f"found {len(self.label_names):,}; choose another one"
@@ -227,7 +226,6 @@ class Task:
         state = {HIERARCHY: self.tree.separator} if self.tree else {}
         if self.rare is not None:
             state["rare_class"] = self.label_names[self.rare]
-            state |= {"rare_recall_at": self.recall_at} if self.recall_at != OutputConfig.recall_at else {}
         if self.rare_from is not None:
             state["rare_threshold"] = float(sigmoid(self.rare_from))
         return state | self.fitted
@@ -236,7 +234,6 @@ class Task:
         """Decide by an earlier `state`; raises ValueError, LookupError or TypeError for a damaged one."""
         if "rare_class" in values:
             self.rare = self.label_names.index(values["rare_class"])
-            self.recall_at = checked("rare_recall_at", values.get("rare_recall_at", self.recall_at))
             if "rare_threshold" in values:
                 self.rare_from = float(logit(checked("rare_threshold", values["rare_threshold"])))
         if "temperature" in values or not (self.in_config or "rare_class" in values):

@@ -46,7 +46,11 @@ def test_ranges_and_choices_are_read(name, value, expected):
         ("train.seed", "[1, 9]", "there is no setting 'train.seed' to search.* but train.seed and"),
         ("data.split_seed", "[1, 9]", "and of data data.max_length"),
         ("train.loss", "[focal, hinge]", "one of cross_entropy, focal, .*logit_adjusted, huber, found hinge"),
-        ("train.loss", "[focal, huber]", "one of cross_entropy, focal, logit_adjusted for this task"),
+        (
+            "train.loss",
+            "[focal, huber]",
+            "one of cross_entropy, focal, logit_adjusted with data.task single_label",
+        ),
         ("train.batch_size", "[-1, 2]", "at least 1"),
     ],
 )

@@ -96,9 +96,7 @@ KINDS = {
     "multi_path": Kind(partial(write_news, several=True), HIERARCHY, "labels"),
     "rare_class": Kind(
         write_complaints,
-        {"data__task": "single_label", "train__best_metric": "rare_f1", "train__epochs": 4}
-        | {"output__recall_at": 0.6}
-        | THIRDS,
+        {"data__task": "single_label", "train__best_metric": "rare_f1", "train__epochs": 4} | THIRDS,
     ),
     "masked_language_modelling": Kind(write_texts, {"train__epochs": 15}, file="texts.txt"),
 }
