@@ -1,15 +1,19 @@
-"""The report of a finished run: printed, and written into its folder."""
+"""The end of a run: its report, printed and written into its folder; with LoRA the model without adapter."""
 
+import logging
+import warnings
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from ..checkpoints.run_folder import MODEL, PAGE, PREDICTIONS, REPORT, TEXT
+from ..checkpoints.run_folder import ADAPTER, MODEL, PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.run_history import add_finish, read_starts, write_card
 from ..checkpoints.training_state import RunProgress
 from ..config.schema import Config
 from ..config.shipped import E5_SMALL, e5_file
+from ..model.pretrained import save_model
 from ..model.recipe import fewest_steps
 from ..report.advice import Evidence, render_advice, what_next
 from ..report.baselines import baselines, split_texts
@@ -27,6 +31,7 @@ from .card_content import base_model_of, card_content
 from .log import METRICS_FILE, read_evaluations
 from .step import planned_steps
 
+logger = logging.getLogger(__name__)
 # To try where the model is no better than a linear one: the first that was not it
 OTHERS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
 
@@ -64,7 +69,13 @@ def print_and_write(
     task, of = components.task, components.loaders[split].split
     title = report_title(split, state, task.best_metric)
     if task.has_labels:
-        scores = fit_and_score(folder, components, split, results, state.best_step)
+        of_splits = {name: logits_of(components.loaders[name].split, results[name]) for name in results}
+        write_logits(folder / LOGITS, of_splits, task.label_names, state.best_step, task.name)
+        if FITTED_ON in of_splits:
+            dev = of_splits[FITTED_ON]
+            task.fit(dev.labels, dev.logits, dev.hashes)
+        task.write(folder, state.best_step, calibration_effect(task, of.labels, results[split], split))
+        scores = task.score(of.labels, results[split])
         metrics = report_metrics(components, split, scores, results[split])
     else:
         metrics = metrics_in_training(task, of, results[split])
@@ -168,22 +179,6 @@ def run_facts(folder: Path, config: Config, components: Components, state: RunPr
     }
 
 
-def fit_and_score(
-    folder: Path, components: Components, split: str, logits: dict[str, np.ndarray], step: int
-) -> Scores:
-    """Fit the decision on dev, write it and the logits of the model of `step`; return the scores of the rows
-    of the report, which are those of `split`."""
-    task = components.task
-    of_splits = {name: logits_of(components.loaders[name].split, logits[name]) for name in logits}
-    write_logits(folder / LOGITS, of_splits, task.label_names, step, task.name)
-    if FITTED_ON in of_splits:
-        dev = of_splits[FITTED_ON]
-        task.fit(dev.labels, dev.logits, dev.hashes)
-    labels = components.loaders[split].split.labels
-    task.write(folder, step, calibration_effect(task, labels, logits[split], split))
-    return task.score(labels, logits[split])
-
-
 def report_metrics(components: Components, split: str, scores: Scores, logits: np.ndarray) -> dict:
     """Return all that report.json says of the rows of a split, given their scores and logits."""
     task, of, train = components.task, components.loaders[split].split, components.dataset.splits["train"]
@@ -207,3 +202,18 @@ def report_metrics(components: Components, split: str, scores: Scores, logits: n
     if long := cost_of_length(readings, scores.correct, store.long.way, store.max_length):
         metrics["long_texts"] = long
     return metrics
+
+
+def merge_adapter(folder: Path, components: Components) -> None:
+    """Add the adapter of the best checkpoint in a run folder to the weights that the run began with, and
+    write the sum there as a checkpoint of transformers. Rank 0 calls it. Everything is read again from the
+    disk, on the CPU in fp32."""
+    from peft import PeftModel
+
+    with torch.random.fork_rng(devices=()), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.manual_seed(components.config.train.seed)
+        model = components.task.build_model(components.stores).model
+        merged = PeftModel.from_pretrained(model, (folder / ADAPTER).parent).merge_and_unload()
+    save_model(folder, merged, merged.state_dict(), components.tokenizer)
+    logger.info("Adapter merged into %s.", folder / MODEL)

@@ -31,9 +31,8 @@ from ..runtime.devices import peak_memory
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from .build import build, set_up
 from .evaluate import BATCH_ROWS, evaluate
-from .final_report import print_and_write
+from .final_report import merge_adapter, print_and_write
 from .log import RunLog, check_trackers, token_limit
-from .merging import merge_adapter
 from .step import StepResult, planned_steps, train_steps
 from .step_losses import REMEDY, Losses, check_finite
 
@@ -89,8 +88,10 @@ class Run:
             self.losses = Losses(mode, self.loaders["train"], self.progress)
             limit = token_limit(mode, components) if self.folder else None
             shown = tuple(dict.fromkeys((*self.task.log_metrics, best_metric)))
-            steps = self.total_steps, self.progress.step
-            self.log = RunLog(self.folder, self.config, shown, *steps, limit, with_bar=ends_process)
+            first_step = self.progress.step
+            self.log = RunLog(
+                self.folder, self.config, shown, self.total_steps, first_step, limit, with_bar=ends_process
+            )
             self.closing.callback(self.log.close)
             self.saver = Saver(mode, self.folder, model, components.tokenizer, self.job, self.record_start)
             self.closing.callback(self.saver.close)
@@ -169,8 +170,9 @@ class Run:
                 self.progress.start_metrics = {name: metrics[name] for name in self.task.log_metrics}
                 self.log.evaluation(0, split, metrics, is_best=False)
             self.log.started = time.perf_counter()
-            of_run = self.components.plan, self.task.loss, self.config.train, self.progress
-            train_steps(self.mode, self.loaders["train"], *of_run, self.after_step, self.share)
+            loader, plan, settings = self.loaders["train"], self.components.plan, self.config.train
+            loss, after_step = self.task.loss, self.after_step
+            train_steps(self.mode, loader, plan, loss, settings, self.progress, after_step, self.share)
             # What is still being written, and signals that come meanwhile, belong to the training.
             with self.failure_of_rank_0():
                 self.saver.wait()

@@ -14,7 +14,7 @@ from tests.training.tiny_training import SETTINGS, Training
 ROOT = Path(__file__).resolve().parents[2]
 # A row goes through them, and others do: they have walks of their own, or build what a run works with.
 BESIDE = ("app/training/train.py", "app/training/build.py", "app/training/log.py", "app/training/step.py")
-BESIDE += ("app/training/step_losses.py", "app/training/recorded_passes.py", "app/training/merging.py")
+BESIDE += ("app/training/step_losses.py", "app/training/recorded_passes.py")
 BESIDE += ("app/training/optimizer.py", "app/tasks/losses.py")
 
 
