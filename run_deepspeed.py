@@ -1,4 +1,4 @@
-"""Train with DeepSpeed (ZeRO stages 0 to 3), one process for each device; needs requirements/deepspeed.txt.
+"""Train with DeepSpeed (ZeRO stages 1 to 3), one process for each device; needs requirements/deepspeed.txt.
 
 deepspeed --num_accelerators 2 run_deepspeed.py --deepspeed.stage 2
 torchrun --nproc_per_node=2 run_deepspeed.py --deepspeed.stage 3

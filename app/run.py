@@ -37,7 +37,7 @@ def main(name: str, description: str, argv: list[str] | None = None) -> int:
         config = load_config(argv, f"run_{name}.py", description)
         with ended_by_ctrl_c():
             mode = load_mode(name)
-        if nprocs and not mode.launcher.starts_processes:
+        if nprocs and mode.launcher.kind != "spawn":
             raise InputError(f"--nprocs is for run_mp.py; run_{name}.py has its own launcher, see --help")
         if reason := mode.unavailable_reason():
             raise InputError(reason)

@@ -101,7 +101,6 @@ class Ranks:
         return [process.exitcode for process in self.ranks]
 
     def send(self, number: int) -> None:
-        """Send a signal to every rank that is still there."""
         for process in self.ranks:
             # The server that forked it buries a rank a moment before we hear of its end.
             with suppress(ProcessLookupError):
@@ -109,22 +108,13 @@ class Ranks:
                     os.kill(process.pid, number)
 
     def said(self) -> str:
-        """Return what all ranks printed."""
         return self.log.read_text(encoding="utf-8") if self.log else ""
 
 
 class Run(Ranks):
     """The ranks of one run. RANK in an argument is the rank's number."""
 
-    def __init__(
-        self,
-        mode: str,
-        world_size: int,
-        argv: list[str],
-        disturbances: list[Disturbance] = (),
-        log: Path | None = None,
-        port: int | None = None,
-    ):
+    def __init__(self, mode, world_size, argv, disturbances=(), log: Path | None = None, port=None):
         # Else rank 0 holds the store, on this port
         hosted = port is None
         self.store = new_store() if hosted else None
@@ -133,14 +123,11 @@ class Run(Ranks):
 
 
 def new_store() -> dist.TCPStore:
-    """Return the store of a group, on a free port; it lives as long as the object."""
+    # On a free port; it lives as long as the object
     return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def run(
-    mode: str, world_size: int, argv: list[str], disturbances=(), log: Path | None = None
-) -> list[int | None]:
-    """Run to the end; returns the exit codes of the ranks."""
+def run(mode: str, world_size: int, argv: list[str], disturbances=(), log=None) -> list[int | None]:
     return Run(mode, world_size, argv, disturbances, log).join()
 
 
@@ -161,7 +148,6 @@ def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
 
 
 def forked_main(rank: int, world_size: int, port: int, log: Path, work: Callable, arguments: tuple) -> None:
-    """Be one rank that does its work and leaves."""
     from app.modes.launch import end_after
 
     print_to(log)
@@ -175,7 +161,6 @@ def run_alone(mode: str, argv: list[str], log: Path) -> int:
 
 
 def alone_main(rank: int, world_size: int, mode: str, argv: list[str], log: Path) -> None:
-    """Be the process of a script."""
     from app.run import main
 
     print_to(log)
@@ -198,16 +183,8 @@ def set_variables(rank: int, world_size: int, port: int, hosted: bool) -> None:
 
 
 def rank_main(
-    rank: int,
-    world_size: int,
-    port: int,
-    hosted: bool,
-    mode: str,
-    argv: list[str],
-    disturbances: list[Disturbance],
-    log: Path | None,
+    rank: int, world_size: int, port: int, hosted: bool, mode: str, argv, disturbances, log
 ) -> None:
-    """Be one rank."""
     import app.config.train_settings
     from app.config.command_line import load_config
     from app.modes import load_mode
@@ -262,17 +239,14 @@ def disturb(mode_class: type, rank: int, disturbances: list[Disturbance]) -> Non
 
 
 def fail(mode) -> None:
-    """Raise what was not expected."""
     raise RuntimeError("this rank gives up")
 
 
 def crawl(mode) -> None:
-    """Be slow."""
     time.sleep(5)
 
 
 def two_signals(mode) -> None:
-    """Get SIGTERM twice."""
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -289,16 +263,13 @@ def spoil_weights(mode) -> None:
         parameter.data.fill_(float("nan"))
 
 
-def jump_back(mode) -> None:
-    """Have the clock stand an hour earlier from now on."""
+def jump_back(mode, seconds: int = -3600) -> None:
     clock = time.time
-    time.time = lambda: clock() - 3600
+    time.time = lambda: clock() + seconds
 
 
 def jump_ahead(mode) -> None:
-    """Have the clock stand a day later from now on."""
-    clock = time.time
-    time.time = lambda: clock() + 86400
+    jump_back(mode, 86400)
 
 
 def limit_memory(mode) -> None:
@@ -313,7 +284,6 @@ def limit_memory(mode) -> None:
 
 
 def terminate_in_evaluation(mode) -> None:
-    """Get SIGTERM in the middle of each evaluation."""
     from app.training.train import Run
 
     evaluate = Run.evaluate
@@ -329,7 +299,6 @@ def close_late(mode) -> None:
 
 
 def terminate_late(mode) -> None:
-    """Get SIGTERM when the run is complete, and only its log has to be closed."""
     from app.training.log import RunLog
 
     close = RunLog.close
@@ -337,20 +306,17 @@ def terminate_late(mode) -> None:
 
 
 def rename_folder(mode) -> None:
-    """Have the run folder renamed."""
     folder = Path(mode.config.output.dir)
     folder.rename(folder.with_name("renamed"))
 
 
 def block_metrics(mode) -> None:
-    """Make metrics.jsonl a file that cannot be written."""
     path = Path(mode.config.output.dir, "metrics.jsonl")
     path.unlink(missing_ok=True)
     path.mkdir()
 
 
 def die_in_report(mode) -> None:
-    """Be killed where the report would be written."""
     from app.training.train import Run
 
     Run.report = lambda self: os.kill(os.getpid(), signal.SIGKILL)

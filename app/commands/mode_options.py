@@ -75,7 +75,7 @@ def plan_modes(wanted: list[str] | None, processes: int | None, device: str) -> 
     devices, planned = count_devices(device), []
     for name in sorted(set(wanted or mode_names()), key=lambda name: (name != "single", name)):
         mode = load_mode(name)
-        count = 1 if mode.launcher.one_process else processes or devices or 2
+        count = 1 if mode.launcher.kind == "one" else processes or devices or 2
         too_few = f"{count} processes need as many accelerators, this machine has {devices}"
         unavailable = mode.unavailable_reason() or (too_few if 0 < devices < count else None)
         planned.append(PlannedMode(name, count, unavailable))

@@ -98,7 +98,7 @@ def planned_rows(options: argparse.Namespace, config: Config) -> list[Comparison
         mode, precision = load_mode(one.name), options.precision
         if precision == "float64" and not (mode.has_float64 and computes_float64(device)):
             precision = "fp32"
-        reason = one.unavailable or mode.refuses(precision, device) or ""
+        reason = one.unavailable or ""
         rows.append(Comparison(one.name, one.processes, precision, reason=reason))
     model = config.model.name or f"{config.model.architecture} with random weights"
     print(

@@ -74,12 +74,11 @@ class ModelConfig:
 class DeepSpeedConfig:
     """ZeRO, for run_deepspeed.py only; the rest of DeepSpeed's configuration follows from `train`."""
 
-    stage: Literal[0, 1, 2, 3] = 2
-    """What is partitioned across processes: 0 nothing, 1 optimizer states, 2 also gradients, 3 also
-    parameters."""
+    stage: Literal[1, 2, 3] = 2
+    """What is partitioned across processes: 1 optimizer states, 2 also gradients, 3 also parameters."""
     config: str | None = None
-    """DeepSpeed JSON file to merge in; its "auto" values are filled in from these settings, values that
-    contradict them are refused."""
+    """DeepSpeed JSON file to merge in; its "auto" values are filled in from these settings, values for
+    what follows from them are refused."""
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -31,31 +31,24 @@ class Accelerate(DDP):
     def unavailable_reason(cls) -> str | None:
         return None if find_spec("accelerate") else "Accelerate is not installed: pip install accelerate"
 
-    @classmethod
-    def refuses(cls, precision: str, device: torch.device) -> str | None:
-        if precision != "fp16" or device.type != "cpu":
-            return None
-        return "Accelerate has no fp16 on the CPU; set train.precision to fp32 or bf16, or use another mode"
-
     def __enter__(self) -> Accelerate:
         super().__enter__()
+        import psutil
         from accelerate import Accelerator, DistributedDataParallelKwargs
 
         precision = self.config.train.precision
-        if problem := self.refuses(precision, self.device):
-            raise InputError(problem)
-        # Broadcasting buffers is a collective in the forward pass: after a failure there a rank could not
-        # retry the step.
-        options = DistributedDataParallelKwargs(broadcast_buffers=False)
         try:
             self.accelerator = Accelerator(
                 cpu=self.device.type == "cpu",
                 mixed_precision="no" if precision == "fp32" else precision,
-                kwargs_handlers=[options],
+                kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
             )
         except ValueError as error:
             raise InputError(f"Accelerate refuses train.precision {precision} here: {error}") from error
-        requested = requested_processes() or self.group.world_size
+        # `accelerate launch --cpu --num_processes 2` starts one process, without a warning or a trace
+        command = " ".join(psutil.Process(os.getppid()).cmdline())
+        asked = re.search(r"accelerate(?:\S*[./]| )launch\b.*--num_processes[ =](\d+)", command)
+        requested = int(asked[1]) if asked else self.group.world_size
         if not requested == self.group.world_size == self.accelerator.num_processes:
             raise InputError(
                 f"{requested} processes were asked for, but {self.accelerator.num_processes} would train "
@@ -70,12 +63,7 @@ class Accelerate(DDP):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             self.module, self.optimizer = self.accelerator.prepare(model, build_optimizer(model))
-
-    def new_scaler(self) -> torch.amp.GradScaler | None:
-        return self.accelerator.scaler
-
-    def unwrapped_module(self) -> nn.Module:
-        return self.accelerator.unwrap_model(self.module)
+        self.scaler = self.accelerator.scaler
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
         return nullcontext() if is_last else self.accelerator.no_sync(self.module)
@@ -86,16 +74,9 @@ class Accelerate(DDP):
     def unscale(self) -> None:
         self.accelerator.unscale_gradients()
 
+    def unwrapped_module(self) -> nn.Module:
+        return self.accelerator.unwrap_model(self.module)
+
     def update(self, norm: torch.Tensor) -> tuple[torch.Tensor, bool]:
         self.optimizer.step()
         return norm, self.accelerator.optimizer_step_was_skipped
-
-
-def requested_processes() -> int | None:
-    """Return the `--num_processes` of the `accelerate launch` of this process, or None if unknown.
-    `accelerate launch --cpu --num_processes 2` starts one process, without a warning or a trace."""
-    import psutil
-
-    command = " ".join(psutil.Process(os.getppid()).cmdline())
-    match = re.search(r"accelerate(?:\S*[./]| )launch\b.*--num_processes[ =](\d+)", command)
-    return int(match.group(1)) if match else None

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..runtime.devices import has_memory
 from .group import ProcessGroupMode
-from .launch import Spawn
+from .launch import Launcher
 from .mode import BuildOptimizer
 
 
@@ -47,4 +47,4 @@ class DDP(ProcessGroupMode):
 class SpawnedDDP(DDP):
     """The same, with processes that are started by `mp.spawn`: one command, with no launcher."""
 
-    launcher = Spawn()
+    launcher = Launcher("spawn")

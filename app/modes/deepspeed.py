@@ -1,17 +1,16 @@
-"""DeepSpeed: ZeRO shards optimizer state (stage 1), gradients (2), parameters (3); stage 0 nothing.
+"""DeepSpeed: ZeRO shards optimizer state (stage 1), gradients too (2), parameters too (3).
 
 https://deepspeed.readthedocs.io/en/stable/zero3.html
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +28,22 @@ REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloa
 
 
 class DeepSpeed(ProcessGroupMode):
-    """The engine runs forward, backward and, with ZeRO, the step; precision and loss scale are ours.
+    """The engine runs forward, backward and the step; precision and loss scale are ours.
 
     DeepSpeed's own fp16 and bf16 keep low-precision weights, and its autocast clips gradients that are still
     scaled (0.19.8), so neither would do the same job. Autocast is around the forward method instead.
     """
 
     caches_casts = False
-    # ZeRO keeps its copies of the weights in fp32
-    has_float64 = False
+    has_float64 = False  # ZeRO keeps its copies of the weights in fp32
+    has_whole_optimizer = False
     engine: Any = None
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
-        try:
-            version("deepspeed")
-        except PackageNotFoundError:
-            return "DeepSpeed is not installed: DS_BUILD_OPS=0 pip install -r requirements/deepspeed.txt"
-        return None
+        if find_spec("deepspeed"):
+            return None
+        return "DeepSpeed is not installed: DS_BUILD_OPS=0 pip install -r requirements/deepspeed.txt"
 
     def __enter__(self) -> DeepSpeed:
         super().__enter__()
@@ -59,44 +56,27 @@ class DeepSpeed(ProcessGroupMode):
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         # It still calls collectives by names that torch 2.13 deprecates.
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
-        self.deepspeed = deepspeed
+        self.deepspeed, self.stage = deepspeed, self.config.deepspeed.stage
         return self
 
     @property
-    def stage(self) -> int:
-        """The ZeRO stage."""
-        return self.config.deepspeed.stage
-
-    @property
-    def has_whole_optimizer(self) -> bool:
-        return self.stage == 0
-
-    @property
     def state_form(self) -> str:
-        if self.stage == 0:
-            return super().state_form
         return f"cut by DeepSpeed (ZeRO {self.stage}, {self.group.world_size} processes)"
-
-    def new_scaler(self) -> torch.amp.GradScaler | None:
-        return (
-            ZeroScaler(self.device.type)
-            if self.stage and self.precision.name == "fp16"
-            else super().new_scaler()
-        )
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         if self.engine is not None:
             self.engine.destroy()
         if self.precision.name != "fp32":
             model.forward = self.precision.autocast()(model.forward)
+        if self.precision.name == "fp16":
+            self.scaler = ZeroScaler(self.device.type)
         self.engine, *_ = self.deepspeed.initialize(
             model=model,
             optimizer=build_optimizer(model),
             config=deepspeed_config(self.config, self.group.world_size),
             dist_init_required=False,
         )
-        self.module = self.engine
-        self.optimizer = self.engine.optimizer
+        self.module, self.optimizer = self.engine, self.engine.optimizer
 
     def unwrapped_module(self) -> nn.Module:
         return self.engine.module
@@ -112,34 +92,26 @@ class DeepSpeed(ProcessGroupMode):
         yield
 
     def backward(self, loss: torch.Tensor) -> None:
-        # The engine averages over ranks
-        loss = loss * self.group.world_size
-        if self.scaler and self.stage == 0:
-            loss = self.scaler.scale(loss)
-        elif self.scaler:
+        if self.scaler:
             self.optimizer.override_loss_scale(self.scaler.get_scale())
-        self.engine.backward(loss, scale_wrt_gas=False)
+        # The engine averages over ranks
+        self.engine.backward(loss * self.group.world_size, scale_wrt_gas=False)
 
     def unscale(self) -> None:
-        # The engine of ZeRO unscales in its step; at stage 0 the optimizer is torch's own.
-        if self.stage == 0:
-            super().unscale()
+        """The engine unscales and clips in its step, and knows the norm only then."""
 
-    def clip(self, max_norm: float) -> torch.Tensor | None:
-        # The engine of ZeRO clips in its step, and knows the norm only then.
-        return super().clip(max_norm) if self.stage == 0 else None
+    def clip(self, max_norm: float) -> None:
+        return None
 
-    def update(self, norm: torch.Tensor | None) -> tuple[torch.Tensor, bool]:
-        if self.stage == 0:
-            return super().update(norm)
+    def update(self, norm: None) -> tuple[torch.Tensor, bool]:
         self.engine.step()
         skipped = bool(self.optimizer.overflow)
         if self.scaler:
             self.scaler.update_after(skipped)
         return torch.tensor(float("inf") if skipped else float(self.engine.get_global_grad_norm())), skipped
 
-    # DeepSpeed's own checkpoints are pickles. With ZeRO each rank's optimizer steps on flat shards, which are
-    # saved side by side: they fit the same stage and number of processes only.
+    # DeepSpeed's own checkpoints are pickles. Each rank's optimizer steps on flat shards, which are saved
+    # side by side: they fit the same stage and number of processes only.
 
     def weights(self) -> Tensors:
         with self.whole_parameters():
@@ -148,12 +120,9 @@ class DeepSpeed(ProcessGroupMode):
     def load_weights(self, weights: Tensors) -> None:
         with self.whole_parameters():
             super().load_weights(weights)
-        if self.stage:
-            self.optimizer.refresh_fp32_params()
+        self.optimizer.refresh_fp32_params()
 
     def optimizer_state(self) -> Tensors:
-        if self.stage == 0:
-            return super().optimizer_state()
         return {
             f"{index}/{name}": self.group.gather(value.cpu()) if value.dim() else value.cpu()
             for index, shard in enumerate(self.shards())
@@ -161,9 +130,6 @@ class DeepSpeed(ProcessGroupMode):
         }
 
     def load_optimizer_state(self, tensors: Tensors) -> None:
-        if self.stage == 0:
-            super().load_optimizer_state(tensors)
-            return
         shards = self.shards()
         for key in self.group.broadcast(list(tensors)):
             index, _, name = key.partition("/")
@@ -172,8 +138,6 @@ class DeepSpeed(ProcessGroupMode):
             self.optimizer.optimizer.state[shard][name] = own.clone().to(shard.device)
 
     def gradients(self) -> Tensors:
-        if self.stage == 0:
-            return super().gradients()
         from deepspeed.utils import safe_get_full_grad
 
         scale = self.scaler.get_scale() if self.scaler else 1.0
@@ -210,15 +174,13 @@ class ZeroScaler(torch.amp.GradScaler):
 
 
 def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
-    """Return the dictionary for `deepspeed.initialize`, with the user's JSON merged in, where "auto" stands
-    for our values; raises InputError where it contradicts the settings."""
-    settings, path, stage = config.train, config.deepspeed.config, config.deepspeed.stage
+    """Return the dictionary for `deepspeed.initialize`, with the user's JSON merged in; raises InputError
+    where it sets what follows from our settings."""
+    settings, path, stage = config.train, Path(config.deepspeed.config or ""), config.deepspeed.stage
+    passes = world_size * settings.accumulation_steps
     ours = {
-        # DeepSpeed uses the batch sizes for its statistics only: the batch plan decides what a rank gets. The
-        # last global batch, and shards that do not divide evenly, are smaller.
-        "train_micro_batch_size_per_gpu": math.ceil(
-            settings.batch_size / (world_size * settings.accumulation_steps)
-        ),
+        # For DeepSpeed's statistics only: the batch plan decides what a rank gets.
+        "train_micro_batch_size_per_gpu": math.ceil(settings.batch_size / passes),
         "gradient_accumulation_steps": settings.accumulation_steps,
         # Always written: DeepSpeed's default is 1.0, not 0
         "gradient_clipping": settings.max_grad_norm,
@@ -227,21 +189,15 @@ def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }
-    try:
-        users = read_json(Path(path)) if path else {}
-    except OSError as error:
-        raise InputError(f"deepspeed.config: {path} cannot be read: {error.strerror}") from error
+    users = read_json(path) if config.deepspeed.config else {}
     if not isinstance(users, dict) or not isinstance(users.get("zero_optimization", {}), dict):
         raise InputError(f"deepspeed.config: {path}, and its zero_optimization, must be mappings of keys")
-    zero = {"stage": stage} | {
-        key: value for key, value in users.get("zero_optimization", {}).items() if value != "auto"
-    }
-    merged = ours | {key: value for key, value in users.items() if value != "auto"}
-    wanted = ours | {"zero_optimization.stage": stage}
-    for name, value in (merged | {"zero_optimization.stage": zero["stage"]}).items():
-        if name in REPLACED or value != wanted.get(name, value):
-            raise InputError(
-                f"{path}: {name} is {json.dumps(value)}, but it follows from the settings of train and "
-                'deepspeed, as in every mode; change these, and remove it or write "auto"'
-            )
-    return merged | {"zero_optimization": zero}
+    zero = {key: value for key, value in users.pop("zero_optimization", {}).items() if value != "auto"}
+    users = {key: value for key, value in users.items() if value != "auto"}
+    own = [key for key in users if key in ours or key in REPLACED]
+    if own or zero.setdefault("stage", stage) != stage:
+        raise InputError(
+            f"{path}: {', '.join(own) or 'zero_optimization.stage'} must follow from the settings of train "
+            'and deepspeed, as in every mode; change these, and remove it or write "auto"'
+        )
+    return ours | users | {"zero_optimization": zero}

@@ -37,19 +37,12 @@ class DataParallel(Mode):
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         super().wrap(model, build_optimizer)
-        devices = device_order(self.device, torch.cuda.device_count()) if is_cuda(self.device) else []
-        if len(devices) < 2:
-            logger.info(
-                "DataParallel found %d CUDA devices, so it does what run_single.py does; it needs two or "
-                "more",
-                len(devices),
-            )
+        count, first = torch.cuda.device_count() if is_cuda(self.device) else 0, self.device.index or 0
+        # The first holds the model
+        devices = sorted(range(count), key=lambda number: (number != first, number))
+        if count < 2:
+            logger.info("DataParallel found %d CUDA devices, so it does what run_single.py does", count)
         self.module = nn.DataParallel(InPrecision(model, self.precision), device_ids=devices)
 
     def unwrapped_module(self) -> nn.Module:
         return self.module.module.model
-
-
-def device_order(first: torch.device, count: int) -> list[int]:
-    """Return the numbers of all CUDA devices, that of `first`, which holds the model, before the others."""
-    return sorted(range(count), key=lambda number: (number != (first.index or 0), number))

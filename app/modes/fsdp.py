@@ -3,8 +3,6 @@
 https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,33 +21,23 @@ class FSDP(ProcessGroupMode):
     has_whole_optimizer = False
     caches_casts = False
 
-    def __enter__(self) -> FSDP:
-        super().__enter__()
-        self.mesh = init_device_mesh(self.device.type, (self.group.world_size,))
-        return self
-
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
-        options = {"mesh": self.mesh, "mp_policy": self.gathered_in()}
+        policy = MixedPrecisionPolicy()
+        if self.config.train.precision == "bf16":
+            # Parameters are sent as autocast casts them, in half the bytes; shards, gradients that are added
+            # up, and the optimizer stay fp32. Not for fp16: the loss scaler would have to fit gradients of
+            # fp16 parameters too.
+            policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        mesh = init_device_mesh(self.device.type, (self.group.world_size,))
         layers = [module for name, module in model.named_modules() if name.rpartition(".")[2].isdigit()]
-        for layer in layers:
-            fully_shard(layer, **options)
-        super().wrap(fully_shard(model, **options), build_optimizer)
+        for module in [*layers, model]:
+            fully_shard(module, mesh=mesh, mp_policy=policy)
+        super().wrap(model, build_optimizer)
 
     def unwrapped_module(self) -> nn.Module:
         # It keeps whole parameters after a forward pass, and its state is that of the sharded ones
         self.module.reshard()
         return self.module
-
-    def gathered_in(self) -> MixedPrecisionPolicy:
-        """Return the dtypes of what is sent: under bf16, parameters as autocast casts them, in half the
-        bytes.
-
-        Shards, gradients that are added up, and the optimizer stay fp32; activations are left to autocast.
-        Not for fp16: the loss scaler would have to fit gradients of fp16 parameters too.
-        """
-        if self.config.train.precision != "bf16":
-            return MixedPrecisionPolicy()
-        return MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:

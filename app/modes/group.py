@@ -1,13 +1,10 @@
 """The ranks of a torch process group: meeting by a store, collectives, signs of life."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -18,7 +15,7 @@ import torch.distributed as dist
 from ..errors import InputError
 from ..runtime.group import Group
 from ..runtime.processes import end_with_launcher, launched_number
-from .launch import Torchrun
+from .launch import Launcher
 from .mode import Mode
 
 TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
@@ -28,7 +25,7 @@ BEAT_SECONDS = 1.0
 class TorchGroup(Group):
     """A process group that a launcher described in the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...)."""
 
-    heartbeat: Heartbeat | None = None
+    heart: threading.Thread | None = None
 
     def __init__(self) -> None:
         self.world_size = launched_number("WORLD_SIZE", 1, least=1)
@@ -42,6 +39,7 @@ class TorchGroup(Group):
         self.rank = launched_number("RANK", 0, most=self.world_size - 1)
         self.local_rank = launched_number("LOCAL_RANK", 0)
         self.local_world_size = launched_number("LOCAL_WORLD_SIZE", self.world_size, least=1)
+        self.has_left = threading.Event()
         end_with_launcher()
 
     def join(self, device: torch.device, timeout: int) -> None:
@@ -56,12 +54,48 @@ class TorchGroup(Group):
         )
         self.device = device
         if self.world_size > 1:
-            self.heartbeat = Heartbeat(store.clone(), self.rank, self.world_size, timeout)
-            self.heartbeat.start()
+            # Of its own, because the main thread may be waiting in another one
+            connection = store.clone()
+            self.heart = threading.Thread(target=self.beat, args=(connection, timeout), daemon=True)
+            self.heart.start()
+
+    def beat(self, store: dist.Store, timeout: int) -> None:
+        """Beat for this rank once a second; end the process when the next rank is silent for `timeout`
+        seconds. A collective fails at once where a process has died, but waits half an hour for one that is
+        only stopped, or whose machine is gone.
+
+        The silence is counted in beats of this rank, so that a pause of the whole machine does not count.
+        """
+        store.set_timeout(timedelta(seconds=BEAT_SECONDS))
+        watched, silent, last = (self.rank + 1) % self.world_size, 0.0, b""
+        own_key, key = f"beat{self.rank}", f"beat{watched}"
+        while silent < timeout:
+            if self.has_left.wait(BEAT_SECONDS):
+                # The process that hosted the store may be done too
+                with suppress(RuntimeError):
+                    store.set(own_key, "left")
+                return
+            asked_at, beat = time.monotonic(), last
+            # A store that does not answer is a silence too
+            with suppress(RuntimeError):
+                store.set(own_key, str(asked_at))
+                beat = store.get(key) if store.check([key]) else b""
+            is_silent = beat == last and beat != b"left"
+            silent = silent + BEAT_SECONDS + time.monotonic() - asked_at if is_silent else 0.0
+            last = beat
+        if not self.has_left.is_set():
+            message = (
+                f"error (rank {self.rank}): rank {watched} has not responded for {timeout} seconds "
+                "(train.timeout): it is stopped, or its machine cannot be reached. This rank ends; resume "
+                "from the last training state with --output.resume auto"
+            )
+            print(message, file=sys.stderr, flush=True)  # noqa: T201
+            os._exit(1)
 
     def leave(self, has_failed: bool) -> None:
-        if self.heartbeat:
-            self.heartbeat.stop()
+        self.has_left.set()
+        if self.heart:
+            self.heart.join(2 * BEAT_SECONDS)
         # After an error the other ranks may be waiting, and leaving would hang; a single rank has none to
         # wait for.
         if dist.is_initialized() and (not has_failed or self.world_size == 1):
@@ -87,72 +121,16 @@ class TorchGroup(Group):
         dist.all_reduce(total)
         return total
 
-    def start_sum(self, values: torch.Tensor) -> Callable[[], torch.Tensor]:
-        work = dist.all_reduce(values, async_op=True)
-
-        def wait() -> torch.Tensor:
-            work.wait()
-            return values
-
-        return wait
-
     def broadcast(self, value: Any) -> Any:
         holder = [value]
         dist.broadcast_object_list(holder, src=0, device=self.device)
         return holder[0]
 
 
-class Heartbeat(threading.Thread):
-    """A thread that beats for this rank once a second, and ends the process when the next rank is silent for
-    `timeout` seconds. A collective fails at once where a process has died, but waits half an hour for one
-    that is only stopped, or whose machine is gone.
-
-    `store` is a separate connection: the main thread may be waiting in another one. The silence is counted in
-    beats of this rank, so that a pause of the whole machine does not count.
-    """
-
-    def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: int) -> None:
-        super().__init__(name="heartbeat", daemon=True)
-        store.set_timeout(timedelta(seconds=BEAT_SECONDS))
-        self.store, self.rank, self.timeout = store, rank, timeout
-        self.watched = (rank + 1) % world_size
-        self.stopped = threading.Event()
-
-    def run(self) -> None:
-        silent, last, key = 0.0, b"", f"beat{self.watched}"
-        while silent < self.timeout:
-            if self.stopped.wait(BEAT_SECONDS):
-                return
-            asked_at, beat = time.monotonic(), last
-            # A store that does not answer is a silence too
-            with suppress(RuntimeError):
-                self.store.set(f"beat{self.rank}", str(asked_at))
-                beat = self.store.get(key) if self.store.check([key]) else b""
-            is_silent = beat == last and beat != b"left"
-            silent = silent + BEAT_SECONDS + time.monotonic() - asked_at if is_silent else 0.0
-            last = beat
-        if not self.stopped.is_set():
-            message = (
-                f"error (rank {self.rank}): rank {self.watched} has not responded for {self.timeout} seconds "
-                "(train.timeout): it is stopped, or its machine cannot be reached. This rank ends; resume "
-                "from the last training state with --output.resume auto"
-            )
-            print(message, file=sys.stderr, flush=True)  # noqa: T201
-            os._exit(1)
-
-    def stop(self) -> None:
-        """Tell the others that this rank is done, and stop beating."""
-        self.stopped.set()
-        self.join(BEAT_SECONDS)
-        # The process that hosted the store may be done too
-        with suppress(RuntimeError):
-            self.store.set(f"beat{self.rank}", "left")
-
-
 class ProcessGroupMode(Mode):
     """A rank of a torch process group."""
 
-    launcher = Torchrun()
+    launcher = Launcher("torchrun")
     group_class = TorchGroup
 
     def backward(self, loss: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from ..errors import InputError
 from ..runtime.group import Group
 from ..runtime.processes import end_with_launcher, launched_number
-from .launch import Horovodrun
+from .launch import Launcher
 from .mode import BuildOptimizer, Mode, Tensors
 
 
@@ -47,15 +47,14 @@ class HorovodGroup(Group):
         return self.hvd.allreduce(values, op=self.hvd.Sum)
 
     def broadcast(self, value: Any) -> Any:
-        # The default name is that of the type, and ranks whose values differ in type would wait for each
-        # other.
+        # The default name is that of the type; ranks whose values differ in type would wait for each other.
         return self.hvd.broadcast_object(value, root_rank=0, name="value")
 
 
 class Horovod(Mode):
     """`DistributedOptimizer` sums the gradients, so the loop's loss needs no factor."""
 
-    launcher = Horovodrun()
+    launcher = Launcher("horovodrun")
     group_class = HorovodGroup
 
     @classmethod
@@ -63,10 +62,8 @@ class Horovod(Mode):
         try:
             import horovod.torch  # noqa: F401
         except ImportError as error:
-            return (
-                f"Horovod is not installed for this torch ({error}); install it: bash "
-                "scripts/install_horovod.sh"
-            )
+            how = "install it: bash scripts/install_horovod.sh"
+            return f"Horovod is not installed for this torch ({error}); {how}"
         return None
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:

@@ -1,5 +1,4 @@
-"""How the processes of a mode are started: without a launcher, by torchrun or its like, by horovodrun, or by
-`mp.spawn`."""
+"""How the processes of a mode are started."""
 
 import faulthandler
 import os
@@ -22,79 +21,62 @@ GRACE_SECONDS = 5
 
 
 class Launcher:
-    """No launcher: the mode is the one process that was started."""
+    """How the processes of a mode are started, by its kind: `one` process, that of the script; `torchrun`, or
+    any launcher that describes the group in the environment; `horovodrun`; `spawn`, by the script itself."""
 
-    one_process = True  # whether a run of the mode is always one process
-    starts_processes = False  # whether the entry script starts the processes, so that it takes --nprocs
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
 
     def command(self, program: list[str], processes: int) -> list[str]:
         """Return the command that runs a script or `-m module` with arguments in `processes` processes."""
-        return [sys.executable, *program]
+        python, count = sys.executable, str(processes)
+        torchrun = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
+        horovodrun = [python, "-m", "horovod.runner.launch", "-np", count, "-H", f"localhost:{count}"]
+        return {
+            "one": [python, *program],
+            "torchrun": [*torchrun, *program],
+            "horovodrun": [*horovodrun, "--gloo", python, *program],
+            "spawn": [python, *program, "--nprocs", count],
+        }[self.kind]
 
     def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
-        """Call `work(*arguments)`, here or in the launcher's processes; return the exit status."""
-        return work(*arguments)
-
-
-class Torchrun(Launcher):
-    """torchrun, torch.distributed.launch, or any launcher that describes the group in the environment."""
-
-    one_process = False
-
-    def command(self, program: list[str], processes: int) -> list[str]:
-        options = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-        return [sys.executable, *options, *program]
-
-    def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
+        """Call `work(*arguments)`, here or in the launcher's processes; return the exit status. `nprocs` is
+        for `spawn`; none: one process for each accelerator, or two on the CPU."""
+        if self.kind == "one":
+            return work(*arguments)
+        if self.kind == "spawn":
+            return spawn(work, arguments, nprocs or torch.accelerator.device_count() or 2)
         # `record` stores the traceback where torchrun looks for it, to print that of the first failure last.
-        end_after(record(work), arguments)
+        return end_after(record(work), arguments)
 
 
-class Horovodrun(Torchrun):
-    """horovodrun, which starts Python once for each process."""
+def spawn(work: Callable[..., int], arguments: tuple, nprocs: int) -> int:
+    """Call `work` in new processes, pass signals on to them, and return their exit status."""
+    # The parent hosts the store, on a port that the system chooses and that stays open from the start. So no
+    # other program can take the port in between.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    processes = mp.spawn(_start, (nprocs, store.port, work, arguments), nprocs, join=False)
+    received: list[int] = []
 
-    def command(self, program: list[str], processes: int) -> list[str]:
-        options = ["-m", "horovod.runner.launch", "-np", str(processes)]
-        options += ["-H", f"localhost:{processes}", "--gloo"]
-        return [sys.executable, *options, sys.executable, *program]
+    def forward(number: int, frame: object) -> None:
+        received.append(number)
+        for pid in processes.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
-
-class Spawn(Launcher):
-    """One command starts `nprocs` processes: one for each accelerator, or two on the CPU."""
-
-    one_process = False
-    starts_processes = True
-
-    def command(self, program: list[str], processes: int) -> list[str]:
-        return [sys.executable, *program, "--nprocs", str(processes)]
-
-    def launch(self, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
-        # The parent hosts the store, on a port that the system chooses and that stays open from the start. So
-        # no other program can take the port in between.
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        nprocs = nprocs or torch.accelerator.device_count() or 2
-        processes = mp.spawn(_start, (nprocs, store.port, work, arguments), nprocs, join=False)
-        received: list[int] = []
-
-        def forward(number: int, frame: object) -> None:
-            received.append(number)
-            for pid in processes.pids():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, forward)
-        try:
-            while not processes.join(grace_period=GRACE_SECONDS):
-                pass
-        except mp.ProcessExitedException as error:
-            # The process has printed why
-            if error.signal_name is None:
-                return error.exit_code
-            if received:
-                return 128 + received[0]
-            raise
-        return 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+    try:
+        while not processes.join(grace_period=GRACE_SECONDS):
+            pass
+    except mp.ProcessExitedException as error:
+        # The process has printed why
+        if error.signal_name is None:
+            return error.exit_code
+        if received:
+            return 128 + received[0]
+        raise
+    return 0
 
 
 def _start(local_rank: int, nprocs: int, port: int, work: Callable[..., int], arguments: tuple) -> None:

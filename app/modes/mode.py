@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -10,13 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import state_dict
 
 from ..config.schema import Config
 from ..runtime.devices import Precision, choose_device, fastest_precision, has_memory
@@ -36,13 +31,14 @@ class Mode:
     `precision`, and how processes are started in `launcher`.
     """
 
-    launcher = Launcher()
+    launcher = Launcher("one")
     group_class: type[Group] = Group
     accepts_packed = True  # whether the wrapped model takes packed batches
     records_passes = False  # as CUDA graphs; nothing but the model's kernels may run in a pass
     caches_casts = True  # whether each rank has memory for the whole model in low precision during a step
     has_float64 = True  # whether it can train weights in float64, as `python -m app verify` does
     has_whole_optimizer = True  # whether each rank has the whole state of the optimizer
+    state_form = "whole"  # how a training state is cut, which must not change when a run resumes
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -56,11 +52,6 @@ class Mode:
     @classmethod
     def unavailable_reason(cls) -> str | None:
         """Return what this machine lacks to run the mode, with the remedy, or None."""
-        return None
-
-    @classmethod
-    def refuses(cls, precision: str, device: torch.device) -> str | None:
-        """Return why the mode does not train in a precision on a device, with the remedy, or None."""
         return None
 
     def __enter__(self) -> Mode:
@@ -82,15 +73,11 @@ class Mode:
     def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
         self.precision = Precision(self.config.train.precision, self.device)
-        self.scaler = self.new_scaler()
+        self.scaler = self.precision.new_scaler()
         self.wrap(model.to(self.device), build_optimizer)
 
-    def new_scaler(self) -> torch.amp.GradScaler | None:
-        """Return the loss scaler of the configured precision, or None where it needs none."""
-        return self.precision.new_scaler()
-
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
-        """Set `module`, the model as the loop calls it, and `optimizer`."""
+        """Set `module`, the model as the loop calls it, and `optimizer`; `scaler` unless it is torch's."""
         self.module = model
         self.optimizer = build_optimizer(model)
 
@@ -155,11 +142,6 @@ class Mode:
     # model, so that a run can be resumed in another mode or number of processes. Every rank calls what
     # follows. What is returned is whole on rank 0, and what is loaded is given there.
 
-    @property
-    def state_form(self) -> str:
-        """What must be the same in a run and the state from which it resumes: how the state is cut."""
-        return "whole"
-
     def inner(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Return transformers' model and torch's optimizer, without any wrapper."""
         return self.unwrapped_module().model, getattr(self.optimizer, "optimizer", self.optimizer)
@@ -167,16 +149,15 @@ class Mode:
     def weights(self) -> Tensors:
         """Return the weights; where an adapter is trained, only what is trained."""
         model, _ = self.inner()
-        has_adapter = self.unwrapped_module().adapter is not None
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=has_adapter)
-        return self.copies(get_model_state_dict(model, options=options))
+        options = whole(ignore_frozen_params=self.unwrapped_module().adapter is not None)
+        return self.copies(state_dict.get_model_state_dict(model, options=options))
 
     def load_weights(self, weights: Tensors) -> None:
         """Load what `weights` returned; what is not trained may be missing, and stays as it is."""
         model, _ = self.inner()
-        all_trained = all(parameter.requires_grad for parameter in model.parameters())
+        options = from_rank_0(strict=all(parameter.requires_grad for parameter in model.parameters()))
         # It changes the dictionary that it gets
-        set_model_state_dict(model, dict(weights), options=from_rank_0(strict=all_trained))
+        state_dict.set_model_state_dict(model, dict(weights), options=options)
 
     def optimizer_state(self) -> Tensors:
         """Return the optimizer state; its keys are `parameter/name`, such as `classifier.bias/exp_avg`."""
@@ -184,10 +165,15 @@ class Mode:
         if not optimizer.state:
             # torch would make a step to get one
             return {}
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        state = get_optimizer_state_dict(model, optimizer, options=options).get("state", {})
+        state = state_dict.get_optimizer_state_dict(model, optimizer, options=whole()).get("state", {})
         # The step count of bitsandbytes is a number
-        return self.copies({key: torch.as_tensor(value) for key, value in flat(state)})
+        return self.copies(
+            {
+                f"{parameter}/{name}": torch.as_tensor(value)
+                for parameter, values in state.items()
+                for name, value in values.items()
+            }
+        )
 
     def load_optimizer_state(self, tensors: Tensors) -> None:
         """Load what `optimizer_state` returned."""
@@ -199,15 +185,12 @@ class Mode:
             group | {"params": [names[parameter] for parameter in group["params"]]}
             for group in optimizer.param_groups
         ]
-        state: dict[str, Any] = {}
+        state: dict[str, dict] = defaultdict(dict)
         for key, value in tensors.items():
-            *path, entry = key.split("/")
-            values = state
-            for part in path:
-                values = values.setdefault(part, {})
-            values[entry] = value.item() if value.dtype == torch.int64 else value
-        given = {"state": state, "param_groups": groups} if tensors else {}
-        set_optimizer_state_dict(model, optimizer, given, options=from_rank_0())
+            parameter, _, name = key.partition("/")
+            state[parameter][name] = value.item() if value.dtype == torch.int64 else value
+        given = {"state": dict(state), "param_groups": groups} if tensors else {}
+        state_dict.set_optimizer_state_dict(model, optimizer, given, options=from_rank_0())
 
     def gradients(self) -> Tensors:
         """Return the gradients, unscaled, on every rank; to be called before the optimizer step."""
@@ -224,18 +207,13 @@ class Mode:
         return {name: value if is_copied else value.clone() for name, value in tensors.items()}
 
 
-def from_rank_0(**options: bool) -> StateDictOptions:
+def whole(**options: bool) -> state_dict.StateDictOptions:
+    return state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True, **options)
+
+
+def from_rank_0(**options: bool) -> state_dict.StateDictOptions:
     is_several = dist.is_initialized()
-    return StateDictOptions(full_state_dict=True, broadcast_from_rank0=is_several, **options)
-
-
-def flat(values: dict, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested dictionaries by their path."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{before}{key}/")
-        else:
-            yield f"{before}{key}", value
+    return state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=is_several, **options)
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,5 @@
 """What this machine offers a process: its device and its part of the cores; and the arithmetic."""
 
-import functools
 import os
 import platform
 import time
@@ -24,9 +23,9 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
     InputError if it is not there. torch calls ROCm cuda, and loads packages such as torch_npu itself."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     offered = ["cpu"] if accelerator is None else [accelerator.type, "cpu"]
-    name, _, number = wanted.partition(":")
+    name, colon, number = wanted.partition(":")
     name = {"auto": offered[0], "hip": "cuda"}.get(name, name)
-    if name not in offered or not (number.isdecimal() or wanted.partition(":")[1] == ""):
+    if name not in offered or (colon and not number.isdecimal()):
         raise InputError(
             f"the device must be auto or what this torch ({torch.__version__}) offers on this machine, "
             f"{listed(offered)}, with :N for one of several, found '{wanted}'; for another device install "
@@ -56,7 +55,7 @@ def has_memory(device: torch.device) -> bool:
 
 def computes_float64(device: torch.device) -> bool:
     """Return whether a device is known to compute in float64; MPS and Ascend's matrix units do not."""
-    return not has_memory(device) or is_cuda(device)
+    return device.type in ("cpu", "cuda")
 
 
 def count_devices(wanted: str) -> int:
@@ -88,9 +87,7 @@ class Precision:
 
     def autocast(self) -> AbstractContextManager:
         """Return the context of a forward pass."""
-        if self.name == "fp32":
-            return nullcontext()
-        return torch.autocast(self.device_type, DTYPES[self.name])
+        return nullcontext() if self.name == "fp32" else torch.autocast(self.device_type, DTYPES[self.name])
 
     @contextmanager
     def cached_autocast(self) -> Iterator[None]:
@@ -115,13 +112,11 @@ def at_least_float32(values: torch.Tensor) -> torch.Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
-# So that `auto` and the warning about bf16 see the same noise
-@functools.cache
 def bf16_speedup() -> float:
     """Return this CPU's speed in bf16 divided by that in fp32, on BERT's shapes, measured in 0.1 s: with bf16
     instructions it may yet be half as fast (Xeon, AVX-512 without AMX, torch 2.13)."""
-    seconds = {dtype: _product_seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    return seconds[torch.float32] / seconds[torch.bfloat16]
+    cpu = torch.device("cpu")
+    return product_speed(cpu, torch.bfloat16) / product_speed(cpu, torch.float32)
 
 
 def fastest_precision(device: torch.device) -> str:
@@ -132,16 +127,10 @@ def fastest_precision(device: torch.device) -> str:
 
 
 def product_speed(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the arithmetic operations a second of matrix products on a device, measured in 0.1 s."""
+    """Return the arithmetic operations a second of matrix products on a device, the most of 8 measurements;
+    of fewer if they take long."""
     # A GPU needs larger products, and several between two waits
     rows, width, times = (8192, 2048, 10) if has_memory(device) else (256, 768, 1)
-    return 2 * rows * width**2 * times / _product_seconds(dtype, device, rows, width, times)
-
-
-def _product_seconds(
-    dtype: torch.dtype, device: str | torch.device = "cpu", rows: int = 256, width: int = 768, times: int = 1
-) -> float:
-    """Return the seconds of `times` products, the least of 8 measurements; of fewer if they take long."""
     states = torch.ones(rows, width, dtype=dtype, device=device)
     weight = torch.ones(width, width, dtype=dtype, device=device)
     seconds: list[float] = []
@@ -153,7 +142,7 @@ def _product_seconds(
         # Reading a value waits for any device; not every one has torch's `synchronize`
         product[0, 0].item()
         seconds.append(time.perf_counter() - started)
-    return min(seconds)
+    return 2 * rows * width**2 * times / min(seconds)
 
 
 def set_threads(threads: int | None, local_world_size: int) -> None:

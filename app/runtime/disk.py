@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import InputError, shorten
+from ..errors import InputError, cannot_read, shorten
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
@@ -78,36 +78,32 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file in UTF-8. Raises InputError for invalid JSON, a repeated key, or no
-    regular file (a pipe would be waited for); OSError for a file that cannot be read."""
+    """Return the value of a JSON file in UTF-8. Raises InputError for invalid JSON, a repeated key, a file
+    that cannot be read, or no regular file (a pipe would be waited for)."""
     if path.exists() and not path.is_file():
-        what = "a directory" if path.is_dir() else "a pipe or a device"
-        raise InputError(f"{path}: a regular file is needed, found {what}")
+        raise InputError(f"{path}: a regular file is needed, not a directory, a pipe or a device")
     try:
         return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+    except OSError as error:
+        raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON: {error}") from error
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict:
     """Return a JSON object, as json's `object_pairs_hook`; raises ValueError for a key that is twice."""
-    if (key := repeated_key(pairs)) is not None:
-        raise ValueError(f"the key '{shorten(key)}' is twice in an object; keep one of them")
-    return dict(pairs)
-
-
-def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
-    """Return the first key that a JSON object, given as json's `object_pairs_hook` gets it, has again."""
-    seen: set[str] = set()
-    return next((key for key, _ in pairs if key in seen or seen.add(key)), None)
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"the key '{shorten(key)}' is twice in an object; keep one of them")
+        values[key] = value
+    return values
 
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file, whole or not at all."""
-    aside = target.with_name(f".{target.name}")
-    shutil.copyfile(source, aside)
-    sync(aside)
-    aside.replace(target)
+    with source.open("rb") as file, whole_file(target, "wb") as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
 
 
 def checksum(path: Path) -> str:
@@ -121,8 +117,5 @@ def is_full(error: Exception) -> bool:
     # safetensors gives the system's error only as text, and numpy only the numbers of values.
     text = str(error)
     is_short = isinstance(error, OSError) and error.errno is None and " requested and " in text
-    return (
-        getattr(error, "errno", None) in FULL
-        or is_short
-        or any(f"os error {number})" in text for number in FULL)
-    )
+    of_system = getattr(error, "errno", None) in FULL
+    return of_system or is_short or any(f"os error {number})" in text for number in FULL)

@@ -34,11 +34,6 @@ class Group:
         """Return the sum of `values` over all ranks, on every rank."""
         return values
 
-    def start_sum(self, values: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Start to sum a small CPU tensor over all ranks without the device; call the result to wait."""
-        total = self.reduce_sum(values)
-        return lambda: total
-
     def gather_values(self, value: Any) -> list[Any]:
         """Return every rank's `value`, which can be written as JSON, in the order of ranks, on every rank."""
         content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)

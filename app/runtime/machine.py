@@ -2,18 +2,14 @@
 
 import ctypes
 import gc
-import logging
 import os
 from contextlib import suppress
 
 import torch
 
 from ..config.schema import TrainConfig
-from .devices import bf16_speedup, has_memory, is_cuda, set_threads
+from .devices import has_memory, is_cuda, set_threads
 
-logger = logging.getLogger(__name__)
-# Warn below this bf16/fp32 speed ratio
-SLOW_BF16 = 0.8
 # glibc's names and numbers, https://man7.org/linux/man-pages/man3/mallopt.3.html
 M_TRIM_THRESHOLD = -1  # free bytes at the end of the heap above which they are returned to the system
 M_MMAP_THRESHOLD = -3  # bytes above which a block is taken from the system, and returned to it when freed
@@ -27,12 +23,6 @@ def set_up_machine(config: TrainConfig, device: torch.device, local_world_size: 
     """Set threads, allocator and precision of matrix products of a process that will train on `device`."""
     set_threads(config.threads, local_world_size)
     keep_freed_memory()
-    if config.precision == "bf16" and device.type == "cpu" and (speedup := bf16_speedup()) < SLOW_BF16:
-        logger.warning(
-            "this CPU multiplies matrices in bf16 at %.2f times the speed of fp32: train.precision fp32 is "
-            "faster here",
-            speedup,
-        )
     if is_cuda(device):
         # What autocast leaves in fp32 may use TF32 then; a run in fp32 keeps all its bits.
         torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
@@ -43,8 +33,7 @@ def keep_few_kernels() -> None:
 
     In bf16 they compile a kernel for each size of a matrix, and nearly every packed batch has another number
     of tokens: 5 MB of kernels for BERT-base, between the tensors, so that less of the freed memory can be
-    reused. A pass needs about 30 kernels; compiling them again takes 9 ms. The user's own environment
-    variables come first.
+    reused. A pass needs about 30. The user's own environment variables come first.
     """
     for name in KERNEL_CACHES:
         os.environ.setdefault(name, "64")
@@ -54,8 +43,7 @@ def keep_freed_memory() -> None:
     """Make malloc keep freed memory, except blocks of more than 32 MB, the most that glibc allows.
 
     A step asks for the memory that the previous step has freed. Pages that were returned to the system in
-    between come back as new pages, which takes 5 % of a step of BERT-base in a virtual machine. The fixed
-    threshold also keeps the largest blocks of batches of many sizes from fragmenting the heap.
+    between come back as new pages, which takes 5 % of a step of BERT-base in a virtual machine.
     """
     _malloc("mallopt", M_MMAP_THRESHOLD, 32 << 20)
     _malloc("mallopt", M_TRIM_THRESHOLD, NEVER)

@@ -59,9 +59,7 @@ class StopSignals:
     """A context in which the first SIGTERM or SIGINT is only recorded; the second ends this process.
 
     A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they
-    received: from before the optimizer step to after it, on the CPU, so that no rank waits.
-
-    The same sum tells all ranks in `has_failed` that one of them cannot write a file.
+    received, on the CPU. The same sum tells all ranks in `has_failed` that one of them cannot write a file.
 
     Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores
     SIGTERM from the end of the context on: a launcher sends it as soon as the first rank has ended, and all
@@ -74,7 +72,7 @@ class StopSignals:
         self.received_at = 0.0
         self.stopped_by = 0
         self.has_failed = False
-        self.read_sum: Callable[[], torch.Tensor] | None = None
+        self.counts = [0, 0, 0]
 
     def __enter__(self) -> StopSignals:
         self.previous_handlers = install(self.receive)
@@ -99,19 +97,17 @@ class StopSignals:
 
     def ignore_later_ones(self) -> None:
         """Ignore all signals from the end of the context on: the work of this process is complete."""
-        if self.previous_handlers:
-            self.previous_handlers = dict.fromkeys(SIGNALS, signal.SIG_IGN)
+        self.previous_handlers = dict.fromkeys(self.previous_handlers, signal.SIG_IGN)
 
     def share(self, has_failed: bool = False) -> None:
-        """Start to tell the other ranks of signals and a failure; every rank calls it each step."""
-        flags = [*(self.received == number for number in SIGNALS), has_failed]
-        self.read_sum = self.group.start_sum(torch.tensor(flags).long())
+        """Tell the other ranks of signals and a failure; every rank calls it each step."""
+        flags = torch.tensor([*(self.received == number for number in SIGNALS), has_failed])
+        self.counts = self.group.reduce_sum(flags.long()).tolist()
 
     def agreed(self) -> int:
         """Return the signal that any rank had received at this step's `share`, or 0, on all ranks alike."""
-        *counts, failures = self.read_sum().tolist()
+        *counts, failures = self.counts
         self.has_failed = failures > 0
-        self.stopped_by = next(
-            (int(number) for number, count in zip(SIGNALS, counts, strict=True) if count), 0
-        )
+        received = [int(number) for number, count in zip(SIGNALS, counts, strict=True) if count]
+        self.stopped_by = received[0] if received else 0
         return self.stopped_by

@@ -32,8 +32,9 @@ class ForgottenZeroGrad(DDP):
 class MissingUnscale(DDP):
     """Clips gradients that still carry the loss scale; it scales in every precision, also in float64."""
 
-    def new_scaler(self) -> torch.amp.GradScaler:
-        return torch.amp.GradScaler(self.device.type)
+    def wrap(self, model, build_optimizer) -> None:
+        super().wrap(model, build_optimizer)
+        self.scaler = torch.amp.GradScaler(self.device.type)
 
     def unscale(self) -> None:
         pass

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from app.modes import load_mode, mode_names
-from app.modes.launch import Launcher, Torchrun
 from app.modes.mode import Mode
 from tests.modes import broken_modes
 from tests.modes.contract_cases import CASES, OF_THE_MODE, OF_THE_ROWS
@@ -34,7 +33,7 @@ def launch(mode: type[Mode], nprocs: int, data: Path, out: Path, cases: list[str
     """Run the worker in a mode with `nprocs` processes."""
     out.mkdir()
     target = f"{mode.__module__}:{mode.__name__}"
-    if type(mode.launcher) in (Launcher, Torchrun):
+    if mode.launcher.kind in ("one", "torchrun"):
         fork(work, (target, str(data), str(out), cases, stage), nprocs, out / "log")
         return
     command = mode.launcher.command([WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs)
@@ -83,14 +82,14 @@ def data(tmp_path_factory) -> Path:
     texts = [
         "".join(generator.choices(words, k=generator.choice([2, 3, 5, 8, 13, 21, 28]))) for _ in range(80)
     ]
-    path.write_text("".join(f"{text}{i}\t{'abc'[i % 3]}\n" for i, text in enumerate(texts)), encoding="utf-8")
     sets = ["", "a", "b|c", "c", "a|b|c"]
-    path.with_name("sets.tsv").write_text(
-        "".join(f"{text}{i}\t{sets[i % 5]}\n" for i, text in enumerate(texts)), encoding="utf-8"
-    )
-    path.with_name("scores.tsv").write_text(
-        "".join(f"{text}{i}\t{1000 + len(text) / 2}\n" for i, text in enumerate(texts)), encoding="utf-8"
-    )
+    for name, label in (
+        ("data.tsv", lambda i: "abc"[i % 3]),
+        ("sets.tsv", lambda i: sets[i % 5]),
+        ("scores.tsv", lambda i: 1000 + len(texts[i]) / 2),
+    ):
+        lines = "".join(f"{text}{i}\t{label(i)}\n" for i, text in enumerate(texts))
+        path.with_name(name).write_text(lines, encoding="utf-8")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
     path.with_name("vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
     return path
@@ -123,9 +122,9 @@ def modes() -> list:
             continue
         launcher = load_mode(name).launcher
         # One that starts the processes of another mode is that mode
-        counts = (1,) if launcher.one_process else (2,) if launcher.starts_processes else (2, 1, 3)
+        counts = {"one": (1,), "spawn": (2,)}.get(launcher.kind, (2, 1, 3))
         found += [pytest.param(name, nprocs, 2, id=f"{name}-{nprocs}") for nprocs in counts]
-    found += [pytest.param("deepspeed", 2, stage, id=f"deepspeed-2-stage{stage}") for stage in (0, 1, 3)]
+    found += [pytest.param("deepspeed", 2, stage, id=f"deepspeed-2-stage{stage}") for stage in (1, 3)]
     return found
 
 
@@ -143,7 +142,7 @@ def test_same_job_as_single(mode, nprocs, stage, data, single_all, tmp_path):
         pytest.skip(lacks)
     # Every case in two processes of each mode with a step of its own; `mp` starts those of DDP
     chosen = OF_THE_MODE
-    if kind.launcher.one_process or nprocs == 2 and stage == 2 and not kind.launcher.starts_processes:
+    if kind.launcher.kind == "one" or nprocs == 2 and stage == 2 and kind.launcher.kind != "spawn":
         chosen = CASES
     elif nprocs == 3:
         chosen = OF_THE_ROWS

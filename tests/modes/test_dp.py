@@ -1,5 +1,4 @@
-"""DataParallel: the precision of its copies, and the order of its devices: python -m pytest
-tests/modes/test_dp.py"""
+"""The copies of DataParallel: python -m pytest tests/modes/test_dp.py"""
 
 from threading import Thread
 
@@ -7,7 +6,7 @@ import pytest
 import torch
 
 from app.config.schema import Config, TrainConfig
-from app.modes.dp import DataParallel, device_order
+from app.modes.dp import DataParallel
 from app.runtime.devices import at_least_float32
 from app.training.optimizer import build_optimizer
 from tests.tiny import tiny_model
@@ -51,11 +50,3 @@ def test_copies_have_the_weights_of_their_own_device():
         copy._modules["model"] = torch.nn.Identity()
         copy._modules["model"].forward = lambda **inputs: inputs["value"]
         assert copy(value=torch.ones(1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("device", "count", "order"),
-    [("cuda", 2, [0, 1]), ("cuda:1", 2, [1, 0]), ("cuda:2", 4, [2, 0, 1, 3]), ("cuda:0", 1, [0])],
-)
-def test_the_device_of_the_model_comes_first(device, count, order):
-    assert device_order(torch.device(device), count) == order

@@ -1,8 +1,5 @@
-"""Machines that leave a running job and join it: python -m pytest tests/runtime/test_elastic.py -m chaos
-
-Each machine is a network namespace of its own where they can be made (root on Linux), else an agent of
-torchrun on this machine.
-"""
+"""Machines that leave a running job and join it, each an agent of torchrun: python -m pytest
+tests/runtime/test_elastic.py -m chaos"""
 
 import json
 import os
@@ -22,7 +19,6 @@ from tests.ranks import ROOT, SMALL, largest_difference
 pytestmark = pytest.mark.chaos
 # seconds, for anything that must happen
 PATIENT = 100
-BRIDGE = "elastic0"
 
 
 class Machines:
@@ -30,58 +26,24 @@ class Machines:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.agents = folder, {}
-        self.has_namespaces = os.geteuid() == 0 and self._make_namespaces()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
 
-    def _make_namespaces(self) -> bool:
-        self.remove()
-        commands = [f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up"]
-        for n in range(3):
-            commands += [
-                f"netns add elastic{n}",
-                f"link add elastic-v{n} type veth peer name elastic-p{n}",
-                f"link set elastic-p{n} netns elastic{n}",
-                f"link set elastic-v{n} master {BRIDGE} up",
-                f"-n elastic{n} addr add {self.address(n, True)}/24 dev elastic-p{n}",
-                f"-n elastic{n} link set elastic-p{n} up",
-                f"-n elastic{n} link set lo up",
-            ]
-        try:
-            return not any(
-                subprocess.run(["ip", *command.split()], capture_output=True, check=False).returncode
-                for command in commands
-            )
-        except FileNotFoundError:
-            return False
-
-    def address(self, number: int, in_namespace: bool | None = None) -> str:
-        in_namespace = self.has_namespaces if in_namespace is None else in_namespace
-        return f"10.77.0.{number + 1}" if in_namespace else "127.0.0.1"
-
     def start(self, number: int, settings: list[str]) -> None:
-        """Start the agent of a machine."""
-        inside = ["ip", "netns", "exec", f"elastic{number}"] if self.has_namespaces else []
-        command = [*inside, sys.executable, "-m", "torch.distributed.run", "--nnodes=1:3"]
-        command += ["--nproc_per_node=1", "--max-restarts=3", "--rdzv_backend=c10d", "--rdzv_id=elastic"]
-        # An address within a namespace is not one that torchrun takes for its own machine's
-        host = f"last_call_timeout=3,is_host={int(number == 0)}"
-        command += [f"--rdzv_conf={host}", f"--local_addr={self.address(number)}"]
-        endpoint = f"--rdzv_endpoint={self.address(0)}:{self.port}"
-        command += [endpoint, str(ROOT / "tests/run/disturbed_run.py")]
-        interface = f"elastic-p{number}" if self.has_namespaces else "lo"
+        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:3", "--nproc_per_node=1"]
+        command += ["--max-restarts=3", "--rdzv_backend=c10d", "--rdzv_id=elastic", "--local_addr=127.0.0.1"]
+        command += [f"--rdzv_conf=last_call_timeout=3,is_host={int(number == 0)}"]
+        command += [f"--rdzv_endpoint=127.0.0.1:{self.port}", str(ROOT / "tests/run/disturbed_run.py")]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        environment |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": interface}
+        environment |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": "lo"}
         with (self.folder / f"log{number}").open("w") as log:
             self.agents[number] = subprocess.Popen(
                 [*command, *settings], cwd=ROOT, env=environment, stdout=log, stderr=log
             )
 
     def lose(self, number: int) -> None:
-        """Cut the network of a machine, where it has its own, and kill all its processes."""
-        if self.has_namespaces:
-            subprocess.run(["ip", "link", "set", f"elastic-v{number}", "down"], check=True)
+        """Kill all processes of a machine."""
         # An agent that has finished, has no processes left
         with suppress(psutil.NoSuchProcess):
             agent = psutil.Process(self.agents[number].pid)
@@ -95,22 +57,13 @@ class Machines:
             f"{path.name}: {path.read_text(errors='replace')[-2500:]}" for path in self.folder.glob("log*")
         )
 
-    def remove(self) -> None:
-        """End all agents, and take the namespaces away."""
-        for number in list(self.agents):
-            self.lose(number)
-        with suppress(FileNotFoundError):
-            # Deleting a namespace deletes its links some time later
-            links = [f"link del {name}" for name in ("elastic-v0", "elastic-v1", "elastic-v2", BRIDGE)]
-            for command in (*links, *(f"netns del elastic{n}" for n in range(3))):
-                subprocess.run(["ip", *command.split()], capture_output=True, check=False)
-
 
 @pytest.fixture
 def machines(tmp_path):
     machines = Machines(tmp_path)
     yield machines
-    machines.remove()
+    for number in list(machines.agents):
+        machines.lose(number)
 
 
 def wait_for(machines: Machines, run: Path, world_size: int, steps: int) -> int:
