@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -94,14 +94,18 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
     outputs = []
     for (num_rows, longest, has_padding), *states, group_mask in groups:
         by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
-        mask = group_mask.view(num_rows, longest)
+        mask, how = group_mask.view(num_rows, 1, 1, longest), rule
         if rule.window is not None and longest > rule.window:
-            output = attend_in_blocks(*by_row, mask, rule)
-        else:
+            places = torch.arange(longest, device=key_mask.device)
+            distance = places - places[:, None]
+            band = (distance.abs() < rule.window) & (distance <= 0 if rule.causal else True)
+            # Padding attends to itself: a softmax of nothing would be NaN
+            mask, how = (band & mask) | (distance == 0), rule._replace(causal=False)
+        elif rule.causal or not has_padding:
             # Rows of one length need no mask; it would only slow the kernel down. Nor do causal ones, whose
             # padding comes last.
-            output = attend(*by_row, mask[:, None, None] if has_padding and not rule.causal else None, rule)
-        outputs.append(output.transpose(1, 2).flatten(0, 1))
+            mask = None
+        outputs.append(attend(*by_row, mask, how).transpose(1, 2).flatten(0, 1))
     attended = torch.cat(outputs)
     if is_of_rows:
         return torch.empty_like(attended).index_copy(0, row_order, attended)
@@ -129,36 +133,6 @@ class Rearrange(torch.autograd.Function):
         if key_mask is not None:
             gradient.masked_fill_(~key_mask.view(-1, *(1,) * (gradient.dim() - 1)), 0)
         return gradient, None, None, None
-
-
-def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor, rule: Rule) -> Tensor:
-    """Let each token attend within the window, in time and memory proportional to the tokens.
-
-    `query`, `key`, `value` as in `attend`, with as many queries as keys; `key_mask` (num_rows, longest). Long
-    rows are cut into blocks, each with the keys around it; one block is enough for rows up to three windows.
-    """
-    num_rows, _, longest, _ = query.shape
-    window = rule.window
-    block = longest if longest <= 3 * window else window
-    count = -(-longest // block)
-    before, after = (0, 0) if count == 1 else (window - 1, 0 if rule.causal else window - 1)
-    fill = count * block - longest
-    size = before + block + after
-
-    def blocks(states: Tensor) -> Tensor:
-        """Return keys or values, (num_rows, heads, longest, any), as (num_rows * count, heads, size, any)."""
-        around = pad(states, (0, 0, before, after + fill)).unfold(2, size, block)
-        return around.permute(0, 2, 1, 4, 3).flatten(0, 1)
-
-    queries = pad(query, (0, 0, 0, fill)).unflatten(2, (count, block)).transpose(1, 2).flatten(0, 1)
-    places = torch.arange(size, device=query.device)
-    distance = places - before - places[:block, None]
-    band = (distance.abs() < window) & (distance <= 0 if rule.causal else True)
-    real = blocks(key_mask[:, None, :, None].to(torch.uint8)).bool().transpose(2, 3)
-    # Padding attends to itself: a softmax of nothing would be NaN
-    mask = (band & real) | (distance == 0)
-    output = attend(queries, blocks(key), blocks(value), mask, rule._replace(causal=False))
-    return output.unflatten(0, (num_rows, count)).transpose(1, 2).flatten(2, 3)[:, :, :longest]
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule: Rule) -> Tensor:

@@ -49,8 +49,8 @@ PACKINGS = {
 
 
 class PackedModel(nn.Module):
-    """transformers' `model`, with faster parts where `can_pack`. `forward` takes the tensors of
-    `app.batching.loader.collate` and returns one output for each target, in the model's precision."""
+    """transformers' `model`, with faster parts where `can_pack`; else `why_padded` says why not. `forward`
+    takes the tensors of `app.batching.loader.collate` and returns one output for each target."""
 
     # peft's configuration, where only LoRA factors and the head are trained
     adapter = None
@@ -60,7 +60,7 @@ class PackedModel(nn.Module):
         replace_dropout(model)
         self.model = model
         model.config.return_dict = True
-        self.why_padded = why_padded(model)
+        self.why_padded = why_padded(model.config)
         self.can_pack = not self.why_padded
         self.packing = PACKINGS.get(model.config.model_type)
         if self.can_pack:
@@ -96,25 +96,20 @@ class PackedModel(nn.Module):
     def layout(self, packed: bool, varlen: bool = False) -> Layout:
         """Return the input layout this model needs; `packed` only where it can run so."""
         assert self.can_pack or not packed, self.why_padded
-        config = self.model.config
+        config, last_except = self.model.config, None
+        if self.packing and self.packing.reads_last:
+            # As transformers' decoders: the last token that is not padding
+            last_except = -1 if config.pad_token_id is None else config.pad_token_id
         takes_types = "token_type_ids" in signature(self.model.forward).parameters
         return Layout(
             packed,
             varlen=varlen,
             pad_id=config.pad_token_id or 0,
             first_position=first_position(config),
-            last_except=self.last_except(),
+            last_except=last_except,
             token_types=takes_types and getattr(config, "type_vocab_size", 2) > 1,
             max_positions=max_positions(config),
         )
-
-    def last_except(self) -> int | None:
-        """Return the id that the token which a decoder reads of a row does not have, as in transformers:
-        that of padding, -1 where it has none; None for an encoder."""
-        if not self.packing or not self.packing.reads_last:
-            return None
-        pad_id = self.model.config.pad_token_id
-        return -1 if pad_id is None else pad_id
 
 
 class Classifier(PackedModel):
@@ -148,9 +143,8 @@ class Classifier(PackedModel):
         return self.packing.head(self.model, states.transpose(0, 1))
 
 
-def why_padded(model: nn.Module) -> str:
+def why_padded(config: PreTrainedConfig) -> str:
     """Return why a model of transformers cannot run packed; empty where it can."""
-    config: PreTrainedConfig = model.config
     packing = PACKINGS.get(config.model_type)
     if packing is None:
         return f"packed batches work with {', '.join(PACKINGS)} models, found {config.model_type}"
@@ -173,18 +167,17 @@ def max_positions(config: PreTrainedConfig) -> int | None:
     """Return the most tokens a row may have, or None where the model has no limit."""
     positions = getattr(config, "max_position_embeddings", None)
     # XLNet: -1, no limit
-    if not isinstance(positions, int) or positions < 0:
-        return None
-    return max(0, positions - first_position(config))
+    has_limit = isinstance(positions, int) and positions >= 0
+    return max(0, positions - first_position(config)) if has_limit else None
 
 
 def check_passes(model: PackedModel, *rows: list[int]) -> None:
     """Raise InputError unless the model, on the CPU, takes rows of ids in all its layouts, with the same
     logits when padded, unlike XLNet. Leaves it in evaluation mode, and the generator as it was."""
     tokens = [np.array(row, dtype=np.int64) for row in rows]
+    layouts = [model.layout(packed) for packed in ((False, True) if model.can_pack else (False,))]
     # transformers' decoders without a padding token take no batches
-    can_pad = model.last_except() != -1
-    layouts = [model.layout(packed) for packed in (False, True) if (model.can_pack if packed else can_pad)]
+    layouts = [layout for layout in layouts if layout.packed or layout.last_except != -1]
     remedy = "its configuration (config.json and model.config) and its tokenizer must fit"
     with torch.random.fork_rng(devices=()), torch.no_grad():
         for layout in layouts:
@@ -192,8 +185,9 @@ def check_passes(model: PackedModel, *rows: list[int]) -> None:
             for is_training in (True, False):
                 with explained("the model cannot classify a text", remedy):
                     padded = model.train(is_training)(**collate(tokens, None, layout))[0]
-        if not model.can_pack:
-            alone = model(torch.from_numpy(tokens[0])[None])[0]
-    if not model.can_pack and not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
+        if model.can_pack:
+            return
+        alone = model(torch.from_numpy(tokens[0])[None])[0]
+    if not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
         kind = model.model.config.model_type
         raise InputError(f"this {kind} model's logits change with padding; use a BERT-like encoder")

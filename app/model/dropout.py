@@ -17,9 +17,8 @@ class Dropout(nn.Dropout):
     """nn.Dropout, which calls `dropout` on the CPU."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name that nn.Dropout gives it
-        return (
-            dropout(input, self.p) if self.training and input.device.type == "cpu" else super().forward(input)
-        )
+        is_ours = self.training and input.device.type == "cpu"
+        return dropout(input, self.p) if is_ours else super().forward(input)
 
 
 def replace_dropout(model: nn.Module) -> None:

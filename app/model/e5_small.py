@@ -69,10 +69,6 @@ def build_checkpoint(folder: Path, path: Path) -> None:
         "model_type": "bert",
         "vocab_size": len(rows),
         "layer_norm_eps": round(file.epsilon, 15),
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "initializer_range": 0.02,
     }
     config |= {f"{name}_token_id": SPECIAL_TOKENS.index(SPECIAL[name]) for name in ("bos", "pad", "eos")}
     tokenizer = {
@@ -96,16 +92,9 @@ EMBEDDINGS = {
     "emb.ln.w": "embeddings.LayerNorm.weight",
     "emb.ln.b": "embeddings.LayerNorm.bias",
 }
-LAYER = {
-    "q": "attention.self.query",
-    "k": "attention.self.key",
-    "v": "attention.self.value",
-    "ao": "attention.output.dense",
-    "aln": "attention.output.LayerNorm",
-    "fi": "intermediate.dense",
-    "fo": "output.dense",
-    "oln": "output.LayerNorm",
-}
+LAYER = {"q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value"}
+LAYER |= {"ao": "attention.output.dense", "aln": "attention.output.LayerNorm"}
+LAYER |= {"fi": "intermediate.dense", "fo": "output.dense", "oln": "output.LayerNorm"}
 
 
 def weights(file: DataFile, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -177,8 +166,8 @@ class DataFile:
         """Return a float32 tensor: (count,), or with `columns` (count / columns, columns), or its `rows`."""
         kind, count, offset = self.tensors[name]
         if kind == FP32:
-            values = np.frombuffer(self.data, "<f4", count, offset)
-            return (values.reshape(-1, columns) if columns else values).astype(np.float32)
+            values = np.frombuffer(self.data, "<f4", count, offset).astype(np.float32)
+            return values.reshape(-1, columns) if columns else values
         blocks = np.frombuffer(self.data, BLOCK, count // 32, offset).reshape(-1, columns // 32)
         blocks = blocks if rows is None else blocks[rows]
         nibbles = np.concatenate([blocks["pairs"] & 15, blocks["pairs"] >> 4], axis=-1)
@@ -221,13 +210,11 @@ def is_kept(piece: str, rank: int) -> bool:
 
 def kept_rows(pieces: list[str]) -> np.ndarray:
     """Return the old ids of the tokens to keep, in the order of new ids: special tokens, then pieces."""
-    first = {piece: row for row, piece in reversed(list(enumerate(pieces)))}
-    kept = (
-        row
-        for row, piece in enumerate(pieces)
-        if piece not in SPECIAL_TOKENS and first[piece] == row and is_kept(piece, row)
-    )
-    return np.array([*(first[token] for token in SPECIAL_TOKENS), *kept])
+    first: dict[str, int] = {}
+    for row, piece in enumerate(pieces):
+        first.setdefault(piece, row)
+    special = [first.pop(token) for token in SPECIAL_TOKENS]
+    return np.array([*special, *(row for piece, row in first.items() if is_kept(piece, row))])
 
 
 def build_tokenizer(pieces: list[str], scores: np.ndarray) -> Tokenizer:

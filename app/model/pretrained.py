@@ -50,11 +50,22 @@ def build_model(
         model, info = make_model(settings, config, AutoModelForSequenceClassification, HEADS)
         is_kept = False
         if settings.name is not None:
-            if config.model_type == "bert" and "bert.pooler.dense.weight" in info["missing_keys"]:
+            missing = info["missing_keys"]
+            if config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
                 # The identity
                 nn.init.eye_(model.bert.pooler.dense.weight)
                 nn.init.zeros_(model.bert.pooler.dense.bias)
-            is_kept = _keeps_head(settings.name, model, info, earlier_labels, label_names)
+            key, last = last_layer(model)
+            has_head = f"{key}.weight" not in missing
+            is_kept = has_head and earlier_labels == label_names
+            if has_head and not is_kept:
+                nn.init.normal_(last.weight, std=getattr(config, "initializer_range", 0.02))
+                if last.bias is not None:
+                    nn.init.zeros_(last.bias)
+                logger.info(
+                    "%s was trained on other labels (%s): its encoder is kept, the head is new.",
+                    *(settings.name, shorten(", ".join(earlier_labels), 80)),
+                )
         if settings.head == "linear":
             add_mean_layer(model)
         if head_bias is not None and not is_kept:
@@ -127,15 +138,10 @@ def check_weights(
         return sorted(key for key in map(str, keys) if not key.removeprefix(base).startswith(heads))
 
     # Layers may be left out, or added, on purpose
-    layers = {"num_hidden_layers", model.config.attribute_map.get("num_hidden_layers")}
-    is_strict = layers.isdisjoint(changed)
+    is_strict = {"num_hidden_layers", model.config.attribute_map.get("num_hidden_layers")}.isdisjoint(changed)
     shapes = {key: shapes for key, *shapes in info["mismatched_keys"]}
-    parts = {part for part, _module in model.base_model.named_children()}
-    unused = [
-        key
-        for key in of_encoder(info["unexpected_keys"])
-        if key.startswith(base) or key.partition(".")[0] in parts or ".lora_" in key
-    ]
+    parts = (base, *(f"{part}." for part, _module in model.base_model.named_children()))
+    unused = [key for key in of_encoder(info["unexpected_keys"]) if key.startswith(parts) or ".lora_" in key]
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
     missing, encoder = of_encoder(info["missing_keys"]), of_encoder(sizes)
     values = sum(sizes.get(key, 0) for key in missing) / sum(sizes[key] for key in encoder)
@@ -158,33 +164,6 @@ def check_weights(
 def wrong_shape(name: str, saved: Sequence[int], needed: Sequence[int]) -> str:
     """Return what is wrong with the shape of a weight."""
     return f"{name} has shape {tuple(saved)}, and {tuple(needed)} is needed"
-
-
-def _keeps_head(
-    name: str, model: nn.Module, info: dict, earlier_labels: list[str], label_names: list[str]
-) -> bool:
-    """Return whether the last layer of a checkpoint is kept: that of the same labels, whose rows are moved
-    where they were in another order; one of other labels is new."""
-    key, last = last_layer(model)
-    if f"{key}.weight" in info["missing_keys"]:
-        return False
-    if earlier_labels == label_names:
-        return True
-    is_whole = f"{key}.weight" not in (mismatch[0] for mismatch in info["mismatched_keys"])
-    # Each label has its own row, unless the labels have an order
-    is_apart = str(model.config.problem_type).endswith(("label_classification", "path_classification"))
-    if is_whole and is_apart and sorted(earlier_labels) == sorted(label_names):
-        for parameter in last.parameters():
-            parameter.data = parameter.data[[earlier_labels.index(label) for label in label_names]]
-        logger.info("%s has the same labels in another order: the rows of its head are moved.", name)
-        return True
-    if is_whole:
-        nn.init.normal_(last.weight, std=getattr(model.config, "initializer_range", 0.02))
-        if last.bias is not None:
-            nn.init.zeros_(last.bias)
-    said = shorten(", ".join(earlier_labels), 80)
-    logger.info("%s was trained on other labels (%s): its encoder is kept, the head is new.", name, said)
-    return False
 
 
 def save_model(folder: Path, model, state: dict, tokenizer) -> None:

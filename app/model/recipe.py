@@ -10,7 +10,7 @@ from ..config.command_line import read_yaml
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from ..config.shipped import E5_SMALL, FEW_LABELS_CONFIG, e5_file
 from .e5_small import fetch_e5
-from .source import NO_CODE, cannot_load, checkpoint_config, checkpoint_place, explained, quiet_transformers
+from .source import cannot_load, checkpoint_config, checkpoint_place, explained, quiet_transformers
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,10 @@ def started(config: Config, how: str) -> Config:
 
 ANY = math.inf
 USUAL_WARMUP = 0.1  # fraction of all steps
+USUAL_WIDTH = 768  # also of models with random weights
 NARROW = 384
+# With LoRA, the factor to the usual rate: of narrow models (measured), and of others (the literature)
+NARROW_LORA_FACTOR, LORA_FACTOR = 3, 10
 # The first row that fits: up to this width of the model, up to these steps in an epoch, and these rows, where
 # "linear" are single texts for a head that starts as a logistic regression, nearly right from the first step.
 # Then the learning rate of the encoder, the factor to that of the head, and the warm-up.
@@ -89,9 +92,6 @@ RECIPES = (
     (768, ANY, None, 3e-5, 1, USUAL_WARMUP),
     (ANY, ANY, None, 2e-5, 1, USUAL_WARMUP),
 )
-USUAL_WIDTH = 768  # also of models with random weights
-# With LoRA, the factor to the usual rate: of narrow models (measured), and of others (the literature)
-NARROW_LORA_FACTOR, LORA_FACTOR = 3, 10
 
 
 def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config:
@@ -104,16 +104,15 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     train, model, width = config.train, config.model, USUAL_WIDTH
     if model.name is None and e5_file() is None:
         logger.info(
-            "The model has random weights. %s, a pretrained one, would classify better, but its data file is "
-            "not here: %s.",
-            *(E5_SMALL, fetch_e5()),
+            f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its "
+            f"data file is not here: {fetch_e5()}."
         )
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
     if model.name is not None:
         place = checkpoint_place(model, config.data.cache_dir)
         with quiet_transformers(), explained(cannot_load(model.name)):
-            width = getattr(checkpoint_config(place, **NO_CODE), "hidden_size", None) or USUAL_WIDTH
+            width = getattr(checkpoint_config(place), "hidden_size", None) or USUAL_WIDTH
     rows = "pairs" if has_pairs else "linear" if model.head == "linear" else "single"
     rate, head_factor, warmup = next(
         recipe
@@ -129,12 +128,9 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
         usual["head_learning_rate"] = rate * head_factor
     filled = {key: value for key, value in usual.items() if getattr(train, key) is None}
     if filled and model.name is not None:
-        lora, texts = (
-            " with LoRA" if model.lora_rank else "",
-            "pairs of texts" if has_pairs else "single texts",
-        )
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
-        reason = f"{model.name}{lora}, {texts}, {steps_per_epoch:,} steps in an epoch"
+        lora, texts = " with LoRA" * bool(model.lora_rank), "pairs of" if has_pairs else "single"
+        reason = f"{model.name}{lora}, {texts} texts, {steps_per_epoch:,} steps in an epoch"
         logger.info("Settings chosen for you: %s (for %s)", chosen, reason)
     return replace(config, train=replace(train, **filled))
 
@@ -158,28 +154,24 @@ def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int]
     train = config.train
     if train.epochs != "auto":
         return config
-    epochs = MIN_EPOCHS_OF_PAIRS if has_pairs else MIN_EPOCHS
-    candidates = [(epochs, f"as usual for {'pairs of texts' if has_pairs else 'single texts'}")]
+    candidates = [(MIN_EPOCHS, "as usual for single texts")]
+    if has_pairs:
+        candidates = [(MIN_EPOCHS_OF_PAIRS, "as usual for pairs of texts")]
     # A head that starts as a logistic regression knows small classes, and few rows, from its start
     if config.model.head != "linear":
         smallest = min((size for size in class_sizes if size), default=ROWS_OF_SMALLEST_CLASS)
         most = min(MAX_EPOCHS, MAX_STEPS_FOR_SMALLEST_CLASS // steps_per_epoch)
-        of_smallest = min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), most)
+        for_smallest = min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), most)
+        reason = f"because the smallest class has only {smallest:,} training rows"
+        candidates.append((for_smallest, reason))
         steps = fewest_steps(len(class_sizes))
-        candidates += [
-            (of_smallest, f"because the smallest class has only {smallest:,} training rows"),
-            (
-                math.ceil(steps / steps_per_epoch),
-                f"because {len(class_sizes):,} classes need at least {steps:,} steps",
-            ),
-        ]
+        reason = f"because {len(class_sizes):,} classes need at least {steps:,} steps"
+        candidates.append((math.ceil(steps / steps_per_epoch), reason))
     epochs, reason = max(candidates, key=lambda candidate: candidate[0])
     if epochs > (most := max(FEWEST, MAX_STEPS // steps_per_epoch)):
         epochs, reason = most, f"because {MAX_STEPS:,} steps are enough"
     evaluations = {}
     if train.eval_every is None and epochs > MAX_EVALUATIONS:
         evaluations = {"eval_every": steps_per_epoch * math.ceil(epochs / MAX_EVALUATIONS)}
-    logger.info(
-        "train.epochs auto: %s epochs of %s steps, %s.", f"{epochs:,}", f"{steps_per_epoch:,}", reason
-    )
+    logger.info(f"train.epochs auto: {epochs:,} epochs of {steps_per_epoch:,} steps, {reason}.")
     return replace(config, train=replace(train, epochs=epochs, **evaluations))

@@ -1,14 +1,13 @@
 """Where a pretrained model is, `model.name`, and its configuration; and calls into transformers that stay
 quiet, and whose errors are the user's."""
 
-import json
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import constants, errors, hf_hub_download
-from transformers import AutoConfig, BertConfig, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging as transformers_logging
 
@@ -18,7 +17,6 @@ from ..errors import InputError, nearest
 from ..words import _
 from .e5_small import local_checkpoint
 
-MODELSCOPE = "modelscope:"
 HUB = "https://huggingface.co"
 # Code that comes with a checkpoint is never run
 NO_CODE = {"trust_remote_code": False}
@@ -29,10 +27,8 @@ REMEDY = (
 )
 WAYS_OUT = (
     f"without the hub, three ways are left: {E5_SMALL}, which comes with a package; a folder with a "
-    "checkpoint; or a mirror, as in HF_ENDPOINT=https://hf-mirror.com, or modelscope:ORG/NAME"
+    "checkpoint, such as `modelscope download` makes; or a mirror, as in HF_ENDPOINT=https://hf-mirror.com"
 )
-# Weights of other frameworks.
-OTHER_FILES = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite", "*.gguf", "onnx/*", "openvino/*"]
 # Keys that the data decides, and that train.precision does
 FIXED = ("num_labels", "id2label", "label2id", "problem_type", "dtype", "torch_dtype")
 
@@ -82,8 +78,6 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
         return name
     if name == E5_SMALL:
         return str(local_checkpoint(Path(cache_dir)))
-    if name.startswith(MODELSCOPE):
-        return _from_modelscope(name.removeprefix(MODELSCOPE))
     if constants.ENDPOINT != HUB:
         # Its downloads would leave the mirror for the hub's own storage
         constants.HF_HUB_DISABLE_XET = True
@@ -97,34 +91,13 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
     return name
 
 
-def _from_modelscope(name: str) -> str:
-    """Return the folder of a model of ModelScope, downloaded, or without network from its cache."""
-    try:
-        from modelscope_hub import HubApi
-        from modelscope_hub.errors import HubError
-    except ImportError as error:
-        raise InputError(
-            f"model.name {MODELSCOPE}{name} needs modelscope-hub: pip install -r requirements/modelscope.txt"
-        ) from error
-    try:
-        return str(HubApi().download_repo(name, "model", ignore_patterns=OTHER_FILES))
-    except (HubError, OSError, ValueError) as error:
-        found = f"from ModelScope: {' '.join(str(error).split())}"
-        raise InputError(f"{cannot_load(MODELSCOPE + name)} {found}; {WAYS_OUT}") from error
-
-
-def checkpoint_config(name: str | Path, **hub) -> PreTrainedConfig:
-    """Return the configuration of a hub name or folder; `hub` as `AutoConfig.from_pretrained` takes it.
+def checkpoint_config(name: str | Path) -> PreTrainedConfig:
+    """Return the configuration of a hub name or folder.
 
     The attention function that it names is ignored: transformers would fetch one from the hub and run it,
     whatever `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface).
     """
-    # Archives of the first years have Google's own file
-    of_google = Path(name) / "bert_config.json"
-    if of_google.is_file() and not (Path(name) / "config.json").exists():
-        config = BertConfig.from_dict(json.loads(of_google.read_text(encoding="utf-8")))
-    else:
-        config = AutoConfig.from_pretrained(name, **hub)
+    config = AutoConfig.from_pretrained(name, **NO_CODE)
     config._attn_implementation = None
     return config
 
@@ -144,7 +117,7 @@ def encoder_config(settings: ModelConfig, tokenizer) -> PreTrainedConfig:
         values |= {"bos_token_id": None, "eos_token_id": None}
     else:
         with explained(cannot_load(settings.name)):
-            config = checkpoint_config(settings.name, **NO_CODE)
+            config = checkpoint_config(settings.name)
         if getattr(config, "pad_token_id", None) is None and tokenizer.pad_token_id is not None:
             # Of decoders; padded batches need it
             config.pad_token_id = tokenizer.pad_token_id
@@ -156,9 +129,8 @@ def encoder_config(settings: ModelConfig, tokenizer) -> PreTrainedConfig:
                 "(train.precision)"
             )
         if key not in keys:
-            raise InputError(
-                f"model.config: a {config.model_type} model has no key '{key}'{nearest(key, keys)}"
-            )
+            close = nearest(key, keys)
+            raise InputError(f"model.config: a {config.model_type} model has no key '{key}'{close}")
     values = {key: value for key, value in values.items() if key in keys} | settings.config
     if settings.dropout is not None:
         values |= {key: settings.dropout for key in keys if "dropout" in key}

@@ -47,13 +47,11 @@ def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
     if lowest is None:
         return
     last = int({"embeddings": 0, "encoder": num_layers}.get(lowest, lowest))
-    if last > num_layers:
-        raise InputError(f"model.freeze must be at most the model's {num_layers} layers, found {last}")
     depths = {name: layer_depth(name, num_layers) for name, _ in model.named_parameters()}
-    if missing := set(range(last + 1)) - set(depths.values()):
+    if not set(range(last + 1)) <= set(depths.values()) - {num_layers + 1}:
         raise InputError(
-            f"model.freeze {lowest} needs a model with parameters named embeddings and layer.N, found none "
-            f"of {'the embeddings' if 0 in missing else f'layer {min(missing)}'}; leave it out"
+            f"model.freeze must be at most the model's {num_layers} layers, found {lowest}, and these must "
+            "have parameters named embeddings and layer.N; lower it, or leave it out"
         )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(depths[name] > last)
@@ -81,20 +79,20 @@ def add_lora(model: PackedModel, rank: int | None) -> None:
         heads.append(f"{encoder}.pooler")
     linear = {name for name, module in inner.named_modules() if isinstance(module, nn.Linear)}
     of_heads = {name for name in linear if f"{name}.".startswith(tuple(f"{head}." for head in heads))}
+    # Lists, so that equal runs write equal files
+    layers = sorted({name.rpartition(".")[2] for name in linear - of_heads})
     config = LoraConfig(
         task_type="SEQ_CLS",
         r=rank,
         lora_alpha=2 * rank,
         lora_dropout=0.0,
-        target_modules={name.rpartition(".")[2] for name in linear - of_heads},
+        target_modules=layers,
         exclude_modules=sorted(of_heads),
         base_model_name_or_path=str(Path(base).resolve()) if base and Path(base).is_dir() else base or None,
     )
     inject_adapter_in_model(config, inner, NAME)
     # For peft's file only: it would keep the untrained head as well
-    config.modules_to_save = heads
-    # Not a set, so that equal runs write equal files
-    config.target_modules = sorted(config.target_modules)
+    config.modules_to_save, config.target_modules = heads, layers
     for head in heads:
         inner.get_submodule(head).requires_grad_(True)
     for module in inner.modules():
@@ -103,10 +101,8 @@ def add_lora(model: PackedModel, rank: int | None) -> None:
             module.cast_input_dtype_enabled = False
     replace_dropout(model)
     model.adapter = config
-    layers = ", ".join(config.target_modules)
-    logger.info(
-        "model.lora_rank %d: %s parameters are trained, in %s and the head.", rank, _trained(model), layers
-    )
+    counts, names = _trained(model), ", ".join(layers)
+    logger.info("model.lora_rank %d: %s parameters are trained, in %s and the head.", rank, counts, names)
 
 
 def save_adapter(folder: Path, config, weights: dict[str, torch.Tensor]) -> None:

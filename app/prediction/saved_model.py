@@ -43,7 +43,7 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     try:
         # Its warnings about missing weights are errors below
         with MODEL_LOCK, quiet_transformers():
-            config = checkpoint_config(folder, **local)
+            config = checkpoint_config(folder)
             with guarded("its tokenizer"):
                 tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **local)
             model, info = load_weights(folder, config, use_safetensors=True, **local)

@@ -162,7 +162,7 @@ class Largest(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("shape", ["modernbert, short windows", "qwen3", "qwen3, short windows"])
+@pytest.mark.parametrize("shape", ["bert", "qwen3"])
 def test_long_texts_need_memory_by_their_tokens(shape):
     """No tensor is as large as all pairs of tokens, or as all rows padded to the longest, in both passes."""
     model = model_of(shape, max_position_embeddings=8192).train()
@@ -170,5 +170,5 @@ def test_long_texts_need_memory_by_their_tokens(shape):
     with Largest() as largest:
         model(**collate(token_rows(lengths), None, model.layout(True))).sum().backward()
     tokens = sum(lengths)
-    # The feed-forward part of ModernBERT is 128 wide; nothing is wider
+    # Nothing is wider than the feed-forward part
     assert tokens <= largest.elements <= 3 * 128 * tokens < 4096 * 4096 < 65 * 4096 * 64

