@@ -30,8 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from ..data.file_formats import FORMATS
-from ..data.read import json_layout
+from ..data.read import FORMATS, json_layout
 from ..errors import InputError, nearest
 from ..prediction.open_model import (
     MAX_EVIDENCE,
@@ -225,11 +224,10 @@ def predict(args: argparse.Namespace, folder: Path, asked: dict) -> None:
         source = open_texts(args.texts, bool(recorded.get("remove_spaces")))
     else:
         source = open_file(args.input, recorded, asked, keeps_columns=keeps_columns)
-    if not keeps_columns and not source.is_parquet:
-        found = "a file of Arrow" if source.format == "parquet" else source.format
+    if not keeps_columns and source.format != "parquet":
         raise InputError(
             f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
-            f"{found}; write .csv, .xlsx or .jsonl"
+            f"{source.format}; write .csv, .xlsx or .jsonl"
         )
     check_pairs(folder, recorded, source.has_pairs, PAIRS_REMEDY)
     check_output(args.output, args.input)
@@ -248,7 +246,7 @@ def predict(args: argparse.Namespace, folder: Path, asked: dict) -> None:
     if args.input is not None or source.num_bad:
         say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
     is_text = source.is_stream and source.format == "text" and source.first
-    if is_text and json_layout(source.first.text, strict=True):
+    if is_text and json_layout(source.first.text):
         say(
             f"warning: {source.name} was read as plain text, and looks like JSON; is it JSON Lines (--format "
             "jsonl)?"

@@ -101,9 +101,7 @@ TASKS = {
     "masked_language_modelling": TaskSettings(frozenset({"hidden"}), (), ("loss", "accuracy")),
 }
 TaskName = Literal[*TASKS]
-FormatName = Literal[
-    "auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "xlsx", "fasttext", "text"
-]
+FormatName = Literal["auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "xlsx", "text"]
 LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
 Float = Annotated[float, BeforeValidator(as_number)]

@@ -46,10 +46,9 @@ def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
 
 def clean_texts(values: list, remove_spaces: bool, what: str) -> tuple[list, dict[int, ValueError]]:
     """Return what `clean_text` does of each value, and what it raises, by the positions of these values."""
-    texts = [
-        (("".join(value.split()) if remove_spaces else value.strip()) if type(value) is str else None)
-        for value in values
-    ]
+    texts = [value.strip() if type(value) is str else None for value in values]
+    if remove_spaces:
+        texts = [text and "".join(text.split()) for text in texts]
     # Letters, digits and Chinese characters can be seen; what begins otherwise is looked at alone
     odd = [at for at, text in enumerate(texts) if not (text and text[0].isalnum())]
     try:

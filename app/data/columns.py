@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InputError, listed, nearest, shorten
 from ..words import N_, _
-from .file_formats import BadRow, ReadOptions
+from .read import BadRow, ReadOptions
 
+# The names of the first and the second text of a pair
+PAIR_NAMES = {"text_a": "text_b", "sentence1": "sentence2", "sentence_a": "sentence_b", "text1": "text2"}
+PAIR_NAMES |= {"question1": "question2", "premise": "hypothesis", "前提": "假设", "句子1": "句子2"}
+PAIR_NAMES |= {"文本1": "文本2", "问题1": "问题2"}
 # The first of these names that a file has is its text
 TEXT_NAMES = (
     *("text", "text_a", "sentence", "sentence1", "review", "content", "title", "comment", "query"),
     *("文本", "内容", "评论", "标题", "句子", "正文", "评论内容", "评价内容", "文本内容", "微博内容", "评价"),
     *("微博", "反馈", "留言", "弹幕", "原文", "语句", "新闻标题", "reviews", "comments", "tweet", "message"),
-    *("text1", "sentence_a", "question1", "premise", "句子1", "文本1", "问题1", "前提"),
+    *PAIR_NAMES,
 )
 # The first of LABEL_NAMES that a file has is its label, or else the only one of OTHER_LABEL_NAMES: where two
 # of these are there, it is not clear which one is meant
@@ -27,19 +31,9 @@ OTHER_LABEL_NAMES = (
     *("评分", "星级", "情绪", "极性", "情感倾向", "情感极性", "情感分类", "情感类别", "情感标签", "倾向"),
     *("意图", "主题", "类型", "打分", "分数", "等级", "标记"),
 )
-ALL_LABEL_NAMES = frozenset((*LABEL_NAMES, *OTHER_LABEL_NAMES))
-# These are the names of the first and the second text of a pair
-PAIR_NAMES = (
-    *(("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("text1", "text2")),
-    *(("question1", "question2"), ("premise", "hypothesis"), ("前提", "假设"), ("句子1", "句子2")),
-    *(("文本1", "文本2"), ("问题1", "问题2")),
-)
 SETTING = {N_("text"): "text_column", N_("second text"): "text_pair_column", N_("label"): "label_column"}
-MAX_COLUMNS = 16_384  # of a row without names, as in Excel; a long line of separators must not take minutes
-LONGEST_NAME = 20  # characters of a name of a column
-LONGEST_LABEL = 40  # characters
-ROWS_BELOW = 5  # rows that show what a first row is
-MIN_ROWS = 10  # rows whose values show what a column is
+LONGEST_NAME, LONGEST_LABEL = 20, 40  # characters
+ROWS_BELOW, MIN_ROWS = 5, 10  # rows that show what a first row is, and what a column is
 DIFFERENT = 0.6  # share of different values in a column of texts
 # Texts are pairs where two of a row have so much more in common than two of different rows, from 0 to 1.
 # Question pairs (AFQMC) have 0.5, STS-B 0.4 to 0.8, names with reviews 0.0, two reviews without relation up
@@ -71,107 +65,99 @@ class Columns:
         """All columns that are in use."""
         return self.text + self.pair + self.label
 
-    @property
-    def unused(self) -> list[int]:
-        """The numbers of the other columns."""
-        return [number for number in range(self.width) if number not in self.used]
-
 
 def is_header(where: str, record: Any, options: ReadOptions, need_label: bool, below: list) -> bool:
     """Return whether the first record of a table is a header; `below` are the records after it. Raises
     InputError for a header that cannot be read, and for a record that may be a header or a row."""
     chosen = [options.text_column, options.text_pair_column, options.label_column, options.label_columns]
     is_set = options.header or any(isinstance(one, str) for setting in chosen for one in _each(setting))
-    if isinstance(record, BadRow):
+    if isinstance(record, BadRow) and is_set:
         # Otherwise the next line would be read as the header
-        if is_set:
-            raise InputError(f"{where}: the header cannot be read: {record.problem}")
-        return False
-    if is_set or options.header is False:
-        return options.header is not False
-    cells = [_stripped(value) for value in record]
+        raise InputError(f"{where}: the header cannot be read: {record.problem}")
+    if is_set or options.header is False or isinstance(record, BadRow):
+        return is_set and options.header is not False
+    cells = [str(value).strip() for value in record]
     has_text = any(cell.lower() in TEXT_NAMES for cell in cells)
-    usual = [cell for cell in cells if cell.lower() in {*TEXT_NAMES, *ALL_LABEL_NAMES}]
-    # Without labels, the header may have only the name of the text column
-    if has_text and (not need_label or any(cell.lower() in ALL_LABEL_NAMES for cell in cells)):
-        return True
-    if not need_label:
+    has_label = any(cell.lower() in (*LABEL_NAMES, *OTHER_LABEL_NAMES) for cell in cells)
+    if not need_label or (has_text and has_label):
+        # Without labels, the header may have only the name of the text column
+        return has_text
+    rows = [row for row in below if isinstance(row, list) and len(row) == len(cells)]
+    columns = [[str(value).strip() for value in column] for column in zip(*rows, strict=True)]
+    columns = columns if len(rows) >= ROWS_BELOW else []
+    again = [cell in column for cell, column in zip(cells, columns, strict=False)]
+    if any(one and label_like(column) for one, column in zip(again, columns, strict=True)):
         return False
-    rows = [list(map(_stripped, row)) for row in below if isinstance(row, list) and len(row) == len(cells)]
-    columns = list(zip(*rows, strict=True)) if len(rows) >= ROWS_BELOW else []
-    comes_again = [cell in column for cell, column in zip(cells, columns, strict=False)]
-    if any(again and label_like(column) for again, column in zip(comes_again, columns, strict=True)):
-        return False
-    are_names = [0 < len(cell) <= LONGEST_NAME and not _is_number(cell) for cell in cells]
-    are_numbers = [all(map(_is_number, column)) for column in columns]
-    # The column of row numbers that pandas writes has no name
-    are_names[0] |= not cells[0] and are_numbers[:1] == [True]
-    is_above_others = any(are_numbers) or (columns and usual and not any(comes_again))
-    if is_above_others and all(are_names) and len(set(cells)) == len(cells):
+    are_names = all(len(cell) <= LONGEST_NAME and not NUMBER.fullmatch(cell) for cell in cells)
+    has_numbers = any(all(map(NUMBER.fullmatch, column)) for column in columns)
+    is_usual = has_text or has_label
+    if are_names and (has_numbers or (columns and is_usual and not any(again))):
         return True
-    if usual or (all(are_names) and any(map(label_like, columns))):
+    if is_usual or (are_names and any(map(label_like, columns))):
         said = _("{where}: cannot tell whether this is a header: {cells}; set --data.header true or false")
         raise InputError(said.format(where=where, cells=listed(cells)))
     return False
 
 
 def choose_columns(
-    where: str,
-    options: ReadOptions,
-    names: list | None,
-    rows: Sequence[list],
-    need_label: bool,
-    find_pairs: bool,
-    are_labels: Callable[[Sequence], bool],
+    where: str, options: ReadOptions, names: list | None, rows: list, are_labels: Any, find_pairs: bool
 ) -> Columns:
-    """Return the columns of a file, by their numbers. `names` are those of its columns, None without, and
-    `rows` the first rows, as far as they are known. With `find_pairs`, rows may be pairs of texts although no
-    setting says so. `are_labels` says whether values of a column are labels. Raises InputError if a column is
-    missing, or it is not clear which one it is."""
+    """Return the columns of a file, by their numbers. `names` are those of its columns, None without, `rows`
+    the first rows as far as they are known. `are_labels` says whether values of a column are labels; None: no
+    labels are needed. With `find_pairs`, rows may be pairs although no setting says so. Raises InputError if
+    a column is missing, or it is not clear which one it is."""
     width = len(rows[0] if names is None else names)
-    lowered = [_stripped(name).lower() for name in names or []]
+    lowered = [str(name).strip().lower() for name in names or []]
 
-    def column(setting: Any, what: str, *usual_names: str) -> tuple[int, ...]:
+    def column(setting: Any, what: str, usual_names: Sequence[str] = ()) -> tuple[int, ...]:
         if setting is not None:
             return tuple(_number_of(where, one, names, width, what) for one in _each(setting))
         usual = [name for name in usual_names if name in lowered][:1]
         return tuple(_number_of(where, one, lowered, width, what) for one in usual)
 
-    text = column(options.text_column, "text", *TEXT_NAMES)
+    text = column(options.text_column, "text", TEXT_NAMES)
     pair = column(options.text_pair_column, "second text")
     others = [name for name in OTHER_LABEL_NAMES if name in lowered]
-    usual = (*LABEL_NAMES, *(others if len(others) == 1 else ()))
-    label = column(options.label_columns or options.label_column, "label", *usual) if need_label else ()
+    usual = [*LABEL_NAMES, *(others if len(others) == 1 else ())]
+    label = column(options.label_columns or options.label_column, "label", usual) if are_labels else ()
     found = Columns(text, pair, label, width)
     find_pairs &= options.text_column is None and options.text_pair_column is None
-    if known := [two for two in PAIR_NAMES if find_pairs and set(two) <= set(lowered)]:
+    if known := [two for two in PAIR_NAMES.items() if find_pairs and set(two) <= set(lowered)]:
         found.text, found.pair = ((lowered.index(name),) for name in known[0])
-    if need_label and not (found.text and found.label):
+    if are_labels and not (found.text and found.label):
         _choose_by_values(found, rows, find_pairs, are_labels)
     # The order decides last; without a label the first of several columns may be anything, say a row id
-    if not found.text and (len(found.unused) == 1 or (names is None and need_label and width == 2)):
-        found.text = (found.unused[0],)
-    if need_label and not found.label and len(found.unused) == 1:
-        found.label = (found.unused[0],)
-    if not found.text or (need_label and not found.label):
-        raise _unclear(where, "label" if found.text else "text", names, rows, need_label)
+    unused = [at for at in range(width) if at not in found.used]
+    if not found.text and (len(unused) == 1 or (names is None and are_labels and width == 2)):
+        found.text = (unused.pop(0),)
+    if are_labels and not found.label and len(unused) == 1:
+        found.label = (unused.pop(),)
+    if not found.text or (are_labels and not found.label):
+        raise _unclear(where, "label" if found.text else "text", names or rows[0], bool(are_labels))
     if len(set(found.used)) < len(found.used):
-        settings = _settings(need_label)
-        raise InputError(f"{where}: text and label must be different columns; set {settings}")
+        settings = "set --data.text_column and --data.label_column"
+        raise InputError(f"{where}: text and label must be different columns; {settings}")
     if names is not None or (found.text, found.pair, found.label) != ((0,), (), (1,)):
         # The usual order needs no settings
         new = {"label_column": found.label} if found.label != label else {}
         if (found.text, found.pair) != (text, pair):
             new = {"text_column": found.text, "text_pair_column": found.pair, **new}
         found.assumed = {key: (names or range(width))[role[0]] for key, role in new.items() if role}
-    found.described = _described(found, options, names, found.unused if need_label else [])
+    found.described = _described(found, names, unused if are_labels else [])
     return found
 
 
-def _choose_by_values(
-    found: Columns, rows: Sequence[list], find_pairs: bool, are_labels: Callable[[Sequence], bool]
-) -> None:
-    values = {at: [row[at] for row in rows] for at in found.unused}
+def _described(found: Columns, names: list | None, unused: list[int]) -> str:
+    def shown(numbers: Sequence[int]) -> str:
+        return shorten(", ".join(f"'{shorten(str(names[at])) if names else at}'" for at in numbers), 200)
+
+    parts = [("text", found.text), ("label", found.label), ("second text", found.pair)]
+    described = ", ".join(f"{what} {shown(numbers)}" for what, numbers in parts if numbers)
+    return described + (f"; not used: {shown(unused)}" if unused else "")
+
+
+def _choose_by_values(found: Columns, rows: list, find_pairs: bool, are_labels: Any) -> None:
+    values = {at: [row[at] for row in rows] for at in range(found.width) if at not in found.used}
     texts = [at for at, shown in values.items() if text_like(shown)]
     labels = [at for at, shown in values.items() if are_labels(shown)]
     if not found.label and len(labels) == 1:
@@ -206,8 +192,7 @@ def _number_of(where: str, setting: int | str, names: list | None, width: int, w
     return found[0]
 
 
-def _unclear(where: str, what: str, names: list | None, rows: Sequence[list], need_label: bool) -> InputError:
-    first = names or rows[0]
+def _unclear(where: str, what: str, first: list, need_label: bool) -> InputError:
     said = _(
         "{where}: cannot tell which column is the {what}: found only one column, {found}; add a label to "
         "each text, behind a tab in TSV, a comma in CSV (--data.format); remove what is above a header"
@@ -222,65 +207,30 @@ def _unclear(where: str, what: str, names: list | None, rows: Sequence[list], ne
             "--data.task multi_label and --data.label_columns"
         )
         said += more if need_label else ""
-    settings = _settings(need_label)
+    settings = "--data.text_column" + (" and --data.label_column" if need_label else "")
     return InputError(said.format(where=where, what=_(what), found=listed(first), settings=settings))
-
-
-def _described(columns: Columns, options: ReadOptions, names: list | None, unused: list[int]) -> str:
-    """Return the columns in words, also those that are not used."""
-
-    def shown(numbers: Sequence[int]) -> str:
-        return ", ".join(f"'{shorten(str(names[at])) if names else at}'" for at in numbers)
-
-    parts, label = [f"text {shown(columns.text)}"], columns.label
-    if options.label_columns and label:
-        content = "one level" if options.label_hierarchy else "0 or 1"
-        more = f"{len(label) - 1} more, {content} in each"
-        parts.append(f"label {shown(label[:1])} and {more}: {shown(label[-1:])}")
-    elif label:
-        parts.append(f"label {shown(label)}")
-    parts += [f"second text {shown(columns.pair)}"] if columns.pair else []
-    described = ", ".join(parts)
-    return described + (f"; not used: {shorten(shown(unused), 200)}" if unused else "")
-
-
-def _settings(need_label: bool) -> str:
-    return "--data.text_column" + (" and --data.label_column" if need_label else "")
 
 
 def _each(setting: Any) -> list:
     return setting if isinstance(setting, list) else [setting]
 
 
-def _stripped(value: Any) -> str:
-    return str(value).strip()
-
-
-def _is_number(value: str) -> bool:
-    return NUMBER.fullmatch(value) is not None
-
-
 def label_like(values: Sequence) -> bool:
     """Return whether the values of a column, two or more different ones, come again and again."""
-    shown = list(map(_stripped, values))
-    different = set(shown)
+    different = {str(value).strip() for value in values}
     is_short = all(len(value) <= LONGEST_LABEL for value in different)
-    return is_short and len(shown) >= MIN_ROWS and 2 <= len(different) <= len(shown) / 2
+    return is_short and len(values) >= MIN_ROWS and 2 <= len(different) <= len(values) / 2
 
 
 def text_like(values: Sequence) -> bool:
-    """Return whether most values of a column are different, and are words."""
     shown = [value.strip() for value in values if isinstance(value, str)]
-    if len(shown) < MIN_ROWS or label_like(shown):
-        return False
     words = sum(WORDS.search(value) is not None for value in shown)
-    return len(set(shown)) >= DIFFERENT * len(shown) and words >= DIFFERENT * len(values)
+    are_different = len(set(shown)) >= DIFFERENT * len(shown) and not label_like(shown)
+    return len(shown) >= MIN_ROWS and are_different and words >= DIFFERENT * len(values)
 
 
 def are_pairs(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Return whether the texts of two columns are pairs: two texts of one row share more characters than
-    texts of different rows."""
-
+    # Two texts of one row share more characters than texts of different rows
     def shared(pairs: Any) -> float:
         sets = [(set(str(one)), set(str(other))) for one, other in pairs]
         return sum(len(a & b) / max(1, min(len(a), len(b))) for a, b in sets) / len(sets)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError
 from .cache import build_once, content_key
-from .file_formats import ReadOptions
-from .files import splits_in
 from .labels import label_form
 from .near_copies import open_copies
+from .read import ReadOptions
 from .relabel import Fixes, apply_fixes, read_fixes
 from .splits import dataset_statistics, fold_of_rows, part_of_rows, split_rows
 from .table import Table, open_table
@@ -137,13 +135,10 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
 
 
 def with_sample(config: DataConfig) -> DataConfig:
-    """Return the configuration, with the files and labels of the sample set if it has no train file, and with
-    the splits of a folder that has some."""
+    """Return the configuration, with the files and labels of the sample set if it has no train
+    file."""
     if config.train is not None:
-        is_folder = isinstance(config.train, str) and os.path.isdir(config.train)
-        splits = splits_in(Path(config.train)) if is_folder else {}
-        files = {name: splits[name] for name in splits if name == "train" or getattr(config, name) is None}
-        return replace(config, **files) if "train" in splits else config
+        return config
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
     labels = config.labels or SAMPLE_LABELS if label_form(config.task).has_labels else None
     return replace(config, **files, labels=labels)

@@ -19,7 +19,7 @@ from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
 from .cells import label_text, shown
 from .columns import MIN_ROWS, label_like
-from .file_formats import ReadOptions
+from .read import ReadOptions
 
 # These are the values of a column for each label, in lower case
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}

@@ -11,16 +11,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, excerpt, printable_path
 from .cells import clean_text, value_of
-from .file_formats import FORMATS, BadRow, ReadOptions
-from .files import read_start
 from .labels import LabelForm, label_form
-from .read import read_chunks, recognised
+from .read import FORMATS, BadRow, ReadOptions, read_chunks, recognised
 from .table import text_hashes
 
 # The letter h keeps spreadsheets from reading a hash as a number
@@ -44,9 +41,9 @@ class Fixes:
         label that is not one of `names`."""
         for line, text in zip(self.lines, self.labels, strict=True):
             if (unknown := self.form.unknown(text, names)) is not None:
-                where = f"{self.source}, {self.unit} {line}"
-                rule = f"{where}: a fix must have a label of the data, found {unknown}"
-                raise InputError(f"{rule}; correct it, or set --data.labels")
+                rule = f"a fix must have a label of the data, found {unknown}"
+                remedy = "correct it, or set --data.labels"
+                raise InputError(f"{self.source}, {self.unit} {line}: {rule}; {remedy}")
         return self.form.of_texts(self.labels, names)
 
 
@@ -56,33 +53,33 @@ def written_hash(value: int) -> str:
 
 
 def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
-    """Read a file of fixes; texts are cleaned, and labels written, as those of `data` are. A file that is
-    valid UTF-8, as a list of label issues is, is read so, others with the encoding of `data`. Raises
-    InputError, with file and line, for rows that are no fixes, and for two labels of one text."""
+    """Read a file of fixes; texts are cleaned, and labels written, as those of `data` are. Raises InputError,
+    with file and line, for rows that are no fixes, and for two labels of one text."""
     file, form, source = Path(path), label_form(data.task), printable_path(str(path))
-    read_start(file, 1)
-    try:
-        file.read_text(encoding="utf-8")
-        encoding = "utf-8"
-    except UnicodeDecodeError:
-        encoding = data.encoding
-    options = recognised(file, ReadOptions(encoding=encoding))
-    unit, data = FORMATS[options.format].row_unit, replace(data, label_columns=None)
+    options, data = recognised(file, ReadOptions()), replace(data, label_columns=None)
+    unit, names = FORMATS[options.format].row_unit, None
     label_and_line: dict[int, tuple[str, int]] = {}
-    names = None
     rows = (row for chunk in read_chunks(file, options) for row in zip(*chunk, strict=True))
     for line, record in rows:
+        if names is None and isinstance(record, list):
+            names = [str(name).strip() for name in record]
+            continue
         try:
-            if names is None and isinstance(record, list):
-                names = [str(name).strip() for name in record]
-                continue
-            values = _by_name(record, names)
-            label = values.get("choice") or values.get("label")
+            if isinstance(record, list) and len(record) == len(names):
+                record = dict(zip(names, record, strict=True))
+            if isinstance(record, BadRow):
+                raise ValueError(record.problem)
+            columns = record.keys() if isinstance(record, dict) else set()
+            if not (columns & {"label", "choice"} and columns & {"text", "text_hash"}):
+                raise ValueError(
+                    f"a row needs the columns label (or choice) and text (or text_hash), and as many fields "
+                    f"as the header, found {excerpt(record)}; correct it"
+                )
+            label = record.get("choice") or record.get("label")
             if label is None or (isinstance(label, str) and not label.strip()):
                 continue
             label = form.text(value_of(label), data)
-            key = _key(values, data.remove_spaces)
-            before = label_and_line.setdefault(key, (label, line))
+            before = label_and_line.setdefault(_key(record, data.remove_spaces), (label, line))
             if before[0] != label:
                 raise ValueError(
                     f"a text can have one {form.what} only, found {excerpt(label)} here and "
@@ -95,26 +92,7 @@ def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
     return Fixes(source, unit, np.array(hashes, np.uint64), labels, lines, form)
 
 
-def _by_name(record: Any, names: list[str] | None) -> dict:
-    """Return a row by the names of its columns; raises ValueError with the problem."""
-    if isinstance(record, BadRow):
-        raise ValueError(record.problem)
-    if isinstance(record, list) and len(record) == len(names):
-        record = dict(zip(names, record, strict=True))
-    if not (
-        isinstance(record, dict)
-        and record.keys() & {"label", "choice"}
-        and record.keys() & {"text", "text_hash"}
-    ):
-        raise ValueError(
-            f"a row needs the columns label (or choice) and text (or text_hash), and as many fields as the "
-            f"header, found {excerpt(record)}; correct it"
-        )
-    return record
-
-
 def _key(values: dict, remove_spaces: bool) -> int:
-    """Return the hash of the text of a row; raises ValueError with the problem."""
     if given := str(values.get("text_hash") or "").strip():
         if not HASH.fullmatch(given):
             rule = f"text_hash must be the letter h and 16 hexadecimal digits, found {excerpt(given)}"
@@ -139,10 +117,6 @@ def apply_fixes(
         after[name][matches] = new[at]
         changed += int((new[at] != before[matches]).any(axis=tuple(range(1, before.ndim))).sum())
     unused = np.flatnonzero(uses == 0)
-    return after, {
-        "fixes": len(uses),
-        "rows": int(uses.sum()),
-        "changed": changed,
-        "unused": len(unused),
-        "first_unused": f"{fixes.unit} {fixes.lines[unused[0]]}" if len(unused) else None,
-    }
+    first = f"{fixes.unit} {fixes.lines[unused[0]]}" if len(unused) else None
+    counts = {"fixes": len(uses), "rows": int(uses.sum()), "changed": changed, "unused": len(unused)}
+    return after, {**counts, "first_unused": first}

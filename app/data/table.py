@@ -22,13 +22,12 @@ from ..errors import InputError, printable_path, shorten
 from ..runtime.processes import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
-from .file_formats import DELIMITED, SUFFIXES, BadRow, ReadOptions
 from .files import files_of
 from .labels import label_form
-from .read import bad_row_message, recognised
+from .read import DELIMITED, SUFFIXES, BadRow, ReadOptions, bad_row_message, recognised
 from .rows import RowReader
 
-VERSION = 6
+VERSION = 7
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
 SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists
 EMPTY_SHARE = 0.01  # up to this share of rows without a text is skipped, with a message

@@ -184,7 +184,7 @@ class _Files(Datasource):
         if source.first is None:
             raise InputError(f"there are no valid rows; {source.summary()}")
         of_texts = pa.schema([(name, pa.string()) for name in source.names])
-        self.schema = parquet.read_schema(source.name) if source.is_parquet else of_texts
+        self.schema = parquet.read_schema(source.name) if source.format == "parquet" else of_texts
         if taken := {ROW_ID, HELD} & set(self.schema.names):
             raise InputError(
                 f"{source.name}: the column name {taken.pop()} is needed, and the file has it; rename it"
@@ -243,7 +243,7 @@ def _read(
 def _tables(
     source: Source, rows: Iterator[Row | BadRow], schema: pa.Schema
 ) -> Iterator[tuple[pa.Table, list[Row | BadRow]]]:
-    if source.is_parquet:
+    if source.format == "parquet":
         path = Path(source.name)
         with path.open("rb") as opened:
             for batch in parquet_batches(path, parquet.ParquetFile(opened, buffer_size=BUFFER)):

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config.data_settings import DataConfig
-from ..data.file_formats import FORMATS
-from ..data.files import Stream, files_of, read_start
-from ..data.read import BadRow, ReadOptions, bad_row_message, options_of_run
+from ..data.files import Stream, files_of
+from ..data.read import FORMATS, BadRow, ReadOptions, bad_row_message, options_of_run
 from ..data.rows import Row, RowReader, text_rows
 from ..errors import InputError, cannot_read
 from ..words import _
@@ -93,11 +92,6 @@ class Source:
         if not self.num_good:
             raise InputError(f"there are no valid rows; {self.summary()}")
         return self.num_good
-
-    @cached_property
-    def is_parquet(self) -> bool:
-        """Whether this is a Parquet file, whose columns have types; one of Arrow is read in the same way."""
-        return self.format == "parquet" and read_start(Path(self.name), 4) == b"PAR1"
 
     def place_of_reasons(self, on_bad_row: str) -> str | None:
         """Return `place` where a column must say why rows have no label, as one is invalid or may be; else

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..config.shipped import PROGRAM
-from ..data.report import FEW_ROWS
 from ..tasks.task import Task
 from ..text_table import short_label
 from ..words import N_, _
@@ -18,6 +17,7 @@ from .confidence import lower_bound
 from .metrics import BY_KEY, best_baseline, is_better
 
 ENOUGH_ROWS = 100  # of dev or of the report; fewer say little
+FEW_ROWS = 20  # of a class in train, from which a model learns little
 STILL_FALLS = 0.02  # the share by which the loss on dev fell in the last evaluation
 FAR_BELOW = 0.5  # of the loss on dev: with that of training below this, there is little more to learn
 SUREST, ENOUGH_SUREST = 0.25, 200  # of the rows, and how many there must be

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from app.data.read import ReadOptions
 
 FORMATS = ("csv", "tsv", "json", "jsonl", "parquet", "text")
 ENCODINGS = ("utf-8", "utf-8", "utf-8", "gb18030", "cp037")
-ENCODINGS += ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le")
+ENCODINGS += ("utf-16", "utf-16-le", "utf-16-be", "utf-32-be", "utf-32-le")
 VISIBLE = ["好", "今天真开心", "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", '=HYPERLINK("http://a","b")', "a", "😀", "𠮷",
            "ﷺ", "e\u0301", '"', "''", "\\", "{}[]", "null", "\ufffd", "#", "1.5", "<b>", "\ue000", "label", "文本"]  # fmt: skip
 INVISIBLE = ["\u200b", "\u200d", "\u202e", "\u2066", "\u2069", "\ufeff", "\x00", "\u00ad", " ", "\u3000", "\x0b", "\x0c",
@@ -137,7 +138,7 @@ def _text_file(
         blank = draw.choice([0, 0, 0, 1, 2])
         parts += [end] * blank + [record, end]
         places.append(line + blank)
-        line += blank + record.count("\n") + 1
+        line += blank + len(re.findall("\r\n?|\n", record)) + 1
     if draw.random() < 0.3:
         parts.pop()
     return "".join(parts), places[header:]

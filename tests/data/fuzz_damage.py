@@ -133,14 +133,15 @@ def _parquet_of_another_name(case: Case, draw: random.Random) -> None:
 
 
 def _carriage_returns(case: Case, draw: random.Random) -> None:
-    """Lines that end as on old Macs: to read them as one row would lose all others."""
+    """Lines that end as on old Macs."""
     if case.options.format not in ("csv", "tsv", "text"):
         return
     separator = {"csv": ",", "tsv": "\t"}.get(case.options.format)
-    rows = [f"好{n}{separator}1" if case.need_label else f"好{n}" for n in range(draw.randint(2, 9))]
+    texts = [f"好{n}" for n in range(draw.randint(2, 9))]
+    rows = [f"{text}{separator}1" if case.need_label else text for text in texts]
     options = ReadOptions(case.options.format, text_column=draw.choice([None, 0]), header=False)
     _replace(case, "\r".join(rows) + draw.choice(["", "\r"]), options)
-    case.rows = [(1, None, None)]
+    case.rows = [(line, text, "1" if case.need_label else None) for line, text in enumerate(texts, 1)]
 
 
 def _empty(case: Case, draw: random.Random) -> None:

@@ -3,7 +3,6 @@ pytest tests/data/test_bad_input.py"""
 
 import csv
 import gzip
-import io
 import json
 import os
 import random
@@ -15,8 +14,7 @@ from pyarrow import parquet
 
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.files import Stream
-from app.data.read import BadRow, ReadOptions
+from app.data.read import ReadOptions
 from app.data.report import render
 from app.data.rows import Row, read_rows
 from app.data.table import Table, build_table
@@ -26,7 +24,6 @@ from app.errors import InputError
 LONG = 2_000_000  # characters
 ROWS = "".join(f"text {number},{number % 2}\n" for number in range(20))
 NAMED = ROWS.replace(",0", ",坏").replace(",1", ",好")
-UTF_32 = b"\xff\xfe\x00\x00a\x00\x00\x00\n\x00\x00\x00\xff\xff\xff\xff"
 BY_NAME = {"text_column": "text", "label_column": "label"}
 # Files that stop a run whatever on_bad_row says: name, content, parts of the message, settings
 WHOLE_FILE = [
@@ -50,19 +47,22 @@ WHOLE_FILE = [
     ("a.tsv", "\ufeff", "no rows in the file", {}),
     ("a.json", "[]", "no rows in the file", {}),
     ("a.csv", "text,label\n", "no rows in the file, only a header", {}),
-    ("a.csv.gz", gzip.compress(b"1,2\n"), "text is needed|gzip|unpack", {}),
-    ("a.csv", b"PK\x03\x04\x14\x00", "text is needed|Excel|--data.format", {}),
-    ("a.csv", b"BZh91AY&SY,1\n", "text is needed|bzip2", {}),
-    ("a.csv", b"\xfd7zXZ\x00\n,1\n", "text is needed|xz", {}),
-    ("a.csv", b"\x28\xb5\x2f\xfd\n,1\n", "text is needed|Zstandard", {}),
-    ("a.csv", b"\xd0\xcf\x11\xe0\n,1\n", "text is needed|old Excel", {"format": "csv"}),
-    ("a.csv", b"PAR1\x15\n,1\n", "text is needed|Parquet", {"format": "csv"}),
-    ("a.csv", "好,1\n".encode("utf-16"), "mark|utf-16|set --data.encoding to utf-16", {"encoding": "gbk"}),
+    ("a.csv.gz", gzip.compress(b"1,2\n"), "text is needed|a packed file|unpack|--data.format", {}),
+    *(
+        ("a.csv", start + b"\n,1\n", "text is needed", {"format": "csv"})
+        for start in (
+            b"PK\x03\x04",
+            b"BZh91AY",
+            b"\xfd7zXZ\x00",
+            b"\x28\xb5\x2f\xfd",
+            b"\xd0\xcf\x11\xe0",
+            b"PAR1\x15",
+        )
+    ),
     ("a.csv", "好,1\n", "utf-16 needs its byte order mark|to utf-8, utf-16-le", {"encoding": "utf-16"}),
     ("a.tsv", "好\t1\n".encode("utf-32-le"), "utf-32 needs its byte order mark", {"encoding": "utf-32"}),
-    ("a.tsv", "好\t1\n".encode("utf-8-sig"), "mark, found utf-8", {"encoding": "gb18030"}),
     ("a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], "line 2|not valid utf-16", {"encoding": "utf-16"}),
-    ("a.tsv", UTF_32, "line 1|not valid utf-32 text", {"encoding": "utf-32"}),
+    ("a.tsv", "好\t1\n".encode("utf-32"), "text is needed|UTF-32", {}),
     *(
         ("a.tsv", b"a\t1\n", "data.encoding must be a text encoding|try utf-8 or gb18030", {"encoding": name})
         for name in ("idna", "punycode", "utf\0-8", "gbk2", "hex")
@@ -80,7 +80,6 @@ WHOLE_FILE = [
     ("a.json", f'[["好", {"1" * 5000}]]', "cannot be read|digits|fix the file", {}),
     ("a.json", '[{"text": "好", "id": 1, "id": 2}]', "the key 'id' is twice in an object", {}),
     ("a.parquet", b"PAR1 and nothing else", "not a readable Parquet file", {}),
-    ("a.tsv", "text\rx\tlabel\n今天\t1\n今天\t1\n", "line 1: the header cannot be read", {"header": True}),
     ("a.csv", '"text"x,label\n今天,1\n今天,1\n', "line 1: the header cannot be read", BY_NAME),
     ("a.csv", "," * 16_384, "line 1: a row may have at most 16,384 columns, found 16,385", {"format": "csv"}),
     ("a.csv", "x," * (LONG // 2), "16,384 columns", {"header": True, "text_column": "text"}),
@@ -110,7 +109,6 @@ ROW = [
     ("a.csv", "好\n", "2 columns are needed|found 1: '好'|fill in", None),
     ("a.csv", "好,坏,1\n", "2 columns are needed|in CSV, enclose it in double quotes", None),
     ("a.csv", '"好"坏,1\n', "not valid CSV|double the quotes|--data.quoting none", None),
-    ("a.csv", "好\r坏,1\n", "not valid CSV|end lines with LF", None),
     ("a.json", '["好\\ud83d", 1],\n', "unpaired surrogate U+D83D|'好�'|fix the file", None),
     ("a.jsonl", "[5, 1]\n", "the text must be a string|found 5|--data.text_column", None),
     ("a.json", "[null, 1],\n", "the text is empty, found null", None),
@@ -298,46 +296,11 @@ def rows_of(path, need_label=True, **options) -> list:
     return list(read_rows(path, ReadOptions(**options), need_label))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "options"),
-    [
-        ("a.tsv", "今天\t1\r气死\t0\r真\t1\r", {"text_column": 0, "label_column": 1}),
-        ("a.csv", "今天,1\r气死,0\r真,1\r", {"quoting": "none", "text_column": 0, "label_column": 1}),
-        ("a.txt", "今天\r气死\r真", {"format": "text"}),
-    ],
-)
-def test_rows_between_carriage_returns_do_not_become_one(write, name, content, options):
-    """They were read as a single row, and all others were lost without a message."""
-    [row] = rows_of(write(name, content), options.get("format") != "text", **options)
-    assert (row.line, type(row)) == (1, BadRow)
-    assert "carriage return is inside the line" in row.problem
-    assert "end lines with LF or CRLF" in row.problem
-    around = rows_of(write("b.tsv", "今天\t1\r\r\n \r \r\n气死\t0\r"))
-    assert around == [Row(1, "今天", None, "1"), Row(3, "气死", None, "0")]
-
-
-@pytest.mark.parametrize("encoding", ["cp037", "cp500"])
-def test_lines_of_mainframes(write, encoding):
-    """In EBCDIC the line feed is another byte: all lines were one."""
-    path = write("a.txt", "one\ntwo\n\nthree".encode(encoding))
-    rows = rows_of(path, False, format="text", encoding=encoding)
-    assert [row.text for row in rows] == ["one", "two", "three"]
-
-
-@pytest.mark.parametrize("depth", [900, 975, 985, 1000, 100_000])
-def test_json_nested_deep_in_a_row(write, depth):
-    """It was read, and then too deep to be shown in the message of what is wrong with it."""
-    for shape in (f'["好", {"[" * depth}{"]" * depth}]', '{"text": ' * depth + "1" + "}" * depth):
-        good, bad = rows_of(write("a.jsonl", f'["好", 1]\n{shape}\n'))
-        assert good == Row(1, "好", None, "1")
-        assert isinstance(bad, BadRow)
-        assert len(bad.problem) < 300
-        try:
-            assert isinstance(rows_of(write("a.json", f'[["好", 1], {shape}]'))[1], BadRow)
-        except InputError as error:
-            assert "recursion" in str(error)  # noqa: PT017
-        with pytest.raises(InputError):
-            rows_of(write("b.json", shape.replace("[", "[[", 1)))
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_feeds_and_carriage_returns_end_lines(write, end):
+    """Rows between carriage returns were once read as a single row, and all others were lost."""
+    found = rows_of(write("a.tsv", f"今天\t1{end}{end}气死\t0{end}真\t1"))
+    assert found == [Row(1, "今天", None, "1"), Row(3, "气死", None, "0"), Row(4, "真", None, "1")]
 
 
 def write_parquet(path: Path, **columns) -> Path:
@@ -396,33 +359,3 @@ def test_names_in_another_encoding(write, tmp_path, tiny_tokenizer):
     path = write("a.jsonl", '{"\\ud800": "好", "label": 1}\n')
     table = read(path, tmp_path / "half", ReadOptions(text_column=0))
     assert (table.num_rows, table.columns) == (1, "text '\\ud800', label 'label'")
-
-
-def test_a_key_of_ten_thousand_characters_is_not_shown_whole(write):
-    content = json.dumps({"k" * 10_000: "好", "label": 1}) + '\n{"label": 1}\n'
-    _, bad = rows_of(write("a.jsonl", content), text_column=0)
-    assert "is missing" in bad.problem
-    assert len(bad.problem) < 300
-
-
-class Failing(io.RawIOBase):
-    """A file on a disk that breaks after the first line."""
-
-    def __init__(self) -> None:
-        self.chunks = [b"today\t1\n"]
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        if not self.chunks:
-            raise OSError(5, "Input/output error")
-        chunk = self.chunks.pop()
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-
-def test_a_disk_that_breaks_while_a_file_is_read():
-    stream = Stream("rows.tsv", io.BufferedReader(Failing()))
-    with pytest.raises(InputError, match="rows.tsv, line 2: cannot be read: Input/output error"):
-        rows_of(stream, format="tsv")

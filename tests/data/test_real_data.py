@@ -1,19 +1,17 @@
 """Public data sets, which their authors did not write for us: python -m pytest tests/data/test_real_data.py
 
-The rows are counted here a second time with nothing but Python's string methods, csv and json, and both
-counts are compared with those of their README.md.
+The rows are read here a second time with nothing but Python's string methods, csv and json.
 """
 
 import csv
 import json
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from app.config.schema import DataConfig, ModelConfig
-from app.data.dataset import SPLITS, open_dataset
+from app.data.dataset import open_dataset
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
 from app.data.tokenizer import load_tokenizer
@@ -22,7 +20,6 @@ from tests.real_data import REAL_DATA, needs_real_data
 
 pytestmark = needs_real_data
 
-EMOTIONS = {"其他": 13993, "喜好": 6697, "悲伤": 5348, "厌恶": 5978, "愤怒": 3167, "高兴": 4950}
 SMP = REAL_DATA / "smp2020_ewect_usual"
 CSL_COLUMNS = {"text_column": 1, "label_column": 2, "header": False}
 PAIR_COLUMNS = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "header": False}
@@ -73,58 +70,6 @@ def test_every_row_is_read(tmp_path, path, settings, num_rows, num_labels):
     else:
         found = [(table.text(row), label) for row, label in enumerate(labels)]
     assert found == plain(path)
-
-
-def count(paths: list[Path]) -> dict:
-    """Return the figures of the splits in `paths`, train's first, counted with sets and dictionaries."""
-    figures: dict = {}
-    texts = {name: [row[:-1] for row in plain(path)] for name, path in zip(SPLITS, paths, strict=False)}
-    for name, path in zip(SPLITS, paths, strict=False):
-        labels_of = Counter(text for text, _ in {(row[:-1], row[-1]) for row in plain(path)})
-        figures[name] = {
-            "rows": len(texts[name]),
-            "repeated": len(texts[name]) - len(labels_of),
-            "conflicting": sum(number > 1 for number in labels_of.values()),
-            "also_in": {other: sum(map(set(texts[other]).__contains__, texts[name])) for other in figures},
-        }
-    return figures
-
-
-# What the README says of the sets, by the path into our figures. It counts 91 conflicting texts of weibo as
-# they stand in the file; without the line feed at the end of 5,000 of them, as we count, they are 143. Quotes
-# that enclose fields would lose 1,540 lines of smp train.
-README = {
-    "weibo": (
-        ["weibo"], {"labels": list(EMOTIONS), "remove_spaces": True},
-        {"train conflicting": 143, "train classes": EMOTIONS},
-    ),
-    "waimai": (["waimai"], {}, {"train conflicting": 7, "train classes 1": 4000, "train classes 0": 7987}),
-    "smp": (["smp train", "smp dev", "smp test"], {}, {"test also_in train": 237}),
-    "tnews": (
-        ["tnews train", "tnews dev"], {"header": False},
-        {"train repeated": 3634, "train conflicting": 547, "dev also_in train": 1099,
-         "train classes news_tech": 5955, "train classes news_stock": 257},
-    ),
-    "csl": (["csl train", "csl dev", "csl test"], CSL_COLUMNS, {"train classes 工学": 3536}),
-    "afqmc": (["afqmc train", "afqmc dev"], PAIR_COLUMNS, {}),
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("names", "settings", "known"), README.values(), ids=README.keys())
-def test_the_statistics_of_the_report(tmp_path, names, settings, known):
-    paths = [SETS[name][0] for name in names]
-    files = dict(zip(SPLITS, map(str, paths), strict=False))
-    statistics = open_dataset(
-        DataConfig(**files, **settings, dev_size=0, test_size=0, cache_dir=str(tmp_path))
-    ).statistics
-    wanted = count(paths)
-    assert {name: {key: found[key] for key in wanted[name]} for name, found in statistics.items()} == wanted
-    for key, value in known.items():
-        found = statistics
-        for part in key.split():
-            found = found[part]
-        assert found == value, key
 
 
 def test_tokens_of_the_vocabulary_of_bert(tmp_path):

@@ -155,17 +155,6 @@ def test_keys_that_come_late_in_a_stream_are_told(predict, monkeypatch, caplog):
     assert "keys that no early row has are left out: late" in caplog.text
 
 
-def test_a_file_of_arrow_is_read_as_parquet_is_and_written_as_text(predict, checkpoint, capsys):
-    table = pyarrow.table({"text": ["今天", "真好"], "id": [1, 2]})
-    with pyarrow.OSFile("posts.arrow", "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as writer:
-        writer.write_table(table)
-    assert [row["id"] for row in predict("posts.arrow", "labels.csv")] == ["1", "2"]
-    options = ["--checkpoint", str(checkpoint), "--input", "posts.arrow", "--output", "labels.parquet"]
-    assert main(options) == 2
-    assert "error: --output labels.parquet: Parquet is written for Parquet" in capsys.readouterr().err
-    assert not Path("labels.parquet").exists()
-
-
 def test_parquet_keeps_its_types(predict):
     count = 5000
     table = pyarrow.table(
