@@ -106,8 +106,8 @@ def test_predictions_are_those_of_the_run_also_before_its_report(run, tmp_path, 
     with pytest.raises(InputError, match="the model gives numbers, not probabilities"):
         load(run).predict_proba(["好"])
     assert predict(["--checkpoint", str(run), "好"]) == 0
-    score = capsys.readouterr().out.split()[-1].split(",")[-1]
-    assert float(score) == pytest.approx(load(run).predict(["好"])[0])
+    last = capsys.readouterr().out.strip().rpartition(",")[2]
+    assert float(last) == pytest.approx(load(run).predict(["好"])[0])
     assert predict(["--checkpoint", str(run), "--threshold", "0.9", "好"]) == 2
     assert "gives no probability" in capsys.readouterr().err
 
