@@ -238,10 +238,6 @@ def disturb(mode_class: type, rank: int, disturbances: list[Disturbance]) -> Non
     mode_class.unscale = disturbed
 
 
-def fail(mode) -> None:
-    raise RuntimeError("this rank gives up")
-
-
 def crawl(mode) -> None:
     time.sleep(5)
 

@@ -39,13 +39,9 @@ class Rule(NamedTuple):
 def packed_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **inputs
 ) -> tuple[Tensor, None]:
-    """Let each token attend to the tokens of the same row.
-
-    `query`, `key`, `value`: (1, heads, total_tokens, head_size); returns (1, total_tokens, heads, head_size).
-    `key` and `value` may have fewer heads, each for several of `query` in a row. `inputs` have dropout,
-    scaling and window as transformers names them, and the layout of a packed batch; without a layout the
-    batch is padded, and transformers' own function is called.
-    """
+    """Let each token, of (1, heads, total_tokens, head_size), attend to the tokens of the same row; returns
+    (1, total_tokens, heads, head_size). `key` and `value` may have fewer heads, each for several of `query`.
+    Without a layout in `inputs` the batch is padded, and transformers' own function is called."""
     layout = {name: inputs.pop(name) for name in LAYOUT if name in inputs}
     window = inputs.get("sliding_window")
     if not layout:
@@ -60,12 +56,9 @@ def packed_attention(
 
 
 def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule: Rule) -> Tensor:
-    """Let the queries of each packed row attend to the tokens of the row: in one kernel, or one group of rows
-    of similar length at a time.
-
-    `query`: (total_tokens, heads, head_size) or, of the first token of each row, (num_rows, heads,
-    head_size); returned in the same shape. `key`, `value`: (total_tokens, key heads, head_size).
-    """
+    """Let the queries of each packed row attend to the tokens of the row. `query`: (total_tokens, heads,
+    head_size) or, of the first token of each row, (num_rows, heads, head_size); returned in the same shape.
+    `key`, `value`: (total_tokens, key heads, head_size)."""
     is_of_rows = len(query) < len(key)
     if "row_offsets" in layout:
         offsets, longest = layout["row_offsets"], layout["longest"]
@@ -114,12 +107,9 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
 
 class Rearrange(torch.autograd.Function):
     """Tokens selected by an index, whose gradient is a selection too, several times faster than the
-    scatter-add that is the gradient of a selection in general.
-
-    From packed tokens, (total_tokens, ...), to rows, (padded_tokens, ...), padded with the first token: by
-    `to_padded`, back by `from_padded`; no output depends on padding. From rows to tokens: by the other two,
-    and with `key_mask`, where padding gets the gradient 0.
-    """
+    scatter-add that is the gradient of a selection in general: from packed tokens to rows, padded with the
+    first token, by `to_padded`, back by `from_padded`; or the other way, where padding, by `key_mask`, gets
+    the gradient 0."""
 
     @staticmethod
     def forward(ctx, states: Tensor, index: Tensor, back: Tensor, key_mask: Tensor | None = None) -> Tensor:
@@ -136,11 +126,8 @@ class Rearrange(torch.autograd.Function):
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule: Rule) -> Tensor:
-    """Return the attention of padded rows, (num_rows, heads, queries, head_size); the window is in `mask`.
-
-    `query` has this shape; `key`, `value`: (num_rows, key heads, keys, head_size); `mask`: (num_rows, 1, 1 or
-    queries, keys) bool, False where a query may not attend, or None; `causal` without a mask only.
-    """
+    """Return the attention of padded rows, (num_rows, heads, queries, head_size). `mask`: (num_rows, 1, 1 or
+    queries, keys) bool, False where a query may not attend; it has the window. `causal` without it only."""
     has_groups = query.shape[1] != key.shape[1]
     if not rule.dropout or has_groups or rule.causal or query.device.type != "cpu":
         how = {"is_causal": rule.causal, "scale": rule.scaling, "enable_gqa": has_groups}

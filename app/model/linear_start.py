@@ -23,7 +23,7 @@ C = 30.0  # for logistic regression on vectors of length 1 (docs/few_labels.md)
 
 
 def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
-    """Return the name of the last layer of the head of a model of transformers, and the layer."""
+    """Return the last layer of the head of a model of transformers, after its name."""
     linear = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
     return next(item for item in reversed(linear) if not item[0].startswith(model.base_model_prefix))
 

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoModelForSequenceClassification,
-    BertConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-)
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 from app.batching.loader import collate
 from app.config.schema import ModelConfig
@@ -53,13 +48,9 @@ def checkpoint(tmp_path) -> Path:
     return folder
 
 
-def with_weights(folder: Path, weights: dict, name: str = "model.safetensors") -> Path:
+def with_weights(folder: Path, weights: dict) -> None:
     (folder / "model.safetensors").unlink()
-    if name.endswith(".bin"):
-        torch.save(weights, folder / name)
-    else:
-        save_file(weights, folder / name, metadata={"format": "pt"})
-    return folder
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def change(path: Path, **values) -> None:
@@ -110,18 +101,6 @@ def test_our_own_folder_loads_again_without_a_trace_of_ours(tmp_path, capfd):
     # safetensors alone would keep the weights to their owner
     assert len({path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}) == 1
     assert not (tmp_path / ".model").exists()
-
-
-def test_masked_language_model_gets_a_head_and_keeps_its_encoder(tmp_path, caplog, capfd):
-    plain = BertForMaskedLM(BertConfig(vocab_size=21, **SIZES))
-    plain.save_pretrained(tmp_path)
-    capfd.readouterr()
-    model = build(name=str(tmp_path))
-    for name, value in plain.bert.state_dict().items():
-        assert torch.equal(model.model.bert.state_dict()[name], value), name
-    # A new head is what one expects
-    assert not caplog.records
-    assert capfd.readouterr() == ("", "")
 
 
 def test_fewer_or_more_layers_than_a_checkpoint_has(checkpoint, caplog):
@@ -193,32 +172,18 @@ def test_texts_longer_than_the_positions_are_refused(architecture, pad_id, longe
         build_model(settings, tiny_tokenizer(pad_id), LABELS, longest + 1)
 
 
-def test_weights_of_other_files_and_dtypes(checkpoint):
-    """Of torch.save, beside heads for something else, with the norms' old names, as bert-base-chinese still
-    has them, and in half precision. What is saved has the model's own names."""
+def test_weights_in_half_precision_and_what_is_saved(checkpoint):
+    """Weights become fp32; what is saved has the model's own names, not the old ones of norms."""
     weights = load_file(checkpoint / "model.safetensors")
-    expected = logits(build(name=str(checkpoint), labels=NAMES))
-    norms = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-    old = {}
-    for name, value in weights.items():
-        for ours, theirs in norms.items():
-            name = name.replace(ours, theirs)
-        old[name] = value
-    heads = {"cls.predictions.bias": torch.ones(21), "lm_head.weight": torch.ones(2, 2)}
-    for given in (weights | heads, old):
-        with_weights(checkpoint, given)
-        model = build(name=str(checkpoint), labels=NAMES)
-        assert torch.equal(logits(model), expected)
+    with_weights(
+        checkpoint, {name.replace("Norm.weight", "Norm.gamma"): weights[name].half() for name in weights}
+    )
+    model = build(name=str(checkpoint), labels=NAMES)
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
     saved = checkpoint.with_name("saved")
     saved.mkdir()
     save_model(saved, model.model, model.model.state_dict(), tiny_tokenizer())
-    model.load_state_dict(
-        {f"model.{name}": value for name, value in load_file(saved / "model.safetensors").items()}
-    )
-    with_weights(checkpoint, {name: value.half() for name, value in weights.items()})
-    assert {value.dtype for value in build(name=str(checkpoint)).parameters()} == {torch.float32}
-    with_weights(checkpoint, weights, "pytorch_model.bin")
-    assert torch.equal(logits(build(name=str(checkpoint), labels=NAMES)), expected)
+    assert load_file(saved / "model.safetensors").keys() == weights.keys()
 
 
 class Evil:

@@ -301,25 +301,6 @@ def test_classes_that_a_configuration_names_are_not_imported(write, tmp_path, tr
     del sys.modules["trap"]
 
 
-YAML = {
-    "deep mappings": ("data: " + "{a: " * 10_000, "too many levels"),
-    "a date that is none": ("data: {train: 2001-99-99}", "month must be in 1..12; put strings in quotes"),
-    "a long number": (f"data: {{max_length: {'1' * 5000}}}", "Exceeds the limit"),
-    "NUL": ("data: \0", "not a readable YAML file"),
-    "half a character": ('data: {train: "\\ud800"}', "line 1"),
-    "bytes": (b"data: \xff\n", "save it in UTF-8"),
-}
-
-
-@pytest.mark.parametrize("fault", YAML)
-def test_yaml_that_would_hang_or_end_in_a_traceback(write, fault):
-    content, message = YAML[fault]
-    with pytest.raises(InputError) as error:
-        load_config(["--config", str(write("evil.yaml", content))])
-    assert "evil.yaml" in str(error.value)
-    assert message in str(error.value)
-
-
 def test_what_is_no_file_of_settings(tmp_path):
     os.mkfifo(tmp_path / "pipe.yaml")
     for path, problem in (

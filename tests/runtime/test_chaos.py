@@ -112,13 +112,6 @@ def test_a_slow_rank_is_waited_for(job):
     assert (job.folder / "report.json").read_bytes() == (job.whole("ddp", 2) / "report.json").read_bytes()
 
 
-@pytest.mark.parametrize(("mode", "world_size"), [("ddp", 3), ("fsdp", 2)])
-def test_a_rank_that_raises(mode, world_size, job):
-    said = job.disturb(mode, world_size, Disturbance(10, "fail", world_size - 1))
-    assert "RuntimeError: this rank gives up" in said
-    job.resume(mode, world_size, from_step=8)
-
-
 @pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2)])
 def test_killed_while_a_state_is_written(mode, world_size, job):
     job.disturb(mode, world_size, Disturbance(5, "die_in_save"))
