@@ -1,6 +1,5 @@
 """The masked language model: python -m pytest tests/model/test_masked_language_model.py"""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -111,10 +110,3 @@ def test_an_encoder_of_other_shapes_is_refused(tmp_path):
         build_masked_model(
             ModelConfig(name=str(tmp_path), config={"hidden_size": 16}), tiny_tokenizer(), 32, COUNTS
         )
-
-
-def test_counts_of_tokens_are_those_of_numpy():
-    from app.tasks.pretraining import token_counts
-
-    tokens = np.random.default_rng(0).integers(0, 25, 1000).astype(np.uint16)
-    assert token_counts(tokens, 21).tolist() == np.bincount(tokens, minlength=21)[:21].tolist()
