@@ -20,15 +20,14 @@ MAX_EVIDENCE = 100  # training rows beside a row
 @dataclass(frozen=True)
 class OpenedModel:
     """A model that can classify. `recorded` are the `data` settings that it was trained with, as far as they
-    are known; from `threshold` on its labels are accepted; `nearest`, a `NearestRows`, finds training rows,
-    where it is asked for; `examples` are the inputs of requests that a page offers.
+    are known; from `threshold` on its labels are accepted; `examples` are the inputs of requests that a
+    page offers.
     """
 
     folder: Path
     predictor: Predictor
     recorded: dict[str, Any] = field(default_factory=dict)
     threshold: float | None = None
-    nearest: Any = None
     examples: list[str | list[str]] = field(default_factory=list)
 
     @property

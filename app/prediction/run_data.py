@@ -52,7 +52,7 @@ class RunVectors:
 
 class NearestRows:
     """Finds the training rows of a run that are nearest to rows, by the vectors of their texts: `count` of
-    them, unless it is asked for another number. `sample` has the columns, with values of their types.
+    them. `sample` has the columns, with values of their types.
     Raises InputError as `RunVectors` does."""
 
     def __init__(self, opened: OpenedModel, count: int = 1) -> None:
@@ -62,12 +62,12 @@ class NearestRows:
         self.known = self.vectors.of_split(self.split)
         self.sample: dict[str, Any] = {"support": 0, "evidence": [self._described(1.0, 0)]}
 
-    def find(self, rows: Sequence[Row], answers: Sequence, count: int | None = None) -> list[dict[str, Any]]:
+    def find(self, rows: Sequence[Row], answers: Sequence) -> list[dict[str, Any]]:
         """Return for each row `evidence`, its nearest training rows, and `support`, how many agree."""
         from ..vectors.text_vectors import nearest
 
         found = []
-        places = nearest(self.known, self.vectors.of(rows), count or self.count)
+        places = nearest(self.known, self.vectors.of(rows), self.count)
         for answer, *nearest_rows in zip(answers, *places, strict=True):
             evidence = list(map(self._described, *nearest_rows))
             support = sum(one["label"] == answer for one in evidence)
