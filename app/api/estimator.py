@@ -140,7 +140,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             settings |= {"output.dir": str(folder / "run"), "output.trackers": []}
         given = {key: one.item() if isinstance(one, np.generic) else one for key, one in settings.items()}
         config = config_of(given | {"output.name": "fit"}, "settings")
-        with _shown_log(self.verbose), _restored_torch():
+        with _undisturbed(self.verbose):
             # While the model has its name
             config = with_head(config, len(rows), len(names), has_pairs)
             place = checkpoint_place(config.model, str(self.cache_dir or config.data.cache_dir))
@@ -219,29 +219,22 @@ def _classes(y: Iterable, num_rows: int) -> tuple[np.ndarray, list[str], np.ndar
 
 
 @contextmanager
-def _shown_log(verbose: bool) -> Iterator[None]:
-    """Show the trainer's log lines, or none. Standard output is not redirected: other threads print too."""
+def _undisturbed(verbose: bool) -> Iterator[None]:
+    """Show the trainer's log lines, or none, and restore torch's random state, its number of threads and its
+    choice of kernels afterwards. Standard output is not redirected: other threads print too."""
+    import torch
+
     logger, handler = logging.getLogger(MODULE), logging.StreamHandler()
-    level = logger.level
+    level, threads = logger.level, torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
     if verbose:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-
-
-@contextmanager
-def _restored_torch() -> Iterator[None]:
-    """Restore torch's random state, its number of threads and its choice of kernels afterwards."""
-    import torch
-
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     with torch.random.fork_rng():
         try:
             yield
         finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
             torch.set_num_threads(threads)
             torch.set_float32_matmul_precision(precision)

@@ -22,9 +22,8 @@ from pathlib import Path
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, decision_threshold, open_model
 from .exit_status import say
-from .parser import Parser, Rule, add_computing, add_threshold, number
+from .parser import Parser, add_computing, add_threshold, between, number
 
-PORT = Rule("from 0 to 65535", lambda port: 0 <= port < 1 << 16)
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
 EXAMPLES = 6
 
@@ -39,10 +38,8 @@ def run(argv: list[str], program: str) -> int:
     host = "address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)"
     add("--host", default="127.0.0.1", help=host)
     port = "port to listen on; 0 is any free one (default: 8000)"
-    add("--port", type=number(int, PORT), default=8000, help=port)
-    hosts = (
-        "other names of this server, which the header Host may have (default: none but localhost and --host)"
-    )
+    add("--port", type=number(int, between(0, 65_535)), default=8000, help=port)
+    hosts = "other names of this server, for the header Host (default: localhost and --host only)"
     add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
     add_threshold(add)
     add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")

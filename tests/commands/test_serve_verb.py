@@ -21,7 +21,7 @@ from tests.verbs import serve as main
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--port", "70000"], "--port must be from 0 to 65535, found 70000"),
+        (["--port", "70000"], "--port must be from 0 to 65,535, found 70000"),
         (["--prot", "80"], "--prot"),
         (["--allowed_hosts", "http://a"], "names of hosts without a port are needed"),
         (["--batch_tokens", "0"], "--batch_tokens must be at least 1"),
