@@ -22,7 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.open_model import OpenedModel
-from ..prediction.predictor import Prediction
 from ..words import in_language
 from .files import labelled_csv
 from .page import PAGE, PAGE_HEADERS
@@ -103,23 +102,15 @@ class Service:
         self.explaining = asyncio.Lock()
         self.explained: ExplainedModel | None = None  # a copy of the weights, once it is needed
 
-    async def classify(self, rows: list[Row]) -> list[Prediction]:
-        """Return the predictions of rows. Raises HTTPException: 429 for a full queue, 424 for a model that
-        fails."""
-        try:
-            return await self.queue.classify(rows)
-        except (InputError, TrainingError) as error:
-            raise HTTPException(424, str(error)) from error
-
     async def labels(self, wanted: Inputs) -> list[list | dict]:
         """Return the labels of each text of a request with their scores, in the order of `ranked_labels`, of
         several labels also whether each is in the answer; with `read` an object of them, of what was read,
-        and of the decision where there is a threshold. Raises HTTPException: as `rows_of` and `classify`, 504
+        and of the decision where there is a threshold. Raises HTTPException: as `rows_of` and the queue, 504
         after `timeout`."""
         rows, seconds = rows_of(wanted.inputs, self.model), self.options.timeout
         try:
             async with asyncio.timeout(seconds):
-                predictions = await self.classify(rows)
+                predictions = await self.queue.classify(rows)
         except TimeoutError as error:
             message = f"there was no answer within {seconds:g} seconds; try again later"
             raise HTTPException(504, message) from error
@@ -261,7 +252,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
         """A file of texts, as the body, with its predictions, as CSV. It is read as in the run's training,
         and its format is that of `name`."""
         asked = {"text_column": text_column, "text_pair_column": text_pair_column}
-        text, summary = await labelled_csv(model, await request.body(), name, asked, service.classify)
+        text, summary = await labelled_csv(model, await request.body(), name, asked, service.queue.classify)
         headers = {"X-Summary": json.dumps(summary)}
         return Response(text.encode(), media_type="text/csv; charset=utf-8", headers=headers)
 

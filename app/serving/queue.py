@@ -56,11 +56,9 @@ class BatchQueue:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     async def classify(self, rows: list[Row]) -> list[Prediction]:
-        """Return the predictions of a request's rows, in their order; raises HTTPException for a full queue.
-
-        Cancelling it takes the request out of the queue. Raises TrainingError for logits that are not finite,
-        and InputError where the device has no memory for a batch.
-        """
+        """Return the predictions of a request's rows, in their order. Cancelling it takes the request out of
+        the queue. Raises HTTPException: 429 for a full queue; 424 for logits that are not finite, and where
+        the device has no memory."""
         if self.admitted + len(rows) > self.capacity:
             message = f"the queue is full ({self.capacity:,} texts); try again later"
             raise HTTPException(429, message, {"Retry-After": "1"})
@@ -125,6 +123,8 @@ class BatchQueue:
         """Return the predictions of each request, or what went wrong with it."""
         try:
             logits = self.predictor.logits(joined([entry.tokens for entry in batch]))
+        except (InputError, TrainingError) as error:
+            return [HTTPException(424, str(error))] * len(batch)
         except Exception as error:  # noqa: BLE001 - the server continues, and each client gets the error
             return [error] * len(batch)
         answers: list[list[Prediction] | Exception] = []
@@ -132,8 +132,8 @@ class BatchQueue:
         for entry, part in zip(batch, parts, strict=True):
             try:
                 answers.append(self.predictor.predictions(entry.rows, part))
-            except (InputError, TrainingError) as error:
-                answers.append(error)
+            except TrainingError as error:
+                answers.append(HTTPException(424, str(error)))
         return answers
 
 

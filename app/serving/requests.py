@@ -47,8 +47,11 @@ def explained(error: RequestValidationError) -> str:
     key = str(first["loc"][1]) if len(first["loc"]) > 1 else "the body"
     if key == "inputs":
         return f"{SHAPES}; found {excerpt(error.body.get('inputs'))}"
+    if first["type"] == "extra_forbidden":
+        known = [", ".join(of.model_fields) for of in (Inputs, Question)]
+        return f"there is no key {excerpt(key)} (known: {known[0]}; to explain: {known[1]})"
     found = "" if first["type"] in ("missing", "json_invalid") else f", found {excerpt(first['input'])}"
-    return f"{excerpt(key).strip(chr(39))}: {first['msg']}{found}"
+    return f"{key}: {first['msg']}{found}"
 
 
 def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:

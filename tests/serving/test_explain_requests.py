@@ -37,7 +37,7 @@ def test_a_label_is_explained_with_the_words_and_the_test(client):
         ({"inputs": TEXT, "label": "正正面"}, 422, "did you mean '正面'"),
         ({"inputs": TEXT, "label": 3}, 422, "label: Input should be a valid string"),
         ({"inputs": TEXT, "language": "fr"}, 422, "language: Input should be 'en' or 'zh'"),
-        ({"inputs": TEXT, "top_k": 1}, 422, "top_k: Extra inputs are not permitted"),
+        ({"inputs": TEXT, "top_k": 1}, 422, "there is no key 'top_k'"),
         ({"inputs": " "}, 422, "text 1"),
     ],
 )

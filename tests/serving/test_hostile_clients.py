@@ -120,51 +120,6 @@ def test_10_000_hostile_requests_and_honest_ones_between_them(checkpoint):
         assert len(process.log_lines()) == 1, process.log_lines()[-30:]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_a_server_that_ends_under_load_gives_no_wrong_answer(checkpoint, ending):
-    """Each request is answered with its own labels, or not at all; before the signal, all are answered."""
-    texts = random_texts(64)
-    wanted = expected(checkpoint, texts)
-
-    async def clients(process, port: int) -> list[int]:
-        answered, sent = [0] * 16, []
-
-        async def client(me: int) -> None:
-            number = me
-            while True:
-                try:
-                    status, body = await exchange(port, question(texts[number % 64]))
-                except OSError:
-                    # Nothing listens any more
-                    return
-                if status is None:
-                    assert sent, "an answer got lost"
-                    return
-                assert status == 200
-                assert_answers(body, wanted[number % 64])
-                answered[me] += 1
-                number += 16
-
-        tasks = [asyncio.create_task(client(me)) for me in range(16)]
-        deadline = time.monotonic() + MINUTE
-        while min(answered) < 3:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
-        sent.append(ending)
-        process.send_signal(ending)
-        await asyncio.wait_for(asyncio.gather(*tasks), MINUTE)
-        return answered
-
-    with server_process(checkpoint) as (process, address):
-        asyncio.run(clients(process, port_of(address)))
-        assert process.wait(MINUTE) == (0 if ending == signal.SIGTERM else -signal.SIGKILL)
-        assert len(process.log_lines()) == 1, process.log_lines()[-30:]
-    # Nothing is left behind that would be in the way
-    with server_process(checkpoint) as (_, address):
-        assert httpx2.get(f"{address}/health", timeout=MINUTE).status_code == 200
-
-
 @pytest.fixture(scope="module")
 def hurried(checkpoint):
     """The address of a server that waits half a second for a client."""

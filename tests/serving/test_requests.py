@@ -36,7 +36,7 @@ def test_inputs(model, inputs, texts):
         (b"[" * 5000, 400, "error parsing the body"),
         (b"9" * 5000, 400, "error parsing the body"),
         (["今天"], 422, "the body: "),
-        ({"input": "今天"}, 422, "input: Extra inputs are not permitted"),
+        ({"input": "今天"}, 422, "there is no key 'input' (known: inputs, top_k, read; to explain: "),
         ({"top_k": 1}, 422, "inputs must be a text"),
         ({"inputs": []}, 422, "inputs must be a text"),
         ({"inputs": None}, 422, "inputs must be a text"),
