@@ -3,7 +3,7 @@
 python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅
 python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅 --label 悲伤
 python -m app explain checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗
-cat letter.txt | python -m app explain checkpoints/sample-001 - --html why.html
+python -m app explain checkpoints/sample-001 "$(cat letter.txt)" --html why.html
 
 Integrated gradients (captum) of the log-odds of the label, for each character. They must pass a test:
 deleting the characters they favour must lower the log-odds more than deleting at random does. Where they do
@@ -11,7 +11,6 @@ not, it says that this is no explanation. It speaks the language of LANG. Exit s
 model that gives no numbers, 2 for bad input.
 """
 
-import sys
 from pathlib import Path
 
 from ..errors import InputError
@@ -26,7 +25,7 @@ def run(argv: list[str], program: str) -> None:
     add = (parser := Parser(program, __doc__)).add_argument
     model = "a run, or any transformers checkpoint for sequence classification"
     add("model", type=Path, metavar="RUN", help=model)
-    add("text", metavar="TEXT", help="the text; - is standard input, all of it")
+    add("text", metavar="TEXT", help="the text")
     add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
     add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
     add("--html", type=Path, metavar="FILE", help="new page to write (default: none)")
@@ -40,13 +39,7 @@ def run(argv: list[str], program: str) -> None:
 
     settings = run_settings(args.model)
     check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")
-    text = args.text
-    if text == "-":
-        try:
-            text = sys.stdin.buffer.read().decode("utf-8-sig").strip()
-        except UnicodeDecodeError as error:
-            raise InputError("<stdin>: a text in UTF-8 is needed, found other bytes; convert it") from error
-    texts = (text,) if args.text_pair is None else (text, args.text_pair)
+    texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
     model = ExplainedModel(args.model, args.device)
     explanations = explain(model, texts, bool(settings.get("remove_spaces")), args.label)
     print("\n\n".join(map(render_text, explanations)))
