@@ -34,30 +34,15 @@ class Masking:
         self.mask_id = mask_id
         self.ordinary_ids = ordinary_ids
 
-    def __call__(
-        self, tokens: np.ndarray, row: int, draw: int, continues: np.ndarray | None = None
-    ) -> MaskedRow:
-        """Return a row, (length,) ids, with some tokens hidden.
-
-        `row` is its id in the table, and `draw` the step or `EVALUATION`. `continues` (length,) bool: a token
-        is of the same word as the one before: words are then hidden whole, until `FRACTION` is reached.
-        """
+    def __call__(self, tokens: np.ndarray, row: int, draw: int) -> MaskedRow:
+        """Return a row, (length,) ids, with some tokens hidden; `row` is its id in the table, and `draw` the
+        step or `EVALUATION`."""
         candidates = np.flatnonzero(np.isin(tokens, self.ordinary_ids))
         if not len(candidates):
             return MaskedRow(tokens, candidates, tokens[candidates])
         generator = np.random.default_rng([self.seed, draw - EVALUATION, row])
-        words = np.arange(len(candidates))
-        if continues is not None:
-            starts = ~continues[candidates].astype(bool)
-            starts[1:] |= np.diff(candidates) > 1
-            starts[0] = True
-            words = np.cumsum(starts) - 1
-        # Random words, until they have enough tokens
-        sizes = np.bincount(words)
-        order = generator.permutation(len(sizes))
-        tokens_before = np.cumsum(sizes[order]) - sizes[order]
-        chosen = order[tokens_before < max(1, round(FRACTION * len(words)))]
-        places = candidates[np.isin(words, chosen)]
+        order = generator.permutation(len(candidates))
+        places = candidates[np.sort(order[: max(1, round(FRACTION * len(candidates)))])]
         hidden, action = tokens.copy(), generator.random(len(places))
         others = generator.choice(self.ordinary_ids, len(places))
         masks = np.full_like(others, self.mask_id)
@@ -70,17 +55,9 @@ class MaskedLoader(Loader):
     """A loader whose targets are hidden tokens. The input `masked` says where: in packed batches (targets,)
     int64 places of tokens; in padded ones (num_rows, longest) bool, which a mode may split by rows."""
 
-    def __init__(
-        self,
-        split: Split,
-        store: TokenStore,
-        layout: Layout,
-        masking: Masking,
-        continues: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, split: Split, store: TokenStore, layout: Layout, masking: Masking) -> None:
         super().__init__(split, store, layout)
         self.masking = masking
-        self.continues = continues
         # Of the last global batch
         self.kept: tuple[int, dict[int, MaskedRow]] = (EVALUATION, {})
 
@@ -91,9 +68,7 @@ class MaskedLoader(Loader):
     def masked(self, row: int, draw: int) -> MaskedRow:
         if self.kept[0] == draw and row in self.kept[1]:
             return self.kept[1][row]
-        start, end = self.store.offsets[row], self.store.offsets[row + 1]
-        continues = None if self.continues is None else self.continues[start:end]
-        return self.masking(np.asarray(self.store.row(row)).astype(np.int64), row, draw, continues)
+        return self.masking(np.asarray(self.store.row(row)).astype(np.int64), row, draw)
 
     def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:
         rows = [self.masked(row, draw) for row in self.input_rows(positions).tolist()]

@@ -6,7 +6,7 @@ or value that is allowed.
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -27,20 +27,19 @@ SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
 # Other tools use these names for our settings. A value for a whole group is meant for one of them, too.
 OTHER_NAMES = {
     other: name
-    for name, others in {
-        "train.learning_rate": "lr learning_rate",
-        "train.epochs": "epoch epochs num_epochs num_train_epochs",
-        "train.batch_size": "batch bs batch_size train_batch_size per_device_train_batch_size",
-        "train.accumulation_steps": "gradient_accumulation_steps",
-        "train.warmup": "warmup_ratio warmup_steps",
-        "train.device": "gpu",
-        "data.max_length": "max_len max_seq_length max_seq_len seq_len",
-        "data.train": "data train_file data_path train_path",
-        "data.dev": "dev_file validation_file valid_file",
-        "data.test": "test_file",
-        "model.name": "model model_name_or_path model_name pretrained",
-        "output.dir": "output output_dir save_dir",
-    }.items()
+    for name, others in (
+        ("train.learning_rate", "lr"),
+        ("train.epochs", "epoch num_epochs num_train_epochs"),
+        ("train.batch_size", "batch bs train_batch_size per_device_train_batch_size"),
+        ("train.warmup", "warmup_ratio warmup_steps"),
+        ("train.device", "gpu"),
+        ("data.max_length", "max_len max_seq_length max_seq_len seq_len"),
+        ("data.train", "data train_file data_path train_path"),
+        ("data.dev", "dev_file validation_file valid_file"),
+        ("data.test", "test_file"),
+        ("model.name", "model model_name_or_path model_name pretrained"),
+        ("output.dir", "output output_dir save_dir"),
+    )
     for other in others.split()
 }
 MODEL_KEY = "model.config."
@@ -54,9 +53,7 @@ class Value(NamedTuple):
 
 
 def load_config(
-    argv: list[str] | None = None,
-    command: str = "run_single.py",
-    description: str = "",
+    argv: list[str] | None = None, command: str = "run_single.py", description: str = ""
 ) -> Config:
     """Return the configuration from the arguments `argv` (default: the command line).
 
@@ -67,13 +64,11 @@ def load_config(
     argv = sys.argv[1:] if argv is None else argv
     # torch.distributed.launch adds --local-rank
     argv = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
-    for flag in ("-h", "--help"):
-        if flag in argv:
-            topics = list(takewhile(lambda word: word[:1] != "-", argv[argv.index(flag) + 1 :]))
-            defaults = _validated(_read_layer(default_config(set())))
-            raise SystemExit(show(help_text(command, description, topics, defaults)))
-    words = [word for word in argv if word != "--print_config"]
-    config = _merged(*_read_arguments(words))
+    for flag in {"-h", "--help"}.intersection(argv):
+        topics = list(takewhile(lambda word: word[:1] != "-", argv[argv.index(flag) + 1 :]))
+        defaults = _validated(_read_layer(default_config(set())))
+        raise SystemExit(show(help_text(command, description, topics, defaults)))
+    config = _merged(*_read_arguments([word for word in argv if word != "--print_config"]))
     if "--print_config" in argv:
         raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))
     return config
@@ -82,10 +77,7 @@ def load_config(
 def config_of(settings: Mapping[str, Any], source: str) -> Config:
     """Return the configuration of settings by their dotted names, on top of the usual default file. Raises
     InputError, which calls them `source`."""
-    for name in settings:
-        if name not in HINTS and not str(name).startswith(MODEL_KEY):
-            raise _no_setting(str(name), source)
-    return _merged([], {name: Value(value, source) for name, value in settings.items()})
+    return _merged([], {str(name): Value(value, source) for name, value in settings.items()})
 
 
 def _merged(files: list[str], options: dict[str, Value]) -> Config:
@@ -96,17 +88,19 @@ def _merged(files: list[str], options: dict[str, Value]) -> Config:
         layers = [_read_layer(Path(files[0])), *layers]
     merged: dict[str, Value] = {}
     for layer in (*layers, options):
-        for name, one in layer.items():
+        for name, (value, source) in layer.items():
             if name.startswith(MODEL_KEY):
-                whole = MODEL_KEY[:-1]
-                before = merged[whole].value if whole in merged else {}
-                values = {
-                    **(before if isinstance(before, dict) else {}),
-                    name.removeprefix(MODEL_KEY): one.value,
-                }
-                name, one = whole, Value(values, one.source)
-            merged[name] = one
-    return _with_run_name(_validated(merged), files[-1])
+                before = merged[MODEL_KEY[:-1]].value if MODEL_KEY[:-1] in merged else {}
+                before = before if isinstance(before, dict) else {}
+                value, name = before | {name.removeprefix(MODEL_KEY): value}, MODEL_KEY[:-1]
+            merged[name] = Value(value, source)
+    config = _validated(merged)
+    # A run is named after its file, or with a default one after its data, whose pattern has its folder's name
+    train = config.data.train or "sample"
+    own = (train if isinstance(train, str) else train[0]) if Path(files[-1]) in DEFAULT_CONFIGS else files[-1]
+    parts = (Path(own).stem, *reversed(Path(own).parts))
+    name = config.output.name or next((part for part in parts if part and "*" not in part), "files")
+    return replace(config, output=replace(config.output, name=name))
 
 
 def take_number(argv: list[str], option: str) -> tuple[list[str], int | None]:
@@ -130,12 +124,6 @@ def load_data_settings(path: Path) -> DataConfig:
     return _validated({name: layer[name] for name in HINTS if name in layer and name[:5] == "data."}).data
 
 
-def read_yaml(path: Path) -> Any:
-    """Return the values in a YAML file: mappings, lists, strings, numbers, true, false, null, dates. Raises
-    InputError for a file that cannot be read, is not valid YAML, or sets a key twice."""
-    return _parse_yaml(path)[1]
-
-
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which refuses a key that is set twice instead of taking the last one."""
 
@@ -154,56 +142,53 @@ def _place(node: yaml.Node) -> str:
     return f"{node.start_mark.name}, line {node.start_mark.line + 1}"
 
 
-def _parse_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
-    """Return the node of a YAML file, which has the lines, and the values in it."""
+def read_yaml(
+    path: Path, read: Callable = lambda loader, node: node and loader.construct_document(node)
+) -> Any:
+    """Return the values in a YAML file: mappings, lists, strings, numbers, true, false, null, dates. Raises
+    InputError for a file that cannot be read, is not valid YAML, or sets a key twice."""
     try:
         if not path.is_file():
-            kind = "a directory" if path.is_dir() else "a pipe or a device" if path.exists() else "not there"
-            raise InputError(f"a YAML file is needed; {path} is {kind}")
+            raise InputError(
+                f"a YAML file is needed; {path} is {'no file' if path.exists() else 'not there'}"
+            )
         loader = _Loader(path.read_text(encoding="utf-8"))
         loader.name = str(path)
-        node = loader.get_single_node()
-        return node, None if node is None else loader.construct_document(node)
-    except OSError as error:
-        raise InputError(f"{shorten(str(path), 200)} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        cause, problem = error, f"{error}; save it in UTF-8"
-    except yaml.YAMLError as error:
-        cause, problem = error, str(error).replace(f'"{path}"', "the file")
-    except RecursionError as error:
-        cause, problem = error, "too many levels; close all brackets"
+        return read(loader, loader.get_single_node())
     except InputError:
         raise
-    except ValueError as error:
-        # PyYAML raises this for a date or a number that cannot be one, such as 2001-99-99.
-        cause, problem = error, f"{error}; put strings in quotes"
-    raise InputError(f"{path} is not a readable YAML file: {problem}") from cause
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        # PyYAML raises ValueError for a date or a number that cannot be one, such as 2001-99-99
+        problem = str(error).replace(f'"{path}"', "the file")
+        remedy = "save it in UTF-8, with strings in quotes"
+        raise InputError(
+            f"{shorten(str(path), 200)} is not a readable YAML file: {problem}; {remedy}"
+        ) from error
 
 
 def _read_layer(path: Path) -> dict[str, Value]:
     """Return the settings of a YAML file by their dotted names; what is under no known group has the name of
     its group."""
-    node, values = _parse_yaml(path)
-    if values is None:
-        raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
-    layer = {}
-    for group, source, inner, settings in _items(node, values, "the file", str(path)):
-        if group in GROUPS:
-            for key, place, _node, value in _items(inner, settings, group, source):
-                layer[f"{group}.{key}"] = Value(value, place)
-        else:
-            layer[group] = Value(settings, source)
-    return layer
 
+    def settings(loader: _Loader, node: yaml.Node | None) -> dict[str, Value]:
+        if node is None:
+            raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
+        layer = {}
+        for group, place, inner in items(loader, node, "the file", str(path)):
+            if group not in GROUPS:
+                layer[group] = Value(loader.construct_object(inner, deep=True), place)
+                continue
+            for key, place_of_key, value in items(loader, inner, group, place):
+                layer[f"{group}.{key}"] = Value(loader.construct_object(value, deep=True), place_of_key)
+        return layer
 
-def _items(node: Any, values: Any, name: str, source: str) -> Iterator[tuple[str, str, Any, Any]]:
-    """Yield each key of a mapping, its place, and the node and the value; raises InputError for another value
-    than a mapping."""
-    if not isinstance(values, dict):
-        raise _refusal(Value(values, source), name, _(TYPES[dict]))
-    nodes = {key.value: (key, value) for key, value in node.value}
-    for (key, value), (key_node, value_node) in zip(values.items(), nodes.values(), strict=False):
-        yield str(key), _place(key_node), value_node, value
+    def items(loader: _Loader, node: yaml.Node, name: str, place: str) -> Iterator[tuple]:
+        if not isinstance(node, yaml.MappingNode):
+            raise _refusal(Value(loader.construct_object(node, deep=True), place), name, _(TYPES[dict]))
+        for key, value in node.value:
+            yield str(loader.construct_object(key)), _place(key), value
+
+    return read_yaml(path, settings)
 
 
 def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
@@ -247,21 +232,15 @@ def _no_setting(name: str, source: str) -> InputError:
     """Return the error for a name that no setting has, with the one that was probably meant."""
     group, _dot, key = name.partition(".")
     last = name.rpartition(".")[2].replace("-", "_")
-    known = [one for one in SETTINGS if one.startswith(f"{group}.")]
-    meant = OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.rpartition(".")[2] == last), None)
-    if meant:
+    known = [one.partition(".")[2] for one in SETTINGS if one.startswith(f"{group}.")]
+    if meant := OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.endswith(f".{last}")), None):
         near = nearest(meant, [meant])
     elif key and known:
-        near = nearest(key, [one.partition(".")[2] for one in known]).replace("'", f"'{group}.", 1)
+        near = nearest(key, known).replace("'", f"'{group}.", 1)
     else:
-        near = nearest(name, [*GROUPS, *SETTINGS])
+        near = nearest(name, [*GROUPS, *SETTINGS] if name not in GROUPS else SETTINGS)
     said = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
-    if name in GROUPS:
-        near = near if meant else ""
-        said = _("{source}: {name} is a group of settings, not a setting{near} (--help all lists them)")
-    elif not near:
-        said = _("{source}: there is no setting '{name}' (known: {names})")
-    return InputError(said.format(source=source, name=name, near=near, names=", ".join(known or GROUPS)))
+    return InputError(said.format(source=source, name=name, near=near))
 
 
 def _validated(layer: Mapping[str, Value]) -> Config:
@@ -270,8 +249,6 @@ def _validated(layer: Mapping[str, Value]) -> Config:
     for name, one in layer.items():
         if name not in HINTS:
             raise _no_setting(name, one.source)
-        if _is_broken(one.value):
-            raise _refusal(one, name, _("without NUL characters and halves of characters"))
         group, _dot, key = name.partition(".")
         values[group][key] = one.value
     groups = {}
@@ -299,22 +276,3 @@ def _refusal(one: Value, name: str, rule: str) -> InputError:
     problem = said.format(setting=name, rule=rule, value=found, near=near)
     whole = _("{source}: {problem}").format(source=one.source, problem=problem)
     return InputError(whole if one.source else problem)
-
-
-def _is_broken(value: Any) -> bool:
-    """Return whether a string has what no file or file name can have."""
-    if isinstance(value, dict):
-        return any(map(_is_broken, (*value, *value.values())))
-    if isinstance(value, list):
-        return any(map(_is_broken, value))
-    return isinstance(value, str) and re.search("[\\0\ud800-\udbff]", value) is not None
-
-
-def _with_run_name(config: Config, path: str) -> Config:
-    """Name the run after its configuration file, or with a default one after its data, whose pattern has the
-    name of its folder."""
-    train = config.data.train or "sample"
-    named_after = (train if isinstance(train, str) else train[0]) if Path(path) in DEFAULT_CONFIGS else path
-    parts = (Path(named_after).stem, *reversed(Path(named_after).parts))
-    name = config.output.name or next((part for part in parts if part and "*" not in part), "files")
-    return replace(config, output=replace(config.output, name=name))

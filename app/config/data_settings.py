@@ -60,12 +60,8 @@ class Needs:
 
 @plain_dataclass(frozen=True)
 class TaskSettings:
-    """What the settings know of a value of data.task.
-
-    `has` says what its rows have, one word or more: labels; classes, which other rows have too; of these,
-    unordered ones; several in a row; a hierarchy of them; columns for them; hidden tokens. `losses`
-    are the values of train.loss, and `metrics` those of train.best_metric, of which auto is the first.
-    """
+    """What the settings know of a value of data.task: `has`, in words, what its rows have; `losses`, the
+    values of train.loss, and `metrics`, those of train.best_metric, of which auto is the first."""
 
     has: frozenset[str]
     losses: tuple[str, ...]
@@ -98,7 +94,7 @@ TASKS = {
     ),
     "single_path": replace(ONE, has=ONE.has | {"hierarchy", "columns"}),
     "multi_path": replace(SEVERAL, has=SEVERAL.has | {"hierarchy"}),
-    "masked_language_modelling": TaskSettings(frozenset({"hidden"}), (), ("loss", "accuracy")),
+    "masked_language_modelling": TaskSettings(frozenset(), (), ("loss", "accuracy")),
 }
 TaskName = Literal[*TASKS]
 FormatName = Literal["auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "xlsx", "text"]
@@ -129,13 +125,11 @@ SplitSize = Annotated[
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class VerbArguments:
-    """What a verb asks of the data of its runs. These are no settings: a verb hands them to its runs as
-    `--verb`, and they stand in the run's config.yaml.
+    """What a verb asks of the data of its runs, which it hands to them as `--verb`.
 
-    `folds`: the train file is divided into so many parts, stratified, with all rows of a text in one, and
-    `fold` of them, from 0, is test. `train_share`: the part of the training rows that is trained on, of each
-    class alike. `use_test` false: no row of test is read. `workers`: processes that read and tokenise; None:
-    as many as cores to read files, and one, on all cores, to tokenise.
+    `folds`: the train file is divided into so many parts, and `fold` of them, from 0, is test. `train_share`:
+    the part of the training rows, of each class alike. `use_test` false: no row of test is read. `workers`:
+    processes that read and tokenise; None: as many as cores to read, and one, on all cores, to tokenise.
     """
 
     folds: Annotated[int, Field(ge=2)] | None = None
@@ -150,37 +144,32 @@ class DataConfig:
     """Where the rows come from and how they are split."""
 
     task: TaskName = "single_label"
-    """What is learnt, and in brackets the train.best_metric of auto. single_label: one label a row
-    (macro_f1). multi_label: several labels a row (micro_f1). ordinal: one of ordered labels, such as stars
-    (kappa). regression: one number a row, such as a score (rmse); train.loss cross_entropy is then the
-    squared error. single_path, multi_path: one label or several in a hierarchy (label_hierarchy; as without
-    one). masked_language_modelling: hidden words of plain texts, one text a line, without labels, to continue
-    the pretraining of an encoder (loss)."""
+    """What is learnt (in brackets the train.best_metric of auto). single_label: one label a row (macro_f1).
+    multi_label: several labels a row (micro_f1). ordinal: one of ordered labels, such as stars (kappa).
+    regression: one number a row, such as a score (rmse). single_path, multi_path: one label or several in a
+    hierarchy (label_hierarchy). masked_language_modelling: hidden words of plain texts, one text a line,
+    without labels, to continue the pretraining of an encoder (loss)."""
     train: str | list[str] | None = None
     """File with the training rows; a folder, a pattern in quotes ('posts/*.parquet') or a list of these: all
-    their files, in the order of their names; also at addresses such as s3://bucket/posts/. none: the sample
-    set in data/sample, with its own dev and test files."""
+    their files; also at addresses such as s3://bucket/posts/. none: the sample set in data/sample."""
     dev: str | list[str] | None = None
     """File or files with the dev rows; none: dev_size of the training rows."""
     test: str | list[str] | None = None
     """File or files with the test rows; none: test_size of the training rows."""
     format: FormatName = "auto"
     """Format of the data files; text: one text a line, without labels, for masked_language_modelling; auto:
-    JSON, JSON Lines, Parquet and Excel (xlsx) by the content, others by the ending of the file name (.txt is
-    tsv, for masked_language_modelling text)."""
+    by the content, else by the ending of the file name."""
     text_column: int | str | list[int | str] | None = None
     """Column of the text, by name or number (0 is the first), or columns ('[标题, 正文]') whose texts are
-    read as one, with the tokenizer's separator between them; none: the column with a usual name such as text
-    or 评论, else the one that has texts; without column names, the first one left."""
+    read as one; none: the column with a usual name such as text or 评论, else the one that has texts."""
     text_pair_column: Annotated[int | str | None, WITH_LABELS] = None
     """Column of the second text of a sentence pair, by name or number; none: with text_column single texts,
     without it pairs where the names (sentence1, sentence2) or the values show them."""
     label_column: Annotated[int | str | None, WITH_LABELS] = None
-    """Column of the label, by name or number; none: the column with a usual name such as label or 类别, else
-    the one that has labels, or the only one left."""
+    """Column of the label, by name or number; none: the one with a usual name such as label or 类别, else the
+    one that has labels."""
     label_separator: Annotated[Separator | None, Needs("several")] = None
-    """For multi_label: what is between the labels of a row, for instance , or | or ;. none: lists, or one
-    label."""
+    """What is between the labels of a row of multi_label (such as , or |); none: lists, or one label."""
     label_columns: Annotated[Names | None, Needs("columns")] = None
     """For multi_label: columns of 0 and 1, one for each label, by name, in the order of the labels' ids. For
     single_path: the columns of the levels, by name, the highest first. none: the labels are in label_column.
@@ -220,8 +209,9 @@ class DataConfig:
     """File of corrected labels (CSV with text_hash or text, and label): they replace the labels of these
     texts in all data files, which stay as they are."""
     on_bad_row: Literal["error", "skip"] = "error"
-    """How invalid rows are handled: stop with an error (apart from empty texts up to 1 % of the rows, which
-    are skipped), or skip them; the data report counts them, skipped_rows.csv in the run folder lists them."""
+    """How invalid rows are handled; error: stop (apart from empty texts up to 1 % of the rows, which are
+    skipped); skip: leave them out. The data report counts them, skipped_rows.csv in the run folder has them.
+    """
     max_length: Annotated[int, Field(ge=4, le=MAX_TOKENS)] = 128
     """Most tokens of a row, with special tokens; `long` says what is read of longer texts, and the data
     report counts them."""
@@ -232,8 +222,6 @@ class DataConfig:
     max_windows: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Most windows of a row; the text after the last one is not read, and the data report counts such rows.
     """
-    whole_words: Annotated[bool, Needs("hidden")] = False
-    """For masked_language_modelling: hide all tokens of a Chinese word together (needs rjieba)."""
     cache_dir: str = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""
     verb: VerbArguments = VerbArguments()

@@ -10,34 +10,16 @@ from typing import Literal, get_origin
 
 from ..errors import InputError, nearest
 from ..words import _
-from .data_settings import TASKS
 from .schema import GROUPS, SETTINGS, Config, choices, describe, members
 
-# The settings that people use, each with its value and what it is in a few words
-USUAL = {
-    "data.train": ("FILE", "training rows: CSV, TSV, JSON, JSON Lines, Parquet or Excel"),
-    "data.dev": ("FILE", "rows to choose the best model by; else a part of the training rows"),
-    "data.test": ("FILE", "rows to report on; else a part of the training rows"),
-    "data.text_column": ("COLUMN", "column of the text, by name or number from 0; else found"),
-    "data.label_column": ("COLUMN", "column of the label; else found"),
-    "data.task": ("TASK", "|".join([*TASKS][1:-1])),
-    "data.label_separator": ("TEXT", "for multi_label: what is between the labels of a row"),
-    "data.on_bad_row": ("HOW", "invalid rows: error or skip"),
-    "data.max_length": ("TOKENS", "most tokens of a text"),
-    "data.long": ("HOW", "longer texts: cut, head_tail or windows"),
-    "model.name": ("MODEL", "pretrained model: a name on a hub, a folder or a run"),
-    "train.epochs": ("N", "passes over the training rows; auto: by the data"),
-    "train.batch_size": ("ROWS", "rows of an optimizer step, over all processes"),
-    "train.learning_rate": ("RATE", "peak learning rate; else by the model and the data"),
-    "train.early_stopping": ("N", "stop after N evaluations without a better model"),
-    "train.class_weights": ("HOW", "balanced: rare classes count more"),
-    "train.seed": ("N", "random seed"),
-    "train.device": ("DEVICE", "cpu, cuda, npu, xpu or mps, with :N; auto: the best there is"),
-    "train.precision": ("HOW", "fp32, bf16 or fp16; auto: what is fast here"),
-    "output.dir": ("FOLDER", "run folder; else the next free one in checkpoints/"),
-    "output.resume": ("HOW", "auto: continue an interrupted run"),
-    "output.language": ("LANGUAGE", "language of the report: en or zh; auto: that of the locale"),
-}
+# The settings that people use
+USUAL = (
+    *("data.train", "data.dev", "data.test", "data.text_column", "data.label_column", "data.task"),
+    *("data.label_separator", "data.on_bad_row", "data.max_length", "data.long", "model.name"),
+    *("train.epochs", "train.batch_size", "train.learning_rate", "train.early_stopping"),
+    *("train.class_weights", "train.seed", "train.device", "train.precision"),
+    *("output.dir", "output.resume", "output.language"),
+)
 INDENT = "      "
 TITLE = """\
 # Settings
@@ -55,13 +37,15 @@ def help_text(command: str, description: str, topics: list[str], defaults: Confi
     if topics:
         asked = GROUPS if "all" in topics else topics
         return usage + "".join(f"\n{_explained(topic, values)}\n" for topic in asked)
-    usual = [
-        f"  {f'--{name} {value}':28} {words}{_default(values, name)}"
-        for name, (value, words) in USUAL.items()
-    ]
+    usual = []
+    for name in USUAL:
+        value = _value(name) if len(_value(name)) < 12 else re.split("[._]", name)[-1].upper()
+        # The first clause of its text says what it is
+        words = re.split(r"[;.:] |[;.]$| \(", explanation(name))[0]
+        usual.append(f"  {f'--{name} {value}':36} {words[:1].lower()}{words[1:]}{_default(values, name)}")
     more = f"""\
-  --config FILE                YAML file of settings; may be repeated, later ones win
-  --print_config               print the settings of this command as YAML, and end
+  --config FILE                        YAML file of settings; may be repeated, later ones win
+  --print_config                       print the settings of this command as YAML, and end
 
 More: --help all, or --help with a group ({", ".join(GROUPS)}) or a setting.
 """
@@ -70,7 +54,7 @@ More: --help all, or --help with a group ({", ".join(GROUPS)}) or a setting.
 
 def show(text: str) -> int:
     """Write a help text to standard output; return the exit status, 141 where its reader has gone. Raises
-    InputError where it cannot be written: argparse would say nothing."""
+    InputError where it cannot be written."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -87,10 +71,8 @@ def _explained(topic: str, values: dict) -> str:
     """Return the help of a group, or of one setting: its choices and default, and below them what it does."""
     names = [name for name in SETTINGS if name == topic or name.startswith(f"{topic}.")]
     if not names:
-        near = nearest(topic, [*GROUPS, *SETTINGS, "all"])
-        raise InputError(
-            _("command line: there is no help on '{topic}'{near}").format(topic=topic, near=near)
-        )
+        said = _("command line: there is no help on '{topic}'{near}")
+        raise InputError(said.format(topic=topic, near=nearest(topic, [*GROUPS, *SETTINGS, "all"])))
     lines = [f"{topic}: {GROUPS[topic].__doc__}", ""] if topic in GROUPS else []
     width = min(shutil.get_terminal_size((100, 24)).columns, 110) - len(INDENT)
     for name in names:

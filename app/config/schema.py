@@ -91,9 +91,9 @@ class OutputConfig:
     name: str | None = None
     """Name of the run; none: the name of the configuration file (with the default file, of the data)."""
     resume: Literal["never", "auto"] = "never"
-    """auto: resume the interrupted run in `dir` (without `dir`: the newest one with this name), or start a
-    new run if there is none; a finished run in `dir` continues if epochs or max_steps give it more steps
-    (short: --resume)."""
+    """Whether the run resumes; auto: the interrupted run in `dir` (without `dir`: the newest one with this
+    name), or a new run if there is none; a finished run in `dir` continues if epochs or max_steps give it
+    more steps (short: --resume)."""
     trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
     """What follows the run: tensorboard writes event files to the run folder; services such as mlflow and
     wandb by accelerate's names (docs/evaluation.md); []: nothing."""
@@ -199,6 +199,13 @@ def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:
                     rule = _("left out with data.task {task}").format(task=task)
                 usual = getattr(GROUPS[group](), key)
                 yield getattr(getattr(config, group), key) in (usual, *needs.also), name, rule
+    rule = _("what is between the levels of a label, such as - or /, and not data.label_separator")
+    separators = None, config.data.label_separator
+    yield (
+        "hierarchy" not in has or config.data.label_hierarchy not in separators,
+        "data.label_hierarchy",
+        rule,
+    )
     if "labels" in has:
         without = _(" or ").join(name for name, known in TASKS.items() if "labels" not in known.has)
         rule = _("a format with labels unless data.task is {tasks}").format(tasks=without)

@@ -46,12 +46,8 @@ def is_about_the_source(setting: str) -> bool:
 
 def default_config(options: set[str]) -> Path:
     """Return the file that a run starts from whose own files name no model, given the settings on its command
-    line.
-
-    It is configs/default.yaml, whose model --model.name replaces; or, without that name,
-    configs/small_bert.yaml, random weights, where e5-small-zh is not installed or a setting is for random
-    weights only: the architecture, its sizes or its vocabulary.
-    """
+    line: configs/default.yaml, whose model --model.name replaces; or, without that name,
+    configs/small_bert.yaml where e5-small-zh is not installed or a setting is for random weights only."""
     if "model.name" in options:
         return DEFAULT_CONFIG
     has_random_weights = any(map(is_about_the_source, options))

@@ -93,7 +93,7 @@ class TrainConfig:
     log_every: Count = 10
     """Steps between log lines."""
     seed: Seed = 42
-    """Random seed of the weights, the order of the rows and dropout."""
+    """Random seed of weights, dropout and the order of rows."""
     device: str = "auto"
     """cpu, or an accelerator that torch finds: cuda (also for ROCm), npu, xpu or mps, with :N for one of
     several; auto: the accelerator, else the CPU."""

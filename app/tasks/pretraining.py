@@ -54,14 +54,11 @@ class Pretraining(Task):
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
         from ..batching.masking import MaskedLoader, Masking
-        from ..data.chinese_words import open_words
 
-        words, data, tokenizer = None, self.config.data, self.tokenizer
-        if data.whole_words:
-            words = open_words(split.table, store, tokenizer, data.cache_dir)
+        tokenizer = self.tokenizer
         ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
         seed = self.config.train.seed if split.name == "train" else EVALUATION_SEED
-        return MaskedLoader(split, store, layout, Masking(seed, tokenizer.mask_token_id, ordinary), words)
+        return MaskedLoader(split, store, layout, Masking(seed, tokenizer.mask_token_id, ordinary))
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return for each row the sum of its losses, its targets, and how many of these were predicted."""

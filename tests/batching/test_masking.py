@@ -60,17 +60,6 @@ def test_special_tokens_are_never_hidden_and_a_short_row_has_one_target():
     assert not len(masking()(np.array([1, 5000, 2]), 0, 0).places)
 
 
-def test_words_are_hidden_whole():
-    # [CLS] abc d ef g [SEP]
-    continues = np.array([0, 0, 1, 1, 0, 0, 1, 0, 0])
-    tokens = np.array([1, 10, 11, 12, 13, 14, 15, 16, 2])
-    found = {tuple(masking()(tokens, number, 0, continues).places) for number in range(200)}
-    assert found == {(1, 2, 3), (4,), (5, 6), (7,)}
-    # A special token inside ends a word, also where what follows would continue it
-    continues, tokens = np.array([0, 0, 1, 1, 0]), np.array([1, 10, MASK, 11, 2])
-    assert {tuple(masking()(tokens, number, 0, continues).places) for number in range(50)} == {(1,), (3,)}
-
-
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> tuple[Split, dict, Masking]:
     dataset, tokenizer, stores = open_tiny(tmp_path_factory.mktemp("masking"))
