@@ -32,17 +32,11 @@ MANIFEST = "manifest.json"
 SMALL_BYTES = 2**20
 
 
-class ProcessKilled(RuntimeError):
-    """A process that computes something for this one was killed: it has ended without an answer."""
-
-
 def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> Iterator[Any]:
-    """Yield `function(*job)` of each job, in order, computed in `workers` other processes.
-
-    loky's processes never run the program that is running here, so scripts without `if __name__ ==
-    "__main__":`, notebooks and programs on standard input may call this. They end with this process, also
-    when it is killed. The function must be importable by name. Raises what it raises, and ProcessKilled.
-    """
+    """Yield `function(*job)` of each job, in order, computed in `workers` other processes by loky. They
+    never run the program that is running here: scripts without `if __name__ == "__main__":` and notebooks
+    may call this. They end with this process, also when it is killed. `function` must be importable by
+    name. Raises what it raises, and TrainingError where a process was killed."""
     # It is imported here, so that --help is quick
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -53,7 +47,8 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
         while started:
             yield started.pop(0).result()
     except TerminatedWorkerError as error:
-        raise ProcessKilled(str(error)) from error
+        problem = "a process that prepared data was killed; did memory run out?"
+        raise TrainingError(f"{problem} Start again with more free memory") from error
     finally:
         executor.shutdown(kill_workers=True)
 
@@ -116,14 +111,13 @@ def is_complete(folder: Path) -> bool:
 def build_once(
     folder: Path, build: Callable[..., None], *arguments: Any, num_bytes: int | None = None
 ) -> Path:
-    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it, from
-    `num_bytes` of data: in this process if they are at most `SMALL_BYTES`, in another one if they are more or
-    unknown (None).
+    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it, in
+    this process from at most `SMALL_BYTES` of data, else, or if `num_bytes` is None, in another one.
 
-    For another process, `build` must be importable by name; what it raises is raised here. Where several
-    processes call this at the same time, one builds and the others wait. A damaged folder is built again; one
-    that cannot be read now stays. Raises InputError if `folder` cannot be made, and TrainingError for what
-    the system refuses.
+    For another process, `build` must be importable by name. Of several processes that call this at the same
+    time one builds and the others wait. A damaged folder is built again; one that cannot be read now stays.
+    Raises what `build` raises, InputError if `folder` cannot be made, and TrainingError for what the system
+    refuses.
     """
     temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
     try:
@@ -150,20 +144,15 @@ def build_once(
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
         return folder
-    except ProcessKilled as error:
-        problem = f"the process that prepared {folder} was killed; did memory run out?"
-        raise TrainingError(f"{problem} Start again with more free memory") from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         rule = "data.cache_dir must be a folder that can be created and written to"
         raise InputError(f"{rule}, found {folder.parent}: {error.strerror}; set it to another one") from error
     except OSError as error:
-        remedy = "nothing of the cache was removed; start again"
-        if is_full(error):
-            remedy = "free space on the disk"
-        problem = f"this part of the cache cannot be prepared: {error}"
-        raise TrainingError(
-            f"{folder}: {problem}; {remedy}, or set data.cache_dir to another folder"
-        ) from error
+        problem = f"{folder}: this part of the cache cannot be prepared: {error}"
+        remedy = (
+            "free space on the disk" if is_full(error) else "nothing of the cache was removed; start again"
+        )
+        raise TrainingError(f"{problem}; {remedy}, or set data.cache_dir to another folder") from error
 
 
 def _build(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:

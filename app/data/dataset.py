@@ -10,19 +10,19 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
-from ..errors import InputError
+from ..errors import InputError, listed
 from .cache import build_once, content_key
 from .labels import label_form
-from .near_copies import open_copies
+from .near_copies import are_few, near_copies
 from .read import ReadOptions
 from .relabel import Fixes, apply_fixes, read_fixes
-from .splits import dataset_statistics, fold_of_rows, part_of_rows, split_rows
+from .splits import SPLITS, dataset_statistics, fold_of_rows, part_of_rows, split_rows
 from .table import Table, open_table
 
-VERSION = 3
+VERSION = 4
+MAX_EXAMPLES = 3  # near copies of the data report
 # All rows that are not test in some fold: the vocabulary of random weights is the same in every fold
 ALL_ROWS_FILE = "all_rows.npy"
-SPLITS = ("train", "dev", "test")
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 # The settings on which the rows of the splits depend, beside the tables
 SPLIT_SETTINGS = ("task", "split", "split_seed", "dev_size", "test_size")
@@ -98,13 +98,18 @@ def open_dataset(config: DataConfig) -> Dataset:
     for name in SPLITS:
         rows, labels = (np.load(folder / f"{name}_{what}.npy", mmap_mode="r") for what in ("rows", "labels"))
         if len(rows) and (name != "test" or config.verb.use_test):
-            splits[name] = Split(name, tables.get(name, tables["train"]), rows, labels)
+            copies, table = folder / "copies" / f"{name}.npy", tables.get(name, tables["train"])
+            copies = np.load(copies, mmap_mode="r") if copies.exists() else None
+            splits[name] = Split(name, table, rows, labels, copies)
         else:
             statistics.pop(name, None)
-    if label_names:
-        rows = {name: (split.table, split.rows) for name, split in splits.items()}
-        copies = open_copies(rows, statistics, folder)
-        splits = {name: replace(split, copies=copies.get(name)) for name, split in splits.items()}
+    for name, split in splits.items():
+        if (originals := split.copies) is not None:
+            table, train = split.table, tables["train"]
+            changed = table.hashes[split.rows] != train.hashes[originals]
+            near = np.flatnonzero((originals >= 0) & changed)
+            examples = [[table.where(split.rows[n]), train.where(originals[n])] for n in near[:MAX_EXAMPLES]]
+            statistics[name]["near_copies"] = {"rows": len(near), "examples": examples}
     relabelled = known["relabelled"] and known["relabelled"] | {"source": fixes.source}
     vocabulary_rows = folder / (ALL_ROWS_FILE if config.verb.folds else "train_rows.npy")
     return Dataset(
@@ -123,7 +128,11 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
             f"{train.source}: data.long {config.long} reads single texts, found pairs ({train.columns}); "
             "leave data.long out, or set --data.text_column for single texts"
         )
-    tables, label_names = {"train": train}, form.names(config, train)
+    tables, label_names, separator = {"train": train}, form.names(config, train), config.label_hierarchy
+    if separator and not any(separator in name for name in label_names):
+        rule = f"labels must have two or more levels, with '{separator}' between them"
+        found = f"found {listed(map(repr, label_names))}; set --data.label_hierarchy"
+        raise InputError(f"{train.source}: {rule}, {found}")
     # Other files are read as the train file was: a few rows may not show which columns are which. Ids have no
     # meaning if the labels come from the train file.
     options = replace(options, limit=None, **train.assumed)
@@ -178,6 +187,24 @@ def build_dataset(
     for name in SPLITS:
         np.save(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
         np.save(folder / f"{name}_labels.npy", labels[name])
+    if label_names:
+        _write_copies(
+            folder, {name: (tables.get(name, train), rows[name]) for name in SPLITS if len(rows[name])}
+        )
     statistics = dataset_statistics(form, labels, hashes, label_names)
     known = {"statistics": statistics, "relabelled": relabelled}
     (folder / "dataset.json").write_text(json.dumps(known, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def _write_copies(folder: Path, splits: dict[str, tuple[Table, np.ndarray]]) -> None:
+    """Write for each split but train the row of train that each row is a copy of, exactly or nearly, else -1;
+    for no split with too many texts."""
+    (table, train), texts = splits["train"], None
+    # Not in the digest of the folder, which ranks compare: processors may round in other ways
+    (folder / "copies").mkdir()
+    for name in splits.keys() - {"train"}:
+        other, rows = splits[name]
+        if are_few(table.sizes[train], other.sizes[rows]):
+            texts = texts or table.joined_texts(train)
+            nearest = near_copies(texts, other.joined_texts(rows))
+            np.save(folder / "copies" / f"{name}.npy", np.where(nearest < 0, -1, train[nearest]))

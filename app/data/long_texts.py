@@ -7,21 +7,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from ..config.data_settings import DataConfig, LongTextMode
+from ..config.data_settings import LongTextMode
 from ..errors import InputError, excerpt, first_line, listed
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 REMEDY = "repair its tokenizer.json, or choose another model"
-# Chinese, Latin, a digit, punctuation, and a character that no vocabulary has.
-PROBES = ("好a1。", "\ue000", ("好", "好a"))
+# Chinese, Latin, a digit, punctuation, a character that no vocabulary has, and a pair
+PROBES = [("好a1。",), ("\ue000",), ("好", "好a")]
 HEAD = 4  # one token in so many is of the head, the others are of the tail
 MARGIN = 128  # tokens before the place where a text is cut that may be others than those of the whole text
 # It stands between the texts of several columns, and a tokenizer gets its own separator there
@@ -45,20 +44,22 @@ def guarded(problem: str) -> Iterator[None]:
 
 
 def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
-    """Raise InputError unless a tokenizer encodes any text and pair as tokens of its vocabulary. Turns its
-    padding and truncation off. `source`: where it came from, for messages."""
+    """Raise InputError, which names `source`, unless a tokenizer encodes any text and pair as tokens of its
+    vocabulary. Turns its padding and truncation off."""
     with guarded(f"the tokenizer of {source} cannot encode a text"):
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        encodings = [
-            tokenizer.encode(*texts) if isinstance(texts, tuple) else tokenizer.encode(texts)
-            for texts in PROBES
-        ]
+        definition_of(tokenizer)
+        found = [tokenizer.encode(*texts).ids for texts in PROBES]
         known = set(tokenizer.get_vocab().values())
-    found = [encoding.ids for encoding in encodings]
     if not found[0] or not known.issuperset(chain(*found)):
         problem = f"must make tokens of its vocabulary, found the ids {listed(chain(*found)) or 'none'}"
-        raise InputError(f"the tokenizer of {source} {problem} for {excerpt(PROBES[0])}; {REMEDY}")
+        raise InputError(f"the tokenizer of {source} {problem} for {excerpt(*PROBES[0])}; {REMEDY}")
+
+
+def definition_of(tokenizer: Tokenizer) -> str:
+    """Turn padding and truncation of a tokenizer off, and return its definition as JSON."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer.to_str()
 
 
 def highest_id(tokenizer: Tokenizer) -> int:
@@ -67,17 +68,13 @@ def highest_id(tokenizer: Tokenizer) -> int:
 
 
 def encode_batch(
-    tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], place: Callable[[int], str]
+    tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], place: Place
 ) -> list[Encoding]:
-    """Return the encodings of texts or pairs. Raises InputError for a text that cannot be encoded, naming its
-    `place`, of its index."""
-    try:
+    """Return the encodings of texts or pairs; where one fails, the error names the `place` of the first."""
+    if not texts:
+        return []
+    with guarded(f"{place(0)}, or one of the {len(texts):,} from there: the tokenizer cannot encode a text"):
         return tokenizer.encode_batch_fast(texts)
-    except BaseException:  # noqa: BLE001
-        for index, text in enumerate(texts):
-            with guarded(f"{place(index)}: the tokenizer cannot encode {excerpt(text)}"):
-                tokenizer.encode_batch_fast([text])
-        raise
 
 
 class EncodedRow(NamedTuple):
@@ -100,8 +97,7 @@ class Token(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class LongTexts:
+class LongTexts(NamedTuple):
     """The setting `data.long` as `way`, and the maximum windows of a row."""
 
     way: str = "cut"
@@ -111,20 +107,22 @@ class LongTexts:
 CUT = LongTexts()
 
 
-def long_texts(settings: DataConfig) -> LongTexts:
-    """Return what is configured; settings that a way does not use have no effect on tokens."""
-    return LongTexts(settings.long, settings.max_windows) if settings.long != "cut" else CUT
+def long_texts(way: str, max_windows: int) -> LongTexts:
+    """Return what is configured; a setting that a way does not use has no effect on tokens."""
+    return LongTexts(way, max_windows) if way == "windows" else LongTexts(way)
 
 
 def saved_long_texts(values: dict, path: Path) -> LongTexts:
     """Return what a run has written as `data.long` and `data.max_windows`, defaults where it has none. Raises
     InputError for other values, naming the file, `path`."""
-    way, windows = values.get("long", "cut"), values.get("max_windows", 8)
+    way, windows = (
+        values.get(name, default) for name, default in zip(("long", "max_windows"), CUT, strict=True)
+    )
     modes = get_args(LongTextMode)
     if way not in modes or type(windows) is not int or windows < 1:
         rule = f"data.long must be one of {', '.join(modes)}, and data.max_windows a number from 1"
         raise InputError(f"{path}: {rule}, found {excerpt(way)} and {excerpt(windows)}; fix the file")
-    return LongTexts(way, windows) if way != "cut" else CUT
+    return long_texts(way, windows)
 
 
 class RowEncoder:
@@ -135,29 +133,29 @@ class RowEncoder:
     def __init__(
         self, tokenizer: Tokenizer, max_length: int | None, side: str = "right", long: LongTexts = CUT
     ) -> None:
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
+        definition_of(tokenizer)
         self.tokenizer, self.max_length, self.side = tokenizer, max_length, side
         self.long = CUT if max_length is None else long
-        is_special = tokenizer.encode(PROBES[0]).special_tokens_mask
+        probe = tokenizer.encode(*PROBES[0])
+        is_special = probe.special_tokens_mask
         self.before = is_special.index(0) if 0 in is_special else len(is_special)
         self.after = is_special[::-1].index(0) if 0 in is_special else 0
+        # The special token behind a text also stands between the texts of several columns
+        self.separator = probe.tokens[-1] if is_special[-1:] == [1] else "\n"
         self.capacity = (max_length or sys.maxsize) - self.before - self.after
-        least = 1 if self.long == CUT else HEAD
+        least = 1 if self.long.way == "cut" else HEAD
         if self.capacity < least:
             rule = f"data.long {self.long.way} needs {least} or more tokens of a text in a row"
             raise InputError(f"{rule}, found {self.capacity} with data.max_length {max_length}; raise it")
         self.step = max(1, self.capacity * 3 // 4)  # tokens from the start of a window to that of the next
-        self.reads_start = self.long != CUT or side == "right"
-        self.reads_end = self.long.way == "head_tail" or not self.reads_start
         windows = self.long.max_windows if self.long.way == "windows" else 1
-        self.needed = min(self.capacity + (windows - 1) * self.step + MARGIN, sys.maxsize)
+        self.needed = min(self.capacity + (windows - 1) * self.step + MARGIN, sys.maxsize // 16)
 
     def encode(self, texts: Texts, place: Place) -> list[EncodedRow]:
         """Return the rows of single texts, or of pairs. Raises InputError for a text that cannot be encoded
         or has no token, naming its `place`, which takes its index; and for pairs, unless texts are cut."""
         are_pairs = bool(texts) and not isinstance(texts[0], str)
-        if are_pairs and self.long != CUT:
+        if are_pairs and self.long.way != "cut":
             rule = f"data.long {self.long.way} reads single texts"
             raise InputError(f"{place(0)}: {rule}, found a pair of texts; leave one out")
         separated = [self.separated(text) for text in texts]
@@ -204,14 +202,8 @@ class RowEncoder:
         (exclusive), of each range without a gap that is due to the limit of tokens."""
         parts, _ = self.parts_read(texts)
         if self.long.way == "windows":
-            parts = [[token for window in parts for token in window]]
+            parts = [[*chain(*parts)]]
         return [ranges_of(parts, number) for number in range(len(texts))]
-
-    @cached_property
-    def separator(self) -> str:
-        """The special token behind a text, which also stands between the texts of several columns."""
-        encoding = self.tokenizer.encode(PROBES[0])
-        return encoding.tokens[-1] if encoding.special_tokens_mask[-1] else "\n"
 
     @cached_property
     def _pairs(self) -> Tokenizer:
@@ -225,29 +217,26 @@ class RowEncoder:
         """Return a text, or a pair, with the separator between the texts of several columns."""
         if isinstance(texts, tuple):
             return tuple(map(self.separated, texts))
-        return texts.replace(BETWEEN_TEXTS, self.separator) if BETWEEN_TEXTS in texts else texts
+        return texts.replace(BETWEEN_TEXTS, self.separator)
 
     def _ids(self, texts: list[str], place: Place) -> list[list[int]]:
         """Return the token ids of each text; of a long one at least those at its beginning, or at its end, or
         both, that its rows may have."""
-        ids: dict[int, list[int]] = {}
-        left: Sequence[int] = range(len(texts))
-
-        def encoded(indices: Sequence[int], part: slice) -> list[Encoding]:
-            parts = [texts[index][part] for index in indices]
-            return encode_batch(self.tokenizer, parts, lambda at: place(indices[at]))
-
-        for size in (2 * self.needed, 16 * self.needed, sys.maxsize):
-            whole = [index for index in left if len(texts[index]) <= 2 * size]
-            ids |= {index: e.ids for index, e in zip(whole, encoded(whole, slice(None)), strict=True)}
-            long = [index for index in left if len(texts[index]) > 2 * size]
-            parts = [slice(size)] * self.reads_start + [slice(-size, None)] * self.reads_end
-            of_parts = zip(*(encoded(long, part) for part in parts), strict=True)
-            left = []
-            for index, encodings in zip(long, of_parts, strict=True):
+        size, ids = 8 * self.needed, {}
+        starts = self.long.way != "cut" or self.side == "right"
+        parts = [slice(size)] * starts + [slice(-size, None)] * (self.long.way == "head_tail" or not starts)
+        long = [index for index, text in enumerate(texts) if len(text) > 2 * size]
+        of_parts = [
+            encode_batch(self.tokenizer, [texts[at][part] for at in long], lambda at: place(long[at]))
+            for part in parts
+        ]
+        for index, encodings in zip(long, zip(*of_parts, strict=True), strict=True):
+            # A few characters may be many tokens, but many characters few tokens too
+            if min(len(encoding.ids) for encoding in encodings) >= self.needed:
                 ids[index] = [token for encoding in encodings for token in encoding.ids]
-                if min(len(encoding.ids) for encoding in encodings) < self.needed:
-                    left.append(index)
+        whole = [index for index in range(len(texts)) if index not in ids]
+        encodings = encode_batch(self.tokenizer, [texts[at] for at in whole], lambda at: place(whole[at]))
+        ids |= {index: encoding.ids for index, encoding in zip(whole, encodings, strict=True)}
         return [ids[index] for index in range(len(texts))]
 
     def _windows(self, tokens: list[int]) -> tuple[list[list[int]], bool]:

@@ -1,76 +1,32 @@
 """Texts of dev and test that are nearly a training text: on them a model looks better than it is. TF-IDF of
 pairs and triples of characters finds candidates; difflib decides."""
 
-import sys
 from difflib import SequenceMatcher
-from pathlib import Path
 
 import numpy as np
 
-from .cache import build_once, content_key
-from .table import Table
-
-# Of a split: its table, and ids, (num_rows,)
-Rows = tuple[Table, np.ndarray]
-VERSION = 2
 MAX_TEXT = 512  # characters of a text that are compared
 MAX_BYTES = 15_000_000  # of the texts of train and one other split; takes 20 s and 300 MB at most
 CANDIDATE, NEAR = 0.5, 0.8  # cosine of a candidate, and share of equal characters of a near copy
 # A pair of characters that more training texts have says little: at least so many, or this share
 COMMON_ROWS, COMMON_SHARE = 1000, 0.01
 BATCH_ROWS = 128  # compared with all training texts at once
-MAX_EXAMPLES = 3  # of the data report
 
 
-def open_copies(splits: dict[str, Rows], statistics: dict, dataset: Path) -> dict[str, np.ndarray]:
-    """Return for each split but train the row of train that each row is a copy of, exactly or nearly, else
-    -1, (num_rows,) int64; a split with too many texts is left out. Adds `near_copies` to the `statistics` of
-    each: `rows` that are nearly a training text, and `examples` of places. `dataset` is its cached folder."""
-    # Without a look at the texts of millions of rows in each start
-    sizes = {
-        name: 3 * len(rows)
-        if 3 * len(rows) > MAX_BYTES
-        else int(np.minimum(table.sizes[rows], 3 * MAX_TEXT).sum())
-        for name, (table, rows) in splits.items()
-    }
-    others = [name for name in splits if name != "train" and sizes["train"] + sizes[name] <= MAX_BYTES]
-    if not others:
-        return {}
-    looked = {name: splits[name] for name in ("train", *others)}
-    folder = dataset.with_name(f"copies-{content_key(VERSION, dataset.name, list(looked))}")
-    # Another process would load scikit-learn again where it is loaded, and here it would stay
-    num_bytes = sum(sizes[name] for name in looked) if "sklearn" in sys.modules else None
-    build_once(folder, build_copies, looked, num_bytes=num_bytes)
-    train, copies = splits["train"][0], {}
-    for name in others:
-        table, rows = looked[name]
-        originals = copies[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
-        changed = np.flatnonzero((originals >= 0) & (table.hashes[rows] != train.hashes[originals]))
-        examples = [[table.where(rows[at]), train.where(originals[at])] for at in changed[:MAX_EXAMPLES]]
-        statistics[name]["near_copies"] = {"rows": len(changed), "examples": examples}
-    return copies
-
-
-def build_copies(folder: Path, splits: dict[str, Rows]) -> None:
-    """Write the copies of each split but train into `folder`."""
-    texts = {
-        name: [text[:MAX_TEXT] for text in table.joined_texts(np.asarray(rows))]
-        for name, (table, rows) in splits.items()
-    }
-    train = np.asarray(splits["train"][1])
-    for name in splits.keys() - {"train"}:
-        nearest = near_copies(texts["train"], texts[name])
-        np.save(folder / f"{name}.npy", np.where(nearest < 0, -1, train[nearest]))
+def are_few(*sizes: np.ndarray) -> bool:
+    """Return whether texts of so many bytes, (num_rows,) of each split, are few enough to be compared."""
+    return sum(int(np.minimum(of_split, 3 * MAX_TEXT).sum()) for of_split in sizes) <= MAX_BYTES
 
 
 def near_copies(train: list[str], texts: list[str]) -> np.ndarray:
     """Return for each of `texts` the position in `train` of a text that is nearly or exactly the same, -1
-    where there is none, (num_texts,) int64."""
+    where there is none, (num_texts,) int64. Only their beginnings are compared."""
     from scipy.sparse import diags
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.preprocessing import normalize
     from sklearn.utils import gen_batches
 
+    train, texts = ([text[:MAX_TEXT] for text in of_split] for of_split in (train, texts))
     vectorizer = HashingVectorizer(
         analyzer="char", ngram_range=(2, 3), alternate_sign=False, norm=None, dtype=np.float32
     )

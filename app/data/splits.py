@@ -10,16 +10,15 @@ import numpy as np
 from ..errors import InputError, shorten
 from ..words import _
 
+SPLITS = ("train", "dev", "test")
 RARE_SHARE = 0.1  # share of all texts that may be of classes with fewer texts than splits
 
 
 def split_sizes(num_rows: int, dev_size: float, test_size: float) -> tuple[int, int]:
     """Return the numbers of dev and test rows; a size below 1 is a fraction of `num_rows`, at least one row.
     Raises InputError if no rows would be left to train on."""
-    dev, test = (
-        int(size) if size >= 1 or size == 0 else max(1, round(num_rows * size))
-        for size in (dev_size, test_size)
-    )
+    sizes = (dev_size, test_size)
+    dev, test = (int(n) if n >= 1 or n == 0 else max(1, round(num_rows * n)) for n in sizes)
     if dev + test >= num_rows:
         said = _(
             "the train file must keep rows to train on: it has {rows:,}, and dev_size {dev:g} and "
@@ -40,23 +39,20 @@ def split_rows(
     """
     num_rows = len(labels)
     dev, test = split_sizes(num_rows, *sizes)
-    counts = {"train": num_rows - dev - test, "dev": dev, "test": test}
-    if not dev + test:
-        return {name: np.arange(count) for name, count in counts.items()}
-    if config.split == "random":
+    counts = np.array([num_rows - dev - test, dev, test])
+    if config.split == "random" and dev + test:
         rows = array("q", range(num_rows))
         random.Random(config.split_seed).shuffle(rows)
-        parts = np.split(np.array(rows, np.int64), [counts["train"], counts["train"] + dev])
-        return dict(zip(counts, parts, strict=True))
-    if form.has_several:
+        return dict(zip(SPLITS, np.split(np.array(rows, np.int64), np.cumsum(counts)[:2]), strict=True))
+    if not dev + test:
+        part = np.zeros(num_rows, np.int8)
+    elif form.has_several:
         # Texts are dealt only to splits that have rows
-        of_splits = np.array(list(counts.values()))
-        numbers = np.flatnonzero(of_splits)
-        shares = of_splits[numbers] / num_rows
-        part = numbers[deal_label_lists(labels, hashes, shares, config.split_seed)]
+        numbers = np.flatnonzero(counts)
+        part = numbers[deal_label_lists(labels, hashes, counts[numbers] / num_rows, config.split_seed)]
     else:
         part = deal_groups(form.groups(labels), hashes, dev, test, config.split_seed, names)
-    return {name: np.flatnonzero(part == number) for number, name in enumerate(counts)}
+    return {name: np.flatnonzero(part == number) for number, name in enumerate(SPLITS)}
 
 
 def text_groups(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -70,8 +66,7 @@ def text_groups(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def spread_to_rows(parts: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the part of each row, (num_rows,), from that of each text, `parts` (num_texts,); `order` and
-    `sizes` are those of `text_groups`."""
+    """Return the part of each row, (num_rows,), from that of each text, `parts` (num_texts,)."""
     of_row = np.empty(len(order), parts.dtype)
     of_row[order] = np.repeat(parts, sizes)
     return of_row
@@ -93,11 +88,11 @@ def deal_groups(
         rare = np.flatnonzero(is_rare)
         # Texts without labels, and ranges of numbers, have no names
         name = names[rare[0]] if len(names) == len(texts) else f"group {rare[0] + 1}"
-        question = "; or is data.label_column the wrong column?" if len(names) > texts.sum() / 2 else ""
         raise InputError(
             f"a stratified split needs {len(shares) + 1} different texts of each class, one for each split; "
             f"{len(rare):,} of {len(texts):,} classes have fewer, the first is '{shorten(name)}' with "
-            f"{texts[rare[0]]}; add rows, set --data.split random, or give separate files{question}"
+            f"{texts[rare[0]]}; add rows, set --data.split random, give separate files, or set "
+            "--data.label_column if this is no class"
         )
     of_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(texts)[:-1])
     parts, generator = np.zeros(len(first), np.int8), np.random.default_rng(seed)
@@ -138,9 +133,8 @@ def deal_label_lists(labels: np.ndarray, hashes: np.ndarray, shares: np.ndarray,
     label_need = (of_text * sizes[:, None]).sum(axis=0)[:, None] * shares
     need = len(labels) * shares
     label_rows = of_text.sum(axis=0)
-    rarest = np.where(
-        of_text.any(axis=1), np.where(of_text, label_rows, np.iinfo(np.int64).max).argmin(axis=1), -1
-    )
+    rarest = np.where(of_text, label_rows, np.iinfo(np.int64).max).argmin(axis=1)
+    rarest[~of_text.any(axis=1)] = -1
     is_rare = np.bincount(sets, minlength=num_sets)[sets] <= len(shares)
     shuffled = np.random.default_rng(seed).permutation(len(first))
     rank = np.where(rarest >= 0, label_rows[rarest], len(labels))
@@ -199,8 +193,7 @@ def dataset_statistics(
     """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated` (rows with the text of an
     earlier row of the split), `conflicting` (texts with more than one label) and `also_in` (for each earlier
     split, the rows whose text is in it too)."""
-    statistics: dict[str, dict] = {}
-    known: dict[str, np.ndarray] = {}
+    statistics, known = {}, {}
     for name, of_split in labels.items():
         if not len(of_split):
             continue

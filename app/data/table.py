@@ -46,25 +46,21 @@ class Table:
 
         self.folders = [folders] if isinstance(folders, Path) else folders
         self.content, self.sources = content, sources
-        metas = [json.loads((folder / META_FILE).read_text(encoding="utf-8")) for folder in self.folders]
-        first = metas[0]
+        self._metas = [json.loads((one / META_FILE).read_text(encoding="utf-8")) for one in self.folders]
+        first = self._metas[0]
         self.source: str = first["source"] if source is None else printable_path(source)
         names = [folder.name for folder in self.folders]
         self.key = names[0] if len(names) == 1 else content_key(names)
-        self.row_unit: str = first["unit"]
-        self.columns: str = first["columns"]
-        self.assumed: dict = first["assumed"]
+        self.row_unit, self.columns, self.assumed = first["unit"], first["columns"], first["assumed"]
         self.has_pairs: bool = first["has_pairs"]
-        self.multiline = sum(meta["multiline"] for meta in metas)
-        self.first_multiline = next((meta["first_multiline"] for meta in metas if meta["multiline"]), None)
-        self.skipped = sum(meta["skipped"] for meta in metas)
-        self.label_values = list(dict.fromkeys(label for meta in metas for label in meta["labels"]))
-        codes = {label: code for code, label in enumerate(self.label_values)}
-        self._codes = [np.array([codes[label] for label in meta["labels"]], np.int32) for meta in metas]
-        self._units, self._files = [meta["unit"] for meta in metas], list(sources) or [self.source]
+        self.multiline, self.skipped = (
+            sum(m[what] for m in self._metas) for what in ("multiline", "skipped")
+        )
+        self.first_multiline = next((m["first_multiline"] for m in self._metas if m["multiline"]), None)
+        self.label_values = list(dict.fromkeys(label for meta in self._metas for label in meta["labels"]))
         # The rows stay mapped even if the cache is removed
         self._parts = [
-            pa.ipc.open_file(pa.memory_map(str(folder / ROWS_FILE))).read_all() for folder in self.folders
+            pa.ipc.open_file(pa.memory_map(str(one / ROWS_FILE))).read_all() for one in self.folders
         ]
         self._rows = pa.concat_tables(self._parts)
         self.num_rows: int = self._rows.num_rows
@@ -78,8 +74,10 @@ class Table:
     @property
     def labels(self) -> np.ndarray:
         """The label of each row, (num_rows,) int32, indices into `label_values`."""
-        parts = [part.column("label").to_numpy() for part in self._parts]
-        return np.concatenate([codes[part] for codes, part in zip(self._codes, parts, strict=True)])
+        codes = {label: code for code, label in enumerate(self.label_values)}
+        own = [np.array([codes[label] for label in meta["labels"]], np.int32) for meta in self._metas]
+        parts = zip(own, self._parts, strict=True)
+        return np.concatenate([codes[part.column("label").to_numpy()] for codes, part in parts])
 
     @property
     def hashes(self) -> np.ndarray:
@@ -109,11 +107,20 @@ class Table:
 
     def texts(self, rows: np.ndarray) -> list[str] | list[tuple[str, str]]:
         """Return the texts, or the pairs of texts, of rows in any order, (num_rows,) ids."""
+        import pyarrow as pa
+
         order = np.argsort(rows, kind="stable")
         ascending = np.asarray(rows, np.int64)[order]
-        found = self._taken("text", ascending)
-        if self.has_pairs:
-            found = list(zip(found, self._taken("pair", ascending), strict=True))
+        of_row = np.searchsorted(self._ends, ascending, side="right")
+        columns = []
+        for name in ("text", "pair") if self.has_pairs else ("text",):
+            # Each chunk of the column by itself: pyarrow would copy all of them
+            chunks, values = self._rows.column(name).chunks, []
+            for number in np.unique(of_row).tolist():
+                start = self._ends[number] - len(chunks[number])
+                values += chunks[number].take(pa.array(ascending[of_row == number] - start)).to_pylist()
+            columns.append(values)
+        found = list(zip(*columns, strict=True)) if self.has_pairs else columns[0]
         return [found[at] for at in np.argsort(order).tolist()]
 
     def joined_texts(self, rows: np.ndarray) -> list[str]:
@@ -121,25 +128,14 @@ class Table:
         texts = self.texts(rows)
         return ["\n".join(pair) for pair in texts] if self.has_pairs else texts
 
-    def _taken(self, name: str, rows: np.ndarray) -> list[str]:
-        """Return the values of ascending rows, taken from each chunk of the column by itself."""
-        import pyarrow as pa
-
-        values: list[str] = []
-        chunks = self._rows.column(name).chunks
-        of_row = np.searchsorted(self._ends, rows, side="right")
-        for number in np.unique(of_row).tolist():
-            start = self._ends[number] - len(chunks[number])
-            values += chunks[number].take(pa.array(rows[of_row == number] - start)).to_pylist()
-        return values
-
     def line(self, row: int) -> int:
         """Return the line (or element, or row) of one row in its file."""
         return self._rows.column("line")[int(row)].as_py()
 
     def where(self, row: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
-        return f"{self.file_of(row)}, {self._units[self._part_of(row)]} {self.line(row)}"
+        unit = self._metas[np.searchsorted(self._part_ends, row, side="right")]["unit"]
+        return f"{self.file_of(row)}, {unit} {self.line(row)}"
 
     def place(self, row: int) -> str:
         """Return the line of one row, with its file where there are several."""
@@ -147,20 +143,16 @@ class Table:
 
     def file_of(self, row: int) -> str:
         """Return the name of the file that has a row."""
-        return self._files[self._part_of(row)]
-
-    def _part_of(self, row: int) -> int:
-        return int(np.searchsorted(self._part_ends, row, side="right"))
+        files = self.sources or [self.source]
+        return files[np.searchsorted(self._part_ends, row, side="right")]
 
     def skipped_rows(self) -> list[dict]:
         """Return the skipped rows: `line`, `problem` and `file` of each, and its `place` as in `place`."""
         skipped = []
-        for folder, unit, file in zip(self.folders, self._units, self._files, strict=True):
-            for text in (folder / SKIPPED_FILE).read_text(encoding="utf-8").splitlines():
-                row = json.loads(text)
-                place = f"{unit} {row['line']}"
-                if self.sources:
-                    place = f"{file}, {place}"
+        for at, folder in enumerate(self.folders):
+            file, unit = (self.sources or [self.source])[at], self._metas[at]["unit"]
+            for row in map(json.loads, (folder / SKIPPED_FILE).read_text(encoding="utf-8").splitlines()):
+                place = f"{file}, {unit} {row['line']}" if self.sources else f"{unit} {row['line']}"
                 skipped.append(row | {"file": file, "place": place})
         return skipped
 
@@ -201,8 +193,7 @@ def open_table(
             tables += pool.map(open_one, files[1:], repeat(later))
     for file in files[1:] if options.limit is not None else ():
         left = options.limit - sum(table.num_rows + table.skipped for table in tables)
-        if left > 0:
-            tables.append(open_one(file, replace(later, limit=left)))
+        tables += [open_one(file, replace(later, limit=left))] if left > 0 else []
     for table in tables:
         if table.has_pairs != first.has_pairs:
             found = f"found {table.columns}, and in {first.source} {first.columns}"
@@ -226,8 +217,7 @@ def build_table(
     the file has another digest than `digest` after it was read."""
     import pyarrow as pa
 
-    reader = RowReader(path, options, need_label, find_pairs=need_label)
-    form = label_form(options.task)
+    reader, form = RowReader(path, options, need_label, find_pairs=need_label), label_form(options.task)
     codes: dict[str | None, int] = {}
     unknown: dict[str, str] = {}
     shown: list[BadRow] = []
@@ -240,26 +230,26 @@ def build_table(
         (folder / SKIPPED_FILE).open("w", encoding="utf-8") as skipped,
     ):
         for chunk in reader.chunks():
-            labels = chunk.labels or [None] * len(chunk.texts)
-            new_labels = set(labels) - codes.keys() - unknown.keys() - {None} if label_names else ()
-            for label in new_labels:
+            labels, bad = chunk.labels or [None] * len(chunk.texts), chunk.bad
+            for label in set(labels) - codes.keys() - unknown.keys() - {None} if label_names else ():
                 if (described := form.unknown(label, label_names, accept_ids)) is not None:
                     said = _("unknown label {label}; fix the row or set --data.labels")
                     unknown[label] = said.format(label=described)
-            wrong = [at for at, label in enumerate(labels if unknown else ()) if label in unknown]
-            bad = {at: BadRow(chunk.numbers[at], unknown[labels[at]]) for at in wrong} | chunk.bad
-            kept = [at for at in range(len(labels)) if at not in bad] if bad else []
+            if unknown:
+                wrong = [at for at, label in enumerate(labels) if label in unknown]
+                bad = {at: BadRow(chunk.numbers[at], unknown[labels[at]]) for at in wrong} | bad
             columns = [chunk.numbers, chunk.texts, chunk.pairs, labels]
-            columns = [one and [one[at] for at in kept] for one in columns] if bad else columns
+            if bad:
+                kept = [at for at in range(len(labels)) if at not in bad]
+                columns = [one and [one[at] for at in kept] for one in columns]
             numbers, texts, pairs, labels = columns
             if texts:
                 for label in dict.fromkeys(labels):
                     codes.setdefault(label, len(codes))
-                label_codes = [codes[label] for label in labels]
                 num_rows += len(texts)
                 pairs_column = pa.nulls(len(texts), pa.string()) if pairs is None else pairs
-                arrays = [texts, pairs_column, label_codes, numbers, text_hashes(texts, pairs)]
-                writer.write_batch(pa.record_batch(arrays, schema=schema))
+                of_rows = [codes[label] for label in labels], numbers, text_hashes(texts, pairs)
+                writer.write_batch(pa.record_batch([texts, pairs_column, *of_rows], schema=schema))
             for _at, row in sorted(bad.items()):
                 num_bad += 1
                 num_empty += row.is_empty
@@ -270,8 +260,8 @@ def build_table(
         raise InputError(f"{path}: a data file must not change while it is read, but this one did; {remedy}")
     is_few = num_bad == num_empty <= EMPTY_SHARE * (num_rows + num_bad)
     if num_bad and not (num_rows and (skip_bad_rows or is_few)):
-        all_bad = skip_bad_rows and not num_rows
-        raise InputError(_bad_rows_message(path, reader.unit, shown, num_bad, all_bad))
+        lines = [bad_row_message(path, reader.unit, row.line, row.problem) for row in shown]
+        raise _bad_rows(path, lines, num_bad, skip_bad_rows)
     # The format is shown where the name of the file stands for another separator
     named = SUFFIXES.get(Path(path).suffix.lower())
     is_other = named in DELIMITED and options.format in DELIMITED and named != options.format
@@ -293,22 +283,19 @@ def build_table(
 
 def text_hashes(texts: list[str], pairs: list[str] | None = None) -> np.ndarray:
     """Return a hash of each cleaned text together with its second text, if any, (num_texts,) uint64."""
-    if pairs is None:
-        contents = [text.encode() for text in texts]
-    else:
-        contents = [f"{text}\0{pair}".encode() for text, pair in zip(texts, pairs, strict=True)]
+    if pairs is not None:
+        texts = map("\0".join, zip(texts, pairs, strict=True))
     blake2b = hashlib.blake2b
-    digests = b"".join([blake2b(content, digest_size=8).digest() for content in contents])
+    digests = b"".join([blake2b(text.encode(), digest_size=8).digest() for text in texts])
     return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
 
 
-def _bad_rows_message(path: str, unit: str, bad: list[BadRow], num_bad: int, all_bad: bool) -> str:
-    lines = [bad_row_message(path, unit, row.line, row.problem) for row in bad]
-    if num_bad == 1 and not all_bad:
-        return _("{problem} (or --data.on_bad_row skip)").format(problem=lines[0])
-    first = _("{path}: {rows:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip")
-    if all_bad:
-        first = _("{path}: there are no rows left: all {rows:,} are invalid")
-    if num_bad > len(bad):
-        lines.append(_("... and {rows:,} more").format(rows=num_bad - len(bad)))
-    return "\n  ".join([first.format(path=path, rows=num_bad), *lines])
+def _bad_rows(path: str, lines: list[str], num_bad: int, skip_bad_rows: bool) -> InputError:
+    if num_bad == 1 and not skip_bad_rows:
+        return InputError(_("{problem} (or --data.on_bad_row skip)").format(problem=lines[0]))
+    said = _("{path}: {rows:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip")
+    if skip_bad_rows:
+        said = _("{path}: there are no rows left: all {rows:,} are invalid")
+    if num_bad > len(lines):
+        lines.append(_("... and {rows:,} more").format(rows=num_bad - len(lines)))
+    return InputError("\n  ".join([said.format(path=path, rows=num_bad), *lines]))

@@ -63,10 +63,9 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
 
     processor = tokenizer.post_processor
     if not isinstance(processor, TemplateProcessing):
-        raise InputError(
-            "model.prefix needs a tokenizer with the post-processor TemplateProcessing, found "
-            f"{'none' if processor is None else type(processor).__name__}; leave it out"
-        )
+        found = "none" if processor is None else type(processor).__name__
+        rule = "model.prefix needs a tokenizer with the post-processor TemplateProcessing"
+        raise InputError(f"{rule}, found {found}; leave it out")
     template = json.loads(processor.__getstate__())
     encoding = tokenizer.encode(words, add_special_tokens=False)
     own = {"SpecialToken": {"id": PREFIX, "type_id": 0}}
@@ -85,30 +84,26 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
 def _checkpoint_tokenizer(config: ModelConfig):
     from transformers import AutoTokenizer, BertTokenizer
 
+    name, folder = config.name, Path(config.name)
     rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
-    with guarded(rule.format(name=config.name)):
+    with guarded(rule.format(name=name)):
         try:
-            tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
             if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
                 # transformers makes an empty one where its class finds no file
                 raise ValueError("there is no file with its vocabulary, such as tokenizer.json or vocab.txt")
         except ValueError:
             # The files of early BERT models, and others with a BERT vocabulary, do not name their tokenizer
-            folder = Path(config.name)
             if (folder / "tokenizer.json").exists() or not (folder / "vocab.txt").is_file():
                 raise
             tokenizer = BertTokenizer.from_pretrained(folder)
     if not tokenizer.is_fast:
-        raise InputError(
-            f"a fast tokenizer is needed; {config.name} has only {type(tokenizer).__name__}; save it with a "
-            "tokenizer.json"
-        )
+        found = f"{name} has only {type(tokenizer).__name__}"
+        raise InputError(f"a fast tokenizer is needed; {found}; save it with a tokenizer.json")
     if tokenizer.unk_token is not None and tokenizer.unk_token not in tokenizer.get_vocab():
-        raise InputError(
-            f"the unknown token of {config.name} must be in its vocabulary, found "
-            f"{excerpt(tokenizer.unk_token)}; correct its tokenizer_config.json, or choose another model"
-        )
-    check_tokenizer(tokenizer.backend_tokenizer, config.name)
+        rule = f"the unknown token of {name} must be in its vocabulary, found {excerpt(tokenizer.unk_token)}"
+        raise InputError(f"{rule}; correct its tokenizer_config.json, or choose another model")
+    check_tokenizer(tokenizer.backend_tokenizer, name)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         # Decoders often have no token for padding, and transformers then takes no batches
         tokenizer.pad_token = tokenizer.eos_token
@@ -120,18 +115,15 @@ def _read_vocabulary(path: Path) -> list[str]:
         # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"model.vocab_file: {path} cannot be read as a text file in UTF-8: {error}; name another one"
-        ) from error
+        problem = f"{path} cannot be read as a text file in UTF-8: {error}"
+        raise InputError(f"model.vocab_file: {problem}; name another one") from error
     tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     [(repeated, count)] = Counter(tokens).most_common(1)
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     if missing or count > 1:
+        rule = f"each line must be a different token, {' '.join(SPECIAL_TOKENS)} among them"
         found = f"{excerpt(repeated)} more than once" if count > 1 else f"no {' '.join(missing)}"
-        raise InputError(
-            f"{path}: each line of a vocabulary must be a different token, {' '.join(SPECIAL_TOKENS)} among "
-            f"them; found {found}; choose another file"
-        )
+        raise InputError(f"{path}: {rule}; found {found}; choose another file")
     return tokens
 
 
@@ -151,12 +143,8 @@ def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
     extra = sorted(c for c in normalized if not c.isspace())
     characters = dict.fromkeys([*ascii_characters, *PUNCTUATION, *gb2312_characters(), *extra])
     # WordPiece splits a run of letters, kana or emoji into its first character and "##" continuations.
-    words = [
-        c
-        for c in characters
-        if c in ascii_characters and c.isalnum() or c in normalized and not is_split_off(c)
-    ]
-    tokens = [*SPECIAL_TOKENS, *characters, *(f"##{c}" for c in words)]
+    words = {c for c in normalized if not is_split_off(c)} | set(string.ascii_lowercase + string.digits)
+    tokens = [*SPECIAL_TOKENS, *characters, *(f"##{c}" for c in characters if c in words)]
     (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
 
 

@@ -13,9 +13,7 @@ import json
 import mmap
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .cache import build_once, computed_apart, content_key
-from .long_texts import CUT, LongTexts, RowEncoder, highest_id
+from .long_texts import CUT, LongTexts, RowEncoder, definition_of, highest_id
 from .table import Table
 
 VERSION = 3
@@ -57,11 +55,10 @@ class TokenStore:
 
     def windows(self, row: int) -> list[np.ndarray]:
         """Return the token ids of each window of a row, (length,)."""
-        tokens = self.row(row)
         if not self.has_windows:
-            return [tokens]
+            return [self.row(row)]
         ends = self.window_ends[self.first_windows[row] : self.first_windows[row + 1]] - self.offsets[row]
-        return np.split(tokens, ends[:-1])
+        return np.split(self.row(row), ends[:-1])
 
     def release(self) -> None:
         """Return mapped pages to the system after every `RELEASE_EVERY` rows, so that a large store does not
@@ -93,12 +90,11 @@ def open_store(
 ) -> TokenStore:
     """Return the token store of a table; tokenises it as `build_store` does unless the cache has it. Raises
     InputError for a text without a token, and the errors of `build_once`."""
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    rules = (backend.to_str(), max_length, tokenizer.unk_token_id, tokenizer.truncation_side)
-    folder = Path(cache_dir) / f"tokens-{content_key('tokens', VERSION, table.key, *rules, asdict(long))}"
-    job = EncodingJob(table, *rules, long)
+    definition = definition_of(tokenizer.backend_tokenizer)
+    job = EncodingJob(table, definition, max_length, tokenizer.unk_token_id, tokenizer.truncation_side, long)
+    folder = (
+        Path(cache_dir) / f"tokens-{content_key('tokens', VERSION, table.key, *job[1:-1], long._asdict())}"
+    )
     return TokenStore(build_once(folder, build_store, job, workers, num_bytes=table.num_bytes))
 
 
@@ -110,12 +106,25 @@ def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> N
     from tqdm import tqdm
 
     dtype = np.dtype(np.uint16 if highest_id(Tokenizer.from_str(job.definition)) < 1 << 16 else np.int32)
+    ends, starts = np.cumsum(job.table.sizes), [0]
+    while (start := starts[-1]) < len(ends):
+        before = ends[start - 1] if start else 0
+        fitting = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
+        starts.append(min(start + CHUNK, max(fitting, start + 1), len(ends)))
+    in_processes = (workers or 1) > 1
+    chunks = [(job, dtype, range(*bounds), in_processes) for bounds in pairwise(starts)]
     unknown, parts = 0, []
     # A rank may tokenise: see ProgressBar for its lock
     tqdm.set_lock(threading.RLock())
     bar = {"desc": "tokenise", "unit": " rows", "unit_scale": True, "disable": None, "delay": 2}
-    with tqdm(total=job.table.num_rows, **bar) as progress, (folder / "tokens.bin").open("wb") as file:
-        for tokens, *of_rows in _encoded_chunks(job, dtype, workers or 1):
+    with (
+        tqdm(total=job.table.num_rows, **bar) as progress,
+        (folder / "tokens.bin").open("wb") as file,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        # In this process a chunk is encoded, on all cores, while the one before becomes an array
+        encoded = computed_apart(encode_chunk, chunks, workers) if in_processes else None
+        for tokens, *of_rows in encoded or pool.map(encode_chunk, *zip(*chunks, strict=True)):
             tokens.tofile(file)
             unknown += 0 if job.unknown_id is None else int((tokens == job.unknown_id).sum())
             parts.append(of_rows)
@@ -130,32 +139,17 @@ def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> N
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
     meta = {"dtype": dtype.name, "max_length": job.max_length, "unknown_tokens": unknown}
-    (folder / "store.json").write_text(json.dumps(meta | {"long": asdict(job.long)}))
+    (folder / "store.json").write_text(json.dumps(meta | {"long": job.long._asdict()}))
 
 
-def _encoded_chunks(job: EncodingJob, dtype: np.dtype, workers: int) -> Iterator[tuple[np.ndarray, ...]]:
-    ends, starts = np.cumsum(job.table.sizes), [0]
-    while (start := starts[-1]) < len(ends):
-        before = ends[start - 1] if start else 0
-        fitting = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
-        starts.append(min(start + CHUNK, max(fitting, start + 1), len(ends)))
-    jobs = [(job, dtype, range(*bounds), workers == 1) for bounds in pairwise(starts)]
-    if workers > 1:
-        yield from computed_apart(_encode_chunk, jobs, workers)
-        return
-    # One chunk is encoded, on all cores and without the GIL, while the one before becomes an array
-    with ThreadPoolExecutor(2) as pool:
-        yield from pool.map(lambda arguments: _encode_chunk(*arguments), jobs)
-
-
-def _encode_chunk(job: EncodingJob, dtype: np.dtype, rows: range, parallel: bool) -> tuple[np.ndarray, ...]:
+def encode_chunk(job: EncodingJob, dtype: np.dtype, rows: range, is_apart: bool) -> tuple[np.ndarray, ...]:
     """Return the tokens of rows, end to end, and the lengths of their windows; and for each row the number of
     its windows, the start of its second text (0 without one) and whether it was cut."""
-    if not parallel:
+    if is_apart:
         # The other cores have processes of their own
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    table, encoder = job.table, _encoder(job.definition, job.max_length, job.side, job.long)
-    encoded = encoder.encode(table.texts(np.asarray(rows)), lambda index: table.where(rows[index]))
+    encoder = _encoder(job.definition, job.max_length, job.side, job.long)
+    encoded = encoder.encode(job.table.texts(np.asarray(rows)), lambda index: job.table.where(rows[index]))
     windows = [window for row in encoded for window in row.windows]
     return (
         np.fromiter(chain.from_iterable(windows), dtype),

@@ -86,7 +86,8 @@ def build(config: Config, mode: Mode) -> Components:
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
-    settings = data.max_length, data.cache_dir, long_texts(data), data.verb.workers
+    long = long_texts(data.long, data.max_windows)
+    settings = data.max_length, data.cache_dir, long, data.verb.workers
     stores = {table.key: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.key] for name, split in dataset.splits.items()}
 

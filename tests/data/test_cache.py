@@ -39,16 +39,6 @@ def test_the_same_content_by_another_path_has_the_same_cache(tmp_path, tiny_toke
     assert two.splits["train"].table.where(0) == f"{moved}, line 2", "messages name the file of today"
 
 
-def test_the_same_content_in_another_format_has_another_cache(tmp_path, write):
-    options = {"cache_dir": str(tmp_path / "cache"), "dev_size": 0, "test_size": 0}
-    text = "好,\t甲\n坏,\t乙\n"
-    one = open_dataset(DataConfig(train=str(write("a.tsv", text)), **options))
-    two = open_dataset(DataConfig(train=str(write("a.csv", text)), **options, text_column=0, label_column=1))
-    assert one.folder != two.folder
-    assert one.label_names == two.label_names
-    assert one.splits["train"].table.text(0) != two.splits["train"].table.text(0)
-
-
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     path = write_tiny(tmp_path / "rows.tsv")
     before = file_digest(path)

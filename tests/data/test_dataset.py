@@ -9,7 +9,7 @@ import pytest
 
 from app.config.schema import DataConfig
 from app.data.dataset import SPLITS, open_dataset
-from app.data.labels import resolve_label, sort_labels
+from app.data.labels import label_ids, sort_labels
 from app.data.report import render, token_statistics
 from app.data.tokens import open_store
 
@@ -39,10 +39,6 @@ def labelled(dataset, *names):
     return list(zip([text for name in names for text in texts(dataset, name)], labels, strict=True))
 
 
-def sizes(dataset):
-    return {name: len(split) for name, split in dataset.splits.items()}
-
-
 @pytest.fixture
 def stores_of(tmp_path, tiny_tokenizer):
     """Encode the splits of a dataset: stores_of(dataset, max_length)."""
@@ -56,12 +52,6 @@ def lines(rows):
     return [tuple(line.split("\t")) for line in rows.splitlines()]
 
 
-def test_labels_of_the_train_file_have_the_ids_of_their_order(opened):
-    dataset = opened(train=ROWS)
-    assert dataset.label_names == ["愤怒", "高兴", "😀"]
-    assert sorted(labelled(dataset, *SPLITS)) == sorted(lines(ROWS))
-
-
 # "²" and "١" are digits to str.isdigit, but no numbers
 ORDERS = ["1 9 10", "-1 0 1", "10 9 a b", "1 ²", "--1 1", "- 1", f"{'1' * 5000} 2", "2 ١"]
 
@@ -72,20 +62,11 @@ def test_the_order_of_labels_of_the_train_file(in_order):
 
 
 def test_labels_by_name_and_by_id():
-    moods = ["愤怒", "高兴"]
-    assert [resolve_label(label, moods) for label in ("高兴", "1")] == [1, 1]
-    assert {resolve_label(label, moods) for label in ("2", "-1", "高", "²", "9" * 5000)} == {None}
-    assert [resolve_label(label, ["0", "1", "3"]) for label in ("1", "3", "2")] == [1, 2, None]
-    assert resolve_label("0", ["-1", "-2"]) is None
+    assert label_ids(("愤怒", "高兴")) == {"愤怒": 0, "高兴": 1, "0": 0, "1": 1}
+    assert label_ids(("0", "1.0", "3")) == {"0": 0, "1": 1, "1.0": 1, "3": 2}
+    assert label_ids(("-1", "-2")) == {"-1": 0, "-2": 1}
     # Among labels of the train file, ids have no meaning
-    assert resolve_label("1", ["坏", "好"], accept_ids=False) is None
-    assert resolve_label("1", ["0", "1"], accept_ids=False) == 1
-
-
-def test_given_labels_decide_the_ids(opened):
-    dataset = opened(train=ROWS, labels=["😀", "高兴", "愤怒"])
-    assert dataset.label_names == ["😀", "高兴", "愤怒"]
-    assert sorted(labelled(dataset, *SPLITS)) == sorted(lines(ROWS))
+    assert label_ids(("坏", "好"), accept_ids=False) == {"坏": 0, "好": 1}
 
 
 def test_integers_in_the_file_are_ids_into_given_labels(opened):
@@ -95,6 +76,25 @@ def test_integers_in_the_file_are_ids_into_given_labels(opened):
     assert labelled(dataset, "train")[30] == ("one more", "高兴")
 
 
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ({"dev_size": 0.1, "test_size": 0.2}, {"train": 63, "dev": 9, "test": 18}),
+        ({"test": "真\t😀\n", "dev_size": 9}, {"train": 81, "dev": 9, "test": 1}),
+        ({"dev_size": 0, "test_size": 0}, {"train": 90}),
+        ({"dev": ROWS, "limit": 30, "test_size": 6}, {"train": 24, "dev": 90, "test": 6}),
+    ],
+)
+def test_sizes_of_the_splits(opened, settings, sizes):
+    """A limit cuts the train file before the split, and no other file; the labels are sorted."""
+    dataset = opened(train=ROWS, **settings)
+    assert {name: len(split) for name, split in dataset.splits.items()} == sizes
+    assert list(dataset.statistics) == list(sizes)
+    of_train = [name for name in sizes if name not in settings]
+    assert sorted(labelled(dataset, *of_train)) == sorted(lines(ROWS)[: settings.get("limit", 90)])
+    assert dataset.label_names == MOODS
+
+
 def test_separate_files(opened):
     dev, test = "好\t高兴\n坏\t愤怒\n", "真\t😀\n"
     dataset = opened(train=ROWS, dev=dev, test=test)
@@ -102,39 +102,6 @@ def test_separate_files(opened):
     assert labelled(dataset, "dev") == lines(dev)
     assert labelled(dataset, "test") == lines(test)
     assert [Path(table.source).name for table in dataset.tables] == ["train.tsv", "dev.tsv", "test.tsv"]
-
-
-def test_fractions_of_the_train_file(opened):
-    dataset = opened(train=ROWS, dev_size=0.1, test_size=0.2)
-    assert sizes(dataset) == {"train": 63, "dev": 9, "test": 18}
-    assert sorted(labelled(dataset, *SPLITS)) == sorted(lines(ROWS))
-    assert len(dataset.tables) == 1
-
-
-def test_one_file_and_one_fraction(opened):
-    dataset = opened(train=ROWS, test="真\t😀\n", dev_size=9)
-    assert sizes(dataset) == {"train": 81, "dev": 9, "test": 1}
-
-
-def test_splits_without_rows_are_left_out(opened):
-    dataset = opened(train=ROWS, dev_size=0, test_size=0)
-    assert list(dataset.splits) == ["train"]
-    assert list(dataset.statistics) == ["train"]
-    assert texts(dataset, "train") == [text for text, _ in lines(ROWS)]
-
-
-def test_a_random_split_shuffles_the_lines_of_the_file(opened):
-    dataset = opened(train=ROWS, split="random", split_seed=123, dev_size=0, test_size=8)
-    shuffled = lines(ROWS)
-    random.Random(123).shuffle(shuffled)
-    assert labelled(dataset, "train") == shuffled[:82]
-    assert labelled(dataset, "test") == shuffled[82:]
-
-
-def test_limit_cuts_the_train_file_before_the_split_and_no_other_file(opened):
-    dataset = opened(train=ROWS, dev=ROWS, limit=30, test_size=6)
-    assert sizes(dataset) == {"train": 24, "dev": 90, "test": 6}
-    assert dict(labelled(dataset, "train", "test")).keys() == {f"text {number}" for number in range(30)}
 
 
 def test_statistics(opened):
@@ -211,15 +178,6 @@ def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):
     for settings in ({"split_seed": 1}, {"split": "random"}, {"labels": MOODS[::-1]}):
         folders.add(opened(train=ROWS, **settings).folder)
     assert len(folders) == 5
-
-
-def test_a_row_is_in_one_split_with_all_its_repetitions(opened):
-    """Texts that differ in surrounding spaces are the same."""
-    generator = random.Random(4)
-    rows = [f"{' ' * generator.randint(0, 2)}text {generator.randrange(150)}\t{n % 2}\n" for n in range(400)]
-    dataset = opened(train="".join(rows), dev_size=0.2, test_size=0.2)
-    sides = [set(texts(dataset, name)) for name in SPLITS]
-    assert sum(map(len, sides)) == len(set.union(*sides)) == len({row.split("\t")[0].strip() for row in rows})
 
 
 def test_the_embedded_sample_set(tmp_path):

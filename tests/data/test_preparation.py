@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.data.cache import ProcessKilled, build_once, computed_apart
+from app.data.cache import build_once, computed_apart
 from app.errors import InputError, TrainingError
 from tests.data.called_apart import end_at_once, fail
 
@@ -23,14 +23,6 @@ from tests.data.called_apart import double
 print("start")
 print(*computed_apart(double, [(21,), (4,)], 2))
 """
-
-
-def wait_until(condition, seconds: float = 120) -> bool:
-    """Return whether a condition, which stays true once it is, becomes true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 @pytest.mark.parametrize("from_standard_input", [False, True])
@@ -64,7 +56,7 @@ def test_errors_are_raised_here():
 
 
 def test_a_killed_preparation_is_said_and_leaves_nothing(tmp_path):
-    with pytest.raises(ProcessKilled):
+    with pytest.raises(TrainingError, match="was killed; did memory run out"):
         compute(end_at_once)
     with pytest.raises(TrainingError, match="was killed; did memory run out"):
         build_once(tmp_path / "cache" / "x", end_at_once)
@@ -81,7 +73,9 @@ def test_it_ends_with_the_process_that_waits(tmp_path, number):
     )
     waiting = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
-        assert wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
+            assert waiting.poll() is None
+            time.sleep(0.05)
         process = psutil.Process(int((tmp_path / "pid").read_text()))
         waiting.send_signal(number)
         waiting.wait(120)

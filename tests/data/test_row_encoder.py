@@ -2,8 +2,6 @@
 tests/data/test_row_encoder.py"""
 
 import random
-import subprocess
-import sys
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -147,27 +145,3 @@ def test_settings_of_a_run_folder(tmp_path):
             InputError, match="data.long must be one of cut, head_tail, windows, and data.max_windows"
         ):
             saved_long_texts(written | {name: value}, tmp_path)
-
-
-LINE = """
-import resource
-from app.data.long_texts import CUT, LongTexts, RowEncoder
-from tests.data.test_row_encoder import word_piece
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for long in (CUT, LongTexts("head_tail"), LongTexts("windows"), LongTexts("windows", 10_000)):
-    encoder = RowEncoder(word_piece(), 128, "right", long)
-    for text in ("今天真开心" * 20_000, "a" * 100_000, "a b" * 33_000):
-        rows = encoder.encode([text] * 3, str)
-        assert all(0 < len(window) <= 128 for row in rows for window in row.windows)
-rows = RowEncoder(word_piece(), 128).encode(["今天真开心" * 3_000_000, "短"], str)
-assert len(rows[0].windows[0]) == 128
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-@pytest.mark.slow
-def test_long_lines_take_little_memory():
-    """Also one of fifty megabytes."""
-    output = subprocess.run([sys.executable, "-c", LINE], check=True, capture_output=True, text=True).stdout
-    # Kilobytes; the tokens of 45 MB of UTF-8 would take gigabytes
-    assert int(output) < 800_000

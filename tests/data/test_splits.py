@@ -60,23 +60,22 @@ def random_rows(seed: int):
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "dev_size", "test_size", "sizes"),
+    "case",
+    # The last ones: a share is at least one row
     [
-        (1000, 0.1, 0.1, (100, 100)),
-        (1000, 0, 0, (0, 0)),
-        (10_000, 0, 800, (0, 800)),
-        (1000, 1, 0.25, (1, 250)),
-        (1000, 300.0, 0.0, (300, 0)),
-        # A share is at least one row
-        (5, 0.1, 0.1, (1, 1)),
-        (3, 1, 1, (1, 1)),
-        (15, 0.1, 0.5, (2, 8)),
+        "1000 .1 .1 100 100",
+        "1000 0 0 0 0",
+        "1000 1 .25 1 250",
+        "1000 300 0 300 0",
+        "5 .1 .1 1 1",
+        "15 .1 .5 2 8",
     ],
 )
-def test_sizes(num_rows, dev_size, test_size, sizes):
-    assert split_sizes(num_rows, dev_size, test_size) == sizes
-    found = random_split(num_rows, dev_size, test_size, 3)
-    assert (len(found["dev"]), len(found["test"])) == sizes
+def test_sizes(case):
+    num_rows, dev_size, test_size, *sizes = map(float, case.split())
+    assert split_sizes(int(num_rows), dev_size, test_size) == tuple(sizes)
+    found = random_split(int(num_rows), dev_size, test_size, 3)
+    assert [len(found["dev"]), len(found["test"])] == sizes
 
 
 @pytest.mark.parametrize(("dev_size", "test_size"), [(0.5, 0.5), (10, 0), (0, 11), (0.9, 1)])
@@ -85,7 +84,7 @@ def test_rows_are_left_to_train_on(dev_size, test_size):
         split_sizes(10, dev_size, test_size)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 42, 123, 2**40])
+@pytest.mark.parametrize("seed", [0, 2**40])
 def test_a_random_split_is_a_shuffled_list(seed):
     """As scripts do it: random.seed(123); random.shuffle(rows); rows[:9200], rows[9200:]."""
     shuffled = list(range(1000))
@@ -113,14 +112,6 @@ def test_a_stratified_split(seed):
         if size >= 2 * len(names):
             assert np.abs(counts - proportions).max() < 5 + 0.05 * proportions.max()
     assert np.bincount(labels[split["train"]], minlength=len(names)).min() >= 1
-
-
-def test_without_repeated_texts_proportions_are_kept_to_a_row():
-    labels = np.repeat([0, 1, 2, 3], [5000, 3000, 1500, 500])
-    split = split_of(labels, np.arange(10_000, dtype=np.uint64), 1000, 500, 7, "甲乙丙丁")
-    assert np.abs(np.bincount(labels[split["dev"]]) - [500, 300, 150, 50]).max() <= 1
-    assert np.abs(np.bincount(labels[split["test"]]) - [250, 150, 75, 25]).max() <= 1
-    assert (len(split["dev"]), len(split["test"])) == (1000, 500)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -153,14 +144,7 @@ def test_a_seed_gives_one_split_whatever_the_state_of_any_generator(kind):
 
 @pytest.mark.parametrize(
     ("texts", "dev", "test", "where"),
-    [
-        (1, 5, 5, ["train"]),
-        (2, 5, 5, ["train", "test"]),
-        (3, 10, 10, ["train", "dev", "test"]),
-        (1, 5, 0, ["train"]),
-        (1, 0, 1, ["train"]),
-        (2, 5, 0, ["train", "dev"]),
-    ],
+    [(1, 5, 5, ["train"]), (2, 5, 5, ["train", "test"]), (3, 10, 10, [*SIDES]), (2, 5, 0, ["train", "dev"])],
 )
 def test_a_class_with_few_texts_is_in_train_first(texts, dev, test, where):
     labels = np.array([0] * 100 + [1] * 9)
@@ -204,17 +188,6 @@ def test_a_split_of_label_lists_keeps_sizes_labels_and_sets(seed):
         # A frequent set keeps its proportion too
         pairs = (labels[split[side]][:, :2] == 1).all(axis=1).sum()
         assert abs(pairs - share * (labels[:, :2] == 1).all(axis=1).sum()) <= 8
-
-
-def test_the_only_text_of_a_label_is_trained_on():
-    labels = np.zeros((40, 3), dtype=np.uint8)
-    labels[::2, 0] = 1
-    labels[7, 2] = 1
-    labels[[3, 4, 5, 6, 8, 9, 11, 13, 15, 17], 1] = 1
-    split = split_of(labels, np.arange(40, dtype=np.uint64), 4, 4, 0)
-    assert 7 in split["train"]
-    assert min(labels[split[side], 1].sum() for side in ("dev", "test")) == 1
-    assert (len(split["dev"]), len(split["test"])) == (4, 4)
 
 
 def test_a_part_of_the_rows_holds_the_smaller_ones_with_all_classes_alike():
@@ -284,12 +257,3 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
     assert len(tokens) == 1
     for kind in ("table", "tokens", "vocabulary"):
         assert len([path for path in cache.glob(f"{kind}-*") if path.is_dir()]) == 1
-
-
-def test_a_dev_file_stays_dev(tmp_path):
-    path, dev = write_tiny(tmp_path / "rows.tsv"), write_tiny(tmp_path / "dev.tsv", rows_per_label=4, seed=1)
-    data = DataConfig(
-        train=str(path), dev=str(dev), verb=VerbArguments(folds=3, fold=0), cache_dir=str(tmp_path / "cache")
-    )
-    splits = open_dataset(data).splits
-    assert (len(splits["dev"]), len(splits["train"]) + len(splits["test"])) == (12, 60)
