@@ -7,7 +7,7 @@ python predict.py --checkpoint small-model 今天真开心
 Writes a new folder with the graph, the tokenizer and a record of the comparison: the largest difference of a
 logit, how many labels changed, also of the rows of which the model was sure, macro F1 before and after.
 predict and serve take the folder like a run, and do not need torch for it. Exit status: 0, 1 where more
-changed than allowed (the folder is then kept under another name), 2 for bad input.
+changed than allowed (nothing is then written), 2 for bad input.
 """
 
 from pathlib import Path
@@ -37,14 +37,13 @@ def run(argv: list[str], program: str) -> int:
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
     output = args.output or Path(f"{args.model}{ending}")
-    folder, proof, problem = export(args.model, output, say, args.precision, args.tolerance, args.rows)
+    proof, problem = export(args.model, output, say, args.precision, args.tolerance, args.rows)
     print(proof)
     if problem is None:
-        command = f"python predict.py --checkpoint {folder} 今天真开心"
-        print(f"Saved in {folder}; classify text with: {command}")
+        print(f"Saved in {output}; classify text with: python predict.py --checkpoint {output} 今天真开心")
         return 0
     remedy = f"Predict with the run itself: python predict.py --checkpoint {args.model} --input FILE"
     if args.precision == "int8":
         remedy = f"In fp32 it is exact, and larger and slower: {PROGRAM} export {args.model}"
-    say(f"error: {problem}; it is kept in {folder}, which is not for use. {remedy}")
+    say(f"error: {problem}; nothing is written. {remedy}")
     return 1

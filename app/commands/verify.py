@@ -69,7 +69,7 @@ def run(argv: list[str], program: str) -> int:
         arguments = (config, mode, options.steps, folder, trainings)
         return load_mode(mode).launcher.launch(run_trainings, arguments, options.nprocs)
     if options.output:
-        check_output(options.output, None)
+        check_output(options.output)
     one_process = settings
     if options.device:
         device = str(choose_device(options.device))

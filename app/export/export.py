@@ -49,21 +49,19 @@ def export(
     precision: str = "fp32",
     tolerance: float | None = None,
     rows_file: str | None = None,
-) -> tuple[Path, str, str | None]:
-    """Export the model in `folder` in fp32 or int8 to the new folder `output`, unless it is accepted to
-    `output`.rejected-XXXXXXXX; return where it is, how it compares, and why it was not accepted: where more
-    than the share `tolerance` of the predictions changes of which the model was sure, the main metric falls,
-    or in fp32 a logit differs. It is compared on the dev rows of the run, or on those of a file. Raises
-    InputError for an unreadable model or rows, an `output` that exists, missing libraries."""
+) -> tuple[str, str | None]:
+    """Export the model in `folder` in fp32 or int8 to the new folder `output`; return how it compares, and
+    why it was not accepted, or None: where more than the share `tolerance` of the predictions changes of
+    which the model was sure, the main metric falls, or in fp32 a logit differs, there is no folder. It is
+    compared on the dev rows of the run, or on those of a file. Raises InputError for an unreadable model or
+    rows, an `output` that exists, missing libraries."""
     check_folder(folder)
-    if os.path.lexists(output):
-        raise InputError(f"--output {output}: the folder must be new, found one; name another, or remove it")
-    if not output.parent.is_dir():
-        raise InputError(f"--output {output}: there is no folder {output.parent}; create it first")
+    if os.path.lexists(output) or not output.parent.is_dir():
+        raise InputError(f"--output {output}: a new folder is needed, in one that exists; name another")
     settings = run_settings(folder)
     original = load_predictor(folder, settings.get("max_length"), run_long_texts(folder), device="cpu")
     rows, labels = rows_of(folder, rows_file, original.label_names, NUM_ROWS)
-    aside = output.with_name(f"{output.name}.rejected-{secrets.token_hex(4)}")
+    aside = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     aside.mkdir()
     try:
         say(f"exporting {folder} in {precision}")
@@ -77,10 +75,6 @@ def export(
         beside = [name for name in (DECISION, LOGITS) if (folder / name).is_file()]
         for name in beside:
             shutil.copyfile(folder / name, aside / name)
-        if DECISION not in beside and original.task.state():
-            # A run that is not finished has none yet
-            original.task.write(aside, 0, {})
-            beside.append(DECISION)
         made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}
         if precision == "int8":
             made["weight_bits"] = 7 if cuts_off_sums() else 8
@@ -107,16 +101,15 @@ def export(
         write_record(aside, record)
         say(f"comparing {len(rows):,} rows")
         proof = prove(original.logits(original.tokenize(rows)), load_exported(aside)[0], rows, labels)
-        write_record(aside, replace(record, proof=proof | {"rows_of": rows_file or "dev"}))
-    except BaseException:
-        shutil.rmtree(aside)
-        raise
-    allowed = TOLERANCE[precision] if tolerance is None else tolerance
-    why = problem(proof, allowed, LOGIT_TOLERANCE[precision])
-    if why is None:
-        sync(aside)
-        aside.rename(output)
-    return aside if why else output, render(proof), why
+        allowed = TOLERANCE[precision] if tolerance is None else tolerance
+        why = problem(proof, allowed, LOGIT_TOLERANCE[precision])
+        if why is None:
+            write_record(aside, replace(record, proof=proof | {"rows_of": rows_file or "dev"}))
+            sync(aside)
+            aside.rename(output)
+        return render(proof), why
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def rows_of(
@@ -129,16 +122,13 @@ def rows_of(
     """Return up to `count` rows, chosen at random, of a file, or with their labels of the first of `splits`
     that the run has. Raises InputError for an invalid file, a folder that is no run, and data that is gone or
     has other labels."""
-
-    def chosen(num_rows: int) -> np.ndarray:
-        return np.sort(np.random.default_rng(0).permutation(num_rows)[:count])
-
+    random = np.random.default_rng(0)
     if file is not None:
         options = options_of_run(Path(file), run_settings(folder))
         rows = [row for row in read_rows(file, options, need_label=False) if isinstance(row, Row)]
         if not rows:
             raise InputError(f"{file}: there are no valid rows; name another file with --rows")
-        return [rows[index] for index in chosen(len(rows))], None
+        return [rows[at] for at in np.sort(random.permutation(len(rows))[:count])], None
     remedy = "name a file of texts with --rows"
     dataset = dataset_of_run(folder, "a comparison needs", remedy)
     if dataset.label_names != label_names:
@@ -147,6 +137,6 @@ def rows_of(
             f"{listed(label_names)}; {remedy}"
         )
     split = next(dataset.splits[name] for name in splits if name in dataset.splits)
-    at, table = chosen(len(split)), split.table
+    at, table = np.sort(random.permutation(len(split))[:count]), split.table
     rows = [Row(int(row), table.text(row), table.pair(row), None) for row in split.rows[at]]
     return rows, np.asarray(split.labels[at])

@@ -38,19 +38,14 @@ def keep_first_tokens(model: ModelProto) -> None:
     ends = {entry.name for entry in graph.output}
     reduced: set[str] = set()  # outputs that are needed for the first token only
     for node in reversed(graph.node):
-        tokens = BY_TOKEN.get(node.op_type, ())
-        is_by_token = tokens and all(
-            place in tokens or not name or name in constants for place, name in enumerate(node.input)
-        )
-        output, *more = node.output
+        tokens, (output, *more) = BY_TOKEN.get(node.op_type, ()), node.output
+        others = [name for place, name in enumerate(node.input) if name and place not in tokens]
         is_read = output in readers and output not in ends and not any(name in readers for name in more)
-        of_output = readers.get(output, ())
-        if (
-            is_by_token
-            and is_read
-            and all(one.output[0] in reduced or _is_first_token(one, constants) for one in of_output)
-        ):
-            reduced.add(output)
+        if tokens and is_read and constants.keys() >= set(others):
+            by_first = (
+                one.output[0] in reduced or _is_first_token(one, constants) for one in readers[output]
+            )
+            reduced |= {output} if all(by_first) else set()
     if not reduced:
         return
     place = f"{FIRST_TOKENS}place"

@@ -51,7 +51,10 @@ def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: in
         # What makes the neurons that a feed-forward layer reads: a linear layer and its activation
         values, activation = peaks[layer.input[0]], makers.get(layer.input[0])
         first = makers[activation.input[0]] if activation and activation.op_type == "BiasGelu" else None
-        if first and {first.input[1], activation.input[1]} <= weights.keys():
+        is_feed_forward = first and {first.input[1], activation.input[1]} <= weights.keys()
+        if num_outliers >= len(values):
+            continue
+        if is_feed_forward:
             _split_neurons(model, weights, (first, activation, layer), values, num_outliers)
         else:
             _divide_channels(model, weights, layer, values, num_outliers // 2)
@@ -91,18 +94,15 @@ def _peaks(model: ModelProto, names: list[str], graph: Path, batches: list[dict]
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names
     )
     probe = graph.with_suffix(".probe.onnx")
-    try:
-        onnx.save(probed, str(probe))
-        session = onnxruntime.InferenceSession(str(probe), providers=["CPUExecutionProvider"])
-        peaks = [
-            [np.abs(values).reshape(-1, values.shape[-1]).max(axis=0) for values in session.run(names, batch)]
-            for batch in batches
-        ]
-    finally:
-        probe.unlink(missing_ok=True)
-    return {
-        name: np.max(of_name, axis=0) for name, of_name in zip(names, zip(*peaks, strict=True), strict=True)
-    }
+    onnx.save(probed, str(probe))
+    session = onnxruntime.InferenceSession(str(probe), providers=["CPUExecutionProvider"])
+    probe.unlink()
+    peaks = dict.fromkeys(names, 0.0)
+    for batch in batches:
+        for name, values in zip(names, session.run(names, batch), strict=True):
+            largest = np.abs(values).reshape(-1, values.shape[-1]).max(axis=0)
+            peaks[name] = np.maximum(peaks[name], largest)
+    return peaks
 
 
 def _divide_channels(
@@ -112,8 +112,6 @@ def _divide_channels(
     their weights by as much."""
     from onnx import helper
 
-    if count >= len(peaks):
-        return
     factor = np.maximum(1, peaks / max(np.sort(peaks)[-count - 1], 1e-6)).astype(np.float32)
     name = f"{OUTLIERS}{layer.name}/divided"
     weights[f"{name}/weight"] = weights[layer.input[1]] * factor[:, None]
@@ -133,8 +131,6 @@ def _split_neurons(
     """Compute the `count` neurons with the largest values beside a feed-forward layer, in fp32."""
     from onnx import helper
 
-    if count >= len(peaks):
-        return
     first, activation, second = layer
     order = np.argsort(-peaks, kind="stable")
     outliers, rest = np.sort(order[:count]), np.sort(order[count:])

@@ -19,11 +19,9 @@ def predict_files(
     actors: int | None = None,
     on_bad_row: str = "keep",
     threshold: float | None = None,
-    evidence: int | None = None,
     device: str = "auto",
     precision: str = "fp32",
     batch_tokens: int | None = None,
-    calibrate: bool = True,
     **reading: Any,
 ) -> int:
     """Classify a file, a folder or a pattern of files into Parquet or csv files of a new folder, by Ray Data,
@@ -32,7 +30,7 @@ def predict_files(
     `checkpoint` is the folder of the model, and `actors` how many processes have it (None: one for each GPU,
     else for each machine). The others are options of predict, `reading` those of how the files are read:
     `text_column`, `format` ... Raises InputError for wrong files, folders and values, TypeError for an
-    unknown option, TrainingError where it cannot go on.
+    unknown option, TrainingError for a full disk or where Ray cannot go on.
     """
     if output_format not in ("parquet", "csv"):
         raise InputError(f"output_format must be parquet or csv, found {output_format}")
@@ -40,13 +38,10 @@ def predict_files(
     try:
         from .ray_engine import RayJob, classify_files
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
         raise InputError(
-            "many files at once need Ray Data; install it: pip install -r requirements/ray.txt -c "
+            f"many files at once need Ray Data ({error}); install it: pip install -r requirements/ray.txt -c "
             "constraints.txt"
         ) from error
-    compute = ComputeOptions(device, precision, batch_tokens, calibrate)
+    compute = ComputeOptions(device, precision, batch_tokens)
     places = Path(checkpoint), str(input), Path(output).absolute()
-    options = output_format, actors, reading, on_bad_row, threshold, evidence, compute
-    return classify_files(RayJob(*places, *options))
+    return classify_files(RayJob(*places, output_format, actors, reading, on_bad_row, threshold, compute))

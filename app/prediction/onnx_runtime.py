@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.long_texts import saved_long_texts
+from ..data.long_texts import guarded, saved_long_texts
 from ..errors import InputError, shorten
 from ..runtime.processes import num_cores
 from ..tasks import task_of_model
@@ -87,8 +87,8 @@ def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
 def load_exported(
     folder: Path, batch_tokens: int | None = None, calibrate: bool = True
 ) -> tuple[Predictor, ExportRecord]:
-    """Return the predictor of an exported folder and its record; raises InputError for a damaged folder.
-    `calibrate` is whether probabilities are those of the temperature of the run."""
+    """Return the predictor of an exported folder and its record; raises InputError for a damaged folder. With
+    `calibrate`, probabilities are those of the temperature of the run."""
     from tokenizers import Tokenizer
 
     record = read_record(folder)
@@ -97,17 +97,10 @@ def load_exported(
             f"{folder}: its weights have 8 bits, for CPUs with VNNI, which this one has not; export again on "
             "this machine"
         )
-    try:
+    with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception
-        raise InputError(
-            f"{folder / TOKENIZER}: the tokenizer cannot be read ({error}); export again"
-        ) from error
     runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
     long = saved_long_texts(record.data, folder / RECORD)
-    try:
-        task = task_of_model(record.problem_type, record.labels)
-    except InputError as error:
-        raise InputError(f"{folder / RECORD}: {error}; export again") from error
+    task = task_of_model(record.problem_type, record.labels)
     task.read(folder, calibrate)
     return Predictor(runtime, tokenizer, task, record.max_length, record.truncation_side, long), record

@@ -14,14 +14,11 @@ if TYPE_CHECKING:
     from .predictor import Predictor
 
 
-MAX_EVIDENCE = 100  # training rows beside a row
-
-
 @dataclass(frozen=True)
 class OpenedModel:
     """A model that can classify. `recorded` are the `data` settings that it was trained with, as far as they
-    are known; from `threshold` on its labels are accepted; `examples` are the inputs of requests that a
-    page offers.
+    are known; from `threshold` on its labels are accepted; `examples` are the inputs of requests that a page
+    offers.
     """
 
     folder: Path
@@ -68,7 +65,7 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     if folder is None:
         from .choose_run import choose_run
 
-        folder = choose_run()[0]
+        folder = choose_run()
     if is_exported(folder):
         from .onnx_runtime import load_exported
 

@@ -11,15 +11,13 @@ import math
 import os
 import re
 import secrets
-import stat
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ..data.read import BUFFER, parquet_batches
 from ..errors import InputError, TrainingError, listed, shorten
@@ -36,33 +34,23 @@ SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | 
 # REASON is the column that says why a row has no label; TAKEN stands before the name of an added column where
 # the input has a column of that name
 REASON, TAKEN = "reason", "predicted_"
-MAX_START = 200  # bytes of an output's name that its unfinished file's name has too; a name may have 255
+NAME_START = 50  # characters of an output's name in that of its unfinished file; a name has at most 255 bytes
 MAX_LABELS = 10  # labels that are listed below a prediction for people
 # These control a terminal, or change the direction of what follows
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # These are limits of Excel; it keeps 15 digits of a number, so longer ones, such as ids, are written as text
 MAX_CELL, MAX_ROWS, MAX_COLUMNS, EXACT = 32_767, 1_048_576, 16_384, 10**15
 DATES = {datetime: "yyyy-mm-dd hh:mm:ss", date: "yyyy-mm-dd", time: "hh:mm:ss"}
-# This handler of errors writes U+FFFD for bytes that could not be decoded and for halves of characters, and
-# counts them
-REPLACED = "replaced_and_counted"
-_replaced: Counter[str] = Counter()
-
-
-def _replacement(error: UnicodeEncodeError) -> tuple[bytes, int]:
-    _replaced["places"] += 1
-    return "\ufffd".encode() * (error.end - error.start), error.end
-
-
-codecs.register_error(REPLACED, _replacement)
+# This handler of errors writes U+FFFD for bytes that could not be decoded, and for halves of characters
+REPLACED = "replaced_by_fffd"
+codecs.register_error(REPLACED, lambda error: ("\ufffd".encode() * (error.end - error.start), error.end))
 
 
 class AddedColumns:
     """The columns that predictions of a task add to rows: the answer, then those of `Task.columns`, with a
-    `threshold` also the decision, then those of `evidence`, which is that of the predictor. With `place`,
-    which says what a row's number counts, a last column says why an invalid row has no answer. `taken` are
-    the names of the rows' own columns, of which none is replaced: an added one of such a name is called
-    predicted_NAME.
+    `threshold` also the decision. With `place`, which says what a row's number counts, a last column says why
+    an invalid row has no answer. `taken` are the names of the rows' own columns, of which none is replaced:
+    an added one of such a name is called predicted_NAME.
     """
 
     def __init__(
@@ -71,7 +59,6 @@ class AddedColumns:
         taken: Iterable[str] = (),
         threshold: float | None = None,
         place: str | None = None,
-        evidence: Any = None,
     ) -> None:
         self.task, self.threshold, self.place = task, threshold, place
         # It is imported here, so that --help is quick
@@ -79,17 +66,15 @@ class AddedColumns:
 
         # Any probabilities show the columns and their types
         self.sample = task.columns(np.full(len(task.label_names), 0.5), threshold)
-        self.sample |= evidence.sample if evidence else {}
         names = [task.label_column, *self.sample, *([REASON] if place else [])]
         self.names = free_names(names, taken, TAKEN)
 
     def values(self, prediction: Prediction) -> list:
         """Return the values of the columns, the answer as it is; an invalid row has only the reason."""
-        row, answer, probabilities, beside = prediction
+        row, answer, probabilities = prediction
         if probabilities is None:
             return [None] * (len(self.names) - 1) + [f"{self.place} {row.line}: {row.problem}"]
-        columns = self.task.columns(probabilities, self.threshold)
-        values = [answer, *columns.values(), *(beside or {}).values()]
+        values = [answer, *self.task.columns(probabilities, self.threshold).values()]
         return [*values, None] if self.place else values
 
     def arrow_types(self) -> list:
@@ -115,15 +100,8 @@ def write_predictions(
     (`path` None), in the `format` of one of `WRITERS`. Raises InputError and TrainingError as `open_output`
     does. Texts are written as they were read, even those that a spreadsheet would run as formulas: see
     docs/data.md."""
-    before = _replaced["places"]
     with open_output(path) as file:
         WRITERS[format](file, source, added, predictions)
-    if count := _replaced["places"] - before:
-        logger.warning(
-            "warning: %s places of the input have bytes that are not in its encoding, written as U+FFFD; is "
-            "--data.encoding right?",
-            f"{count:,}",
-        )
 
 
 def _table(source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> Iterator[list]:
@@ -172,10 +150,8 @@ def _write_parquet(
     import pyarrow as pa
     from pyarrow import parquet
 
-    path = Path(source.name)
-    predictions = iter(predictions)
+    path, predictions, end = Path(source.name), iter(predictions), 0
     following = next(predictions, None)
-    end = 0
     with path.open("rb") as opened:
         read = parquet.ParquetFile(opened, buffer_size=BUFFER)
         known, fields = read.schema_arrow, zip(added.names, added.arrow_types(), strict=True)
@@ -191,7 +167,7 @@ def _write_parquet(
                 columns = [*kept.columns, *added.arrays(of_batch)]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
     if following is not None:
-        raise InputError(f"{path}: a file must not change while it is read; predict again")
+        raise InputError(f"{path}: a data file must not change while it is read; start again")
 
 
 def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
@@ -207,11 +183,10 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
         sheet = book.add_worksheet("predictions")
         forms = {kind: book.add_format({"num_format": form}) for kind, form in DATES.items()}
         for number, row in enumerate(_table(source, added, predictions)):
-            if number == MAX_ROWS:
-                raise InputError(f"an Excel sheet has {MAX_ROWS:,} rows, and there are more; write CSV")
-            if len(row) > MAX_COLUMNS:
+            if number == MAX_ROWS or len(row) > MAX_COLUMNS:
                 raise InputError(
-                    f"an Excel sheet has {MAX_COLUMNS:,} columns, found {len(row):,}; write JSON Lines"
+                    f"an Excel sheet has {MAX_ROWS:,} rows and {MAX_COLUMNS:,} columns, and there are more; "
+                    "write CSV"
                 )
             for column, value in enumerate(row):
                 if value is None:
@@ -227,18 +202,13 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
         book.close()
     file.buffer.write(content.getvalue())
     if num_cut:
-        logger.warning(
-            "%d texts are longer than the %d characters of an Excel cell, and were cut there",
-            num_cut,
-            MAX_CELL,
-        )
+        logger.warning("%d texts are longer than an Excel cell, and were cut at %d", num_cut, MAX_CELL)
 
 
 def write_lines(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
     """Write predictions for people: answer and text, then the labels, the most probable first."""
     task = added.task
-    for prediction in predictions:
-        row, answer, probabilities, beside = prediction
+    for row, answer, probabilities in predictions:
         if probabilities is None:
             lines = [f"no label: {added.place} {row.line}: {row.problem}"]
         else:
@@ -250,15 +220,9 @@ def write_lines(file: TextIO, source: Source, added: AddedColumns, predictions: 
             first += [columns["decision"]] if "decision" in columns else []
             lines = [f"{' '.join(first)}  {' '.join(row.text.split())}"]
             # A single answer is in the line above already
-            ranked = task.ranked_labels(probabilities)[0 if task.form.has_several else 1 :]
+            ranked = task.ranked_labels(probabilities)[0 if task.form.has_several else 1 :][:MAX_LABELS]
             shown = [f"{short_label(task.label_names[at])} {probabilities[at]:.4f}" for at in ranked]
-            more = [f"and {len(shown) - MAX_LABELS:,} more labels"] if len(shown) > MAX_LABELS else []
-            lines += ["    " + "  ".join(shown[:MAX_LABELS] + more)] if shown else []
-        if beside:
-            lines.append(f"    support {beside['support']}")
-            for one in beside["evidence"]:
-                text = " ".join(one["text"].split())
-                lines.append(f"    evidence {one['similarity']:.4f} {as_text(one['label'])}  {text}")
+            lines += ["    " + "  ".join(shown)] if shown else []
         for line in lines:
             # A terminal would act on control characters
             file.write(CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line) + "\n")
@@ -273,30 +237,22 @@ WRITERS = {
 }
 
 
-def check_output(path: str | None, input_path: str | None) -> None:
-    """Raise InputError if no new file can be made at `path`; `input_path` (`-`: stdin) is the input. Without
-    `path`, standard output must be open, and must not be a file that is the input."""
-    if path is None and sys.stdout is None:
-        raise InputError("standard output is closed; name a file with --output")
-    try:
-        read = os.stat(sys.stdin.fileno() if input_path == "-" else input_path)
-        written = os.stat(sys.stdout.fileno() if path is None else path)
-        is_same = stat.S_ISREG(read.st_mode) and os.path.samestat(read, written)
-    # There is no input, or no such file, or it is a stream that is closed or in memory
-    except (OSError, ValueError, AttributeError, TypeError):
-        is_same = False
-    what = "standard output" if path is None else f"--output {path}"
-    if is_same:
-        raise InputError(f"{what}: this is the input file; name another file with --output")
+def check_output(path: str | None) -> None:
+    """Raise InputError if no new file can be made at `path`, or standard output (None) is closed."""
     if path is None:
+        if sys.stdout is None:
+            raise InputError("standard output is closed; name a file with --output")
         return
     target = Path(path)
     try:
-        if target.is_dir():
-            raise InputError(f"{what}: a file is needed, found a directory")
         if not target.parent.is_dir():
-            raise InputError(f"{what}: there is no folder {target.parent}; create it first")
+            raise InputError(f"--output {path}: there is no folder {target.parent}; create it first")
         check_new(target)
+        if target.exists():
+            raise InputError(
+                f"--output {path}: a new file is needed, found a folder or a device; name a file, or leave "
+                "--output out for standard output"
+            )
     except OSError as error:
         # The name may be too long, or the folder closed to this user
         raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
@@ -321,32 +277,27 @@ def open_output(path: str | None) -> Iterator[TextIO]:
             sys.stdout.flush()
         return
     target = Path(os.path.realpath(path))
-    # /dev/null or a pipe must not be replaced
-    is_special = target.exists() and not target.is_file()
-    name = f"{os.fsdecode(os.fsencode(target.name)[:MAX_START])}.{secrets.token_hex(4)}.part"
-    part = target if is_special else target.with_name(name)
+    part = target.with_name(f"{target.name[:NAME_START]}.{secrets.token_hex(4)}.part")
     try:
-        file = part.open("w" if is_special else "x", encoding="utf-8", errors=REPLACED, newline="")
+        file = part.open("x", encoding="utf-8", errors=REPLACED, newline="")
     except OSError as error:
         raise InputError(f"--output {path}: {part} cannot be written: {error.strerror}") from error
     try:
         with written(f"--output {path}"), file:
             yield file
-        if not is_special:
-            check_new(target)
-            part.replace(target)
+        check_new(target)
+        part.replace(target)
     except BaseException:
-        if not is_special and part.exists() and part.stat().st_size:
+        if part.exists() and part.stat().st_size:
             logger.warning("stopped early; the rows so far are in %s", part)
-        elif not is_special:
+        else:
             part.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
 def written(what: str) -> Iterator[None]:
-    """Raise TrainingError in place of an OSError inside; BrokenPipeError of a closed pipe stays what it
-    is."""
+    """Raise TrainingError in place of an OSError inside; a closed pipe stays BrokenPipeError."""
     try:
         yield
     except BrokenPipeError:
@@ -363,7 +314,6 @@ def progress(total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
     """Yield a function that advances a progress bar by a number of rows."""
     from tqdm import tqdm
 
-    with tqdm(
-        total=total, unit=" rows", unit_scale=True, dynamic_ncols=True, disable=not shown, delay=1
-    ) as bar:
+    options = {"unit": " rows", "unit_scale": True, "dynamic_ncols": True, "delay": 1}
+    with tqdm(total=total, disable=not shown, **options) as bar:
         yield bar.update

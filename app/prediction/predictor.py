@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,12 +24,11 @@ CHUNK_CHARACTERS = 1 << 23
 
 class Prediction(NamedTuple):
     """The answer on one row: a label, or a list of labels; `probabilities` (num_labels,) float64 in the order
-    of the label ids; `beside`, its evidence by column, where it is asked for. An invalid row has none."""
+    of the label ids. An invalid row has neither."""
 
     row: Row | BadRow
     answer: str | list[str] | None
     probabilities: np.ndarray | None
-    beside: dict[str, Any] | None = None
 
 
 class Tokens(NamedTuple):
@@ -66,30 +65,17 @@ class Tokens(NamedTuple):
         return np.add.reduceat(logits, np.cumsum(counts) - counts) / counts[:, None].astype(np.float32)
 
 
-class Runtime(Protocol):
-    """What computes logits: torch, or ONNX Runtime. `batch_tokens`: most tokens of a batch, with padding."""
-
-    batch_tokens: int
-    # For logits that are not finite
-    remedy: str
-    # Its name, device and precision
-    description: dict[str, str]
-
-    def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of all batches; `on_batch` gets their rows."""
-
-
 class Predictor:
     """Classifies rows in their order, holding one chunk of them in memory.
 
-    `tokenizer` is one of the library tokenizers. Rows are cut at `max_length` tokens (None: never), at their
-    end or, with `truncation_side` left, at their start, unless `long` says otherwise. `task` makes answers
-    and probabilities of the logits; with `evidence`, a `NearestRows`, predictions also have what that finds.
+    `runtime` computes logits: a `TorchRuntime` or an `OnnxRuntime`. `tokenizer` is one of the library
+    tokenizers. Rows are cut at `max_length` tokens (None: never), at their end or, with `truncation_side`
+    left, at their start, unless `long` says otherwise. `task` makes answers and probabilities of the logits.
     """
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: Any,
         tokenizer: Tokenizer,
         task: Task,
         max_length: int | None,
@@ -98,7 +84,6 @@ class Predictor:
     ) -> None:
         self.runtime = runtime
         self.task = task
-        self.evidence: Any = None
         self.max_length = max_length
         self.tokenizer = tokenizer
         self.long = CUT if max_length is None else long
@@ -138,18 +123,16 @@ class Predictor:
         self._check_finite(rows, logits)
         probabilities, decided = self.task.probabilities(logits), self.task.decide(logits)
         answers = list(map(self.task.answer, decided))
-        beside = self.evidence.find(rows, answers) if self.evidence else [{} for _ in rows]
-        return list(map(Prediction, rows, answers, probabilities, beside))
+        return list(map(Prediction, rows, answers, probabilities))
 
     def _check_finite(self, rows: list[Row], logits: np.ndarray) -> None:
         bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
         if not len(bad):
             return
-        row, others = rows[bad[0]], f" (and {len(bad) - 1:,} more)" if len(bad) > 1 else ""
+        row = rows[bad[0]]
         raise TrainingError(
             f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row "
-            f"{row.line}{others}: {excerpt(row.text)}; its weights are damaged or too large, "
-            f"{self.runtime.remedy}"
+            f"{row.line}: {excerpt(row.text)}; its weights are damaged or too large, {self.runtime.remedy}"
         )
 
     def tokenize(self, rows: Sequence[Row]) -> Tokens:
@@ -157,9 +140,7 @@ class Predictor:
         has_pairs = rows[0].pair is not None
         texts = [(row.text, row.pair) if has_pairs else row.text for row in rows]
         encoded = self.encoder.encode(texts, lambda index: f"row {rows[index].line}")
-        ids = [
-            np.concatenate([np.array(window, dtype=np.int64) for window in row.windows]) for row in encoded
-        ]
+        ids = [np.concatenate(row.windows).astype(np.int64) for row in encoded]
         cut = np.array([row.is_cut for row in encoded])
         if self.long.way == "windows":
             ends = [np.cumsum([len(window) for window in row.windows]) for row in encoded]

@@ -6,6 +6,7 @@ machine had, and notes which rows are written, so that a job that was stopped as
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -14,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,8 +34,8 @@ from ..config.data_settings import DataConfig
 from ..data.files import files_of
 from ..data.read import BUFFER, BadRow, bad_row_message, parquet_batches
 from ..data.rows import Row
-from ..errors import InputError, TrainingError, first_line, listed, shorten
-from ..runtime.disk import checksum, read_json, sync, write_json
+from ..errors import InputError, TrainingError, listed, shorten
+from ..runtime.disk import checksum, read_json, write_json
 from ..runtime.processes import num_cores
 from .open_model import ComputeOptions, open_model
 from .output import REPLACED, AddedColumns
@@ -64,7 +65,6 @@ class RayJob:
     asked: dict[str, Any]
     on_bad_row: str
     threshold: float | None
-    evidence: int | None
     compute: ComputeOptions
 
 
@@ -75,29 +75,44 @@ def classify_files(job: RayJob) -> int:
     than before; TrainingError for a full disk, or where Ray cannot go on.
     """
     files, unfinished = _Files(job), job.output.with_name(f"{job.output.name}.unfinished")
-    record = unfinished / "job.json"
-    if _has_something(job.output) and not record.exists():
+    record, has_rows = unfinished / "job.json", job.output.is_dir() and any(job.output.iterdir())
+    if not record.exists() and (has_rows or job.output.is_file()):
         raise InputError(
             f"--output {job.output}: a new folder is needed, found something; choose another name"
         )
     unfinished.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(unfinished / "lock", timeout=0):
-            _check_same_job(record, files)
+            now = json.loads(json.dumps(_what_decides(files), default=str))
+            if has_rows and read_json(record) != now:
+                raise InputError(
+                    f"--output {job.output}: it was begun with another input, model or setting; choose "
+                    "another folder, or run the same command as before"
+                )
+            if not has_rows:
+                # Nothing was written that could be of another job
+                shutil.rmtree(unfinished / "rows", ignore_errors=True)
+                write_json(record, now)
             with _ray():
                 _write(files, unfinished)
             rows = _count_written(job.output, unfinished)
             # First what makes the next command continue
             record.unlink()
-            sync(unfinished)
             shutil.rmtree(unfinished)
             return rows
     except Timeout:
         raise InputError(f"--output {job.output}: another process writes into it; wait for its end") from None
 
 
-def _has_something(folder: Path) -> bool:
-    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+def _what_decides(files: _Files) -> dict[str, Any]:
+    """Return what the predictions depend on; another number of actors on other machines may continue."""
+    states = {name: os.stat(name) for name in files.names}
+    return asdict(files.job) | {
+        "actors": None,
+        "compute": files.job.compute.precision,
+        "folder": {path.name: checksum(path) for path in model_files(files.job.folder)},
+        "input": {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()},
+    }
 
 
 @contextmanager
@@ -111,20 +126,16 @@ def _ray() -> Iterator[None]:
             own = {"address": "local", "num_cpus": max(2, num_cores()), "include_dashboard": False}
             ray.init(**({} if "RAY_ADDRESS" in os.environ else own), logging_level="warning")
         yield
-    except ConnectionError as error:
-        raise InputError(
-            f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}: no cluster answers "
-            f"({shorten(first_line(error), 200)}); start one with ray start --head, or unset it to work on "
-            "this machine"
-        ) from error
-    except ray.exceptions.RayError as error:
+    except (ConnectionError, ray.exceptions.RayError) as error:
         # Ray passes on errors of the project as text, or within its own
-        text = "".join(traceback.format_exception(error))
-        if found := re.findall(r"\berrors\.(InputError|TrainingError): (.+)", text):
-            kind, message = found[-1]
-            raise {"InputError": InputError, "TrainingError": TrainingError}[kind](message) from error
-        last = shorten(text.strip().splitlines()[-1], 300)
-        raise TrainingError(f"Ray: {last}; the same command continues") from error
+        text = "".join(traceback.format_exception(error)).strip()
+        if found := re.findall(r"\berrors\.InputError: (.+)", text):
+            raise InputError(found[-1]) from error
+        last = shorten(text.splitlines()[-1], 300)
+        raise TrainingError(
+            f"Ray: {last}; the same command continues (RAY_ADDRESS is the address of the cluster, if one is "
+            "wanted)"
+        ) from error
     finally:
         if starts:
             ray.shutdown()
@@ -132,7 +143,12 @@ def _ray() -> Iterator[None]:
 
 def _write(files: _Files, unfinished: Path) -> None:
     job = files.job
-    actors, cpus, gpus, threads = _share(job)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    is_on_cpu = job.compute.device == "cpu" or is_exported(job.folder)
+    gpus = 0 if is_on_cpu else int(sum(node.get("GPU", 0) for node in nodes))
+    actors = job.actors or gpus or len(nodes)
+    of_node, cores = math.ceil(actors / len(nodes)), min(node["CPU"] for node in nodes)
+    cpus = max(cores - CORES_OF_RAY, 0.5) / of_node
     data = ray.data.read_datasource(files, num_cpus=CORES_OF_FILES, override_num_blocks=len(files.names))
     data.context.target_max_block_size = BLOCK_BYTES
     data.context.enable_progress_bars = sys.stderr is not None and sys.stderr.isatty()
@@ -141,27 +157,16 @@ def _write(files: _Files, unfinished: Path) -> None:
     )
     labelled = data.map_batches(
         _Classifier,
-        fn_constructor_args=(job, threads, [*files.schema.names, ROW_ID]),
+        fn_constructor_args=(job, max(1, int(cores / of_node)), [*files.schema.names, ROW_ID]),
         batch_format="pyarrow",
         batch_size=CHUNK_ROWS,
         compute=ActorPoolStrategy(size=actors),
-        num_cpus=cpus,
-        num_gpus=gpus,
+        # Ray takes whole ones only, from 1 on
+        num_cpus=math.floor(cpus) or cpus,
+        num_gpus=min(1, gpus / actors),
     )
     write = labelled.write_csv if job.output_format == "csv" else labelled.write_parquet
     write(str(job.output), ray_remote_args={"num_cpus": CORES_OF_FILES})
-
-
-def _share(job: RayJob) -> tuple[int, float, float, int]:
-    """Return how many actors there are, and of each its cores and GPUs for Ray, and its threads."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    is_on_cpu = job.compute.device == "cpu" or is_exported(job.folder)
-    gpus = 0 if is_on_cpu else int(sum(node.get("GPU", 0) for node in nodes))
-    actors = job.actors or gpus or len(nodes)
-    of_node, cores = math.ceil(actors / len(nodes)), min(node["CPU"] for node in nodes)
-    cpus = max(cores - CORES_OF_RAY, 0.5) / of_node
-    # Ray takes whole ones only, from 1 on
-    return actors, math.floor(cpus) or cpus, min(1, gpus / actors), max(1, int(cores / of_node))
 
 
 class _Files(Datasource):
@@ -172,14 +177,8 @@ class _Files(Datasource):
         super().__init__()
         self.job = job
         self.names = [str(Path(name).absolute()) for name in files_of(job.input, DataConfig.cache_dir)]
-        inside = [name for name in self.names if job.output.resolve() in Path(name).resolve().parents]
-        if inside:
-            raise InputError(
-                f"--input {job.input}: {inside[0]} is in the folder of the output, {job.output}; choose "
-                "another one"
-            )
         self.recorded = recorded_settings(job.folder)
-        source = _open(job, self.recorded, self.names[0])
+        source = self.open(self.names[0])
         source.started("keep")
         if source.first is None:
             raise InputError(f"there are no valid rows; {source.summary()}")
@@ -192,73 +191,68 @@ class _Files(Datasource):
 
     def estimate_inmemory_data_size(self) -> int:
         """Return about how many bytes the rows have."""
-        return sum(os.path.getsize(name) for name in self.names)
+        return sum(map(os.path.getsize, self.names))
 
     def get_read_tasks(self, parallelism: int, *_args: Any, **_options: Any) -> list[ReadTask]:
         """Return a task for each file."""
-        reads = [
-            partial(_read, self.job, self.recorded, self.schema, number, name)
+        return [
+            ReadTask(partial(self.read, number), BlockMetadata(None, os.path.getsize(name), None, None))
             for number, name in enumerate(self.names)
         ]
-        sizes = [BlockMetadata(None, os.path.getsize(name), None, None) for name in self.names]
-        return list(map(ReadTask, reads, sizes))
 
+    def open(self, name: str) -> Source:
+        """Return a file as a source; columns of Parquet are copied as they are."""
+        job, keeps_columns = self.job, not name.lower().endswith(".parquet")
+        source = open_file(name, self.recorded, job.asked, keeps_columns=keeps_columns)
+        check_pairs(job.folder, self.recorded, source.has_pairs, "name files of that form")
+        return source
 
-def _open(job: RayJob, recorded: dict[str, Any], name: str) -> Source:
-    """Return a file as a source; columns of Parquet are copied as they are."""
-    source = open_file(name, recorded, job.asked, keeps_columns=not name.lower().endswith(".parquet"))
-    check_pairs(job.folder, recorded, source.has_pairs, "name files of that form")
-    return source
+    def read(self, number: int) -> Iterator[pa.Table]:
+        """Yield the rows of a file, read as `predict` does, with their columns, which are those of `schema`,
+        what the actors need, and where they are."""
+        source, on_bad_row = self.open(self.names[number]), self.job.on_bad_row
+        rows = source.started("error" if on_bad_row == "error" else "keep")
+        for table, some in self.tables(source, rows):
+            try:
+                table = table.cast(self.schema)
+            except (ValueError, pa.ArrowException) as error:
+                raise InputError(
+                    f"{source.name}: all files need the columns of the first one "
+                    f"({listed(self.schema.names)}), found {listed(table.column_names)}; classify the others "
+                    "in a folder of their own"
+                ) from error
+            held = [
+                {"text": row.text, "pair": row.pair}
+                if isinstance(row, Row)
+                else {"problem": bad_row_message(source.name, source.place, row.line, row.problem)}
+                for row in some
+            ]
+            ids = pa.array([(number << LINE_BITS) + row.line for row in some], pa.int64())
+            table = table.append_column(ROW_ID, ids).append_column(HELD, pa.array(held, HELD_TYPE))
+            if on_bad_row == "skip":
+                table = table.filter(pa.array([isinstance(row, Row) for row in some], pa.bool_()))
+            yield table
 
-
-def _read(
-    job: RayJob, recorded: dict[str, Any], schema: pa.Schema, number: int, name: str
-) -> Iterator[pa.Table]:
-    """Yield the rows of a file, read as `predict` does, with their columns, which are those of `schema`, what
-    the actors need, and where they are."""
-    source = _open(job, recorded, name)
-    rows = source.started("error" if job.on_bad_row == "error" else "keep")
-    for table, some in _tables(source, rows, schema):
-        try:
-            table = table.cast(schema)
-        except (ValueError, pa.ArrowException) as error:
-            raise InputError(
-                f"{name}: all files need the columns of the first one ({listed(schema.names)}), found "
-                f"{listed(table.column_names)}: {shorten(str(error), 200)}; classify the others in a folder "
-                "of their own"
-            ) from error
-        held = [
-            {"text": row.text, "pair": row.pair}
-            if isinstance(row, Row)
-            else {"problem": bad_row_message(source.name, source.place, row.line, row.problem)}
-            for row in some
-        ]
-        ids = pa.array([(number << LINE_BITS) + row.line for row in some], pa.int64())
-        table = table.append_column(ROW_ID, ids).append_column(HELD, pa.array(held, HELD_TYPE))
-        if job.on_bad_row == "skip":
-            table = table.filter(pa.array([isinstance(row, Row) for row in some], pa.bool_()))
-        yield table
-
-
-def _tables(
-    source: Source, rows: Iterator[Row | BadRow], schema: pa.Schema
-) -> Iterator[tuple[pa.Table, list[Row | BadRow]]]:
-    if source.format == "parquet":
-        path = Path(source.name)
-        with path.open("rb") as opened:
-            for batch in parquet_batches(path, parquet.ParquetFile(opened, buffer_size=BUFFER)):
-                yield pa.table(batch), list(islice(rows, batch.num_rows))
-        # Whether the file has changed shows at its end
-        if next(rows, None) is not None:
-            raise InputError(f"{path}: a file must not change while it is read; start again")
-        return
-    while some := list(islice(rows, CHUNK_ROWS)):
-        # Objects may lack keys, and have others
-        used, records = source.reader.used, list(map(source.record, some))
-        names = schema.names if used and used.width is None else source.names
-        texts = [[as_text(record.get(name)) for record in records] for name in names]
-        whole = [[text.encode(errors=REPLACED).decode() for text in column] for column in texts]
-        yield pa.table([pa.array(column, pa.string()) for column in whole], names), some
+    def tables(
+        self, source: Source, rows: Iterator[Row | BadRow]
+    ) -> Iterator[tuple[pa.Table, list[Row | BadRow]]]:
+        """Yield the columns of a file, and the rows of each of these tables."""
+        if source.format == "parquet":
+            path = Path(source.name)
+            with path.open("rb") as opened:
+                for batch in parquet_batches(path, parquet.ParquetFile(opened, buffer_size=BUFFER)):
+                    yield pa.table(batch), list(islice(rows, batch.num_rows))
+            # Whether the file has changed shows at its end
+            if next(rows, None) is not None:
+                raise InputError(f"{path}: a file must not change while it is read; start again")
+            return
+        while some := list(islice(rows, CHUNK_ROWS)):
+            # Objects may lack keys, and have others
+            used, records = source.reader.used, list(map(source.record, some))
+            names = self.schema.names if used and used.width is None else source.names
+            texts = [[as_text(record.get(name)) for record in records] for name in names]
+            whole = [[text.encode(errors=REPLACED).decode() for text in column] for column in texts]
+            yield pa.table([pa.array(column, pa.string()) for column in whole], names), some
 
 
 class _Classifier:
@@ -266,14 +260,10 @@ class _Classifier:
 
     def __init__(self, job: RayJob, threads: int, names: list[str]) -> None:
         os.environ |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
-        opened = open_model(job.folder, job.compute)
-        self.predictor, self.is_csv = opened.predictor, job.output_format == "csv"
-        if job.evidence is not None:
-            from .run_data import NearestRows
-
-            self.predictor.evidence = NearestRows(opened, job.evidence)
+        self.predictor = open_model(job.folder, job.compute).predictor
         place = "row" if job.on_bad_row == "keep" else None
-        self.added = AddedColumns(self.predictor.task, names, job.threshold, place, self.predictor.evidence)
+        self.added = AddedColumns(self.predictor.task, names, job.threshold, place)
+        self.is_csv = job.output_format == "csv"
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the rows with their predictions; no column is replaced."""
@@ -286,50 +276,19 @@ class _Classifier:
         if self.added.place:
             # With the file and the line
             added[-1] = pa.array([row["problem"] for row in held], pa.string())
-        names, columns = [*kept.column_names, *self.added.names], [*kept.columns, *added]
+        columns = [*kept.columns, *added]
         if self.is_csv:
-            columns = [
-                pa.array(map(as_text, column.to_pylist()), pa.string())
-                if pa.types.is_nested(column.type)
-                else column
-                for column in columns
-            ]
-        return pa.table(columns, names)
-
-
-def _check_same_job(record: Path, files: _Files) -> None:
-    """Note what the predictions depend on; raises InputError where it is something else than before."""
-    job = files.job
-    # Another number of actors on other machines may continue
-    alike = replace(job, actors=None, compute=replace(job.compute, device="", batch_tokens=None))
-    settings = asdict(alike)
-    for name in ("folder", "input", "output"):
-        del settings[name]
-    states = {name: os.stat(name) for name in files.names}
-    now = {
-        "settings": settings,
-        "model": {path.name: checksum(path) for path in model_files(job.folder)},
-        "input": {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()},
-    }
-    if not _has_something(job.output):
-        # Nothing was written that could be of another job
-        shutil.rmtree(record.with_name("rows"), ignore_errors=True)
-        write_json(record, now)
-        return
-    before = read_json(record)
-    for what, values in now.items():
-        if differ := [name for name in before[what] | values if before[what].get(name) != values.get(name)]:
-            raise InputError(
-                f"--output {job.output}: it was begun with another {what} ({listed(differ, 5)} differ); "
-                "choose another folder, or run the same command as before"
-            )
+            # A file of CSV has lists as JSON
+            nested = [number for number, one in enumerate(columns) if pa.types.is_nested(one.type)]
+            for number in nested:
+                columns[number] = pa.array(map(as_text, columns[number].to_pylist()), pa.string())
+        return pa.table(columns, [*kept.column_names, *self.added.names])
 
 
 def _count_written(output: Path, unfinished: Path) -> int:
     """Return how many rows are written; raises TrainingError unless each is there once."""
     noted = sorted((unfinished / "rows").glob("*.parquet"))
-    ids = [parquet.read_table(path)[ROW_ID] for path in noted]
-    ids = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.int64())
+    ids = pa.concat_arrays([parquet.read_table(path)[ROW_ID].combine_chunks() for path in noted])
     # A file of rows has the name of its note, and maybe another number
     written = {re.sub(r"(-\d+)?\.(parquet|csv)$", "", path.name) for path in output.iterdir()}
     if len(ids.unique()) != len(ids) or {path.stem for path in noted} != written:

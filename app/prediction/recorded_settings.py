@@ -11,7 +11,7 @@ from ..checkpoints.run_history import CONFIG
 from ..config.command_line import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.read import ReadOptions
-from ..errors import InputError, excerpt
+from ..errors import InputError
 from ..runtime.disk import write_json
 
 MODEL = "model.safetensors"
@@ -69,13 +69,10 @@ def read_record(folder: Path) -> ExportRecord:
     for name, size in record.files.items():
         file = folder / name
         found = file.stat().st_size if file.is_file() else None
-        if found is None:
+        if found is None or size not in (None, found):
             raise InputError(
-                f"{folder}: an exported folder must have {name}, found none; copy it or export again"
-            )
-        if size not in (None, found):
-            raise InputError(
-                f"{file}: the file must have {size:,} bytes, found {found:,}; copy it or export again"
+                f"{file}: the file must be there and have {size or 'any number of'} bytes, found "
+                f"{'none' if found is None else found}; copy it or export again"
             )
     return record
 
@@ -90,28 +87,13 @@ def recorded_settings(folder: Path) -> dict[str, Any]:
     return read_record(folder).data if is_exported(folder) else run_settings(folder)
 
 
-def all_settings(folder: Path) -> dict[str, dict]:
-    """Return the settings of a run that are asked for, by group, each empty for other checkpoints; raises
-    InputError for a damaged file."""
+def run_settings(folder: Path, group: str = "data") -> dict[str, Any]:
+    """Return a group of the settings that a run was trained with, empty for a checkpoint of another program;
+    raises InputError for a damaged file."""
     path = folder / CONFIG
     settings = read_yaml(path) if path.is_file() else None
-    groups = settings if isinstance(settings, dict) else {}
-    return {
-        name: groups[name] if isinstance(groups.get(name), dict) else {}
-        for name in ("data", "model", "train")
-    }
-
-
-def run_settings(folder: Path) -> dict[str, Any]:
-    """Return the `data` settings that a run was trained with, empty for a checkpoint of another program."""
-    data = all_settings(folder)["data"]
-    length = data.get("max_length")
-    if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
-        raise InputError(
-            f"{folder / CONFIG}: data.max_length must be at least 4 tokens, found {excerpt(length)}; fix the "
-            "file"
-        )
-    return data
+    values = settings.get(group) if isinstance(settings, dict) else None
+    return values if isinstance(values, dict) else {}
 
 
 def run_long_texts(folder: Path) -> LongTexts:

@@ -81,11 +81,9 @@ def check_folder(folder: Path) -> None:
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     for what, patterns in NEEDED.items():
         if not any(fnmatch(name, pattern) for name in names for pattern in patterns):
-            pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-            problem = f"found no {what}, only: {listed(names, 8) or '(it is empty)'}"
-            if what == "weights" and pickles:
-                problem = f"found {pickles[0]}, a pickle, which could run any code"
-            problem += "; save it there with save_pretrained of a recent transformers"
+            # A pickle is no weights: it could run any code
+            problem = f"found no {what}, only: {listed(names, 8) or '(it is empty)'}; save it there with "
+            problem += "save_pretrained of a recent transformers"
             raise InputError(rule.format(folder=folder, problem=problem))
     if MODEL in names:
         return
@@ -108,10 +106,9 @@ def _check_loaded(folder: Path, model: torch.nn.Module, info: dict, tokenizer) -
     for mismatch in sorted(info["mismatched_keys"]):
         raise InputError(f"{folder}: {wrong_shape(*mismatch)}; correct config.json, or copy the folder again")
     if wrong := sorted(info["missing_keys"]):
-        architectures = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures")
         raise InputError(
             f"{folder}: weights are missing or of the wrong size: {listed(wrong, 1)}; a trained classifier "
-            f"is needed, found architectures {architectures}; train one with --model.name {folder}"
+            f"is needed; train one with --model.name {folder}"
         )
     if not tokenizer.is_fast:
         raise InputError(

@@ -32,7 +32,7 @@ class Source:
 
     `place` is what a row's number counts, `num_good` and `num_bad` count the valid and the invalid rows read
     so far; `bad` keeps the first few invalid ones, `first` the first valid one, `keys` those of objects.
-    `is_table`: the rows have columns that are kept. From a terminal one row is read at a time.
+    `is_table`: the rows have columns that are kept.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Source:
     read: Callable[[], Iterator[Row | BadRow]]
     has_pairs: bool = False
     is_stream: bool = False
-    is_terminal: bool = False
     reader: RowReader | None = None
     keys: dict[str, None] = field(default_factory=dict)
     bad: list[BadRow] = field(default_factory=list)
@@ -77,9 +76,8 @@ class Source:
         rows = self.rows(on_bad_row)
         if self.first is not None:
             return rows
-        num_rows = 1 if self.is_terminal else FIRST_ROWS
         first: list[Row | BadRow] = []
-        while some := list(islice(rows, num_rows)):
+        while some := list(islice(rows, FIRST_ROWS)):
             first += some
             if self.first is not None:
                 break
@@ -87,7 +85,7 @@ class Source:
 
     def count(self, on_bad_row: str) -> int:
         """Return the number of valid rows; raises InputError for none, and with `error` for invalid ones."""
-        for _row in self.rows("error" if on_bad_row == "error" else "skip"):
+        for _row in self.rows("skip" if on_bad_row == "keep" else on_bad_row):
             pass
         if not self.num_good:
             raise InputError(f"there are no valid rows; {self.summary()}")
@@ -129,11 +127,10 @@ class Source:
     def summary(self, bad: str = "skipped") -> str:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
         columns = f" ({self.reader.columns})" if self.reader and self.reader.columns else ""
-        skipped = f", {self.num_bad:,} {bad}" if self.num_bad else ""
-        lines = [f"{self.name}: {self.num_good:,} rows{columns}{skipped}"]
+        lines = [f"{self.name}: {self.num_good:,} rows{columns}"]
+        if self.num_bad:
+            lines[0] += f", {self.num_bad:,} {bad}"
         lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
-        if self.num_bad > len(self.bad):
-            lines.append(f"  ... and {self.num_bad - len(self.bad):,} more")
         return "\n".join(lines)
 
 
@@ -157,18 +154,18 @@ def open_file(
     file that cannot be opened, and where columns or labels of plain text or a stream are asked for.
     """
     file = _open(path)
-    is_stream = isinstance(file, Stream)
+    is_stream, pair = isinstance(file, Stream), ("text_column", "text_pair_column")
     options = options_of_run(file, recorded, asked, need_label)
     if need_label and (is_stream or options.format == "text"):
         found = "a stream; save it to a file" if is_stream else "plain text; set --format tsv"
         raise InputError(f"{file}: rows with labels are needed in a table, found {found}")
     if options.format == "text":
-        if (asked.get("text_column"), asked.get("text_pair_column")) != (None, None):
+        if any(asked.get(name) is not None for name in pair):
             raise InputError(
-                "command line: plain text has no columns; remove --text_column and --text_pair_column, or "
-                "set --format tsv"
+                f"{file}: plain text has no columns; remove --text_column and --text_pair_column, or set "
+                "--format tsv"
             )
-        options = replace(options, text_column=None, text_pair_column=None)
+        options = replace(options, **dict.fromkeys(pair))
     reader = RowReader(file, options, need_label)
 
     def state() -> tuple[int, int] | None:
@@ -185,8 +182,7 @@ def open_file(
 
     before = state()
     unit, has_pairs = FORMATS[options.format].row_unit, options.text_pair_column is not None
-    is_terminal = is_stream and file.file.isatty()
-    return Source(str(file), unit, options.format, read, has_pairs, is_stream, is_terminal, reader)
+    return Source(str(file), unit, options.format, read, has_pairs, is_stream, reader)
 
 
 def _open(path: str) -> Path | Stream:

@@ -63,9 +63,8 @@ class TorchRuntime:
 def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
     """Return the fitted task of a checkpoint; raises InputError for another kind, too few labels, and for
     missing, repeated or unprintable ones."""
-    given = [config.id2label.get(label, "") for label in range(config.num_labels)]
-    names = list(map(str, given))
-    is_named = len(set(names)) == len(names) and all(isinstance(name, str | int) for name in given)
+    names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
+    is_named = len(set(names)) == len(names)
     if not is_named or any(not name or name.encode(errors="ignore").decode() != name for name in names):
         raise InputError(
             f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
@@ -88,9 +87,8 @@ def load_predictor(
     """Return the predictor of a folder; `settings`: `device`, `precision`, `batch_tokens` of `TorchRuntime`.
 
     `trained_length` is the `max_length`, in tokens, that a run was trained with, `long` how it read longer
-    texts; `calibrate` is whether probabilities are those of the temperature of the run. Raises InputError as
-    `load_checkpoint`, `task_of_checkpoint` and `TorchRuntime` do, and for a model that cannot classify a
-    text, or whose logits change with padding.
+    texts; `calibrate`: probabilities are those of its temperature. Raises InputError as the functions that it
+    calls, and for a model whose logits change with padding.
     """
     keep_freed_memory()
     model, tokenizer = load_checkpoint(folder)

@@ -36,12 +36,11 @@ MIN_BIN = 30  # rows of a bin of the reliability diagram; of fewer, it would sho
 class PageContent:
     """What the page is about; arrays are (num_rows,), None where it is not known.
 
-    `metrics` are those of report.json, `calibrated` the scores after calibration. `text`, `where` and
-    `evidence` return text, place, and nearest training rows (`similarity`, `label`, `text`, `where`) of the
-    row at a position. `lengths` are in tokens, `unknown` shares of unknown tokens, `seen` whether the text is
-    a training text: 0 no, 1 nearly, 2 exactly; `readings` what was read of it (`row_readings`). `history` are
-    the evaluations on dev of metrics.jsonl, `data` the statistics of the data report, by split, `advice` what
-    to do next, each with `sentence()`, `facts` values of the run by their names.
+    `metrics` are those of report.json, `calibrated` the scores after calibration. `text` and `where` return
+    text and place of the row at a position. `lengths` are in tokens, `unknown` shares of unknown tokens,
+    `seen` whether the text is a training text: 0 no, 1 nearly, 2 exactly; `readings` what was read of it
+    (`row_readings`). `history` are the evaluations on dev of metrics.jsonl, `data` the statistics of the data
+    report, by split, `advice` what to do next, each with `sentence()`, `facts` values of the run by name.
     """
 
     title: str
@@ -55,7 +54,6 @@ class PageContent:
     unknown: np.ndarray | None = None
     seen: np.ndarray | None = None
     readings: np.ndarray | None = None
-    evidence: Callable[[int], list[dict]] = lambda at: []
     history: list[dict] = field(default_factory=list)
     data: Mapping = field(default_factory=dict)
     advice: Sequence = ()
@@ -63,7 +61,7 @@ class PageContent:
 
     def row(self, at: int, answer: Callable = str) -> dict:
         """Return what the page shows of a row; `answer` makes what people see of labels."""
-        found = {"text": self.text(at), "where": self.where(at), "evidence": self.evidence(at)}
+        found = {"text": self.text(at), "where": self.where(at)}
         true, predicted = answer(self.scores.labels[at]), answer(self.scores.predicted[at])
         return found | {"true": true, "predicted": predicted}
 

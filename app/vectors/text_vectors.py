@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from ..batching.loader import collate, means_of_rows, to_device
 from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
-from ..data.cache import build_once, content_key
 from ..data.long_texts import RowEncoder
 from ..model.classifier import PackedModel
 from ..runtime.devices import choose_device
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
-VERSION = 4
 CHUNK_ROWS = 2048
-FILE = "vectors.npy"
 
 
 class TextVectors:
@@ -36,32 +32,6 @@ class TextVectors:
         """Return the vectors, (num_texts, size) float32, of texts or of pairs. Raises InputError for a text
         that has no token."""
         vectors = np.empty((len(texts), self.size), np.float32)
-        self._write(vectors, texts)
-        return vectors
-
-    def stored(self, texts: Texts, folder: str | Path) -> np.ndarray:
-        """Return the vectors of `texts`, (num_texts, size) float32, mapped from a file in `folder`, a cache.
-
-        They are computed once: the file's name follows from the texts, the weights and the tokens. Raises
-        InputError as `compute`, and the errors of `build_once`.
-        """
-        if not texts:
-            return self.compute(texts)
-
-        def build(aside: Path) -> None:
-            shape = (len(texts), self.size)
-            vectors = np.lib.format.open_memmap(aside / FILE, "w+", np.float32, shape)
-            self._write(vectors, texts)
-            vectors.flush()
-
-        rows, weights = self.rows, self.model.model.base_model.state_dict().values()
-        settings = VERSION, repr(rows.long), rows.side, rows.max_length, rows.tokenizer.to_str()
-        model = content_key(*settings, *(tensor.cpu().numpy().tobytes() for tensor in weights))
-        folder = Path(folder) / f"vectors-{content_key(model, list(texts))}"
-        # With 0 bytes it is built in this process, which has the model
-        return np.load(build_once(folder, build, num_bytes=0) / FILE, mmap_mode="r")
-
-    def _write(self, vectors: np.ndarray, texts: Texts) -> None:
         budget = CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS
         for start in range(0, len(texts), CHUNK_ROWS):
             chunk = [*texts[start : start + CHUNK_ROWS]]
@@ -76,6 +46,7 @@ class TextVectors:
             counts = torch.tensor([len(row.windows) for row in encoded])
             normalised = torch.nn.functional.normalize(means_of_rows(means, counts))
             vectors[start : start + len(chunk)] = normalised.numpy()
+        return vectors
 
     @torch.inference_mode()
     def _means(self, rows: list[np.ndarray], second_starts: list[int] | None) -> torch.Tensor:
@@ -90,17 +61,3 @@ class TextVectors:
             states = self.model.model.base_model(**inputs).last_hidden_state
             states = states[inputs["attention_mask"].bool()]
         return means_of_rows(states.float(), lengths).cpu()
-
-
-def nearest(vectors: np.ndarray, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the similarities (cosines) and the rows of the `count` vectors nearest to each query, the
-    nearest first, both (num_queries, count); fewer columns where there are fewer vectors. `vectors` are
-    (num_vectors, size), `queries` (num_queries, size)."""
-    from sklearn.neighbors import NearestNeighbors
-
-    count = min(count, len(vectors))
-    if not count or not len(queries):
-        return np.empty((len(queries), count), np.float32), np.empty((len(queries), count), np.int64)
-    neighbours = NearestNeighbors(metric="cosine", algorithm="brute").fit(vectors)
-    distances, rows = neighbours.kneighbors(queries, count)
-    return 1 - distances, rows

@@ -50,7 +50,7 @@ def curve(strategy: str, pool: np.ndarray, labels: np.ndarray, test: tuple, seed
         if len(chosen) >= LAST:
             return scores
         probabilities = head.predict_proba(pool[left])
-        of_pool = (probabilities, probabilities.max(axis=1), pool[left], pool[chosen])
+        of_pool = (probabilities, probabilities.max(axis=1), pool[left])
         places = choose_rows(strategy, STEP, *of_pool, seed + 1000 * len(scores))
         chosen, left = np.append(chosen, left[places]), np.delete(left, places)
 
@@ -80,7 +80,7 @@ def vectors_of(rows: pd.DataFrame, count: int, folder: str) -> tuple[np.ndarray,
     set_prefix(tokenizer.backend_tokenizer, PREFIX)
     model, _ = load_weights(place, config, AutoModel)
     encoder = TextVectors(PackedModel(model), RowEncoder(tokenizer.backend_tokenizer, MAX_LENGTH))
-    return np.array(encoder.stored(chosen.text.tolist(), folder)), chosen.label.to_numpy()
+    return encoder.compute(chosen.text.tolist()), chosen.label.to_numpy()
 
 
 def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:

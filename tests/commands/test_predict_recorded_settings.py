@@ -101,14 +101,3 @@ def test_single_texts_for_a_model_of_pairs_are_an_error(run, tmp_path, capsys):
     assert "text 'title', second text 'content'" in capsys.readouterr().err
     assert main(["--checkpoint", str(run), *options, "--text_pair_column", "content"]) == 2
     assert "the model was trained on single texts, found pairs" in capsys.readouterr().err
-
-
-def test_several_processes_are_refused_before_they_write_one_file(run, tmp_path, monkeypatch, capsys):
-    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
-        monkeypatch.setenv(name, value)
-    assert main(["--checkpoint", str(run), "--output", str(tmp_path / "o.csv"), "好"]) == 2
-    assert capsys.readouterr().err == (
-        "error: command line: one process writes a file, found 2 (WORLD_SIZE); several are for --engine ray, "
-        "which starts them itself (--help lists all options)\n"
-    )
-    assert not list(tmp_path.iterdir())

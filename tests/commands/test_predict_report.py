@@ -67,7 +67,7 @@ def test_report_is_about_the_rows_of_the_file(report, model, capsys, monkeypatch
     [
         ("new.csv", "未知", [], "new.csv, line 2: the model has no label '未知'"),
         ("new.csv", LABELS[0], ["--label_column", "别的"], "别的"),
-        ("new.csv", LABELS[0], ["--output", "x.csv"], "remove --output"),
+        ("new.csv", LABELS[0], ["--output", "x.csv"], "remove TEXTs, --output"),
         ("new.csv", LABELS[0], ["--on_bad_row", "keep"], "set --on_bad_row to error or skip"),
         ("new.csv", LABELS[0], ["--report", "used"], "an empty or a new folder is needed"),
         ("new.csv", LABELS[0], ["--data.label_separator", "|"], "are for several labels a row"),

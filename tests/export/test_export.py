@@ -20,7 +20,7 @@ from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.recorded_settings import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
 from app.prediction.torch_runtime import load_predictor
 from app.run import main as train
-from tests.export.image import image_requirements, run_in_image, with_dependencies
+from tests.export.image import run_in_image
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.tiny import write_tiny
 from tests.verbs import export, predict
@@ -43,7 +43,7 @@ def exported(tmp_path_factory) -> tuple[Path, Path]:
     return checkpoint, folder / "model-onnx"
 
 
-def test_labels_and_probabilities_are_those_of_torch(exported):
+def test_labels_and_probabilities_are_those_of_torch_and_the_record_says_so(exported):
     checkpoint, folder = exported
     texts = random_texts(40)
     for pairs in (None, texts[::-1]):
@@ -55,9 +55,6 @@ def test_labels_and_probabilities_are_those_of_torch(exported):
         np.testing.assert_allclose(
             [p.probabilities for p in found], [p.probabilities for p in wanted], atol=1e-5
         )
-
-
-def test_the_record_says_how_it_was_compared(exported):
     record = read_record(exported[1])
     assert (record.labels, record.max_length, record.precision) == (LABELS, 60, "fp32")
     # Not a run's
@@ -120,7 +117,7 @@ def test_predict_needs_only_the_packages_of_the_image_and_writes_the_same(export
     assert [line.split(",")[:3] for line in lines] == [line.split(",")[:3] for line in wanted]
 
 
-def test_int8_that_changes_too_much_is_kept_aside(exported, tmp_path, capsys):
+def test_int8_that_changes_too_much_is_not_written(exported, tmp_path, capsys):
     """With the labels in balance many rows are close calls; the tolerance is a share of rows."""
     checkpoint = shutil.copytree(exported[0], tmp_path / "balanced")
     output, source = tmp_path / "small", texts_file(tmp_path, 200)
@@ -132,17 +129,15 @@ def test_int8_that_changes_too_much_is_kept_aside(exported, tmp_path, capsys):
     options = [str(checkpoint), "--precision", "int8", "--output", str(output), "--rows", source]
     assert export([*options, "--tolerance", "0"]) == 1
     printed = capsys.readouterr().err
-    assert "changed, allowed is a share of 0" in printed
+    assert "changed, allowed is a share of 0; nothing is written" in printed
     assert f"In fp32 it is exact, and larger and slower: python -m app export {checkpoint}\n" in printed
-    assert not output.exists()
-    (aside,) = tmp_path.glob("small.rejected-*")
-    assert read_record(aside).proof["flipped"] > 0
+    assert not list(tmp_path.glob("small*"))
     assert export([*options, "--tolerance", "1"]) == 0
     record = load_exported(output)[1]
     assert (record.precision, record.made["weight_bits"]) == ("int8", 7 if cuts_off_sums() else 8)
     assert (output / WEIGHTS).stat().st_size < (exported[1] / WEIGHTS).stat().st_size
     assert export([*options, "--tolerance", "1"]) == 2
-    assert "the folder must be new, found one" in capsys.readouterr().err
+    assert "a new folder is needed" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -185,9 +180,9 @@ def test_a_run_is_compared_on_its_own_dev_rows(tmp_path, capsys, monkeypatch):
     [
         (GRAPH, b"", "could not be loaded"),
         (GRAPH, b"x", "bytes, found 1; copy it or export again"),
-        (GRAPH, None, "must have model.onnx, found none"),
-        (WEIGHTS, b"x", "model.onnx.data: the file must have .* bytes, found 1"),
-        (WEIGHTS, None, "must have model.onnx.data, found none"),
+        (GRAPH, None, "model.onnx: the file must be there and have .* bytes, found none"),
+        (WEIGHTS, b"x", "model.onnx.data: the file must .* bytes, found 1"),
+        (WEIGHTS, None, "model.onnx.data: the file must be there and .* found none"),
         (TOKENIZER, b"{", "the tokenizer cannot be read"),
         (RECORD, b"{", "cannot be read"),
         (RECORD, b"{}", "cannot be read .*labels"),
@@ -205,37 +200,7 @@ def test_a_damaged_folder(exported, tmp_path, name, content, message):
         open_model(folder, ComputeOptions())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"device": "cuda"}, "computes on the CPU, found --device cuda"),
-        ({"precision": "bf16"}, "is chosen in its export"),
-    ],
-)
-def test_options_that_do_not_go_with_an_exported_folder(exported, options, message):
-    with pytest.raises(InputError, match=message):
-        open_model(exported[1], ComputeOptions(**options))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["no/model"], "a checkpoint must be a folder"),
-        ([], "RUN"),
-        (["x", "--tolerance", "2"], "--tolerance must be a share"),
-        (["x", "--precision", "bf16"], "--precision"),
-    ],
-)
-def test_errors_of_the_command_line(tmp_path, capsys, monkeypatch, options, message):
-    monkeypatch.chdir(tmp_path)
-    assert export(options) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_export_needs_a_parent_of_its_folder_and_rows_where_there_is_no_run(exported, capsys, tmp_path):
-    assert export([str(exported[0]), "--output", str(tmp_path / "no/folder")]) == 2
-    assert f"there is no folder {tmp_path / 'no'}; create it first" in capsys.readouterr().err
+def test_an_export_needs_rows_where_there_is_no_run(exported, capsys, tmp_path):
     assert export([str(exported[0]), "--output", str(tmp_path / "out")]) == 2
     assert "found no settings of one; name a file of texts with --rows" in capsys.readouterr().err
 
@@ -252,12 +217,6 @@ def test_a_server_of_an_exported_folder_needs_only_the_packages_of_the_image(exp
     assert not list(tmp_path.iterdir())
 
 
-def test_the_image_has_no_torch():
-    packages = with_dependencies(image_requirements())
-    assert {"onnxruntime", "fastapi", "uvicorn", "tokenizers", "numpy"} <= packages
-    assert not packages & {"torch", "transformers", "scikit-learn", "pandas"}
-
-
 def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(exported, tmp_path, monkeypatch):
     record = read_record(exported[1])
     folder = shutil.copytree(exported[1], tmp_path / "copy")
@@ -268,13 +227,3 @@ def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(exported, tmp_path
             assert load_exported(folder)
     with pytest.raises(InputError, match="weights have 8 bits, for CPUs with VNNI.* export again on this"):
         load_exported(folder)
-
-
-@pytest.mark.parametrize(
-    ("features", "cuts_off"),
-    [("sse2 avx2", True), ("avx2 avx512f", True), ("avx2 avx_vnni", False), ("asimddp", False)],
-)
-def test_which_cpus_cut_off_large_sums(tmp_path, features, cuts_off):
-    (tmp_path / "cpuinfo").write_text(f"flags : fpu {features}")
-    assert cuts_off_sums(tmp_path / "cpuinfo") is cuts_off
-    assert not cuts_off_sums(tmp_path / "none")

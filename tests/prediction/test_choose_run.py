@@ -13,40 +13,17 @@ from app.checkpoints.run_history import add_finish
 from app.errors import InputError
 from app.prediction.choose_run import choose_run, describe_model
 
-TRAINED = {"step": 180, "split": "test", "rows": 302, "accuracy": 0.8, "data": {"train": {"rows": 1906}}}
+TRAINED = {"split": "test", "rows": 302, "accuracy": 0.8}
 
 
-def add_run(folder: Path, age: int, max_steps: int | None = None, task: str = "single_label") -> None:
+def add_run(folder: Path, age: int, task: str = "single_label") -> None:
     """Make the folder of a finished run, as far as the choice looks at it."""
     folder.mkdir()
     (folder / "model.safetensors").touch()
     (folder / "report.json").write_text(json.dumps(TRAINED))
-    settings = {
-        "data": {"task": task, "train": "/a/posts.csv"},
-        "model": {"name": "e5-small-zh"},
-        "train": {"max_steps": max_steps, "batch_size": 32},
-    }
+    settings = {"data": {"task": task, "train": "/a/posts.csv"}, "model": {"name": "e5-small-zh"}}
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
     os.utime(folder / "report.json", (1_790_000_000 - age,) * 2)
-
-
-def test_a_trial_is_used_with_a_warning_and_passed_over_where_there_is_another_run(tmp_path):
-    add_run(tmp_path / "short", 20, max_steps=5)
-    trial = "its training ended after 160 of 1,906 rows (--train.max_steps 5)"
-    warning = f"warning: do not rely on this model: {trial}"
-    assert choose_run(tmp_path) == (tmp_path / "short", [warning])
-    add_run(tmp_path / "good", 30)
-    note = (
-        f"{tmp_path}/short finished later, and is passed over: {trial}; to use it, name it with --checkpoint"
-    )
-    assert choose_run(tmp_path) == (tmp_path / "good", [note])
-    said = describe_model(tmp_path / "good")
-    assert said.startswith(f"{tmp_path}/good: from e5-small-zh, trained on posts.csv, 2026-09-2")
-    assert said.endswith(", accuracy 0.8000 on 302 rows of test")
-    add_run(tmp_path / "whole", 10, max_steps=60)
-    assert choose_run(tmp_path) == (tmp_path / "whole", [])
-    # Nothing is said of a model without a record
-    assert describe_model(tmp_path) is None
 
 
 def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
@@ -57,10 +34,10 @@ def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
         add_finish(tmp_path / name, "0" * 64)
     shutil.copytree(tmp_path / "old", tmp_path / "backup")
     (tmp_path / "backup" / "report.json").touch()
-    assert choose_run(tmp_path) == (tmp_path / "new", [])
+    assert choose_run(tmp_path) == tmp_path / "new"
     assert finished_at(tmp_path / "old") == finished_at(tmp_path / "backup") < finished_at(tmp_path / "new")
     (tmp_path / "backup" / "run_history.json").write_text("[")
-    assert choose_run(tmp_path) == (tmp_path / "backup", [])
+    assert choose_run(tmp_path) == tmp_path / "backup"
 
 
 def test_what_is_no_finished_classifier_is_no_choice(tmp_path):
@@ -74,4 +51,9 @@ def test_what_is_no_finished_classifier_is_no_choice(tmp_path):
     add_run(tmp_path / "pretraining", 1, task="masked_language_modelling")
     add_run(tmp_path / "newest", 2)
     add_run(tmp_path / "old", 3)
-    assert choose_run(tmp_path) == (tmp_path / "newest", [])
+    assert choose_run(tmp_path) == tmp_path / "newest"
+    said = describe_model(tmp_path / "newest")
+    assert said.startswith(f"{tmp_path}/newest: from e5-small-zh, trained on posts.csv, 2026-09-2")
+    assert said.endswith(", accuracy 0.8000 on 302 rows of test")
+    # Nothing is said of a model without a record
+    assert describe_model(tmp_path) is None

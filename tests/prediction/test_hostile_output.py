@@ -4,15 +4,12 @@ import csv
 import io
 
 import numpy as np
-import pytest
 
 from app.data.rows import Row
-from app.errors import InputError
-from app.prediction.output import AddedColumns, check_output, write_csv, write_lines
+from app.prediction.output import AddedColumns, write_csv, write_lines
 from app.prediction.predictor import Prediction
 from app.prediction.sources import open_texts
 from app.tasks import open_task
-from tests.verbs import predict
 
 FORMULAS = [
     "=1+1",
@@ -50,12 +47,3 @@ def test_what_people_see_holds_no_control_characters():
     assert "\\x07长" in shown
     assert "长" * 20 not in shown
     assert all(character == "\n" or character.isprintable() for character in shown)
-
-
-def test_names_that_are_too_long_for_a_file(capsys):
-    name = "n" * 300
-    assert predict(["--checkpoint", "model", "--input", name]) == 2
-    assert predict(["--checkpoint", "model", "--input", f"{name}.txt"]) == 2
-    assert "cannot be read: File name too long" in capsys.readouterr().err
-    with pytest.raises(InputError, match="cannot be written: File name too long"):
-        check_output(f"{name}.csv", None)

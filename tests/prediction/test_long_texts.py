@@ -1,7 +1,6 @@
 """Prediction on long texts, by torch, ONNX Runtime and the server: python -m pytest
 tests/prediction/test_long_texts.py"""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,7 @@ from app.data.long_texts import LongTexts
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.predictor import Predictor
 from app.tasks.task import softmax as probabilities
-from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
-from tests.verbs import predict
+from tests.saved_classifier import as_rows, random_texts, save_checkpoint
 
 CPU = ComputeOptions("cpu")
 WINDOWS = {"max_length": 20, "long": "windows", "max_windows": 6}
@@ -80,21 +78,3 @@ def test_exported_folders_read_texts_as_the_run_does(folder, tmp_path):
         for place in (folder, output)
     )
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-def test_a_report_on_labelled_rows_says_what_was_read(folder, tmp_path):
-    lines = [
-        f"{text}\t{LABELS[at % 3]}"
-        for at, text in enumerate(["好", "今天真开心" * 10, "今天真开心" * 90, "坏"])
-    ]
-    (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
-    arguments = ["--checkpoint", str(folder), "--input", str(tmp_path / "rows.tsv"), "--device", "cpu"]
-    assert predict([*arguments, "--label_column", "label", "--report", str(tmp_path / "report")]) == 0
-    found = json.loads((tmp_path / "report" / "report.json").read_text("utf-8"))["long_texts"]
-    assert {name: found[name]["rows"] for name in found if isinstance(found[name], dict)} == {
-        "whole": 2,
-        "several_windows": 1,
-        "not_whole": 1,
-    }
-    assert (found["long"], found["max_length"]) == ("windows", 20)
-    assert "read whole, in several windows" in (tmp_path / "report" / "report.txt").read_text("utf-8")

@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import resource
-import subprocess
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -18,7 +16,7 @@ from app.data.read import ReadOptions
 from app.data.rows import read_rows
 from app.prediction import output as output_module
 from app.prediction.sources import free_names
-from tests.saved_classifier import LABELS, save_checkpoint
+from tests.saved_classifier import LABELS
 from tests.verbs import predict as main
 
 ADDED = ["probability", *(f"p_{label}" for label in LABELS)]
@@ -75,9 +73,6 @@ def test_a_file_without_bad_rows_has_no_reasons_and_its_output_can_be_read_again
 GOOD, BAD = "今天".encode(), "天".encode()[:2]
 INVALID = {
     "a text.csv": (b"text,other\n%b,a\n%b,b\n" % (GOOD, BAD), "text,other"),
-    "a copied column.csv": (b"text,other\n%b,a\n%b,%b\n" % (GOOD, GOOD, BAD), "text,other"),
-    "the end of a file.csv": (b"text,other\n%b,a\n%b,b%b" % (GOOD, GOOD, BAD), "text,other"),
-    "too few columns.csv": (b"text,other\n%b,a\n%b" % (GOOD, BAD), "text,other"),
     "a key.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o%b": 1}\n' % (GOOD, GOOD, BAD), "text,o\ufffd\ufffd"),
     "a list.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o": ["%b"]}\n' % (GOOD, GOOD, BAD), "text,o"),
     "half a character.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o": "\\ud800"}\n' % (GOOD, GOOD), "text,o"),
@@ -85,23 +80,16 @@ INVALID = {
 
 
 @pytest.mark.parametrize("where", INVALID)
-@pytest.mark.parametrize("output", ["o.csv", "o.jsonl", "o.xlsx"])
-def test_bytes_that_are_no_characters_are_replaced_and_counted(predict, caplog, where, output):
+@pytest.mark.parametrize("output", ["o.csv", "o.jsonl"])
+def test_bytes_that_are_no_characters_are_replaced(predict, where, output):
     content, names = INVALID[where]
     rows = predict(where, output, content=content)
-    counted = "warning: 1 places of the input have bytes that are not in its encoding, written as U+FFFD"
-    assert counted in caplog.text
-    assert not list(Path().glob("*.part"))
-    if not rows:
-        return
     assert len(rows) == 2
     assert rows[0]["label"] in LABELS
     assert "\ufffd" in Path(output).read_text(encoding="utf-8")
     if output == "o.csv":
         assert ",".join(rows[0]).startswith(f"{names},label")
-    is_row_bad = where in ("a text.csv", "too few columns.csv")
-    assert bool(rows[1].get("reason")) is is_row_bad
-    assert (rows[1]["label"] in LABELS) is not is_row_bad
+    assert (rows[1]["label"] in LABELS) is (where != "a text.csv")
 
 
 def test_columns_without_names_and_columns_of_one_name(predict):
@@ -218,29 +206,9 @@ def test_texts_are_the_same_when_a_sheet_is_read_again(predict):
 
 def test_what_does_not_fit_into_a_sheet(predict, checkpoint, monkeypatch, caplog, capsys):
     predict("a.txt", "a.xlsx", content="好" * 40_000)
-    assert "1 texts are longer than the 32767 characters" in caplog.text
+    assert "1 texts are longer than an Excel cell, and were cut at 32767" in caplog.text
     files = ["--checkpoint", str(checkpoint), "--input", "b.txt", "--output"]
     Path("b.txt").write_text("好\n" * 3, encoding="utf-8")
-    for limit, message in (("MAX_ROWS", "Excel sheet has 3 rows"), ("MAX_COLUMNS", "3 columns, found 7")):
-        with monkeypatch.context() as patch:
-            patch.setattr(output_module, limit, 3)
-            assert main([*files, "b.xlsx"]) == 2
-        assert message in capsys.readouterr().err
-
-
-def test_a_full_disk_is_an_error_of_excel_too(tmp_path):
-    """A limit on the size of files gives the error of a full disk while rows are written."""
-    pytest.importorskip("xlsxwriter", reason=NEEDS_EXCEL)
-    (tmp_path / "a.txt").write_text("\n".join(map(str, range(3000))))
-    files = ["--input", tmp_path / "a.txt", "--output", tmp_path / "a.xlsx"]
-    command = [sys.executable, "predict.py", "--checkpoint", save_checkpoint(tmp_path / "bert"), *files]
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, preexec_fn=limit, check=False)
-    assert done.returncode == 1
-    assert "a.xlsx: cannot be written: File too large" in done.stderr.splitlines()[-1]
-    assert "ZipFile" not in done.stderr
-    assert not (tmp_path / "a.xlsx").exists()
+    monkeypatch.setattr(output_module, "MAX_ROWS", 3)
+    assert main([*files, "b.xlsx"]) == 2
+    assert "an Excel sheet has 3 rows and 16,384 columns, and there are more" in capsys.readouterr().err

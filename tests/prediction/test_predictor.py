@@ -6,8 +6,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from app.batching.plan import token_batches
 from app.errors import InputError, TrainingError
+from app.prediction import saved_model
 from app.prediction.labelled_rows import unknown_token_id
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
@@ -50,13 +50,6 @@ def test_rows_are_read_a_chunk_at_a_time(checkpoint):
     assert [prediction.row.line for prediction in predictions] == list(range(2, 26))
 
 
-def test_token_batches_hold_every_row_once_within_the_budget():
-    lengths = np.random.default_rng(0).integers(1, 90, 500)
-    batches = token_batches(lengths, 64)
-    assert sorted(np.concatenate(batches)) == list(range(500))
-    assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= 64 for batch in batches)
-
-
 def test_bf16_is_near_fp32(checkpoint):
     rows = as_rows(random_texts(20))
     predictors = [
@@ -81,7 +74,7 @@ def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
         next(predictions)
     remedy = ", or set --precision fp32" if precision == "bf16" else ""
     assert str(error.value) == (
-        "the model's logits must be finite numbers, found nan, nan, nan for row 4 (and 1 more): '好鼎'; its "
+        "the model's logits must be finite numbers, found nan, nan, nan for row 4: '好鼎'; its "
         f"weights are damaged or too large, choose another checkpoint{remedy}"
     )
 
@@ -101,3 +94,21 @@ def test_the_unknown_token_of_every_kind_of_tokenizer():
     for tokenizer in (unigram, pieces, words, merges):
         assert tokenizer.encode("鼎").ids == [unknown_token_id(tokenizer)] == [1]
     assert unknown_token_id(Tokenizer(models.BPE({"好": 0}, []))) is None
+
+
+def test_weights_that_are_cut_short_change_no_loaded_model_and_are_not_loaded(tmp_path, monkeypatch):
+    folder, rows = save_checkpoint(tmp_path), as_rows(random_texts(5))
+    predictor = load_predictor(folder, device="cpu")
+    wanted = [one.probabilities.tolist() for one in predictor.predict(rows)]
+    load_weights = saved_model.load_weights
+
+    def and_cut_short(*arguments, **options):
+        loaded = load_weights(*arguments, **options)
+        with (folder / "model.safetensors").open("r+b") as file:
+            file.truncate(2000)
+        return loaded
+
+    monkeypatch.setattr(saved_model, "load_weights", and_cut_short)
+    with pytest.raises(InputError, match="a file of the checkpoint changed while it was read"):
+        load_predictor(folder, device="cpu")
+    assert [one.probabilities.tolist() for one in predictor.predict(rows)] == wanted

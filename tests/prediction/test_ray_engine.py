@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -122,10 +121,8 @@ def test_parquet_keeps_its_types_and_json_lines_become_csv(tmp_path, local_ray, 
 
 
 @pytest.mark.slow
-def test_a_cluster_is_joined_and_a_model_that_cannot_be_opened_is_named(tmp_path, posts, checkpoint):
+def test_a_cluster_is_joined(tmp_path, posts, checkpoint):
     pytest.importorskip("ray", reason=NEEDS_RAY)
-    shutil.copytree(checkpoint, tmp_path / "bad")
-    (tmp_path / "bad" / "model.safetensors").write_bytes(b"123")
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = str(one.getsockname()[1])
@@ -146,11 +143,6 @@ def test_a_cluster_is_joined_and_a_model_that_cannot_be_opened_is_named(tmp_path
         done = finish(command, timeout=400, **address)
         assert done.returncode == 0, done.stderr
         assert "140 rows, each of them once" in done.stderr
-        assert cluster.poll() is None
-        command = [sys.executable, "predict.py", *words(tmp_path / "bad", posts, tmp_path / "no")]
-        done = finish(command, timeout=400, **address)
-        assert done.returncode == 2, done.stderr
-        assert f"error: {tmp_path}/bad: the checkpoint could not be loaded" in done.stderr
     finally:
         family = psutil.Process(cluster.pid).children(recursive=True)
         end(cluster, family)
@@ -223,7 +215,7 @@ def test_a_killed_job_continues_and_writes_no_row_twice(tmp_path, job):
         written = {path: path.stat().st_mtime_ns for path in (tmp_path / "labels").iterdir()}
         changed = subprocess.run([*job, "--threshold", "0.5"], cwd=ROOT, capture_output=True, text=True)
         assert changed.returncode == 2
-        assert "it was begun with another settings (threshold differ)" in changed.stderr
+        assert "it was begun with another input, model or setting" in changed.stderr
         again = subprocess.run(job, cwd=ROOT, capture_output=True, text=True, timeout=400)
         assert again.returncode == 0, again.stderr
     finally:
