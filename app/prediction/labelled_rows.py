@@ -1,6 +1,5 @@
 """Rows with labels -> predictions, and the report on them: how good is a model on other rows?"""
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -9,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from ..data.rows import Row
 from ..errors import InputError
 from ..report.bootstrap import all_metrics
-from ..report.page import PageContent, render_page
+from ..report.page import render_page
 from ..report.text import calibration_effect, cost_of_length, readings_of, report_text
 from ..runtime.disk import whole_files, write_json, write_text
 from .open_model import OpenedModel
@@ -38,16 +36,6 @@ def check_report_folder(path: str) -> Path:
     raise InputError(f"--report {path}: an empty or a new folder is needed, found files; choose another name")
 
 
-def unknown_token_id(tokenizer: Tokenizer) -> int | None:
-    """Return the id of the token that stands for unknown characters, None for a tokenizer without one."""
-    model = json.loads(tokenizer.to_str())["model"]
-    # Of a Unigram tokenizer; the others have the token's name
-    if "unk_id" in model:
-        return model["unk_id"]
-    name = model.get("unk_token")
-    return None if name is None else tokenizer.token_to_id(name)
-
-
 def report_on(
     opened: OpenedModel,
     rows: Iterable[Row],
@@ -61,7 +49,7 @@ def report_on(
     temperature, if there is one. Raises InputError for a label that the model does not have, TrainingError
     where the files cannot be written."""
     predictor, task = opened.predictor, opened.predictor.task
-    unknown_id, kept = unknown_token_id(predictor.tokenizer), defaultdict(list)
+    kept = defaultdict(list)
     known: dict[str, Any] = {}  # labels by their texts
 
     def predictions() -> Iterator[Prediction]:
@@ -81,10 +69,9 @@ def report_on(
                 kept["texts"].append(row.text + ("" if row.pair is None else f" ⟷ {row.pair}"))
             tokens = predictor.tokenize(chunk)
             logits = predictor.logits(tokens, on_batch)
-            windows = None if tokens.window_ends is None else np.array(list(map(len, tokens.window_ends)))
+            windows = 1 if tokens.window_ends is None else np.array(list(map(len, tokens.window_ends)))
             kept["logits"].append(logits)
             kept["lengths"] += map(len, tokens.rows)
-            kept["unknown"] += [float((ids == unknown_id).mean()) for ids in tokens.rows]
             kept["readings"].append(readings_of(tokens.cut, windows))
             yield from predictor.predictions(chunk, logits)
 
@@ -101,19 +88,18 @@ def report_on(
         if long := cost_of_length(readings, scores.correct, predictor.long.way, predictor.max_length):
             metrics["long_texts"] = long
         text = report_text(task, metrics, {}, title)
-        page = PageContent(
-            title,
+        page = render_page(
             task,
             scores,
             metrics,
+            lengths=np.array(kept["lengths"]),
+            readings=readings,
             calibrated=task.score(labels, logits, calibrated=True) if task.fitted else None,
+            page_title=title,
             text=kept["texts"].__getitem__,
             where=kept["places"].__getitem__,
-            lengths=np.array(kept["lengths"]),
-            unknown=None if unknown_id is None else np.array(kept["unknown"]),
-            readings=readings,
         )
-        write_text(aside / "report.html", render_page(page))
+        write_text(aside / "report.html", page)
         write_text(aside / "report.txt", text + "\n")
         write_json(aside / "report.json", {"input": source.name, "model": str(opened.folder)} | metrics)
     return text

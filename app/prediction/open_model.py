@@ -119,8 +119,9 @@ def decision_threshold(
         )
     dev, opened.predictor.task.recall_at = splits[FITTED_ON], wanted.precision
     scores = opened.predictor.task.score(dev.labels, dev.logits, calibrated=True)
-    chosen = choose_threshold(scores.confidence, scores.correct, dev.hashes, wanted.precision)
-    say(chosen.describe(wanted.precision))
-    if chosen.bound < wanted.precision:
+    rows = scores.confidence, scores.correct, dev.hashes
+    value, bound, said = choose_threshold(*rows, wanted.precision)
+    say(said)
+    if bound < wanted.precision:
         say(f"warning: that bound is below {wanted.precision:g}; more dev rows, or a higher precision, help")
-    return chosen.value
+    return value

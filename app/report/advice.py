@@ -4,16 +4,14 @@ add or the verb to run. They are said only where the evidence is clear; a run wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..config.shipped import PROGRAM
 from ..tasks.task import Task
 from ..text_table import short_label
-from ..words import N_, _
-from .confidence import lower_bound
+from ..words import _
+from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
 
 ENOUGH_ROWS = 100  # of dev or of the report; fewer say little
@@ -29,101 +27,74 @@ WEAK = 0.33  # errors of a model that may not judge labels
 FLAT = 0.7
 
 
-@dataclass(frozen=True)
-class Advice:
-    """One sentence: what it is about, its English with fields, and the values of these."""
+def what_next(
+    task: Task,
+    metrics: Mapping,
+    history: Sequence[Mapping],
+    held_out: tuple[np.ndarray, np.ndarray] | None,
+    class_rows: Mapping[str, int],
+    dev_rows: int,
+    longer: str,
+    instead: str,
+) -> dict[str, str]:
+    """Return what to do next, the most important first, each with a sentence in the current language; nothing
+    where the figures show nothing wrong.
 
-    what: str
-    text: str
-    values: Mapping[str, Any]
-
-    def sentence(self) -> str:
-        """Return the sentence in the current language."""
-        return _(self.text).format(**self.values)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is known of a finished run.
-
-    `metrics` are those of report.json, `history` the evaluations on dev, in which `train_loss` is the mean
-    loss of training since the one before (absent where it is another loss than that of dev). `confidence` and
-    `correct` are of rows that were not trained on (None: there are none), `class_rows` the training rows of
-    each label. As on a command line, `longer` trains for twice as long, and `instead` is what to try where a
-    linear model is as good.
+    In `history`, the evaluations on dev, `train_loss` is the mean loss of training since the one before,
+    absent where it is another loss than that of dev. `held_out` says how sure and how right decisions are on
+    rows that were not trained on, `class_rows` how many training rows each label has. `longer` and `instead`
+    are settings: to train for twice as long, and to try where a linear model is as good.
     """
-
-    metrics: Mapping
-    history: Sequence[Mapping]
-    confidence: np.ndarray | None
-    correct: np.ndarray | None
-    class_rows: Mapping[str, int]
-    dev_rows: int
-    longer: str
-    instead: str
-
-
-def what_next(task: Task, evidence: Evidence) -> list[Advice]:
-    """Return what to do next, the most important first; nothing where the figures show nothing wrong."""
-    metrics, history, key, advice = evidence.metrics, evidence.history, task.main_metric, []
-
-    def say(what: str, text: str, **values: Any) -> None:
-        advice.append(Advice(what, text, {"program": PROGRAM, "metric": BY_KEY[key]} | values))
-
+    key, advice = task.main_metric, {}
+    said = {"program": PROGRAM, "metric": BY_KEY[key].name}
     name, best = best_baseline(metrics, key) or ("", None)
     if best and metrics["rows"] >= ENOUGH_ROWS and not is_better(metrics[key], best[key], key):
-        text = N_(
+        advice["no_better"] = _(
             "The model is no better than a linear model of characters: {metric} {ours:.4f}, {baseline} "
             "{theirs:.4f}. Train it in another way: {setting}"
-        )
-        figures = {"ours": metrics[key], "baseline": name, "theirs": best[key]}
-        say("no_better", text, setting=evidence.instead, **figures)
+        ).format(ours=metrics[key], baseline=name, theirs=best[key], setting=instead, **said)
     # At the end of a run the loss nearly always falls, as the learning rate does
-    if len(history) > 1 and evidence.dev_rows >= ENOUGH_ROWS and history[-1]["step"] == metrics.get("step"):
+    if len(history) > 1 and dev_rows >= ENOUGH_ROWS and history[-1]["step"] == metrics.get("step"):
         before, last, train = history[-2]["loss"], history[-1]["loss"], history[-1].get("train_loss")
         if train is not None and train > last * FAR_BELOW and last < before * (1 - STILL_FALLS):
-            text = N_(
+            advice["still_falls"] = _(
                 "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} "
                 "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train "
                 "longer: {setting}"
-            )
-            figures = {"before": before, "last": last, "fall": 1 - last / before, "train": train}
-            say("still_falls", text, setting=evidence.longer, **figures)
+            ).format(fall=1 - last / before, before=before, last=last, train=train, setting=longer)
     # A model that is not good yet says little about labels
     is_good_so_far = not advice
     if task.has_labels and metrics["rows"] < ENOUGH_ROWS:
-        text = N_(
+        low, high = metrics["intervals"][key]
+        advice["few_test_rows"] = _(
             "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
             "{high:.2f}. A cross-validation tests every row: {program} cross-validate --folds 5, "
             "with the same settings."
-        )
-        low, high = metrics["intervals"][key]
-        say("few_test_rows", text, rows=metrics["rows"], low=low, high=high)
-    if is_good_so_far and evidence.correct is not None:
-        order, wrong = (-evidence.confidence).argsort(kind="stable"), ~evidence.correct
+        ).format(rows=metrics["rows"], low=low, high=high, **said)
+    if is_good_so_far and held_out is not None:
+        confidence, correct = held_out
+        order, wrong = (-confidence).argsort(kind="stable"), ~correct
         rows = int(len(order) * SUREST)
         surest, next_ones = order[:rows], order[rows : 2 * rows]
-        is_sure = wrong.mean() <= WEAK and evidence.confidence[surest].mean() >= SURE
+        is_sure = wrong.mean() <= WEAK and confidence[surest].mean() >= SURE
         differ = int(wrong[surest].sum())
         limit = max(WRONG_LABELS, FLAT * wrong[next_ones].mean())
-        if rows >= ENOUGH_SUREST and is_sure and lower_bound(differ, rows) > limit:
-            text = N_(
+        if rows >= ENOUGH_SUREST and is_sure and proportion_interval(differ, rows, "greater")[0] > limit:
+            advice["wrong_labels"] = _(
                 "Of the {rows} rows of which the model is surest, {differ} have another label than it says, "
                 "hardly fewer than of the next {rows}: the labels may be wrong. List and look at them: "
                 "{program} cross-validate --folds 5, with the same settings."
-            )
-            say("wrong_labels", text, rows=rows, differ=differ)
-    if few := sorted((rows, name) for name, rows in evidence.class_rows.items() if rows < FEW_ROWS):
-        text = N_(
+            ).format(rows=rows, differ=differ, **said)
+    if few := sorted((rows, name) for name, rows in class_rows.items() if rows < FEW_ROWS):
+        shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
+        advice["few_rows"] = _(
             "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
             "more texts: {program} suggest new.csv next.csv chooses the rows of a file without "
             "labels that are worth it."
-        )
-        shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
-        say("few_rows", text, classes=len(few), limit=FEW_ROWS, shown=shown)
+        ).format(limit=FEW_ROWS, classes=len(few), shown=shown, **said)
     return advice
 
 
-def render_advice(advice: Sequence[Advice]) -> str:
+def render_advice(advice: Mapping[str, str]) -> str:
     """Return the sentences for a terminal."""
-    return "\n".join([_("What next?"), *(f"  - {one.sentence()}" for one in advice)])
+    return "\n".join([_("What next?"), *(f"  - {sentence}" for sentence in advice.values())])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,143 +22,74 @@ MAX_LABELS = 500  # of one logistic regression a label, for several labels a row
 # Labels x values that are not 0 in the features; with more, every second, third ... row is trained on.
 # 60 million take 9 seconds on one core.
 MAX_LABELS_X_VALUES = 100_000_000
-STRENGTH = 3.0  # of ridge regression
-SIZES = (1, 2, 3)  # characters in the pieces that two texts may share
 MAJORITY, MOST_FREQUENT_SET, MEAN = N_("majority class"), N_("most frequent set"), N_("mean")
-LOGISTIC_REGRESSION = N_("TF-IDF + logistic regression")
-NAIVE_BAYES = N_("TF-IDF + naive Bayes")
-RIDGE, RIDGE_OF_PAIRS = N_("TF-IDF + ridge"), N_("shared TF-IDF + ridge")
+LOGISTIC_REGRESSION, NAIVE_BAYES = N_("TF-IDF + logistic regression"), N_("TF-IDF + naive Bayes")
+RIDGE = N_("TF-IDF + ridge")
+
+Sample = tuple[list[str], np.ndarray]  # texts, and labels (num_rows, ...) as their task has them
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Texts with `labels`, (num_rows, ...) as their task has them; `read` returns those at positions, each
-    one or two texts."""
-
-    labels: np.ndarray
-    read: Callable[[np.ndarray], list[tuple[str, ...]]]
-
-    def sample(self) -> tuple[list[tuple[str, ...]], np.ndarray]:
-        """Return the texts and labels of at most `MAX_ROWS` rows, drawn at random, in their order."""
-        positions = np.arange(len(self.labels))
-        if len(positions) > MAX_ROWS:
-            positions = np.sort(np.random.default_rng(0).choice(positions, MAX_ROWS, replace=False))
-        return self.read(positions), self.labels[positions]
+def sample(split: Split) -> Sample:
+    """Return texts and labels of at most `MAX_ROWS` rows, drawn at random, in their order."""
+    at, labels = np.arange(len(split)), np.asarray(split.labels)
+    if len(at) > MAX_ROWS:
+        at = np.sort(np.random.default_rng(0).choice(at, MAX_ROWS, replace=False))
+    texts = split.table.joined_texts(np.asarray(split.rows)[at])
+    return [text[:MAX_CHARACTERS] for text in texts], labels[at]
 
 
-def split_texts(split: Split) -> Texts:
-    """Return the texts of a split."""
-    rows, table = np.asarray(split.rows), split.table
-    if table.has_pairs:
-        return Texts(np.asarray(split.labels), lambda positions: table.texts(rows[positions]))
-    return Texts(np.asarray(split.labels), lambda at: [(text,) for text in table.joined_texts(rows[at])])
-
-
-def baselines(task: Task, train: Texts, dev: Texts | None, report: Texts) -> dict[str, dict]:
+def baselines(task: Task, train: Sample, dev: Sample | None, report: Sample) -> dict[str, dict]:
     """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name. The time is
     bounded, about 15 seconds at most, and the same data give the same models."""
-    if train.labels.dtype.kind == "f":
-        constant, answer = MEAN, train.labels.mean()
-        name, labels, predicted = ridge(train, report)
+    texts, labels = report
+    if labels.dtype.kind == "f":
+        constant, answer = MEAN, train[1].mean()
     else:
-        constant = MAJORITY if train.labels.ndim == 1 else MOST_FREQUENT_SET
-        (answers,), counts = distinct_rows(_typed(train.labels))
+        (answers,), counts = distinct_rows(train[1])
+        constant = MAJORITY if labels.ndim == 1 else MOST_FREQUENT_SET
         answer = answers[counts.argmax()]
-        name, labels, predicted = linear(task, train, dev, report)
-    same = np.broadcast_to(answer, report.labels.shape)
-    found = {constant: (report.labels, same), name: (labels, predicted)}
-    return {
-        name: answer_metrics(task, _typed(labels), told) | {"rows": len(labels)}
-        for name, (labels, told) in found.items()
-    }
+    name, predicted = linear(task, train, dev, texts)
+    labels = labels.astype(bool) if labels.ndim == 2 else labels
+    told = {constant: np.broadcast_to(answer, labels.shape).astype(labels.dtype), name: predicted}
+    return {name: answer_metrics(task, labels, of) | {"rows": len(labels)} for name, of in told.items()}
 
 
-def _typed(labels: np.ndarray) -> np.ndarray:
-    return labels.astype(bool) if labels.ndim == 2 else labels
-
-
-def character_tfidf(max_features: int, dtype: type) -> Any:
-    """Return what makes features of texts: TF-IDF of characters and pairs of characters."""
+def linear(task: Task, train: Sample, dev: Sample | None, texts: list[str]) -> tuple[str, np.ndarray]:
+    """Return the name of a linear model and its answers: ridge regression for numbers; logistic regression,
+    of many labels naive Bayes. With several labels a row it has thresholds, chosen on dev (0.5 without)."""
+    from scipy.sparse import csr_array, hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
-
-    options = {"analyzer": "char", "ngram_range": (1, 2), "sublinear_tf": True}
-    return TfidfVectorizer(max_features=max_features, dtype=dtype, **options)
-
-
-def _joined(texts: list[tuple[str, ...]]) -> list[str]:
-    return ["\n".join(of_row)[:MAX_CHARACTERS] for of_row in texts]
-
-
-def linear(task: Task, train: Texts, dev: Texts | None, report: Texts) -> tuple[str, np.ndarray, np.ndarray]:
-    """Return the name of a linear classifier, and labels and predictions of the rows of the report: logistic
-    regression or, of many labels, naive Bayes. With several labels a row it has thresholds, chosen on dev
-    (0.5 without)."""
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.naive_bayes import ComplementNB
 
-    (texts, labels), num_labels = train.sample(), len(task.label_names)
-    max_features = int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES))
-    vectorizer = character_tfidf(max_features, np.float32)
-    features, has_several = vectorizer.fit_transform(_joined(texts)), labels.ndim == 2
-    name, model = LOGISTIC_REGRESSION, None
+    labels, num_labels, has_several = train[1], len(task.label_names), train[1].ndim == 2
+    is_number = labels.dtype.kind == "f"
+    options = {"analyzer": "char", "ngram_range": (1, 2), "sublinear_tf": True}
+    options["max_features"] = int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES))
+    vectorizer = TfidfVectorizer(dtype=np.float64 if is_number else np.float32, **options)
+    features, wanted = vectorizer.fit_transform(train[0]), vectorizer.transform(texts)
+    if is_number:
+        both = map(vectorizer.transform, (train[0], texts))
+        with_one = [hstack([of, csr_array(np.ones((of.shape[0], 1)))]).tocsr() for of in both]
+        model = Ridge(3.0, fit_intercept=False, solver="lsqr").fit(with_one[0], labels - labels.mean())
+        return RIDGE, labels.mean() + model.predict(with_one[1])
+    name, model = NAIVE_BAYES, ComplementNB()
     if has_several and num_labels <= MAX_LABELS:
         step = -(-features.nnz * num_labels // MAX_LABELS_X_VALUES)
-        features, labels = features[::step], labels[::step]
+        features, labels, name = features[::step], labels[::step], LOGISTIC_REGRESSION
         model = LogisticRegression(C=30, solver="liblinear", max_iter=30, tol=1e-2, random_state=0)
     elif num_labels <= MAX_CLASSES and len(np.unique(labels)) > 1:
         iterations = int(np.clip(MAX_PRODUCTS // (features.nnz * num_labels), *ITERATIONS))
-        model = LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
-    if model is None:
-        name, model = NAIVE_BAYES, ComplementNB()
+        name, model = LOGISTIC_REGRESSION, LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
     with warnings.catch_warnings():
         # The model need not be the best, and a label may have no row in the sample
         warnings.simplefilter("ignore")
         model = (OneVsRestClassifier(model) if has_several else model).fit(features, labels)
-
-    def told(rows: Texts) -> tuple[np.ndarray, np.ndarray]:
-        texts, labels = rows.sample()
-        features = vectorizer.transform(_joined(texts))
-        if not has_several:
-            return labels, model.predict(features)
-        return labels, model.predict_proba(features).astype(np.float64)
-
-    labels, predicted = told(report)
-    if has_several:
-        thresholds = DEFAULT_THRESHOLD if dev is None else choose_thresholds(*told(dev))
-        predicted = predicted - thresholds >= 0
-    return name, labels, predicted
-
-
-def ridge(train: Texts, report: Texts) -> tuple[str, np.ndarray, np.ndarray]:
-    """Return the name of ridge regression, and numbers and predictions, both (num_rows,). For pairs the
-    features are what both texts have in common, and what only one of them has."""
-    from scipy.sparse import csr_array, hstack
-    from sklearn.linear_model import Ridge
-
-    tfidf = character_tfidf(MAX_FEATURES, np.float64)
-    texts, numbers = train.sample()
-    tfidf.fit(_joined(texts))
-
-    def features(texts: list[tuple[str, ...]]) -> Any:
-        parts = [[text[:MAX_CHARACTERS] for text in part] for part in zip(*texts, strict=True)]
-        one, *others = map(tfidf.transform, parts)
-        # A constant; of pairs also their cosine, and the share of pieces that both texts have
-        dense = [np.ones((len(texts), 1))]
-        if not others:
-            return hstack([one, csr_array(dense[0])]).tocsr()
-        dense.append(np.asarray(one.multiply(others[0]).sum(axis=1)).reshape(-1, 1))
-        pairs = zip(*parts, strict=True)
-        dense.append(np.array([[_shared(*pair, size) for size in SIZES] for pair in pairs]))
-        return hstack([one.minimum(others[0]), abs(one - others[0]), csr_array(np.hstack(dense))]).tocsr()
-
-    center = numbers.mean()
-    model = Ridge(STRENGTH, fit_intercept=False, solver="lsqr").fit(features(texts), numbers - center)
-    name = RIDGE if len(texts[0]) == 1 else RIDGE_OF_PAIRS
-    texts, numbers = report.sample()
-    return name, numbers, center + model.predict(features(texts))
-
-
-def _shared(one: str, other: str, size: int) -> float:
-    pieces = [{text[at : at + size] for at in range(len(text) - size + 1)} for text in (one, other)]
-    return len(pieces[0] & pieces[1]) / max(1, len(pieces[0] | pieces[1]))
+    if not has_several:
+        return name, model.predict(wanted)
+    thresholds = DEFAULT_THRESHOLD
+    if dev is not None:
+        chances = model.predict_proba(vectorizer.transform(dev[0])).astype(np.float64)
+        thresholds = choose_thresholds(dev[1], chances)
+    return name, model.predict_proba(wanted).astype(np.float64) - thresholds >= 0

@@ -1,9 +1,8 @@
 """How far metrics would move with other rows, another model or another seed, by drawing the rows again.
 
 Rows that are alike are one cell of a table, and drawing rows with replacement is drawing how often each cell
-is chosen. So a million rows cost no more than their table. Its cells are the answers that differ for accuracy
-and macro F1; narrow ranges of values for a mean; bins of confidence, right and wrong, for the calibration
-error.
+is chosen. So a million rows cost no more than their table. Its cells are the answers that differ; narrow
+ranges of values for a mean; bins of confidence, right and wrong, for the calibration error.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ..tasks.task import Scores, Task
-from .confidence import bin_of_rows
-from .metrics import Drawn, Metric, distinct_rows, measure, metrics_of, ranked
+from .confidence import LEVEL, bin_of_rows
+from .metrics import Drawn, Metric, Ranks, distinct_rows, measure, metrics_of, ranked
 
-LEVEL = 0.95  # share of the resamples in an interval
 RESAMPLES = 1000
 MIN_RESAMPLES = 200  # resamples of a table with very many cells
 MAX_DRAWS = 20_000_000  # cells x resamples
@@ -33,19 +31,15 @@ def resampled(
 ) -> np.ndarray:
     """Return a statistic, (..., num_resamples), of rows that are drawn again; `counts` (num_cells,) is how
     many of them each cell has. `statistic` gets a block of counts, (num_resamples, num_cells)."""
-    total = counts.sum()
-    left = int(np.clip(MAX_DRAWS // len(counts), MIN_RESAMPLES, RESAMPLES))
-    block = max(1, BLOCK_DRAWS // len(counts))
-    values = []
-    while left:
-        size = min(block, left)
-        values.append(statistic(generator.multinomial(total, counts / total, size)))
-        left -= size
+    total, block = counts.sum(), max(1, BLOCK_DRAWS // len(counts))
+    most, values = int(np.clip(MAX_DRAWS // len(counts), MIN_RESAMPLES, RESAMPLES)), []
+    for start in range(0, most, block):
+        drawn = generator.multinomial(total, counts / total, min(block, most - start))
+        values.append(statistic(drawn))
     return np.concatenate(values, axis=-1)
 
 
 def percentiles(figures: np.ndarray) -> Interval:
-    """Return the two percentiles between which 95 % of resampled figures lie."""
     return tuple(np.quantile(figures, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist())
 
 
@@ -64,7 +58,6 @@ def resampled_means(values: np.ndarray, generator: np.random.Generator) -> np.nd
 def calibration_interval(
     confidence: np.ndarray, correct: np.ndarray, generator: np.random.Generator
 ) -> Interval:
-    """Return the interval of the expected calibration error; `confidence` and `correct` are (num_rows,)."""
     bins = bin_of_rows(confidence)
     num_bins = int(bins.max()) + 1
     ranks = np.argsort(np.argsort(confidence, kind="stable"), kind="stable")
@@ -84,22 +77,20 @@ def calibration_interval(
 def drawn_answers(
     task: Task, labels: np.ndarray, predicted: Sequence[np.ndarray], weights: Sequence[float]
 ) -> Iterator[tuple[Metric, list[float], np.ndarray]]:
-    """Yield each metric that follows from labels and answers alone: the metric; its value for each of
-    `predicted`, which are answers for the same rows; and the sum of these values times `weights` for rows
-    that are drawn again, (num_resamples,)."""
+    """Yield what `drawn_together` does of the metrics that follow from labels and answers alone."""
     metrics = [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
     (truth, *decided), counts = distinct_rows(labels, *predicted)
     all_rows = [Drawn(task, truth, of, counts[None]) for of in decided]
 
-    def values(drawn: Drawn) -> np.ndarray:
-        return np.stack([metric.of_answers(drawn) for metric in metrics])
+    def values(block: np.ndarray) -> np.ndarray:
+        drawn = (of.again(block) for of in all_rows)
+        return np.array([[metric.of_answers(of) for metric in metrics] for of in drawn])
 
-    def combined(block: np.ndarray) -> np.ndarray:
-        return np.tensordot(weights, [values(of.again(block)) for of in all_rows], 1)
+    def summed(block: np.ndarray) -> np.ndarray:
+        return np.tensordot(weights, values(block), 1)
 
-    measured = np.stack([values(of)[:, 0] for of in all_rows], axis=1)
-    drawn = resampled(counts, combined, np.random.default_rng(0))
-    yield from zip(metrics, measured.tolist(), drawn, strict=True)
+    drawn = resampled(counts, summed, np.random.default_rng(0))
+    yield from zip(metrics, values(counts[None])[..., 0].T.tolist(), drawn, strict=True)
 
 
 def answer_metrics(task: Task, labels: np.ndarray, predicted: np.ndarray) -> dict:
@@ -122,22 +113,21 @@ def all_metrics(task: Task, scores: Scores) -> dict:
             ends[metric.key] = percentiles(resampled_means(metric.of_rows(scores), generator))
         elif metric.of_confidence:
             ends[metric.key] = calibration_interval(scores.confidence, scores.correct, generator)
-    if ranking := [metric for metric in shown if metric.of_ranking]:
-        counts, curve = ranked(scores.is_rare, ((1 - scores.rare_chance) * RANK_CELLS).astype(np.int64))
+    if ranking := [metric for metric in shown if metric.of_ranks]:
+        counts = ranked(scores.is_rare, ((1 - scores.rare_chance) * RANK_CELLS).astype(np.int64))
 
-        def measured(block: np.ndarray) -> np.ndarray:
-            found = curve(block)
-            return np.stack([metric.of_ranking(*found) for metric in ranking])
+        def values(block: np.ndarray) -> np.ndarray:
+            ranks = Ranks(block, task.recall_at)
+            return np.array([metric.of_ranks(ranks) for metric in ranking])
 
-        drawn = resampled(counts, measured, generator)
-        ends |= {metric.key: percentiles(values) for metric, values in zip(ranking, drawn, strict=True)}
+        drawn = resampled(counts, values, generator)
+        ends |= {metric.key: percentiles(of) for metric, of in zip(ranking, drawn, strict=True)}
     return measure(task, scores) | {"intervals": {metric.key: list(ends[metric.key]) for metric in shown}}
 
 
 def differences(task: Task, one: Scores, other: Scores) -> dict[str, tuple[float, Interval]]:
-    """Return by how much the compared metrics of `other` are above those of `one`, with 95 % paired bootstrap
-    intervals. Both are of the same rows, in the same order, and are drawn together, so what they share
-    cancels."""
+    """Return by how much the compared metrics of `other` are above those of `one`, of the same rows in the
+    same order, with 95 % paired bootstrap intervals: both are drawn together, so what they share cancels."""
     return {
         key: (second - first, percentiles(drawn))
         for key, (first, second), drawn in drawn_together(task, [one, other], [-1.0, 1.0])
@@ -145,12 +135,8 @@ def differences(task: Task, one: Scores, other: Scores) -> dict[str, tuple[float
 
 
 def seed_variance(task: Task, scores: Sequence[Scores]) -> dict[str, dict]:
-    """Return how far the compared metrics vary over `scores` of the same rows by several seeds.
-
-    Each metric has the mean, the values, and two standard deviations: that of the values (0 for one seed),
-    and that of the mean over resamples of the rows, with its 95 % bootstrap interval. A resample has the same
-    rows for all seeds.
-    """
+    """Return how far the compared metrics vary over `scores` of the same rows by several seeds, and how far
+    their mean varies over resamples of the rows, which are the same for all seeds."""
     return {
         key: {
             "mean": float(np.mean(values)),

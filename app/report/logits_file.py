@@ -16,8 +16,7 @@ from ..runtime.disk import whole_file
 from ..tasks import open_task
 from ..tasks.task import Task
 
-LOGITS = "logits.safetensors"
-METADATA = "logits"
+LOGITS, METADATA = "logits.safetensors", "logits"
 ARRAYS = ("rows", "labels", "hashes", "logits")
 SPLITS = ("test", "dev", "train")  # a report is about the first of these that the run has
 
@@ -45,7 +44,6 @@ class RunLogits(NamedTuple):
 
 
 def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
-    """Return a split with the logits of its rows, (num_rows, num_labels) float32."""
     labels = np.asarray(split.labels)
     labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
     return SplitLogits(np.array(split.rows, np.int64), labels, split.table.hashes[split.rows], logits)
@@ -57,11 +55,8 @@ def write_logits(
     """Write the logits of splits, by name, that the model of `step` gave; whole or not at all."""
     from safetensors.numpy import save
 
-    arrays = {
-        f"{name}.{key}": np.ascontiguousarray(getattr(split, key))
-        for name, split in splits.items()
-        for key in ARRAYS
-    }
+    of_splits = {f"{name}.{key}": getattr(of, key) for name, of in splits.items() for key in ARRAYS}
+    arrays = {name: np.ascontiguousarray(array) for name, array in of_splits.items()}
     # One key only: the library writes several in any order, and equal runs shall leave equal files.
     metadata = {"label_names": label_names, "step": step, "task": task}
     with whole_file(path, "wb") as file:
@@ -80,52 +75,36 @@ def read_logits(path: Path) -> RunLogits:
         # Its header, of which the library gives the arrays only
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         metadata = json.loads(header["__metadata__"][METADATA])
-        label_names, task = metadata["label_names"], metadata["task"]
         names = dict.fromkeys(key.partition(".")[0] for key in arrays)
         splits = {name: SplitLogits(*(arrays[f"{name}.{key}"] for key in ARRAYS)) for name in names}
+        return RunLogits(splits, metadata["label_names"], metadata["task"])
     except (OSError, LookupError, ValueError, TypeError, SafetensorError) as error:
         raise InputError(
-            f"{path}: the logits of a run are needed, and this file cannot be read: {error!r}"
+            f"{path}: the logits of a finished run are needed, and this file cannot be read: {error!r}; "
+            "train it again with this version"
         ) from error
-    return RunLogits(splits, label_names, task)
 
 
 def read_run(run: Path) -> tuple[Task, dict[str, SplitLogits]]:
     """Return the task of a finished run, which decides as the run does, and its logits by split. Raises
     InputError where there are none, and for damaged files."""
-    path = run / LOGITS
-    if not path.exists():
-        raise InputError(f"{run}: a finished run with {LOGITS} is needed; train it again with this version")
-    logits = read_logits(path)
+    logits = read_logits(run / LOGITS)
     task = open_task(logits.task, logits.label_names)
     task.read(run)
     return task, logits.splits
 
 
 def split_of_report(splits: dict) -> str:
-    """Return the name of the split, of those by name, that the report of a run is about."""
     return next(name for name in SPLITS if name in splits)
 
 
 def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
     """Raise InputError unless two runs were evaluated on the same texts and labels, in the same order."""
-
-    def different(name: str) -> int:
-        first, second = (np.asarray(getattr(split, name)).reshape(len(split), -1) for split in (one, other))
-        return int((first != second).any(axis=1).sum())
-
-    if len(one) != len(other):
-        found = f"{len(one):,} and {len(other):,} rows"
-    elif rows := different("hashes"):
-        found = f"other texts in {rows:,} of {len(one):,}"
-    elif rows := different("labels"):
-        found = f"other labels in {rows:,} of {len(one):,}"
-    else:
-        return
-    raise InputError(
-        f"the runs must have the same test rows, found {found}; compare runs with the same data, split "
-        "settings and data.split_seed"
-    )
+    if not all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("hashes", "labels")):
+        raise InputError(
+            f"the runs must have the same test rows, found other texts or labels in {len(one):,} and "
+            f"{len(other):,} rows; compare runs with the same data, split settings and data.split_seed"
+        )
 
 
 def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,211 +13,134 @@ import numpy as np
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from ..tasks.task import Scores, Task
-from ..tasks.tree import Tree
 from ..words import _
-from .confidence import NUM_BINS, confidence_bins, proportion_interval, risk_coverage
+from .confidence import NUM_BINS, confidence_bins, risk_coverage
 from .metrics import best_baseline, confusions, metrics_of, worst_labels
-from .text import page_environment, row_readings
+from .text import READINGS, page_environment, right_by_group, row_readings
 
-MAX_POINTS = 300  # of a line
-LENGTH_BINS = 6
-UNKNOWN_EDGES = (0.0, 0.02, 0.1)  # shares of unknown tokens; the last bin has no upper edge
+LEFT, RIGHT, TOP, BOTTOM = 56, 348, 10, 196  # of what is drawn in a chart of 360 x 230 units
+SCATTER_POINTS, RISK_POINTS = 300, 150
 FEW_POINTS = 15  # evaluations on dev up to which each is a point
-MAX_IN_MATRIX = 30  # classes
-MAX_SHOWN = {"label": 40, "labels": 200}  # classes, and labels of which a row has several
-MAX_PAIRS, MAX_LISTED = 20, 50  # confusions, with examples and without
-MAX_EXAMPLES, MAX_ERRORS = 3, 20
+LENGTH_BINS = 6
+MAX_IN_MATRIX, MAX_PAIRS = 30, 50  # classes of a matrix, and confusions that are listed instead
+MAX_SHOWN = {"label": 40, "labels": 200, "score": 0}  # classes, and labels of which a row has several
+MAX_ERRORS = 20
 MIN_BIN = 30  # rows of a bin of the reliability diagram; of fewer, it would show chance
 
+Ends = tuple[float, float]  # of an axis
 
-@dataclass(frozen=True)
-class PageContent:
-    """What the page is about; arrays are (num_rows,), None where it is not known.
 
-    `metrics` are those of report.json, `calibrated` the scores after calibration. `text` and `where` return
-    text and place of the row at a position. `lengths` are in tokens, `unknown` shares of unknown tokens,
-    `seen` whether the text is a training text: 0 no, 1 nearly, 2 exactly; `readings` what was read of it
-    (`row_readings`). `history` are the evaluations on dev of metrics.jsonl, `data` the statistics of the data
-    report, by split, `advice` what to do next, each with `sentence()`, `facts` values of the run by name.
+def render_page(
+    task: Task,
+    scores: Scores,
+    metrics: Mapping,
+    lengths: np.ndarray,
+    readings: np.ndarray,
+    seen: np.ndarray | None = None,
+    calibrated: Scores | None = None,
+    **shown: Any,
+) -> str:
+    """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere.
+
+    `metrics` are those of report.json; `lengths` are in tokens, `readings` of `row_readings`, `seen` of
+    `seen_in_train`, (num_rows,) each; `calibrated` are the scores after calibration. Shown are `page_title`;
+    `text` and `where`, functions of the position of a row; and, where they are known, `history`, the
+    evaluations of metrics.jsonl, `data`, the statistics of the splits, `advice`, and `facts` of the run.
     """
-
-    title: str
-    task: Task
-    scores: Scores
-    metrics: Mapping
-    text: Callable[[int], str]
-    where: Callable[[int], str]
-    calibrated: Scores | None = None
-    lengths: np.ndarray | None = None
-    unknown: np.ndarray | None = None
-    seen: np.ndarray | None = None
-    readings: np.ndarray | None = None
-    history: list[dict] = field(default_factory=list)
-    data: Mapping = field(default_factory=dict)
-    advice: Sequence = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    def row(self, at: int, answer: Callable = str) -> dict:
-        """Return what the page shows of a row; `answer` makes what people see of labels."""
-        found = {"text": self.text(at), "where": self.where(at)}
-        true, predicted = answer(self.scores.labels[at]), answer(self.scores.predicted[at])
-        return found | {"true": true, "predicted": predicted}
-
-
-def render_page(content: PageContent) -> str:
-    """Return the page as HTML, complete in itself: no script, and nothing is loaded from elsewhere."""
-    task, metrics = content.task, content.metrics
-    names = {metric.key: metric.title for metric in metrics_of(task) if metric.headline}
-    most = MAX_SHOWN.get(task.label_column, 0)
-    sections = {"label": class_sections, "labels": list_sections, "score": number_sections}
+    names = {metric.key: metric.title for metric in metrics_of(task) if metric.has_interval}
+    main, most = task.beside_baselines[0], MAX_SHOWN[task.label_column]
+    curves = training_curves(shown.get("history", ()), task.log_metrics, metrics.get("step"))
     template = page_environment().get_template("report.html.jinja")
     return template.render(
-        content=content,
-        page_title=content.title,
+        {"data": {}, "advice": {}, "facts": {}} | shown,
+        task=task,
+        scores=scores,
         metrics=metrics,
         kind=task.label_column,
         metric_names=names,
-        main=task.beside_baselines[0],
-        best_baseline=best_baseline(metrics, task.beside_baselines[0]),
-        right=int(content.scores.correct.sum()),
+        main=main,
+        best_baseline=best_baseline(metrics, main),
+        right=int(scores.correct.sum()),
         classes=worst_labels(metrics.get("classes", {}), most, most),
-        tree=folded(task.tree, metrics) if task.tree else None,
-        curves=training_curves(content, [key for key in task.log_metrics if key in names]),
-        groups=row_groups(content),
-        **sections[task.label_column](content),
+        parents=worst_labels(metrics.get("parents", {}), most, most),
+        curves={key: found for key, found in curves.items() if key in names},
+        groups=row_groups(scores.correct, lengths, readings, seen),
+        **sections(task, scores, metrics, calibrated),
     )
 
 
-def class_sections(content: PageContent) -> dict:
-    """Return what the page shows of one label a row: confusions, errors, the reliability diagram, before and
-    after calibration, and the curve of risk and coverage."""
-    scores, names, pairs = content.scores, content.task.label_names, confusions(content.metrics)
-    examples = []
-    for label, predicted, rows in pairs[:MAX_PAIRS]:
-        is_pair = (scores.labels == names.index(label)) & (scores.predicted == names.index(predicted))
-        of_pair = np.flatnonzero(is_pair)
-        surest = of_pair[np.argsort(-scores.confidence[of_pair], kind="stable")[:MAX_EXAMPLES]].tolist()
-        shown = [content.row(at) | {"confidence": float(scores.confidence[at])} for at in surest]
-        examples.append((label, predicted, rows, shown))
-    num_bins = max(1, min(NUM_BINS, len(scores) // MIN_BIN))
-    of_diagram = {"raw": scores} | ({"calibrated": content.calibrated} if content.calibrated else {})
-    final = content.calibrated or scores
+def sections(task: Task, scores: Scores, metrics: Mapping, calibrated: Scores | None) -> dict:
+    """Return what the page shows of one kind of answer. Of several labels a row, the rows with the most wrong
+    labels, of these the largest loss first; of numbers, predicted against true, and the worst rows; of one
+    label, confusions, the errors of which the model was surest, the reliability diagram, before and after
+    calibration, and the curve of risk and coverage."""
+    if scores.num_wrong is not None:
+        order = np.lexsort((-scores.loss, -scores.num_wrong))[:MAX_ERRORS]
+        return {"errors": order[scores.num_wrong[order] > 0].tolist(), "rule": task.state()}
+    if scores.error is not None:
+        labels, predicted = scores.labels, scores.predicted
+        ends, same = (around(labels), around([*predicted, *labels])), (labels.min(), labels.max())
+        step = max(1, len(labels) // SCATTER_POINTS)
+        return {
+            "scatter": chart(labels[::step], predicted[::step], *ends),
+            "same": chart(same, same, *ends),
+            "errors": np.argsort(-scores.error, kind="stable")[:MAX_ERRORS].tolist(),
+        }
+    wrong = np.flatnonzero(~scores.correct)
+    num_bins, diagrams = max(1, min(NUM_BINS, len(scores) // MIN_BIN)), {}
+    for key, of in {"raw": scores, "calibrated": calibrated}.items():
+        if of is not None:
+            _rows, means, accuracy = confidence_bins(of.confidence, of.correct, num_bins)
+            diagrams[key] = chart(means, accuracy, (0, 1), (0, 1))
+    final = calibrated or scores
     _confidence, coverage, risk = risk_coverage(final.confidence, final.correct)
-    axes = Axes(0, 1, *around(risk, from_zero=True))
-    places = np.unique(np.searchsorted(coverage, np.linspace(0.02, 1, 150)).clip(max=len(coverage) - 1))
+    shown = np.unique(np.searchsorted(coverage, np.linspace(0.02, 1, RISK_POINTS)).clip(max=len(risk) - 1))
     return {
-        "matrix": content.metrics["confusion_matrix"] if len(names) <= MAX_IN_MATRIX else None,
-        "pairs": pairs[:MAX_LISTED],
-        "examples": examples,
-        "square": Axes(0, 1, 0, 1),
-        "bins": {key: confidence_bins(of.confidence, of.correct, num_bins) for key, of in of_diagram.items()},
-        "risk_axes": axes,
-        "risk": axes.line(coverage[places], risk[places]),
+        "matrix": metrics["confusion_matrix"] if len(task.label_names) <= MAX_IN_MATRIX else None,
+        "pairs": confusions(metrics)[:MAX_PAIRS],
+        "errors": wrong[np.argsort(-scores.confidence[wrong], kind="stable")[:MAX_ERRORS]].tolist(),
+        "square": chart((0, 1), (0, 1), (0, 1), (0, 1)),
+        "diagrams": diagrams,
+        "risk": chart(coverage[shown], risk[shown], (0, 1), (0, around([0, *risk])[1])),
     }
 
 
-def list_sections(content: PageContent) -> dict:
-    """Return what the page shows of several labels a row: the rows with the most wrong labels, of these the
-    largest loss first."""
-    scores, answer = content.scores, content.task.answer
-    order = np.lexsort((-scores.loss, -scores.num_wrong))[:MAX_ERRORS]
-    errors = [
-        content.row(at, answer) | {"num_wrong": int(scores.num_wrong[at])}
-        for at in order[scores.num_wrong[order] > 0].tolist()
-    ]
-    return {"errors": errors, "rule": content.task.state()}
-
-
-def number_sections(content: PageContent) -> dict:
-    """Return what the page shows of one number a row: predicted against true, and the worst rows."""
-    scores, cell = content.scores, content.task.cell
-    axes = Axes(*around(scores.labels), *around(np.r_[scores.predicted, scores.labels]))
-    step = max(1, len(scores) // MAX_POINTS)
-    shown = zip(scores.labels[::step], scores.predicted[::step], strict=True)
-    worst = np.argsort(-scores.error, kind="stable")[:MAX_ERRORS].tolist()
-    ends = [scores.labels.min(), scores.labels.max()]
-    return {
-        "axes": axes,
-        "points": [(axes.x(label), axes.y(predicted)) for label, predicted in shown],
-        "same": axes.line(ends, ends),
-        "errors": [content.row(at, cell) | {"off": cell(scores.error[at])} for at in worst],
-    }
-
-
-def folded(tree: Tree, metrics: Mapping) -> list[dict]:
-    """Return the nodes of the highest level, each with its `name`, its metrics as `scores`, whether it `ends`
-    there, and the nodes below it, `children`."""
-    classes, parents = metrics["classes"], metrics["parents"]
-    entries: dict[tuple, dict] = {(): {"children": []}}
-    for number, node in enumerate(tree.nodes):
-        name = tree.name(number)
-        scores = parents.get(name) or classes[name]
-        entry = {"name": node[-1], "scores": scores, "ends": False, "children": []}
-        entries[node] = entry
-        entries[node[:-1]]["children"].append(entry)
-        if name in parents and name in classes:
-            entry["children"].append(entry | {"scores": classes[name], "ends": True, "children": []})
-    return entries[()]["children"]
-
-
-def training_curves(content: PageContent, names: Sequence[str]) -> list[tuple]:
-    """Return a chart for each metric of the evaluations on dev: its name, axes, line, the places of the
-    evaluations where they are few, and that of the best checkpoint."""
-    history = [line for line in content.history if line.get("split") == "dev"]
-    steps = [line["step"] for line in history]
-    charts = []
+def training_curves(history: Sequence[Mapping], names: Sequence[str], best_step: int | None) -> dict:
+    """Return a chart for each metric of the evaluations on dev, with the place of the `best` checkpoint."""
+    history = [line for line in history if line.get("split") == "dev"]
+    steps, charts = [line["step"] for line in history], {}
     for name in names if len(history) > 1 else ():
         values = [line[name] for line in history]
-        axes = Axes(min(steps), max(steps), *around(values))
-        places = [(axes.x(step), axes.y(value)) for step, value in zip(steps, values, strict=True)]
+        found = chart(steps, values, (min(steps), max(steps)), around(values))
         # Of a resumed run, a step may be there twice
-        best = dict(zip(steps, places, strict=True)).get(content.metrics.get("step"))
-        shown = places if len(places) <= FEW_POINTS else []
-        charts.append((name, axes, axes.line(steps, values), shown, best))
+        best = dict(zip(steps, found["points"], strict=True)).get(best_step)
+        charts[name] = found | {"best": best, "has_dots": len(steps) <= FEW_POINTS}
     return charts
 
 
-def row_groups(content: PageContent) -> dict[str, list[dict]]:
-    """Return groups of rows, to see where they are right, by what they are grouped by: `name`, `rows`,
-    `accuracy` and its 95 % Clopper-Pearson `interval`."""
-    found: dict[str, tuple[list[str], np.ndarray]] = {}
-    if content.lengths is not None:
-        # About equally many rows in each
-        bins = np.linspace(0, 1, LENGTH_BINS + 1)[1:]
-        edges = np.unique(np.quantile(content.lengths, bins, method="higher")).astype(int)
-        lows = [int(content.lengths.min()), *(edges[:-1] + 1).tolist()]
-        ranges = zip(lows, edges.tolist(), strict=True)
-        names = [f"{low}–{edge}" if low < edge else f"{edge}" for low, edge in ranges]
-        found[_("by length in tokens")] = names, np.searchsorted(edges, content.lengths)
-    if content.readings is not None:
-        names = [_("all of it"), _("all of it, in several windows"), _("a part")]
-        found[_("by what was read of the text")] = names, content.readings
-    if content.unknown is not None:
-        percent = [f"{edge * 100:g} %" for edge in UNKNOWN_EDGES]
-        between = [f"{low} – {high}" for low, high in zip(percent, percent[1:], strict=False)]
-        names = [percent[0], *between, f"> {percent[-1]}"]
-        found[_("by share of unknown tokens")] = names, np.searchsorted(UNKNOWN_EDGES, content.unknown)
-    if content.seen is not None:
+def row_groups(
+    correct: np.ndarray, lengths: np.ndarray, readings: np.ndarray, seen: np.ndarray | None
+) -> dict[str, dict]:
+    """Return `right_by_group` of groups of rows, by what they are grouped by."""
+    # About equally many rows in each
+    bins = np.linspace(0, 1, LENGTH_BINS + 1)[1:]
+    edges = np.unique(np.quantile(lengths, bins, method="higher")).astype(int)
+    lows = [int(lengths.min()), *(edges[:-1] + 1).tolist()]
+    ranges = zip(lows, edges.tolist(), strict=True)
+    names = [f"{low}–{edge}" if low < edge else f"{edge}" for low, edge in ranges]
+    found = {_("by length in tokens"): (names, np.searchsorted(edges, lengths))}
+    found[_("by what was read of the text")] = list(map(_, READINGS.values())), readings
+    if seen is not None:
         names = [_("new text"), _("near copy of a training text"), _("also in train")]
-        found[_("by whether the text is a training text")] = names, content.seen
-    groups = {}
-    for by, (names, group_of_row) in found.items():
-        members = []
-        for number in np.unique(group_of_row):
-            correct = content.scores.correct[group_of_row == number]
-            interval = proportion_interval(int(correct.sum()), len(correct))
-            accuracy = {"accuracy": correct.mean(), "interval": interval}
-            members.append({"name": names[int(number)], "rows": len(correct)} | accuracy)
-        groups |= {by: members} if len(members) > 1 else {}
-    return groups
+        found[_("by whether the text is a training text")] = names, seen
+    groups = {by: right_by_group(*of, correct) for by, of in found.items()}
+    return {by: members for by, members in groups.items() if len(members) > 1}
 
 
-def rows_of_split(split: Split, train: Split, store: TokenStore, unknown_id: int | None) -> dict[str, Any]:
-    """Return what a page knows of the rows of a split, by the names of `PageContent`; `store` has the tokens
+def rows_of_split(split: Split, train: Split, store: TokenStore) -> dict[str, Any]:
+    """Return what a page knows of the rows of a split, by the names of `render_page`; `store` has the tokens
     of its table."""
     rows, table = np.asarray(split.rows), split.table
-    starts, ends = store.offsets[rows], store.offsets[rows + 1]
-    of_rows = (store.tokens[start:end] == unknown_id for start, end in zip(starts, ends, strict=True))
 
     def text(position: int) -> str:
         pair = table.pair(rows[position])
@@ -228,8 +149,7 @@ def rows_of_split(split: Split, train: Split, store: TokenStore, unknown_id: int
     return {
         "text": text,
         "where": lambda position: table.where(rows[position]).removeprefix(f"{Path.cwd()}{os.sep}"),
-        "lengths": ends - starts,
-        "unknown": None if unknown_id is None else np.array([is_unknown.mean() for is_unknown in of_rows]),
+        "lengths": store.offsets[rows + 1] - store.offsets[rows],
         "seen": None if split.name == train.name else seen_in_train(split, train),
         "readings": row_readings(store, rows),
     }
@@ -242,59 +162,35 @@ def seen_in_train(split: Split, train: Split) -> np.ndarray:
     return np.where(is_same, 2, is_near)
 
 
-@dataclass(frozen=True)
-class Axes:
-    """A chart of 360 x 230 units whose axes go from `x_low` to `x_high` and from `y_low` to `y_high`; `x` and
-    `y` return the places of values."""
+def chart(xs: Sequence[float], ys: Sequence[float], x_ends: Ends, y_ends: Ends) -> dict:
+    """Return what is drawn of points between the ends of the axes, in units of a chart: their places,
+    `points`, and the numbers beside the axes with their places."""
 
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-    width, height, right, top, bottom = 360, 230, 12, 10, 34
+    def places(values: Sequence[float], ends: Ends, start: float, end: float) -> list[float]:
+        shares = (np.asarray(values, np.float64) - ends[0]) / (ends[1] - ends[0] or 1)
+        return np.round(start + shares * (end - start), 1).tolist()
 
-    @cached_property
-    def x_ticks(self) -> list[float]:
-        return ticks(self.x_low, self.x_high)
-
-    @cached_property
-    def y_ticks(self) -> list[float]:
-        return ticks(self.y_low, self.y_high)
-
-    @cached_property
-    def left(self) -> int:
-        # The room for the longest number beside the y axis; a digit is 7 units wide
-        return max(44, 2 + 7 * max(len(f"{value:g}") for value in self.y_ticks))
-
-    def x(self, value: float) -> float:
-        share = (float(value) - self.x_low) / (self.x_high - self.x_low or 1)
-        return round(self.left + share * (self.width - self.left - self.right), 1)
-
-    def y(self, value: float) -> float:
-        share = (float(value) - self.y_low) / (self.y_high - self.y_low or 1)
-        return round(self.height - self.bottom - share * (self.height - self.bottom - self.top), 1)
-
-    def line(self, xs: Sequence[float], ys: Sequence[float]) -> str:
-        """Return the points of a polyline through (xs, ys); of very many about `MAX_POINTS`."""
-        step = max(1, math.ceil(len(xs) / MAX_POINTS))
-        kept = sorted({*range(0, len(xs), step), len(xs) - 1})
-        return " ".join(f"{self.x(xs[at])},{self.y(ys[at])}" for at in kept)
+    x_ticks, y_ticks = ticks(*x_ends), ticks(*y_ends)
+    return {
+        "x_ticks": list(zip(places(x_ticks, x_ends, LEFT, RIGHT), x_ticks, strict=True)),
+        "y_ticks": list(zip(places(y_ticks, y_ends, BOTTOM, TOP), y_ticks, strict=True)),
+        "points": list(zip(places(xs, x_ends, LEFT, RIGHT), places(ys, y_ends, BOTTOM, TOP), strict=True)),
+    }
 
 
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return about `about` round numbers from `low` to `high`."""
+def ticks(low: float, high: float) -> list[float]:
+    """Return about 5 round numbers from `low` to `high`."""
     if not high > low:
         return [low]
-    rough = (high - low) / about
-    unit = 10 ** math.floor(math.log10(rough))
-    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
+    unit = 10 ** math.floor(math.log10((high - low) / 5))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor * 5.005 >= high - low)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(number * step, 10) for number in range(first, last + 1)]
 
 
-def around(values: Sequence[float] | np.ndarray, from_zero: bool = False) -> tuple[float, float]:
+def around(values: Sequence[float] | np.ndarray) -> Ends:
     """Return the ends of an axis for values: a little more than they need."""
     finite = [float(value) for value in values if math.isfinite(value)] or [0.0]
-    low, high = (0.0 if from_zero else min(finite)), max(finite)
+    low, high = min(finite), max(finite)
     margin = (high - low) * 0.06 or max(abs(high), 1) * 0.1
-    return (low if from_zero else low - margin), high + margin
+    return low - margin, high + margin

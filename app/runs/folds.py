@@ -153,11 +153,11 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
     about it. Nothing is written where the models are no better than the most frequent answer. The column
     `label` is for fixes, which data.relabel reads; a list that is there may have some and is not replaced."""
     rows_table, split, task, scores = oof_rows.table, oof_rows.split, oof_rows.task, oof_rows.scores()
-    judged = judge(task, scores)
+    judged = judge(scores)
     if not judged["can_judge"]:
         return judged
-    issues = find_issues(task, scores, split.logits)
-    order, rows = issues.order, split.rows[issues.order].tolist()
+    order, quality, flagged = find_issues(task, scores, split.logits)
+    rows = split.rows[order].tolist()
     listed = {
         "rank": range(1, len(rows) + 1),
         "file": map(rows_table.file_of, rows),
@@ -167,15 +167,15 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
         "text_pair": map(rows_table.pair, rows),
         "given": map(task.cell, split.labels[order]),
         "suggested": map(task.cell, oof_rows.predicted[order]),
-        "score": (f"{score:.6f}" for score in issues.score[order]),
-        "flagged": np.where(issues.flagged[order], "yes", "no"),
+        "score": (f"{score:.6f}" for score in quality[order]),
+        "flagged": np.where(flagged[order], "yes", "no"),
         "text_hash": map(written_hash, split.hashes[order].tolist()),
         "label": "",
     }
     columns = {name: values for name, values in listed.items() if name != "text_pair" or rows_table.has_pairs}
     if not path.exists():
         write_text(path, pd.DataFrame(columns).to_csv(index=False))
-    return judged | {"ranked": len(rows), "flagged": int(issues.flagged[order].sum())} | issues.patterns
+    return judged | {"ranked": len(rows), "flagged": int(flagged[order].sum())}
 
 
 def scores_of_runs(folder: Path, names: list[str]) -> tuple[Task, dict, list[Scores]]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ..config.schema import Config
 from ..config.shipped import E5_SMALL
-from ..data.dataset import Split
-from ..report.card import CardContent, SplitFacts, split_content
+from ..report.card import CardContent
 from .build import Components
 
 E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
@@ -35,7 +34,9 @@ def card_content(
         split=split,
         metrics=metrics,
         data=dataset.statistics,
-        splits={key: _facts(split_rows) for key, split_rows in dataset.splits.items()},
+        splits={
+            key: (Path(of.table.source).name, len(of), of.table.content) for key, of in dataset.splits.items()
+        },
         model_type=components.model.model.config.model_type,
         base_model=base_model,
         hub_name=hub_name,
@@ -56,9 +57,3 @@ def base_model_of(name: str | None) -> tuple[str | None, str | None]:
     if Path(name).exists():
         return Path(name).resolve().name, None
     return name, name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else None
-
-
-def _facts(split: Split) -> SplitFacts:
-    table = split.table
-    content = split_content(table.hashes[split.rows], split.labels)
-    return SplitFacts(Path(table.source).name, len(split), table.content, content)

@@ -15,13 +15,13 @@ from ..config.schema import Config
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model
 from ..model.recipe import fewest_steps
-from ..report.advice import Evidence, render_advice, what_next
-from ..report.baselines import baselines, split_texts
+from ..report.advice import render_advice, what_next
+from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
 from ..report.card import render_card
 from ..report.logits_file import LOGITS, logits_of, write_logits, write_predictions
 from ..report.metrics import metrics_in_training
-from ..report.page import PageContent, render_page, rows_of_split, seen_in_train
+from ..report.page import render_page, rows_of_split, seen_in_train
 from ..report.text import calibration_effect, cost_of_length, report_text, row_readings
 from ..runtime.disk import checksum, write_json, write_text
 from ..tasks.task import FITTED_ON, Scores
@@ -81,7 +81,7 @@ def print_and_write(
         metrics = metrics_in_training(task, of, results[split])
     text = report_text(task, metrics, state.start_metrics, title)
     evidence = evidence_of(folder, config, components, split, metrics | {"step": state.best_step}, results)
-    advice = what_next(task, evidence)
+    advice = what_next(task, **evidence)
     if advice:
         text += f"\n\n{render_advice(advice)}"
     if is_printed:
@@ -90,27 +90,28 @@ def print_and_write(
     if task.has_labels:
         on_page = metrics | {"step": state.best_step}
         write_predictions(folder / PREDICTIONS, of, results[split], task)
-        dataset, unknown_id = components.dataset, components.tokenizer.unk_token_id
-        content = PageContent(
-            f"{folder.name} · {title}",
+        dataset = components.dataset
+        page = render_page(
             task,
             scores,
             on_page,
-            **rows_of_split(of, dataset.splits["train"], components.stores[split], unknown_id),
+            **rows_of_split(of, dataset.splits["train"], components.stores[split]),
             calibrated=task.score(of.labels, results[split], calibrated=True) if task.fitted else None,
+            page_title=f"{folder.name} · {title}",
             history=read_evaluations(folder / METRICS_FILE),
             data=dataset.statistics,
             advice=advice,
             facts=run_facts(folder, config, components, state),
         )
-        write_text(folder / PAGE, render_page(content))
+        write_text(folder / PAGE, page)
         card = card_content(folder.resolve().name, config, components, split, on_page)
         write_card(folder, render_card(card))
     details = {"split": split, "step": state.best_step, "data": components.dataset.statistics}
     if components.dataset.relabelled:
         details["relabelled"] = components.dataset.relabelled
     with in_language("en"):
-        details["what_next"] = [{"what": one.what, "sentence": one.sentence()} for one in advice]
+        said = what_next(task, **evidence).items()
+        details["what_next"] = [{"what": what, "sentence": sentence} for what, sentence in said]
     if state.start_metrics:
         details["before_training"] = state.start_metrics
     add_finish(folder, checksum(folder / MODEL))
@@ -125,8 +126,8 @@ def evidence_of(
     split: str,
     metrics: dict,
     results: dict[str, np.ndarray],
-) -> Evidence:
-    """Return what the advice of a run is made of; `results` are those of `print_and_write`."""
+) -> dict:
+    """Return what `what_next` gets; `results` are those of `print_and_write`."""
     dataset, task, train = components.dataset, components.task, config.train
     history = [line for line in read_evaluations(folder / METRICS_FILE) if line["split"] == "dev"]
     if (train.loss, train.class_weights) != ("cross_entropy", "none"):
@@ -139,24 +140,22 @@ def evidence_of(
         instead = "--train.epochs auto" + " --train.max_steps null" * bool(most)
     else:
         instead = f"--model.name {next(name for name in OTHERS if name != config.model.name)}"
-    confidence = correct = None
+    held_out = None
     # The thresholds of several labels a row were chosen on dev rows
     if split != "train" and task.has_labels and task.label_column == "label":
         parts = [logits_of(components.loaders[name].split, results[name]) for name in results]
         scores = [task.score(part.labels, part.logits, calibrated=True) for part in parts]
-        confidence, correct = (
-            np.concatenate([getattr(of, name) for of in scores]) for name in ("confidence", "correct")
-        )
-    return Evidence(
-        metrics=metrics,
-        history=history,
-        confidence=confidence,
-        correct=correct,
-        class_rows=classes,
-        dev_rows=len(dataset.splits[FITTED_ON]) if FITTED_ON in dataset.splits else 0,
-        longer=f"--train.max_steps {2 * most}" if most else f"--train.epochs {2 * train.epochs}",
-        instead=instead,
-    )
+        names = ("confidence", "correct")
+        held_out = [np.concatenate([getattr(of, name) for of in scores]) for name in names]
+    return {
+        "metrics": metrics,
+        "history": history,
+        "held_out": held_out,
+        "class_rows": classes,
+        "dev_rows": len(dataset.splits[FITTED_ON]) if FITTED_ON in dataset.splits else 0,
+        "longer": f"--train.max_steps {2 * most}" if most else f"--train.epochs {2 * train.epochs}",
+        "instead": instead,
+    }
 
 
 def run_facts(folder: Path, config: Config, components: Components, state: RunProgress) -> dict:
@@ -183,7 +182,7 @@ def report_metrics(components: Components, split: str, scores: Scores, logits: n
     """Return all that report.json says of the rows of a split, given their scores and logits."""
     task, of, train = components.task, components.loaders[split].split, components.dataset.splits["train"]
     loaded = {name: loader.split for name, loader in components.loaders.items()}
-    texts = {name: split_texts(rows) for name, rows in {**components.dataset.splits, **loaded}.items()}
+    texts = {name: sample(rows) for name, rows in {**components.dataset.splits, **loaded}.items()}
     metrics = all_metrics(task, scores)
     metrics["baselines"] = baselines(task, texts["train"], texts.get(FITTED_ON), texts[split])
     if task.fitted:

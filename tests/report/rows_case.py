@@ -8,7 +8,6 @@ import numpy as np
 
 from app.report.bootstrap import all_metrics
 from app.report.metrics import measure, metrics_of
-from app.report.page import PageContent
 from app.report.text import calibration_effect
 from app.tasks import open_task
 from app.tasks.task import Task
@@ -54,31 +53,26 @@ def report_metrics(task: Task, labels: np.ndarray, logits: np.ndarray) -> dict[s
     return metrics
 
 
-def page_content(
-    name: str, num_rows: int, names: list[str], text=lambda at: f"文本 {at}", **changes
-) -> PageContent:
-    """Return a page about `num_rows` rows, most of them right; `text` gives the text of each."""
+def page_content(name: str, num_rows: int, names: list[str], text=lambda at: f"文本 {at}", **changes) -> dict:
+    """Return what `render_page` gets about rows, most of them right; `text` gives the text of each."""
     labels, logits = random_rows(name, num_rows, len(names))
-    task = fitted_task(name, names, labels, logits)
-    generator = np.random.default_rng(0)
-    lengths, unknown = generator.integers(3, 60, num_rows), generator.choice([0, 0.01, 0.05, 0.5], num_rows)
-    history = [
-        {"step": step, "split": "dev"} | dict.fromkeys(task.log_metrics, 1 - 1 / step)
-        for step in range(10, 60, 10)
-    ]
+    task, generator = fitted_task(name, names, labels, logits), np.random.default_rng(0)
     of_split = {"rows": num_rows, "repeated": 3, "conflicting": 1, "also_in": {"train": 2}}
     values = {
-        "title": "run-001 · Report",
+        "page_title": "run-001 · Report",
         "task": task,
         "scores": task.score(labels, logits),
         "metrics": report_metrics(task, labels, logits),
         "text": text,
         "where": "test.tsv, line {}".format,
         "calibrated": task.score(labels, logits, calibrated=True) if task.fitted else None,
-        "lengths": lengths,
-        "unknown": unknown,
-        "seen": unknown > 0.02,
-        "history": history,
+        "lengths": generator.integers(3, 60, num_rows),
+        "readings": generator.integers(0, 3, num_rows),
+        "seen": generator.integers(0, 2, num_rows),
+        "history": [
+            {"step": step, "split": "dev"} | dict.fromkeys(task.log_metrics, 1 - 1 / step)
+            for step in range(10, 60, 10)
+        ],
         "data": {"test": of_split | {"classes": dict.fromkeys(names, 1)}},
     }
-    return PageContent(**values | changes)
+    return values | changes

@@ -1,13 +1,13 @@
 """The figures of reports stay what they were: python -m pytest tests/report/test_golden.py
 
-Where a figure is meant to change: python -m tests.report.golden --keep, and look at the difference.
+Where a figure is meant to change: python -m tests.report.golden, and look at the difference.
 """
 
 import json
 
 import pytest
 
-from tests.report.golden import GOLDEN, KINDS, figures_of, write_report
+from tests.report.golden import GOLDEN, KINDS, report_of
 
 FIGURES = json.loads(GOLDEN.read_text(encoding="utf-8"))
 
@@ -34,7 +34,7 @@ def differences(kept, found, where: str = "") -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_figures_of_a_report_are_those_that_are_kept(kind, tmp_path):
-    found = figures_of(write_report(tmp_path, kind, "en"))
+    found = report_of(tmp_path, kind)
     assert differences(FIGURES[kind]["report"], found["report"]) == []
     assert FIGURES[kind]["text"] == found["text"]
 

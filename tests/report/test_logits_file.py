@@ -9,24 +9,22 @@ from tests.tiny import LABELS, open_tiny
 
 
 def test_logits_come_back_as_they_were(tmp_path):
-    dataset, _, _ = open_tiny(tmp_path)
-    generator = np.random.default_rng(0)
-    written = {}
-    for name in ("test", "dev"):
-        split = dataset.splits[name]
-        written[name] = logits_of(split, generator.normal(size=(len(split), 3)).astype(np.float32))
-        assert (written[name].hashes == split.table.hashes[split.rows]).all()
+    splits, generator = open_tiny(tmp_path)[0].splits, np.random.default_rng(0)
+    written = {
+        name: logits_of(splits[name], generator.normal(size=(len(splits[name]), 3)).astype(np.float32))
+        for name in ("test", "dev")
+    }
     write_logits(tmp_path / "logits.safetensors", written, LABELS, 7, "single_label")
     (tmp_path / "other").touch()
     assert (tmp_path / "logits.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
-    splits, names, task = read_logits(tmp_path / "logits.safetensors")
-    assert (names, task) == (LABELS, "single_label")
-    assert set(splits) == {"test", "dev"}
-    for name, split in splits.items():
+    found, names, task = read_logits(tmp_path / "logits.safetensors")
+    assert (names, task, set(found)) == (LABELS, "single_label", {"test", "dev"})
+    for name, split in found.items():
+        assert (split.hashes == splits[name].table.hashes[splits[name].rows]).all()
         for key in ARRAYS:
-            found, expected = getattr(split, key), getattr(written[name], key)
-            assert found.dtype == expected.dtype, key
-            assert (found == expected).all(), key
+            array, expected = getattr(split, key), getattr(written[name], key)
+            assert array.dtype == expected.dtype, key
+            assert (array == expected).all(), key
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 

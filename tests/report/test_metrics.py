@@ -18,47 +18,39 @@ from app.config.data_settings import TASKS as SETTINGS
 from app.config.train_settings import TrainConfig
 from app.report import metrics as table
 from app.report.bootstrap import differences, seed_variance
-from app.report.card import CardContent, SplitFacts, render_card
+from app.report.card import render_card
 from app.report.metrics import Metric, is_better, measure
 from app.report.page import render_page
 from app.report.text import report_text
 from app.tasks import TASK_CLASSES, open_task, task_class
 from app.tasks.task import Scores
-from tests.report.rows_case import TASKS, measured, page_content
+from tests.report.rows_case import TASKS, measured, page_content, random_rows
+from tests.report.test_card import card
 from tests.tiny import LABELS
-
-
-def random_case(num_rows: int, num_labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    generator = np.random.default_rng(seed)
-    labels = generator.integers(0, num_labels, num_rows)
-    logits = generator.normal(0, 3, (num_rows, num_labels)).astype(np.float32)
-    logits[np.arange(num_rows), labels] += 1
-    return labels, logits
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (7, 2), (300, 3), (1000, 15)])
 def test_metrics_are_those_of_sklearn(num_rows, num_labels, seed):
-    labels, logits = random_case(num_rows, num_labels, seed)
+    labels, logits = random_rows("single_label", num_rows, num_labels, seed)
     names = [f"label {index}" for index in range(num_labels)]
     metrics = measured(labels, logits, names)
     predicted, ids = logits.argmax(1), list(range(num_labels))
     assert metrics["rows"] == num_rows
     assert metrics["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
-    assert metrics["loss"] == pytest.approx(
-        log_loss(labels, softmax(logits.astype(float), axis=1), labels=ids), abs=1e-9
-    )
+    loss = log_loss(labels, softmax(logits.astype(float), axis=1), labels=ids)
+    assert metrics["loss"] == pytest.approx(loss, abs=1e-9)
     assert metrics["confusion_matrix"] == confusion_matrix(labels, predicted, labels=ids).tolist()
-    by_class = precision_recall_fscore_support(labels, predicted, labels=ids, zero_division=0)
-    for name, *expected in zip(names, *by_class, strict=True):
-        assert list(metrics["classes"][name].values()) == pytest.approx(expected)
+
+    def expected(average: str | None) -> tuple:
+        options = {"labels": ids, "average": average, "zero_division": 0}
+        return precision_recall_fscore_support(labels, predicted, **options)
+
+    for name, *of_class in zip(names, *expected(None), strict=True):
+        assert list(metrics["classes"][name].values()) == pytest.approx(of_class)
     for average in ("macro", "weighted"):
-        expected = precision_recall_fscore_support(
-            labels, predicted, labels=ids, average=average, zero_division=0
-        )[:3]
-        assert list(metrics[average].values()) == pytest.approx(expected)
-        assert metrics[f"{average}_f1"] == metrics[average]["f1"]
-    assert sum(scores["support"] for scores in metrics["classes"].values()) == num_rows
+        assert list(metrics[average].values()) == pytest.approx(expected(average)[:3])
+        assert metrics[f"{average}_f1"] == pytest.approx(metrics[average]["f1"])
 
 
 def score(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> Scores:
@@ -70,12 +62,11 @@ def score(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> S
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
 @pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (50, 2), (500, 7)])
 def test_scores_of_rows_are_those_of_sklearn(num_rows, num_labels, temperature):
-    labels, logits = random_case(num_rows, num_labels, 0)
+    labels, logits = random_rows("single_label", num_rows, num_labels)
     scores = score(labels, logits, temperature)
     expected = softmax(logits.astype(np.float64) / temperature, axis=1)
-    ordered = np.sort(expected, axis=1)
     assert (scores.predicted == expected.argmax(axis=1)).all()
-    assert scores.confidence == pytest.approx(ordered[:, -1])
+    assert scores.confidence == pytest.approx(expected.max(axis=1))
     assert scores.loss.mean() == pytest.approx(log_loss(labels, expected, labels=range(num_labels)))
     truth = np.eye(num_labels)[labels]
     assert scores.brier.mean() == pytest.approx(((expected - truth) ** 2).sum(axis=1).mean())
@@ -90,32 +81,20 @@ def test_very_large_logits_give_finite_scores():
 
 
 def test_class_that_is_never_predicted_or_absent_counts_as_zero(recwarn):
-    labels = np.array([0, 0, 1, 1])
     logits = np.array([[2, 0, 0], [2, 0, 0], [2, 0, 0], [3, 0, 0]], dtype=np.float32)
-    metrics = measured(labels, logits, LABELS)
+    metrics = measured(np.array([0, 0, 1, 1]), logits, LABELS)
     assert metrics["classes"][LABELS[1]] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
     assert metrics["classes"][LABELS[2]] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
     assert metrics["macro_f1"] == pytest.approx((2 / 3) / 3)
     assert not recwarn.list
 
 
-@pytest.mark.parametrize(
-    ("value", "best", "metric", "better"),
-    [
-        (0.1, None, "accuracy", True),
-        (0.2, 0.1, "accuracy", True),
-        (0.1, 0.1, "accuracy", False),
-        (0.1, 0.2, "macro_f1", False),
-        (0.1, 0.2, "loss", True),
-        (0.2, 0.1, "loss", False),
-        (math.nan, None, "loss", True),
-        (math.nan, 0.1, "loss", False),
-        (0.1, math.nan, "loss", True),
-        (math.nan, math.nan, "loss", False),
-    ],
-)
-def test_is_better(value, best, metric, better):
-    assert is_better(value, best, metric) is better
+def test_any_value_is_better_than_none_and_a_lower_loss():
+    assert is_better(0.1, None, "accuracy")
+    assert is_better(0.2, 0.1, "accuracy") > is_better(0.1, 0.1, "accuracy")
+    assert is_better(0.1, 0.2, "loss") > is_better(0.2, 0.1, "loss")
+    assert is_better(0.1, math.nan, "loss") > is_better(math.nan, 0.1, "loss")
+    assert is_better(math.nan, None, "loss") > is_better(math.nan, math.nan, "loss")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -131,20 +110,17 @@ def test_a_metric_is_one_entry_of_the_table(name, monkeypatch):
     monkeypatch.setattr(table, "METRICS", (*table.METRICS, error_rate))
     monkeypatch.setitem(table.BY_KEY, "error_rate", error_rate)
     content = page_content(name, 200, ["甲", "乙", "丙"])
-    task, metrics, scores = content.task, content.metrics, content.scores
+    task, metrics, scores = (content[name] for name in ("task", "metrics", "scores"))
     low, high = metrics["intervals"]["error_rate"]
     assert low < metrics["error_rate"] < high
     assert metrics["error_rate"] == pytest.approx(1 - scores.correct.mean())
     shown = f"{metrics['error_rate']:.4f}"
     text = report_text(task, metrics, {}, "title")
     assert f"  {'error rate':17} {shown}   {low:.4f} to {high:.4f}" in text
-    assert f"Error rate<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in render_page(content)
-    facts = SplitFacts("rows.csv", 200, "abcd", "ef01")
-    settings = ("bert", None, None, 128, {"seed": 42}, False)
-    card = render_card(CardContent("run", task, "test", metrics, {}, {"test": facts}, *settings))
-    assert f"| error rate | {shown} | {low:.4f} to {high:.4f} |" in card
+    assert f"Error rate<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in render_page(**content)
+    said = render_card(card(task=name, metrics=metrics))
     # Its name has no Chinese here
-    assert f"| error rate | {shown} | {low:.4f} 至 {high:.4f} |" in card
+    assert all(f"| error rate | {shown} | {low:.4f} {to} {high:.4f} |" in said for to in ("to", "至"))
     assert "error_rate" in differences(task, scores, scores)
     assert seed_variance(task, [scores, scores])["error_rate"]["values"] == [metrics["error_rate"]] * 2
     assert "error_rate" in measure(task, scores)

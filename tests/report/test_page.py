@@ -8,13 +8,11 @@ import pytest
 
 from app.report.metrics import metrics_of
 from app.report.page import (
-    Axes,
-    PageContent,
-    class_sections,
-    list_sections,
+    chart,
     render_page,
     row_groups,
     rows_of_split,
+    sections,
     ticks,
 )
 from app.report.text import visible
@@ -39,8 +37,7 @@ class Checker(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
+        self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
@@ -60,7 +57,7 @@ class Checker(HTMLParser):
 @pytest.mark.parametrize("task", TASKS)
 def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
     content = page_content(task, num_rows, [f"类别{label}" for label in range(num_labels)])
-    page = spoken_in(language, render_page, content)
+    page = spoken_in(language, lambda: render_page(**content))
     checked = Checker(page)
     assert "script" not in checked.tags
     assert not {"src", "onload", "onclick"} & {name for name, _ in checked.attributes}
@@ -70,27 +67,19 @@ def test_page_is_whole_and_loads_nothing(task, num_rows, num_labels, language):
     assert "#headline" in targets
     assert {target[1:] for target in targets} <= {value for name, value in checked.attributes if name == "id"}
     assert checked.text.count(f" {num_rows:,} ")
-    for metric in metrics_of(content.task):
-        if metric.headline:
-            assert spoken_in(language, getattr, metric, "title") in checked.text
-            assert f"{content.metrics[metric.key]:.4f}" in checked.text
+    for metric in metrics_of(content["task"]):
         if metric.has_interval:
-            low, high = content.metrics["intervals"][metric.key]
-            assert f"[{low:.4f}, {high:.4f}]" in checked.text
+            assert spoken_in(language, getattr, metric, "title") in checked.text
+            low, high = content["metrics"]["intervals"][metric.key]
+            assert f"{content['metrics'][metric.key]:.4f}[{low:.4f}, {high:.4f}]" in checked.text
     is_single = task == "single_label"
     assert page.count('class="matrix"') == (is_single and num_labels <= 30)
     # Of the curves, and of calibration and risk
-    assert checked.tags.count("polyline") == 4 + is_single * (1 + bool(content.calibrated))
+    assert checked.tags.count("polyline") == 4 + is_single * (2 + bool(content["calibrated"]))
     assert not re.search(r"nan|NaN|None|inf\b", re.sub(r"[a-z-]*final|info", "", page))
-
-
-def test_the_page_of_several_labels_speaks_of_them():
-    content = page_content("multi_label", 300, ["甲", "乙"])
-    english, chinese = (Checker(spoken_in(language, render_page, content)).text for language in ("en", "zh"))
-    assert "Always the most frequent set of labels" in english
-    assert "The rows with the most wrong labels" in english
-    assert "总是预测最多的标签组合" in chinese
-    assert "错误标签最多的样本" in chinese
+    if task == "multi_label":
+        several = {"en": "Always the most frequent set of labels", "zh": "总是预测最多的标签组合"}
+        assert several[language] in checked.text
 
 
 HOSTILE = [
@@ -107,7 +96,7 @@ HOSTILE = [
 @pytest.mark.parametrize("task", TASKS)
 def test_texts_and_labels_of_strangers_cannot_act(task):
     names = [f"{text[:60]}{number}" for number, text in enumerate(HOSTILE)]
-    page = render_page(page_content(task, 400, names, lambda at: HOSTILE[at % len(HOSTILE)]))
+    page = render_page(**page_content(task, 400, names, lambda at: HOSTILE[at % len(HOSTILE)]))
     page.encode()
     checked = Checker(page)
     assert not {"script", "img"} & set(checked.tags)
@@ -127,78 +116,66 @@ def test_visible_cuts_and_shows_code_points():
 
 @pytest.mark.slow
 def test_pages_of_many_classes_and_rows_are_small():
-    page = render_page(page_content("single_label", 20_000, [f"类别{label:04d}" for label in range(1500)]))
+    page = render_page(**page_content("single_label", 20_000, [f"类别{label:04d}" for label in range(1500)]))
     assert len(page.encode()) < 300_000
     assert "The 40 classes with the lowest F1, of 1500" in page
     assert "The 50 most frequent confusions" in page
 
 
-def test_confusions_and_examples_are_those_of_the_rows():
+def test_errors_are_those_of_the_rows_the_surest_or_worst_first():
     content = page_content("single_label", 500, NAMES)
-    scores, sections = content.scores, class_sections(content)
-    matrix = np.array(sections["matrix"])
-    assert matrix.sum() == 500
-    assert np.trace(matrix) == scores.correct.sum()
-    assert [rows for _, _, rows, _ in sections["examples"]] == sorted(
-        (matrix[i, j] for i in range(3) for j in range(3) if i != j and matrix[i, j]), reverse=True
-    )
-    for name, other, rows, examples in sections["examples"]:
-        label, predicted = NAMES.index(name), NAMES.index(other)
-        assert matrix[label, predicted] == rows
-        of_pair = np.flatnonzero((scores.labels == label) & (scores.predicted == predicted))
-        surest = sorted(scores.confidence[of_pair].tolist(), reverse=True)[:3]
-        assert [example["confidence"] for example in examples] == surest
-        at = int(examples[0]["text"].removeprefix("文本 "))
-        assert at in of_pair
-        assert examples[0]["where"] == f"test.tsv, line {at}"
-
-
-def test_the_rows_with_the_most_wrong_labels_come_first():
+    scores = content["scores"]
+    found = sections(content["task"], scores, content["metrics"], None)
+    assert np.trace(np.array(found["matrix"])) == scores.correct.sum()
+    expected = np.sort(scores.confidence[~scores.correct])[::-1]
+    assert scores.confidence[found["errors"]].tolist() == expected[:20].tolist()
+    at = found["errors"][0]
+    names = [NAMES[of[at]] for of in (scores.labels, scores.predicted)]
+    sure = f"{expected[0] * 100:.1f} %"
+    shown = f"文本 {at}true {names[0]} · predicted {names[1]} · {sure} · test.tsv, line {at}"
+    assert shown in Checker(render_page(**content)).text
     content = page_content("multi_label", 300, list("甲乙丙丁"))
-    num_wrong, shown = content.scores.num_wrong, list_sections(content)["errors"]
-    wrong = [row["num_wrong"] for row in shown]
-    assert wrong == sorted(num_wrong.tolist(), reverse=True)[: len(wrong)]
-    at = int(shown[0]["text"].removeprefix("文本 "))
-    assert len(set(shown[0]["true"]) ^ set(shown[0]["predicted"])) == wrong[0] == num_wrong[at]
+    num_wrong, found = content["scores"].num_wrong, sections(content["task"], content["scores"], {}, None)
+    assert num_wrong[found["errors"]].tolist() == sorted(num_wrong.tolist(), reverse=True)[:20]
 
 
 def test_groups_count_every_row_once():
     content = page_content("single_label", 500, NAMES)
-    by_length, by_unknown, by_seen = row_groups(content).values()
-    for groups in (by_length, by_unknown, by_seen):
-        assert sum(group["rows"] for group in groups) == 500
-        right = sum(group["accuracy"] * group["rows"] for group in groups)
-        assert right == pytest.approx(content.scores.correct.sum())
-        assert all(group["interval"][0] <= group["accuracy"] <= group["interval"][1] for group in groups)
-    assert [group["name"] for group in by_seen] == ["new text", "near copy of a training text"]
-    assert [group["rows"] for group in by_seen] == [(~content.seen).sum(), content.seen.sum()]
-    low, high = map(int, by_length[0]["name"].split("–"))
-    assert by_length[0]["rows"] == ((content.lengths >= low) & (content.lengths <= high)).sum()
+    correct, lengths, seen = content["scores"].correct, content["lengths"], content["seen"]
+    groups = row_groups(correct, lengths, content["readings"], seen)
+    assert len(groups) == 3
+    for found in groups.values():
+        members = list(found.values())
+        assert sum(group["rows"] for group in members) == 500
+        right = sum(group["accuracy"] * group["rows"] for group in members)
+        assert right == pytest.approx(correct.sum())
+        assert all(group["interval"][0] <= group["accuracy"] <= group["interval"][1] for group in members)
+    by_length, by_reading, by_seen = groups.values()
+    assert {name: group["rows"] for name, group in by_seen.items()} == {
+        "new text": (seen == 0).sum(),
+        "near copy of a training text": (seen == 1).sum(),
+    }
+    assert list(by_reading) == ["read whole", "read whole, in several windows", "not read whole"]
+    name, first = next(iter(by_length.items()))
+    low, high = map(int, name.split("–"))
+    assert first["rows"] == ((lengths >= low) & (lengths <= high)).sum()
 
 
-def test_rows_of_a_split_know_their_text_place_length_and_unknown_tokens(tmp_path):
-    dataset, tokenizer, stores = open_tiny(tmp_path, pairs=True)
-    split, train = dataset.splits["test"], dataset.splits["train"]
-    store = stores["test"]
-    rows = rows_of_split(split, train, store, 3)
-    assert set(rows) < set(PageContent.__annotations__)
+def test_rows_of_a_split_know_their_text_place_and_length(tmp_path):
+    dataset, _tokenizer, stores = open_tiny(tmp_path, pairs=True)
+    split, train, store = dataset.splits["test"], dataset.splits["train"], stores["test"]
+    rows = rows_of_split(split, train, store)
     for position, row in enumerate(split.rows):
         assert rows["lengths"][position] == len(store.row(row))
-        assert rows["unknown"][position] == pytest.approx((store.row(row) == 3).mean())
         assert rows["text"](position) == f"{split.table.text(row)} ⟷ {split.table.pair(row)}"
         assert rows["where"](position) == split.table.where(row)
     assert not rows["seen"].any()
-    assert rows_of_split(train, train, store, None)["seen"] is None
+    assert rows_of_split(train, train, store)["seen"] is None
 
 
 def test_places_in_a_chart():
-    axes = Axes(0, 10, 0, 1)
-    assert (axes.x(0), axes.x(10)) == (axes.left, axes.width - axes.right)
-    assert Axes(0, 10, 1.71425, 1.71445).left > axes.left, "longer numbers beside the axis need more room"
-    assert (axes.y(0), axes.y(1)) == (axes.height - axes.bottom, axes.top)
-    assert axes.x_ticks == [0, 2, 4, 6, 8, 10]
+    found = chart([0, 5, 10], [0, 1, 0.5], (0, 10), (0, 1))
+    assert found["points"] == [(56, 196), (202, 10), (348, 103)]
+    assert [tick for _, tick in found["x_ticks"]] == [0, 2, 4, 6, 8, 10]
     assert ticks(0.21, 0.39) == [0.25, 0.3, 0.35]
     assert ticks(3, 3) == [3]
-    points = axes.line(np.linspace(0, 10, 5000), np.zeros(5000)).split()
-    assert len(points) < 320
-    assert points[-1].startswith("348")

@@ -147,7 +147,7 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
         assert (issue["text_hash"], int(issue["line"])) == (row["text_hash"], row["line"])
     scores = [float(issue["score"]) for issue in issues]
     assert scores == sorted(scores)
-    assert "Labels that confident learning takes for" in render_issues(figures, found.task)
+    assert "are flagged by confident learning" in render_issues(figures, found.task)
 
     for issue in issues[:3]:
         issue["label"] = issue["suggested"]
