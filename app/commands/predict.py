@@ -127,6 +127,10 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
             "--label_column and other settings of labels are for --report FOLDER; add it, or remove them",
         ),
         (
+            args.asked["label_columns"] is None or all(args.asked[name] is None for name in OF_LABELS[:2]),
+            "--data.label_columns is instead of --label_column and --data.label_separator; remove these",
+        ),
+        (
             not is_report or not (args.texts or args.output or is_ray),
             "--report needs a file with labels, --input FILE; remove TEXTs, --output and --engine",
         ),

@@ -11,7 +11,7 @@ from ..checkpoints.run_history import CONFIG
 from ..config.command_line import read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.read import ReadOptions
-from ..errors import InputError
+from ..errors import InputError, excerpt
 from ..runtime.disk import write_json
 
 MODEL = "model.safetensors"
@@ -93,7 +93,12 @@ def run_settings(folder: Path, group: str = "data") -> dict[str, Any]:
     path = folder / CONFIG
     settings = read_yaml(path) if path.is_file() else None
     values = settings.get(group) if isinstance(settings, dict) else None
-    return values if isinstance(values, dict) else {}
+    values = values if isinstance(values, dict) else {}
+    length = values.get("max_length")
+    if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
+        rule = "data.max_length must be at least 4 tokens"
+        raise InputError(f"{path}: {rule}, found {excerpt(length)}; fix the file")
+    return values
 
 
 def run_long_texts(folder: Path) -> LongTexts:

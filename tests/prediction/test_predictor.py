@@ -4,11 +4,9 @@ tests/commands/test_predict_verb.py"""
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models
 
 from app.errors import InputError, TrainingError
 from app.prediction import saved_model
-from app.prediction.labelled_rows import unknown_token_id
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 
@@ -83,17 +81,6 @@ def test_predictor_refuses_a_single_label(tmp_path):
     folder = save_checkpoint(tmp_path, num_labels=1, id2label={0: "负面"}, label2id={"负面": 0})
     with pytest.raises(InputError, match="choose from two or more labels"):
         load_predictor(folder, device="cpu")
-
-
-def test_the_unknown_token_of_every_kind_of_tokenizer():
-    """The default model has a Unigram tokenizer, which knows the token by its place only."""
-    unigram = Tokenizer(models.Unigram([("<s>", 0.0), ("<unk>", -9.0), ("好", -1.0)], unk_id=1))
-    pieces = Tokenizer(models.WordPiece({"好": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    words = Tokenizer(models.WordLevel({"好": 0, "<unk>": 1}, unk_token="<unk>"))
-    merges = Tokenizer(models.BPE({"好": 0, "?": 1}, [], unk_token="?"))
-    for tokenizer in (unigram, pieces, words, merges):
-        assert tokenizer.encode("鼎").ids == [unknown_token_id(tokenizer)] == [1]
-    assert unknown_token_id(Tokenizer(models.BPE({"好": 0}, []))) is None
 
 
 def test_weights_that_are_cut_short_change_no_loaded_model_and_are_not_loaded(tmp_path, monkeypatch):
