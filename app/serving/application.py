@@ -127,7 +127,7 @@ class Service:
         read = await asyncio.to_thread(lambda: list(map(self.how_read, rows)))
         for at, one in enumerate(predictions):
             columns = {} if threshold is None else task.columns(one.probabilities, threshold)
-            decided = ("decision", "sure_label", "sure_probability", "sure_labels")
+            decided = ("decision", "sure_label", "sure_probability")
             answers[at] = {"labels": answers[at], "read": read[at]}
             answers[at] |= {name: columns[name] for name in decided if name in columns}
         return answers
