@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError, printable_path, shorten
+from ..errors import InputError, listed, printable_path, shorten
 from ..runtime.processes import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
@@ -28,6 +29,7 @@ from .read import DELIMITED, SUFFIXES, BadRow, ReadOptions, bad_row_message, rec
 from .rows import RowReader
 
 VERSION = 7
+SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
 SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists
 EMPTY_SHARE = 0.01  # up to this share of rows without a text is skipped, with a message
@@ -184,6 +186,13 @@ def open_table(
         return Table(folder, file, f"{known.format} {digest.hex()[:32]}")
 
     files = files_of(value, cache_dir)
+    named = {found[0] for file in files if (found := SPLIT_NAME.match(Path(file).name))}
+    # Files that are listed one by one are meant so
+    if "train" in named and len(named) > 1 and files != value:
+        raise InputError(
+            f"{value}: the files of one split are needed, found names of {listed(sorted(named))}; give a "
+            "pattern for each, such as --data.train 'folder/train*' --data.test 'folder/test*'"
+        )
     first = open_one(files[0], options)
     if len(files) == 1:
         return first

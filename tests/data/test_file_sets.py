@@ -98,6 +98,7 @@ def test_errors_and_skipped_rows_name_the_file_and_its_own_line(tmp_path, opened
     [
         ("posts/*.json", "there are no files; write a pattern in quotes"),
         ("empty", "there are no files"),
+        ("splits", "files of one split are needed, found names of test, train"),
         (["posts/a.csv", "posts/*.csv"], "each named once, found posts/a.csv"),
         ([], "must be one or more, each named once, found none"),
         (["posts/a.csv", "posts/x.csv"], "there is no such file"),
@@ -106,6 +107,9 @@ def test_errors_and_skipped_rows_name_the_file_and_its_own_line(tmp_path, opened
 def test_what_names_no_files_is_refused(tmp_path, opened, monkeypatch, value, message):
     write_parts(tmp_path / "posts")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "splits").mkdir()
+    for name in ("train-00000-of-00001.csv", "test.csv"):
+        (tmp_path / "splits" / name).write_text("text,label\n好,正\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
         opened(value)
