@@ -3,6 +3,7 @@ quality follows from this file: row ids, labels and logits of each split."""
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,16 +111,20 @@ def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
 def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) -> None:
     """Write a CSV line for each row of the split: id, file if there are several, line, text, true and
     predicted label, uncalibrated probabilities. `logits` (num_rows, any), in the order of the rows."""
-    import pandas as pd
+
+    def shown(value: float | list) -> str:
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else f"{value:.6f}"
 
     table, rows = split.table, np.asarray(split.rows).tolist()
-    columns = {"row_id": rows} | ({"file": list(map(table.file_of, rows))} if table.sources else {})
-    columns |= {table.row_unit: list(map(table.line, rows)), "text": list(map(table.text, rows))}
-    columns |= {"text_pair": list(map(table.pair, rows))} if table.has_pairs else {}
-    columns[task.label_column] = list(map(task.cell, split.labels))
-    columns["predicted"] = list(map(task.cell, task.decide(logits)))
-    probabilities = map(task.probability_columns, task.probabilities(logits, calibrated=False))
-    found = pd.concat([pd.DataFrame(columns), pd.DataFrame(list(probabilities))], axis=1)
-    if "most_probable" in found:
-        found["most_probable"] = [json.dumps(pairs, ensure_ascii=False) for pairs in found["most_probable"]]
-    found.to_csv(path, index=False, float_format="%.6f", lineterminator="\r\n")
+    columns = {"row_id": rows} | ({"file": map(table.file_of, rows)} if table.sources else {})
+    columns |= {table.row_unit: map(table.line, rows), "text": table.texts(split.rows)}
+    if table.has_pairs:
+        columns["text"], columns["text_pair"] = zip(*columns["text"], strict=True)
+    columns[task.label_column] = map(task.cell, split.labels)
+    columns["predicted"] = map(task.cell, task.decide(logits))
+    added = list(map(task.probability_columns, task.probabilities(logits, calibrated=False)))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, *added[0]])
+        for row, probabilities in zip(zip(*columns.values(), strict=True), added, strict=True):
+            writer.writerow([*row, *map(shown, probabilities.values())])
