@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,21 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
         executor.shutdown(kill_workers=True)
 
 
-def _compute(parent: int, language: str, function: Callable, job: tuple) -> Any:
-    def end_with_parent() -> None:
+@cache
+def _end_with(parent: int) -> None:
+    """Start the thread that ends this process with its parent; once, however many jobs it has."""
+
+    def wait() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _compute(parent: int, language: str, function: Callable, job: tuple) -> Any:
     use_language(language)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    _end_with(parent)
     # Millions of short lists have no reference cycles, and looking for some would take a fifth of the time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")

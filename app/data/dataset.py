@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -91,7 +92,8 @@ def open_dataset(config: DataConfig) -> Dataset:
     keys = {name: table.key for name, table in tables.items()}
     key = content_key("dataset", VERSION, label_names, settings, keys, fixes_content)
     folder = Path(config.cache_dir) / f"dataset-{key}"
-    num_bytes = sum(table.num_bytes for table in tables.values())
+    # Another process would load scikit-learn again where it is loaded, and here it would stay
+    num_bytes = sum(table.num_bytes for table in tables.values()) if "sklearn" in sys.modules else None
     build_once(folder, build_dataset, tables, label_names, config, fixes, num_bytes=num_bytes)
     known = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
     statistics, splits = known["statistics"], {}

@@ -77,7 +77,9 @@ def token_limit(mode: Mode, components: Components) -> float | None:
     is_shared = hasattr(encoder.config, "num_hidden_groups")
     if not layers or is_shared or not all(layer.weight.requires_grad for layer in layers):
         return None
-    operations = 6 * sum(layer.weight.numel() for layer in layers) * (2 if settings.r_drop else 1)
+    # Of weights that are sharded, a process has only a part
+    weights = sum(layer.in_features * layer.out_features for layer in layers)
+    operations = 6 * weights * (2 if settings.r_drop else 1)
     devices = mode.group.world_size * len(getattr(mode.module, "device_ids", None) or [mode.device])
     return devices * product_speed(mode.device, DTYPES.get(settings.precision, torch.float32)) / operations
 
