@@ -45,7 +45,11 @@ def test_it_prints_and_writes_a_new_page_where_one_is_asked_for(model, tmp_path,
     ("arguments", "message"),
     [
         (["--label", "没有"], "--label must be a label of the model, found '没有'"),
-        (["--html", "nowhere/x.html"], "--html nowhere/x.html: cannot be written: No such file"),
+        pytest.param(
+            ["--html", "nowhere/x.html"],
+            "--html nowhere/x.html: cannot be written: No such file",
+            marks=needs_captum,
+        ),
         (["--colour", "red"], "command line: unrecognized arguments"),
     ],
 )
