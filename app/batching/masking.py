@@ -58,7 +58,7 @@ class MaskedLoader(Loader):
     def __init__(self, split: Split, store: TokenStore, layout: Layout, masking: Masking) -> None:
         super().__init__(split, store, layout)
         self.masking = masking
-        # Of the last global batch
+        # The masks of the last global batch are kept.
         self.kept: tuple[int, dict[int, MaskedRow]] = (EVALUATION, {})
 
     def divisor(self, positions: np.ndarray, draw: int) -> int:

@@ -57,7 +57,7 @@ class RunProgress:
             window[1] += targets
 
     def mean_loss(self, window: list[float]) -> float:
-        """Return the mean loss of the targets of a window, not a mean of means, and start the window anew."""
+        """Return the mean loss of the targets of a window, not a mean of means, and empty the window."""
         loss_sum, targets = window
         window[:] = [0.0, 0]
         return loss_sum / max(1, targets)

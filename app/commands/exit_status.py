@@ -18,7 +18,7 @@ def say(message: object) -> None:
 
 def exit_status(work: Callable[[], int | None]) -> int:
     """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
-    141 where nobody reads standard output. Errors go to standard error."""
+    141 where standard output was closed by its reader. Errors go to standard error."""
     try:
         check_working_folder()
         status = work() or 0

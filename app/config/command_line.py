@@ -183,7 +183,7 @@ def _read_layer(path: Path) -> dict[str, Value]:
         return layer
 
     def items(loader: _Loader, node: yaml.Node, name: str, place: str) -> Iterator[tuple]:
-        # Constructing a mapping with a tag of its own is an error of YAML
+        # PyYAML refuses to construct a mapping with an unknown tag.
         if not isinstance(node, yaml.MappingNode) or node.tag != loader.DEFAULT_MAPPING_TAG:
             raise _refusal(Value(loader.construct_object(node, deep=True), place), name, _(TYPES[dict]))
         for key, value in node.value:

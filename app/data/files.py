@@ -18,7 +18,7 @@ from ..errors import InputError, TrainingError, cannot_read, excerpt, listed, ne
 from ..words import _
 from .cache import build_once, content_key
 
-# So begin files that gzip, bzip2, xz and Zstandard have packed, workbooks, Parquet, and text in UTF-32
+# Files of gzip, bzip2, xz and Zstandard, workbooks, Parquet, and text in UTF-32 begin with these bytes.
 MAGIC = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 MAGIC += (b"PAR1\x15", codecs.BOM_UTF32_LE)
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}

@@ -16,7 +16,7 @@ from .tokens import TokenStore
 PERCENTILES = (5, 50, 95, 99, 100)
 MAX_CLASSES, LARGEST = 50, 5  # classes that are all shown; of more, so many of the largest
 MAX_SHOWN = 10  # skipped rows, and groups of labels that look alike
-# What `Columns.described` is made of, which is kept with the table in English
+# `Columns.described` is made of these, and is kept with the table in English.
 COLUMNS = (N_("second text '"), N_("text '"), N_("label '"), N_("; not used: "), N_("; read as "))
 COLUMNS += (N_("; encoding "),)
 

@@ -71,7 +71,7 @@ def export(
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
-        # What a prediction reads, and --threshold precision=P
+        # A prediction reads these files, and so does --threshold precision=P.
         beside = [name for name in (DECISION, LOGITS) if (folder / name).is_file()]
         for name in beside:
             shutil.copyfile(folder / name, aside / name)

@@ -48,7 +48,7 @@ def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: in
     peaks = _peaks(model, list({layer.input[0] for layer in layers}), graph, batches)
     makers = {name: node for node in model.graph.node for name in node.output}
     for layer in layers:
-        # What makes the neurons that a feed-forward layer reads: a linear layer and its activation
+        # A linear layer and its activation make the neurons that a feed-forward layer reads.
         values, activation = peaks[layer.input[0]], makers.get(layer.input[0])
         first = makers[activation.input[0]] if activation and activation.op_type == "BiasGelu" else None
         is_feed_forward = first and {first.input[1], activation.input[1]} <= weights.keys()

@@ -21,7 +21,7 @@ from ..runtime.devices import is_cuda
 from .dropout import dropout
 
 NAME = "packed_rows"
-# What `collate` says of the rows of a packed batch
+# These arrays of `collate` describe the rows of a packed batch.
 LAYOUT = ("row_offsets", "longest")
 LAYOUT += ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")
 

@@ -262,7 +262,7 @@ BY_KEY = {metric.key: metric for metric in METRICS}
 
 def metrics_of(task: Task) -> list[Metric]:
     """Return the metrics of a task in the order in which they are shown. The lowest level of a hierarchy has
-    no metric of its own. The recall of the rarer of two classes is that at the task's `recall_at`."""
+    no metric of its own. The recall of the rarer of two classes is at the precision `recall_at`."""
     depth = task.tree.depth if task.has_labels and task.tree else 1
     has_two = len(task.label_names) == 2
     shown = [one for one in METRICS if has_two or not one.of_two_classes]
