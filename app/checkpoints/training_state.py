@@ -119,7 +119,8 @@ def save_training_state(
 
 def load_training_state(folder: Path) -> TrainingState | None:
     """Return the newest undamaged training state of a run folder, or None; warns of damaged ones, which are
-    renamed, and of unreadable ones. Raises TrainingError where only unreadable ones are left."""
+    renamed, and of unreadable ones. Raises TrainingError where only unreadable ones are left, and for a state
+    of an older version."""
     states, unreadable = saved_states(folder), []
     for state in states:
         try:
@@ -148,6 +149,12 @@ def load_training_state(folder: Path) -> TrainingState | None:
 
 def _read_state(state: Path) -> TrainingState:
     manifest = json.loads((state / MANIFEST).read_text())
+    if manifest["format"] in range(1, FORMAT):
+        # It is whole, and not ours to put aside.
+        raise TrainingError(
+            f"{state}: a training state of format {FORMAT} is needed, found {manifest['format']}, of an "
+            "older version of this program; finish the run with that version, or choose another output.dir"
+        )
     if manifest["format"] != FORMAT:
         raise ValueError(f"its format must be {FORMAT}, found {manifest['format']}")
     for name, expected in manifest["sha256"].items():

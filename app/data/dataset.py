@@ -93,7 +93,8 @@ def open_dataset(config: DataConfig) -> Dataset:
     key = content_key("dataset", VERSION, label_names, settings, keys, fixes_content)
     folder = Path(config.cache_dir) / f"dataset-{key}"
     # Another process would load scikit-learn again where it is loaded, and here it would stay
-    num_bytes = sum(table.num_bytes for table in tables.values()) if "sklearn" in sys.modules else None
+    is_here = "sklearn" in sys.modules or not label_names
+    num_bytes = sum(table.num_bytes for table in tables.values()) if is_here else None
     build_once(folder, build_dataset, tables, label_names, config, fixes, num_bytes=num_bytes)
     known = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
     statistics, splits = known["statistics"], {}

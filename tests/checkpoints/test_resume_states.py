@@ -117,6 +117,15 @@ def test_a_damaged_state_is_skipped_and_takes_no_whole_ones_place(
     assert not list((tmp_path / "state").glob("damaged-*")), "a finished run keeps none"
 
 
+def test_a_state_of_an_older_version_is_refused_and_stays(tmp_path):
+    save(tmp_path, 7)
+    manifest = state_of(tmp_path, 7) / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 3}))
+    with pytest.raises(TrainingError, match="of format 4 is needed, found 3, of an older version"):
+        load_training_state(tmp_path)
+    assert steps(tmp_path) == [7]
+
+
 def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path, monkeypatch, caplog):
     """Too many open files, or a file server that does not answer, is no damage."""
     save(tmp_path, 5)
