@@ -49,6 +49,19 @@ def test_every_file_has_its_extra_and_its_row_in_the_table_of_optional_packages(
     assert {*rows, "requirements.txt"} == set(FILES)
 
 
+@pytest.mark.parametrize("script", [".ci/run", "examples/Dockerfile", "scripts/install_horovod.sh"])
+def test_a_script_names_files_that_exist(script):
+    """Of requirements, also those that a loop of the script names one by one, and of other scripts."""
+    text = (ROOT / script).read_text(encoding="utf-8")
+    loop = re.search(r"for extra in ([\w ]+); do", text)
+    named = {f"requirements/{extra}.txt" for extra in loop[1].split()} if loop else set()
+    named |= set(
+        re.findall(r"(?<![\w/])(?:requirements/|scripts/|constraints|requirements)\w*\.(?:txt|sh|py)", text)
+    )
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_every_requirement_has_a_tested_version():
     constraints = lines("constraints.txt")
     assert all("==" in constraint for constraint in constraints)
