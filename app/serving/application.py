@@ -212,7 +212,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
     for error in (HTTPException, RequestValidationError, InputError, TrainingError, Exception):
         app.add_exception_handler(error, failed)
 
-    def check_key(key: Key) -> None:
+    async def check_key(key: Key) -> None:
         wanted = options.api_key
         if wanted and not (key and hmac.compare_digest(key.credentials.encode(), wanted.encode())):
             message = "the header Authorization must be: Bearer, a space, and the API key"

@@ -7,9 +7,8 @@ import signal
 import socket
 from contextlib import suppress
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..data.rows import Row
 from ..errors import InputError
@@ -18,20 +17,6 @@ from .application import LOCAL_HOSTS, ServeOptions, build_application
 
 logger = logging.getLogger(__name__)
 ALL_ADDRESSES = ("", "0.0.0.0", "::")  # listening there, the server has every address of the machine
-
-
-class Connection(H11Protocol):
-    """uvicorn's connection, which also ends a request whose body is no HTTP without an error in the log."""
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer with 400; where another answer has begun, cut the connection off instead."""
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(msg)
-        else:
-            self.transport.abort()
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
 
 
 def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket.socket) -> int:
@@ -77,7 +62,7 @@ def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     return uvicorn.Config(
         build_application(model, options),
-        http=Connection,
+        http=HttpToolsProtocol,
         loop="asyncio",
         limit_concurrency=options.connections + 1,  # uvicorn refuses from this number on
         timeout_keep_alive=options.receive_timeout,

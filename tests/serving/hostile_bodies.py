@@ -71,7 +71,8 @@ def hostile(number: int) -> Hostile:
     method = random.choice(["POST"] * 12 + ["GET", "PUT", "BREW"])
     path = random.choice(["/predict"] * 12 + ["/", "/info", "/health?a=%00", "/../etc/passwd", "//", "*"])
     content_type = random.choice(["application/json"] * 9 + [*TYPES]).encode("latin-1")
-    is_http = b"\x00" not in content_type
+    # A method that HTTP does not have is refused at once: the client may still be sending when it is cut off
+    is_http = b"\x00" not in content_type and method != "BREW"
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: ".encode() + content_type + b"\r\n"
     whole = head + b"Content-Length: %d\r\n\r\n" % len(content) + content
     if kind == 0:

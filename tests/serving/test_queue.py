@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 from prometheus_client import CollectorRegistry
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.data.long_texts import LongTexts
 from app.data.rows import Row
@@ -16,7 +17,6 @@ from app.prediction.predictor import Prediction, Predictor
 from app.prediction.torch_runtime import load_predictor
 from app.serving.application import ServeOptions
 from app.serving.queue import SHORT, BatchQueue
-from app.serving.server import Connection
 from tests.saved_classifier import as_rows, random_texts
 from tests.serving.running_server import HeldRuntime, running
 
@@ -105,7 +105,7 @@ def test_answers_are_sent_at_once(model):
         client = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
         client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(1000).startswith(b"HTTP/1.1 200")
-        served = [entry for entry in gc.get_objects() if isinstance(entry, Connection)]
+        served = [entry for entry in gc.get_objects() if isinstance(entry, HttpToolsProtocol)]
         sockets = [connection.transport.get_extra_info("socket") for connection in served]
         still_open = [one for one in sockets if one is not None and one.fileno() >= 0]
         assert still_open
