@@ -1,13 +1,15 @@
 """The verbs of `python -m app`, one file each; only the module of the verb that is asked for is imported."""
 
 import sys
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+from ..config.help import show
 from ..config.shipped import PROGRAM
-from ..errors import InputError, missing_package, nearest
-from .exit_status import exit_status
+from ..errors import InputError, TrainingError, check_working_folder, missing_package, nearest
+from ..words import _
 
 # A verb, its module, which has `run(argv, program)`, and one line for the list of verbs. Adding a verb is one
 # line here.
@@ -25,7 +27,6 @@ VERBS = {
     "export": (".export", "write a trained model for ONNX Runtime, compared with the original"),
     "serve": (".serve", "answer requests over HTTP, with a page for people"),
     "verify": (".verify", "verify that all modes train the same model"),
-    "prepare": (".prepare", "read and tokenise the data of a run once, before it starts"),
 }
 
 
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         width = max(map(len, VERBS))
         lines = [f"  {verb:{width}}  {line}" for verb, (_, line) in VERBS.items()]
         end = f"{program} VERB --help lists a verb's options."
-        return print_help("\n".join([f"usage: {program} VERB [options]", "", "verbs:", *lines, "", end, ""]))
+        return show("\n".join([f"usage: {program} VERB [options]", "", "verbs:", *lines, "", end, ""]))
     verb, *arguments = words
     if verb not in VERBS:
         near = nearest(verb, VERBS) or f" (known: {', '.join(VERBS)})"
@@ -48,33 +49,41 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
-    """Run one verb with `argv` (default: the command line); return the exit status, 130 after Ctrl-C.
-    `program` is what its help calls the verb."""
-    try:
+    """Run one verb with `argv` (default: the command line); return the exit status. `program` is what its
+    help calls the verb."""
+
+    def work() -> int | None:
         module = import_module(VERBS[verb][0], __package__)
-        words = sys.argv[1:] if argv is None else argv
-        work = partial(module.run, words, program or f"{PROGRAM} {verb}")
-        return exit_status(work)
-    except SystemExit:
-        # Argparse has printed the help
-        if status := print_help(""):
-            return status
-        raise
-    except ModuleNotFoundError as error:
-        print(missing_package(error), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        # During imports; later the verb itself says what it leaves behind
-        print("interrupted", file=sys.stderr)
-        return 130
+        return module.run(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
+
+    return exit_status(work)
 
 
-def print_help(text: str) -> int:
-    """Print `text` and what argparse has printed; return the exit status, 1 where it cannot be written."""
-    from ..config.help import show
-
+def exit_status(work: Callable[[], int | None]) -> int:
+    """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
+    141 where standard output was closed by its reader. Errors go to standard error."""
     try:
-        return show(text)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        check_working_folder()
+        status = work() or 0
+    except (InputError, TrainingError) as error:
+        say(_("error: {error}").format(error=error))
+        status = 2 if isinstance(error, InputError) else 1
+    except ModuleNotFoundError as error:
+        say(missing_package(error))
+        status = 2
+    except SystemExit as end:
+        # Argparse has printed the help
+        status = end.code
+    except KeyboardInterrupt:
+        say("interrupted")
+        status = 130
+    except BrokenPipeError:
+        status = 141
+    return show("") or status
+
+
+def say(message: object) -> None:
+    """Print a message on standard error; nothing if that is closed or full."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)

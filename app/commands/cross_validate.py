@@ -10,8 +10,7 @@ trains one split with several seeds. The same command again continues what was i
 trainer (--group.key) may follow.
 """
 
-from .mode_options import plan_series, run_series, series_parser
-from .parser import between, number
+from .parser import number, series_parser
 
 
 def run(argv: list[str], program: str) -> int:
@@ -19,14 +18,14 @@ def run(argv: list[str], program: str) -> int:
     parser = series_parser(program, __doc__)
     add = parser.add_mutually_exclusive_group().add_argument
     folds = "parts of the train file; each is tested once (default: 5)"
-    add("--folds", type=number(int, between(2, 1000)), default=5, help=folds)
+    add("--folds", type=number(int, 2, 1000), default=5, help=folds)
     seeds = "train the same split with this many seeds, from train.seed on"
-    add("--seeds", type=number(int, between(2, 100)), help=seeds)
+    add("--seeds", type=number(int, 2, 100), help=seeds)
     options, settings = parser.parse_known_args(argv)
-    kind = f"{options.seeds} seeds" if options.seeds else f"{options.folds} folds"
-    series = plan_series("cross-validate", kind, options, settings)
     from ..runs.folds import train_folds, train_seeds
+    from ..runs.series import run_series
 
-    if options.seeds:
-        return run_series(lambda: train_seeds(series, options.seeds))
-    return run_series(lambda: train_folds(series, options.folds))
+    if count := options.seeds:
+        return run_series(f"{count} seeds", options, settings, lambda series: train_seeds(series, count))
+    count = options.folds
+    return run_series(f"{count} folds", options, settings, lambda series: train_folds(series, count))

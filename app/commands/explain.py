@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..runtime.disk import check_new, write_text
-from .exit_status import say
+from . import say
 from .parser import DEVICES, Parser
 
 

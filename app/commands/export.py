@@ -13,8 +13,8 @@ changed than allowed (nothing is then written), 2 for bad input.
 from pathlib import Path
 
 from ..config.shipped import PROGRAM
-from .exit_status import say
-from .parser import SHARE, Parser, number
+from . import say
+from .parser import Parser, number
 
 
 def run(argv: list[str], program: str) -> int:
@@ -26,11 +26,9 @@ def run(argv: list[str], program: str) -> int:
     add("--precision", choices=["fp32", "int8"], default="fp32", help=precision)
     output = "folder to write (default: RUN-onnx, or RUN-onnx-int8)"
     add("--output", type=Path, metavar="FOLDER", help=output)
-    tolerance = (
-        "largest share that may change of the labels with a probability of at least 0.6 (default: 0.001, for "
-        "int8 0.01)"
-    )
-    add("--tolerance", type=number(float, SHARE), metavar="SHARE", help=tolerance)
+    tolerance = "largest share of the labels with a probability of at least 0.6 that may change"
+    tolerance += " (default: 0.001, for int8 0.01)"
+    add("--tolerance", type=number(float, 0, 1), metavar="SHARE", help=tolerance)
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
     args = parser.parse_args(argv)
     from ..export.export import export

@@ -9,13 +9,13 @@ and .json). The same command again continues what was interrupted. Any setting o
 may follow.
 """
 
-from .mode_options import plan_series, run_series, series_parser
+from .parser import series_parser
 
 
 def run(argv: list[str], program: str) -> int:
     """Train the parts and print the curve; return the exit status."""
     options, settings = series_parser(program, __doc__).parse_known_args(argv)
-    series = plan_series("learning-curve", "learning curve", options, settings)
     from ..runs.folds import train_shares
+    from ..runs.series import run_series
 
-    return run_series(lambda: train_shares(series))
+    return run_series("learning curve", options, settings, train_shares)

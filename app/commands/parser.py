@@ -1,37 +1,21 @@
-"""The command line of a verb: a parser whose errors have this project's form, and the values of options."""
+"""The command line of a verb: a parser with errors in this project's form, and options that verbs share."""
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from ..config.command_line import plain_value
+from ..config.schema import HINTS, describe
 from ..errors import InputError
 from ..prediction.open_model import WantedPrecision
 
-
-class Rule(NamedTuple):
-    """What an option's number must be: `words` come after "must be" in a message, `holds` says whether a
-    number keeps the rule."""
-
-    words: str
-    holds: Callable[[float], bool]
-
-
-def at_least(minimum: int) -> Rule:
-    """Return the rule for numbers from `minimum` on."""
-    return Rule(f"at least {minimum}", lambda value: value >= minimum)
-
-
-def between(minimum: int, maximum: int) -> Rule:
-    """Return the rule for numbers from `minimum` to `maximum`."""
-    return Rule(f"from {minimum} to {maximum:,}", lambda value: minimum <= value <= maximum)
-
-
 # This is the help of --device
 DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
-PROBABILITY = Rule("a number above 0 and up to 1", lambda value: 0 < value <= 1)
-SHARE = Rule("a share from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,15 +33,15 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"command line: {message} (--help lists all options)")
 
 
-def number(kind: type, rule: Rule) -> Callable[[str], float]:
-    """Return a function that reads an option's number of this kind, int or float, which must keep a rule. It
-    raises argparse.ArgumentTypeError, as the other readers of options here do."""
+def number(kind: type, low: float, high: float = math.inf) -> Callable[[str], float]:
+    """Return a function that reads an option's number of this kind, int or float, from `low` to `high`."""
 
     def read(text: str) -> float:
         with suppress(ValueError):
-            if rule.holds(value := kind(text)):
+            if low <= (value := kind(text)) <= high:
                 return value
-        raise argparse.ArgumentTypeError(f"must be {rule.words}, found {text or 'nothing'}")
+        rule = f"at least {low}" if high == math.inf else f"from {low} to {high:,}"
+        raise argparse.ArgumentTypeError(f"must be {rule}, found {text or 'nothing'}")
 
     return read
 
@@ -66,10 +50,10 @@ def threshold(value: str) -> float | WantedPrecision:
     """Return a probability, or of precision=P the wanted precision."""
     name, equals, wanted = value.partition("=")
     if not equals:
-        return number(float, PROBABILITY)(value)
+        return number(float, 0, 1)(value)
     if name != "precision":
         raise argparse.ArgumentTypeError(f"precision=P is needed, for instance precision=0.95, found {value}")
-    return WantedPrecision(number(float, PROBABILITY)(wanted))
+    return WantedPrecision(number(float, 0, 1)(wanted))
 
 
 def add_threshold(add: Callable) -> None:
@@ -90,33 +74,26 @@ def add_computing(add: Callable, tokens: str) -> None:
     of --batch_tokens."""
     add("--device", default="auto", help=DEVICES)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
-    add("--batch_tokens", type=number(int, at_least(1)), metavar="TOKENS", help=tokens)
+    add("--batch_tokens", type=number(int, 1), metavar="TOKENS", help=tokens)
 
 
-def yes_or_no(value: str) -> bool:
-    """Return the truth value of true or false."""
-    if value not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"must be true or false, found {value or 'nothing'}")
-    return value == "true"
+def series_parser(program: str, doc: str) -> Parser:
+    """Return a parser with the options of verbs that train several runs, which `run_series` reads."""
+    add = (parser := Parser(program, doc)).add_argument
+    add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
+    processes = "processes of a parallel mode (default: accelerators, or 2)"
+    add("--processes", type=number(int, 1), help=processes)
+    return parser
 
 
-def column_name(value: str) -> int | str | list[int | str]:
-    """Return the name of a column, or its number, or several in brackets."""
-    if value.startswith("["):
-        return [column_name(name) for name in column_names(value)]
-    return int(value) if value.removeprefix("-").isdecimal() else value
+def setting(name: str) -> Callable[[str], Any]:
+    """Return a function that reads an option which has the values of a setting."""
 
+    def read(text: str) -> Any:
+        try:
+            return TypeAdapter(HINTS[name]).validate_python(plain_value(name, text), strict=True)
+        except ValidationError as error:
+            rule = describe(HINTS[name])
+            raise argparse.ArgumentTypeError(f"must be {rule}, found {text or 'nothing'}") from error
 
-def column_names(value: str) -> list[str]:
-    """Return the names of columns in a YAML list, such as [NAME, NAME]."""
-    import yaml
-
-    try:
-        names = yaml.safe_load(value)
-    except yaml.YAMLError:
-        names = None
-    if not isinstance(names, list) or not names or not all(isinstance(name, (str, int)) for name in names):
-        raise argparse.ArgumentTypeError(
-            f"a list of columns is needed, like '[NAME, NAME]', found {value or 'nothing'}"
-        )
-    return list(map(str, names))
+    return read

@@ -34,17 +34,8 @@ from ..prediction.open_model import ComputeOptions, OpenedModel, decision_thresh
 from ..prediction.output import SUFFIXES, AddedColumns, check_output, progress, write_predictions
 from ..prediction.sources import ON_BAD_ROW, open_file, open_texts
 from ..runtime.processes import ended_by_ctrl_c
-from .exit_status import say
-from .parser import (
-    Parser,
-    add_computing,
-    add_threshold,
-    at_least,
-    column_name,
-    column_names,
-    number,
-    yes_or_no,
-)
+from . import say
+from .parser import Parser, add_computing, add_threshold, number, setting
 
 # Options that say how a file is read; where one is not given, the file is read as in the run's training.
 COLUMNS = {
@@ -52,8 +43,7 @@ COLUMNS = {
     "text_pair_column": "column of the second text of a pair (default: as in the run)",
     "label_column": "column of the label, for --report only (default: as in the run, else its usual name)",
 }
-MORE_READING = {"encoding": str, "header": yes_or_no, "quoting": str, "label_separator": str}
-MORE_READING["label_columns"] = column_names
+MORE_READING = ("encoding", "header", "quoting", "label_separator", "label_columns")
 OF_LABELS = ("label_column", "label_separator", "label_columns")
 PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
 
@@ -81,9 +71,9 @@ def build_parser(program: str) -> Parser:
     )
     add("--format", "--data.format", choices=["auto", *FORMATS], default="auto", help=formats)
     for name, words in COLUMNS.items():
-        add(f"--{name}", f"--data.{name}", type=column_name, metavar="COLUMN", help=words)
-    for name, kind in MORE_READING.items():
-        add(f"--data.{name}", dest=name, type=kind, help=argparse.SUPPRESS)
+        add(f"--{name}", f"--data.{name}", type=setting(f"data.{name}"), metavar="COLUMN", help=words)
+    for name in MORE_READING:
+        add(f"--data.{name}", dest=name, type=setting(f"data.{name}"), help=argparse.SUPPRESS)
     bad = (
         "invalid rows: keep writes them without label, and the column reason says why; skip leaves them out, "
         "and lists them; error stops (default: keep; error for TEXTs and --report)"
@@ -101,7 +91,7 @@ def build_parser(program: str) -> Parser:
     )
     add("--engine", choices=["ray"], help=engine)
     actors = "processes of --engine ray with the model (default: one for each GPU, else for each machine)"
-    add("--actors", type=number(int, at_least(1)), metavar="N", help=actors)
+    add("--actors", type=number(int, 1), metavar="N", help=actors)
     tokens = (
         "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
         "Runtime 256, 32768 on other devices)"

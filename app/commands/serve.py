@@ -21,8 +21,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, decision_threshold, open_model
-from .exit_status import say
-from .parser import Parser, add_computing, add_threshold, between, number
+from . import say
+from .parser import Parser, add_computing, add_threshold, number
 
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
 EXAMPLES = 6
@@ -38,7 +38,7 @@ def run(argv: list[str], program: str) -> int:
     host = "address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)"
     add("--host", default="127.0.0.1", help=host)
     port = "port to listen on; 0 is any free one (default: 8000)"
-    add("--port", type=number(int, between(0, 65_535)), default=8000, help=port)
+    add("--port", type=number(int, 0, 65_535), default=8000, help=port)
     hosts = "other names of this server, for the header Host (default: localhost and --host only)"
     add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
     add_threshold(add)

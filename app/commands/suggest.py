@@ -21,8 +21,8 @@ from ..prediction.output import SUFFIXES, AddedColumns, check_output, write_pred
 from ..prediction.sources import open_file
 from ..runtime.processes import ended_by_ctrl_c
 from ..vectors import STRATEGIES
-from .exit_status import say
-from .parser import DEVICES, Parser, at_least, number
+from . import say
+from .parser import DEVICES, Parser, number
 
 FORMATS = {suffix: format for suffix, format in SUFFIXES.items() if format != "parquet"}
 
@@ -33,7 +33,7 @@ def run(argv: list[str], program: str) -> None:
     add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
     add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
     add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
-    add("--num", type=number(int, at_least(1)), default=50, help="rows to choose (default: 50)")
+    add("--num", type=number(int, 1), default=50, help="rows to choose (default: 50)")
     add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)

@@ -128,15 +128,13 @@ class VerbArguments:
     """What a verb asks of the data of its runs, which it hands to them as `--verb`.
 
     `folds`: the train file is divided into so many parts, and `fold` of them, from 0, is test. `train_share`:
-    the part of the training rows, of each class alike. `use_test` false: no row of test is read. `workers`:
-    processes that read and tokenise; None: as many as cores to read, and one, on all cores, to tokenise.
+    the part of the training rows, of each class alike. `use_test` false: no row of test is read.
     """
 
     folds: Annotated[int, Field(ge=2)] | None = None
     fold: Annotated[int, Field(ge=0)] | None = None
     train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     use_test: bool = True
-    workers: Count | None = None
 
 
 @dataclass(frozen=True, config=STRICT)

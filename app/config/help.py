@@ -5,12 +5,10 @@ import re
 import shutil
 import sys
 import textwrap
-from types import NoneType
-from typing import Literal, get_origin
 
 from ..errors import InputError, nearest
 from ..words import _
-from .schema import GROUPS, SETTINGS, Config, choices, describe, members
+from .schema import GROUPS, SETTINGS, Config, describe
 
 # The settings that people use
 USUAL = (
@@ -20,7 +18,6 @@ USUAL = (
     *("train.class_weights", "train.seed", "train.device", "train.precision"),
     *("output.dir", "output.resume", "output.language"),
 )
-INDENT = "      "
 TITLE = """\
 # Settings
 
@@ -32,53 +29,48 @@ All settings, in a YAML file or on the command line: `--train.epochs 3`. Made by
 def help_text(command: str, description: str, topics: list[str], defaults: Config) -> str:
     """Return the help of the script `command`, which trains `defaults` without options. `topics` after --help
     are groups, settings or all; none: the usual settings. Raises InputError for another word."""
-    usage = f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n"
-    values = defaults.to_dict()
-    if topics:
-        asked = GROUPS if "all" in topics else topics
-        return usage + "".join(f"\n{_explained(topic, values)}\n" for topic in asked)
-    usual = []
-    for name in USUAL:
-        value = _value(name) if len(_value(name)) < 12 else re.split("[._]", name)[-1].upper()
-        # The first clause of its text says what it is
-        words = re.split(r"[;.:] |[;.]$| \(", explanation(name))[0]
-        usual.append(f"  {f'--{name} {value}':36} {words[:1].lower()}{words[1:]}{_default(values, name)}")
-    more = f"""\
-  --config FILE                        YAML file of settings; may be repeated, later ones win
-  --print_config                       print the settings of this command as YAML, and end
-
-More: --help all, or --help with a group ({", ".join(GROUPS)}) or a setting.
-"""
-    return "\n".join([usage, description.strip(), "", *usual, more])
+    usage, values = f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n", defaults.to_dict()
+    lines = [usage] if topics else [usage, description.strip(), ""]
+    width = min(shutil.get_terminal_size((100, 24)).columns, 110)
+    for topic in GROUPS if "all" in topics else topics:
+        names = [name for name in SETTINGS if name == topic or name.startswith(f"{topic}.")]
+        if not names:
+            said = _("command line: there is no help on '{topic}'{near}")
+            raise InputError(said.format(topic=topic, near=nearest(topic, [*GROUPS, *SETTINGS, "all"])))
+        lines += [f"{topic}: {GROUPS[topic].__doc__}", ""] if topic in GROUPS else []
+        for name in names:
+            words = textwrap.fill(explanation(name), width - 6, break_on_hyphens=False)
+            lines += [
+                f"  --{name}  {describe(SETTINGS[name])}{default(name, values)}",
+                textwrap.indent(words, " " * 6),
+            ]
+        lines.append("")
+    if not topics:
+        for name in USUAL:
+            option = f"--{name} {re.split('[._]', name)[-1].upper()}"
+            # The first clause of its text says what it is
+            words = re.split(r"[;.:] |[;.]$| \(", explanation(name))[0]
+            lines.append(f"  {option:36} {words[:1].lower()}{words[1:]}{default(name, values)}")
+        lines += [
+            "  --config FILE                        YAML file of settings; may be repeated, later ones win",
+            "  --print_config                       print the settings of this command as YAML, and end",
+            "",
+            f"More: --help all, or --help with a group ({', '.join(GROUPS)}) or a setting.",
+            "",
+        ]
+    return "\n".join(lines)
 
 
 def show(text: str) -> int:
-    """Write a help text to standard output; return the exit status, 141 where its reader has gone. Raises
-    InputError where it cannot be written."""
+    """Write a help text to standard output; return the exit status, 141 where it cannot be written: its
+    reader has gone, or the disk is full."""
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
+        print(text, end="", flush=True)  # noqa: T201
+    except OSError:
         # Without this, Python would try to write again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return 141
-        raise InputError(f"the help cannot be written to standard output: {error.strerror}") from error
+        return 141
     return 0
-
-
-def _explained(topic: str, values: dict) -> str:
-    """Return the help of a group, or of one setting: its choices and default, and below them what it does."""
-    names = [name for name in SETTINGS if name == topic or name.startswith(f"{topic}.")]
-    if not names:
-        said = _("command line: there is no help on '{topic}'{near}")
-        raise InputError(said.format(topic=topic, near=nearest(topic, [*GROUPS, *SETTINGS, "all"])))
-    lines = [f"{topic}: {GROUPS[topic].__doc__}", ""] if topic in GROUPS else []
-    width = min(shutil.get_terminal_size((100, 24)).columns, 110) - len(INDENT)
-    for name in names:
-        words = textwrap.fill(explanation(name), width, break_on_hyphens=False)
-        lines += [f"  --{name} {_value(name)}{_default(values, name)}", textwrap.indent(words, INDENT)]
-    return "\n".join(lines)
 
 
 def explanation(name: str) -> str:
@@ -87,18 +79,8 @@ def explanation(name: str) -> str:
     return " ".join(GROUPS[group].__pydantic_fields__[key].description.split())
 
 
-def _value(name: str) -> str:
-    """Return the choices of a setting, or what stands for any of its values."""
-    kinds = [kind for kind in members(SETTINGS[name]) if kind is not NoneType]
-    if kinds == [bool]:
-        return "true|false"
-    words = [*map(str, choices(SETTINGS[name]))]
-    if any(get_origin(kind) is not Literal for kind in kinds):
-        words.append(re.split("[._]", name)[-1].upper())
-    return "|".join(words)
-
-
-def _default(values: dict, name: str) -> str:
+def default(name: str, values: dict) -> str:
+    """Return the value of a setting in brackets, or nothing."""
     group, _dot, key = name.partition(".")
     value = values[group][key]
     shown = str(value).lower() if isinstance(value, bool) else value
@@ -111,7 +93,7 @@ def markdown() -> str:
     for group, schema in GROUPS.items():
         text += f"\n## {group}\n\n{schema.__doc__}\n\n| setting | value | |\n| --- | --- | --- |\n"
         for name in (one for one in SETTINGS if one.startswith(f"{group}.")):
-            value = f"{describe(SETTINGS[name])}{_default(defaults, name)}"
+            value = f"{describe(SETTINGS[name])}{default(name, defaults)}"
             cells = [one.replace("|", "\\|") for one in (f"`{name}`", value, explanation(name))]
             text += f"| {' | '.join(cells)} |\n"
     return text

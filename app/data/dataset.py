@@ -124,7 +124,7 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each file, by split, and the names of the labels."""
     form, options = label_form(config.task), ReadOptions.of(config)
     rules = {"skip_bad_rows": config.on_bad_row == "skip", "need_label": form.has_labels}
-    rules |= {"cache_dir": config.cache_dir, "workers": config.verb.workers}
+    rules["cache_dir"] = config.cache_dir
     train = open_table(config.train, options, label_names=config.labels, **rules)
     if config.long != "cut" and "text_pair_column" in train.assumed:
         raise InputError(

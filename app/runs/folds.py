@@ -21,11 +21,10 @@ from ..report.logits_file import SplitLogits, check_same_rows, read_run, split_o
 from ..report.metrics import BY_KEY, measure, metrics_of
 from ..runtime.disk import read_json, whole_file, write_text
 from ..tasks.task import Scores, Task
-from ..text_table import columns_of
+from ..text_table import columns_of, text_table
 from ..words import _, pgettext
-from .series import Series, rendered, say, table
+from .series import Series, rendered, say
 
-CROSS_VALIDATION = "cross_validation"
 SHARES = (0.12, 0.25, 0.5, 1.0)  # of the training rows
 FLAT = 0.01  # below this change by twice the rows, more rows hardly help
 
@@ -40,37 +39,27 @@ class OutOfFold:
     folds: np.ndarray
     split: SplitLogits
     predicted: np.ndarray
-
-    def scores(self, rows: np.ndarray | slice = slice(None)) -> Scores:
-        """Return the scores of all rows, or of those at `rows`."""
-        split = self.split
-        return self.task.score(split.labels[rows], split.logits[rows], self.predicted[rows])
+    scores: Scores
 
 
 def train_folds(series: Series, count: int) -> str:
     """Train all folds, write oof.parquet, the label issues and the figures; return these as text."""
-    no_issues = None
-    if find_spec("cleanlab") is None:
-        no_issues = _("There will be no label_issues.csv: {why}").format(why=REMEDY)
-        say(no_issues)
+    if not (has_cleanlab := find_spec("cleanlab") is not None):
+        say(_("There will be no label_issues.csv: {why}").format(why=REMEDY))
     # Data that cannot be opened is an error before anything is trained
     first = open_dataset(replace(series.config.data, verb=VerbArguments(folds=count, fold=0)))
     series.open()
-    for fold in range(count):
-        series.run(f"fold-{fold}", ["--verb", f"{{folds: {count}, fold: {fold}}}"])
-    runs = [series.folder / f"fold-{fold}" for fold in range(count)]
+    runs = [
+        series.run(f"fold-{fold}", ["--verb", f"{{folds: {count}, fold: {fold}}}"]) for fold in range(count)
+    ]
     oof_rows = gather_folds(runs, first.splits["test"].table)
     write_oof(series.folder / "oof.parquet", oof_rows)
-    figures = fold_figures(oof_rows)
-    texts = [render_folds(figures)]
-    if not no_issues:
+    figures, text = fold_figures(oof_rows)
+    texts = [text]
+    if has_cleanlab:
         figures["labels"] = list_issues(series.folder / "label_issues.csv", oof_rows)
         texts.append(render_issues(figures["labels"], oof_rows.task))
-    series.write(CROSS_VALIDATION, figures, "\n\n".join(texts))
-    where = no_issues or _("Written into {folder}").format(folder=series.folder)
-    if figures.get("labels", {}).get("can_judge"):
-        where += _("; what is filled in under `label` there is for --data.relabel")
-    return "\n\n".join([*texts, where])
+    return series.write("cross_validation", figures, "\n\n".join(texts))
 
 
 def gather_folds(runs: list[Path], rows_table: Table) -> OutOfFold:
@@ -91,7 +80,9 @@ def gather_folds(runs: list[Path], rows_table: Table) -> OutOfFold:
     folds = np.repeat(np.arange(len(runs)), [len(part) for part in parts])[order]
     names = ("rows", "labels", "hashes", "logits")
     split = SplitLogits(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
-    return OutOfFold(rows_table, task, folds, split, np.concatenate(predicted)[order])
+    predicted = np.concatenate(predicted)[order]
+    scores = task.score(split.labels, split.logits, predicted)
+    return OutOfFold(rows_table, task, folds, split, predicted, scores)
 
 
 def write_oof(path: Path, oof_rows: OutOfFold) -> None:
@@ -117,54 +108,48 @@ def write_oof(path: Path, oof_rows: OutOfFold) -> None:
         parquet.write_table(pa.table(columns, metadata=names), file)
 
 
-def fold_figures(oof_rows: OutOfFold) -> dict:
-    """Return the figures of each fold, their mean and spread, and those of all rows with intervals."""
-    task, by_fold = oof_rows.task, []
-    shown = [metric.key for metric in metrics_of(task) if metric.compared]
+def fold_figures(oof_rows: OutOfFold) -> tuple[dict, str]:
+    """Return the figures of each fold, their mean and spread, and those of all rows with intervals; and the
+    same as text."""
+    task, split, by_fold = oof_rows.task, oof_rows.split, []
+    keys = [metric.key for metric in metrics_of(task) if metric.compared]
     for fold in np.unique(oof_rows.folds):
         rows = np.flatnonzero(oof_rows.folds == fold)
-        metrics = measure(task, oof_rows.scores(rows))
-        by_fold.append({"fold": int(fold), "rows": len(rows), **{key: metrics[key] for key in shown}})
-    pooled = all_metrics(task, oof_rows.scores())
-    kept = {*shown, *pooled["intervals"], "intervals", "classes"}
-    return {
-        "folds": by_fold,
-        "mean": {key: float(np.mean([one[key] for one in by_fold])) for key in shown},
-        "standard_deviation": {key: float(np.std([one[key] for one in by_fold], ddof=1)) for key in shown},
+        scores = task.score(split.labels[rows], split.logits[rows], oof_rows.predicted[rows])
+        by_fold.append({"fold": int(fold), "rows": len(rows)} | measure(task, scores))
+    pooled = all_metrics(task, oof_rows.scores)
+    kept = {*keys, *pooled["intervals"], "intervals", "classes"}
+    figures = {
+        "folds": [{key: one[key] for key in ("fold", "rows", *keys)} for one in by_fold],
+        "mean": {key: float(np.mean([one[key] for one in by_fold])) for key in keys},
+        "standard_deviation": {key: float(np.std([one[key] for one in by_fold], ddof=1)) for key in keys},
         "all_rows": {"rows": len(oof_rows.folds)} | {key: pooled[key] for key in pooled if key in kept},
     }
-
-
-def render_folds(figures: dict) -> str:
-    """Return the figures of the folds as text."""
-    keys, pooled = list(figures["mean"]), figures["all_rows"]
-    rows = {
-        _("fold {fold}").format(**one): [one["rows"], *(one[key] for key in keys)] for one in figures["folds"]
-    }
+    rows = {_("fold {fold}").format(**one): [one["rows"], *(one[key] for key in keys)] for one in by_fold}
     rows[pgettext("of runs", "mean")] = ["", *figures["mean"].values()]
     rows[_("standard deviation")] = ["", *figures["standard_deviation"].values()]
     shown = table([pgettext("of data", "rows"), *(BY_KEY[key].name for key in keys)], rows)
     width = max(columns_of(BY_KEY[key].name) for key in pooled["intervals"])
-    return rendered("folds", table=shown, width=width, **figures)
+    return figures, rendered("folds", table=shown, width=width, **figures)
 
 
 def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
     """Write the rows whose label may be wrong as CSV, the least plausible label first; return the figures
     about it. Nothing is written where the models are no better than the most frequent answer. The column
     `label` is for fixes, which data.relabel reads; a list that is there may have some and is not replaced."""
-    rows_table, split, task, scores = oof_rows.table, oof_rows.split, oof_rows.task, oof_rows.scores()
+    rows_table, split, task, scores = oof_rows.table, oof_rows.split, oof_rows.task, oof_rows.scores
     judged = judge(scores)
     if not judged["can_judge"]:
         return judged
     order, quality, flagged = find_issues(task, scores, split.logits)
     rows = split.rows[order].tolist()
-    listed = {
+    columns = {
         "rank": range(1, len(rows) + 1),
         "file": map(rows_table.file_of, rows),
         "line": map(rows_table.line, rows),
         "row_id": rows,
         "text": map(rows_table.text, rows),
-        "text_pair": map(rows_table.pair, rows),
+        **({"text_pair": map(rows_table.pair, rows)} if rows_table.has_pairs else {}),
         "given": map(task.cell, split.labels[order]),
         "suggested": map(task.cell, oof_rows.predicted[order]),
         "score": (f"{score:.6f}" for score in quality[order]),
@@ -172,18 +157,17 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
         "text_hash": map(written_hash, split.hashes[order].tolist()),
         "label": "",
     }
-    columns = {name: values for name, values in listed.items() if name != "text_pair" or rows_table.has_pairs}
     if not path.exists():
         write_text(path, pd.DataFrame(columns).to_csv(index=False))
     return judged | {"ranked": len(rows), "flagged": int(flagged[order].sum())}
 
 
-def scores_of_runs(folder: Path, names: list[str]) -> tuple[Task, dict, list[Scores]]:
+def scores_of_runs(runs: list[Path]) -> tuple[Task, dict, list[Scores]]:
     """Return the task of finished runs, the split of their reports with its rows, and the scores of each run;
     raises InputError where they were tested on other rows."""
     first, scores = None, []
-    for name in names:
-        task, splits = read_run(folder / name)
+    for run in runs:
+        task, splits = read_run(run)
         split = split_of_report(splits)
         first = first or splits[split]
         check_same_rows(first, splits[split])
@@ -195,60 +179,53 @@ def train_seeds(series: Series, count: int) -> str:
     """Train `count` seeds from train.seed on, write the figures and return them as text."""
     open_dataset(series.config.data)
     series.open()
-    seeds = [series.config.train.seed + number for number in range(count)]
-    for seed in seeds:
-        series.run(f"seed-{seed}", ["--train.seed", str(seed)])
-    figures = seed_figures(series.folder, seeds)
-    text = render_seeds(figures)
-    series.write(CROSS_VALIDATION, figures, text)
-    return text
-
-
-def seed_figures(folder: Path, seeds: list[int]) -> dict:
-    """Return the spread of the runs of several seeds, kept apart from the error of sampling test rows."""
-    task, tested, scores = scores_of_runs(folder, [f"seed-{seed}" for seed in seeds])
-    return {"seeds": seeds} | tested | seed_variance(task, scores)
-
-
-def render_seeds(figures: dict) -> str:
-    """Return the figures of the seeds as text."""
-    spreads = {key: figures[key] for key in figures if key in BY_KEY}
+    first = series.config.train.seed
+    seeds = range(first, first + count)
+    runs = {seed: series.run(f"seed-{seed}", ["--train.seed", str(seed)]) for seed in seeds}
+    task, tested, scores = scores_of_runs(list(runs.values()))
+    # Their spread is kept apart from the error of sampling test rows
+    spreads = seed_variance(task, scores)
     rows = {
         _("seed {seed}").format(seed=seed): [spread["values"][at] for spread in spreads.values()]
-        for at, seed in enumerate(figures["seeds"])
+        for at, seed in enumerate(runs)
     }
     rows[pgettext("of runs", "mean")] = [spread["mean"] for spread in spreads.values()]
-    shown = table([BY_KEY[key].name for key in spreads], rows)
-    return rendered("seeds", table=shown, spreads=spreads, **figures)
+    shown, figures = table([BY_KEY[key].name for key in spreads], rows), {"seeds": list(runs)} | tested
+    text = rendered("seeds", table=shown, spreads=spreads, **figures)
+    return series.write("cross_validation", figures | spreads, text)
 
 
 def train_shares(series: Series) -> str:
     """Train parts of the training rows and test each on the same rows; write the figures, return the text."""
     open_dataset(replace(series.config.data, verb=VerbArguments(train_share=SHARES[0])))
     series.open()
-    names = [f"part-{share * 100:.0f}" for share in SHARES]
-    for name, share in zip(names, SHARES, strict=True):
-        series.run(name, ["--verb", f"{{train_share: {share}}}"])
-    task, tested, scores = scores_of_runs(series.folder, names)
+    runs = [
+        series.run(f"part-{share * 100:.0f}", ["--verb", f"{{train_share: {share}}}"]) for share in SHARES
+    ]
+    task, tested, scores = scores_of_runs(runs)
     key, points = task.main_metric, []
-    for name, share in zip(names, SHARES, strict=True):
-        report = read_json(series.folder / name / REPORT)
+    for run, share in zip(runs, SHARES, strict=True):
+        report = read_json(run / REPORT)
         point = {"share": share, "train_rows": report["data"]["train"]["rows"], key: report[key]}
         points.append(point | {"interval": report["intervals"][key]})
     change, interval = differences(task, *scores[-2:])[key]
     last = {"last_change": change, "last_change_interval": list(interval)}
     figures = {"metric": key} | tested | {"points": points} | last
-    text = render_shares(figures)
-    series.write("learning_curve", figures, text)
-    return f"{text}\nWritten into {series.folder}"
-
-
-def render_shares(figures: dict) -> str:
-    """Return the figures of a learning curve as text, and what it says in one sentence."""
-    key = figures["metric"]
     rows = {
-        f"{one['share']:.0%}": [one["train_rows"], one[key], "{:.4f} … {:.4f}".format(*one["interval"])]
+        f"{one['share']:.0%}": [
+            f"{one['train_rows']:,}",
+            one[key],
+            "{:.4f} … {:.4f}".format(*one["interval"]),
+        ]
         for one in figures["points"]
     }
     shown = table([_("training rows"), BY_KEY[key].name, "95 %"], rows)
-    return rendered("curve", table=shown, flat=FLAT, **figures)
+    text = rendered("curve", table=shown, flat=FLAT, **figures)
+    return series.write("learning_curve", figures, text)
+
+
+def table(heading: list[str], rows: dict[str, list]) -> str:
+    """Return numbers and texts, a row for each name, as a table."""
+    kinds = {float: "{:.4f}".format, int: "{:,}".format, str: str}
+    cells = [[name, *(kinds[type(one)](one) for one in values)] for name, values in rows.items()]
+    return text_table(["", *heading], cells)

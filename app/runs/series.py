@@ -1,5 +1,6 @@
 """A series of runs in one folder, each in separate processes; finished runs stay, others resume."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -13,18 +14,21 @@ from typing import IO, Any
 from filelock import FileLock
 
 from ..checkpoints.job import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
-from ..checkpoints.run_folder import LOCK, is_finished
+from ..checkpoints.run_folder import CHECKPOINTS, LOCK, is_finished
 from ..checkpoints.training_state import drop_states
+from ..config.command_line import load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..data.cache import content_key, file_digest
 from ..data.dataset import with_sample
 from ..errors import InputError, TrainingError
-from ..modes import load_mode
+from ..modes import MODES, load_mode
 from ..report.text import page_environment
+from ..runtime.devices import count_devices
 from ..runtime.disk import write_json, write_text
 from ..runtime.signals import StopAtOnce, Stopped
-from ..text_table import text_table
+from ..tasks import task_class
+from ..words import _, use_language
 
 JOB = "job.json"
 POLL_SECONDS = 0.5
@@ -72,11 +76,11 @@ class Series:
         except OSError as error:
             raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
 
-    def run(self, name: str, words: list[str], is_hopeless: Callable[[], bool] = lambda: False) -> None:
+    def run(self, name: str, words: list[str], is_hopeless: Callable[[], bool] = lambda: False) -> Path:
         """Train a run with `words` added to the settings until it is finished, or until `is_hopeless()`,
-        which is called twice a second. A finished run is not trained again. What the run prints goes to
-        `<name>.log`. Raises TrainingError where it fails, and Stopped after SIGTERM or SIGINT, once the run
-        has saved its state."""
+        which is called twice a second; return its folder. A finished run is not trained again. What the run
+        prints goes to `<name>.log`. Raises TrainingError where it fails, and Stopped after SIGTERM or SIGINT,
+        once the run has saved its state."""
         folder, log = self.folder / name, self.folder / f"{name}.log"
         if (folder / LOCK).exists() and not is_finished(folder):
             say(f"{name}: waiting for its processes, where they were not killed with their series")
@@ -84,11 +88,12 @@ class Series:
                 pass
         if is_finished(folder):
             say(f"{name}: finished before")
-            return
+            return folder
         say(f"{name}: training, its messages are in {log}")
         words = [*self.settings, *words, "--output.dir", str(folder), "--output.resume", "auto"]
+        program = ["-m", f"{MODULE}.run", self.mode, *words]
         with log.open("ab") as file:
-            command = mode_command(self.mode, self.processes, f"{MODULE}.run", self.mode, *words)
+            command = load_mode(self.mode).launcher.command(program, self.processes)
             status = run_to_end(command, file, is_hopeless)
         if is_finished(folder):
             # Nobody trains a run of a series for longer
@@ -100,16 +105,47 @@ class Series:
                 f"{name} failed with status {status}: {error}; the whole output is in {log}. The same "
                 "command continues where it stopped"
             )
+        return folder
 
-    def write(self, name: str, figures: dict, text: str) -> None:
-        """Write name.txt and name.json."""
+    def write(self, name: str, figures: dict, text: str) -> str:
+        """Write name.txt and name.json; return the text, and where it is."""
         write_text(self.folder / f"{name}.txt", text + "\n")
         write_json(self.folder / f"{name}.json", figures)
+        return "\n\n".join([text, _("Written into {folder}").format(folder=self.folder)])
 
 
-def mode_command(mode: str, processes: int, module: str, *words: str) -> list[str]:
-    """Return the command that starts `python -m MODULE WORDS` in a mode, by its own launcher."""
-    return load_mode(mode).launcher.command(["-m", module, *words], processes)
+def run_series(
+    kind: str, options: argparse.Namespace, settings: list[str], train: Callable[[Series], str]
+) -> int:
+    """Print what `train` returns of the series of a verb; return the exit status, 0, or 128 + the signal that
+    stopped it. `kind` says what the runs are (5 folds), `options` has mode and processes. The folder is
+    output.dir, else checkpoints/NAME-KIND, where the same command finds what it did before. Raises InputError
+    for a task without labels, and for a mode that cannot run here."""
+    config = load_config(settings)
+    use_language(config.output.language)
+    if not task_class(config.data.task).has_labels:
+        raise InputError(f"{kind}: labels are needed, found data.task {config.data.task}; choose another one")
+    processes, unavailable = plan_mode(options.mode, options.processes, config.train.device)
+    if unavailable:
+        raise InputError(f"--mode {options.mode}: {unavailable}")
+    folder = Path(config.output.dir or CHECKPOINTS / f"{config.output.name}-{kind.replace(' ', '-')}")
+    try:
+        print(train(Series(folder, kind, options.mode, processes, settings, config)))  # noqa: T201
+    except Stopped as stop:
+        say(f"Stopped by {stop}; the same command continues.")
+        return 128 + stop.number
+    return 0
+
+
+def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:
+    """Return the processes of a mode (of a parallel one `processes`, else accelerators of `device`, or 2),
+    and why it cannot run here, or nothing. Raises InputError for an unknown mode."""
+    if name not in MODES:
+        raise InputError(f"there is no mode {name} (known: {', '.join(sorted(MODES))})")
+    mode, devices = load_mode(name), count_devices(device)
+    count = 1 if mode.launcher.kind == "one" else processes or devices or 2
+    too_few = f"{count} processes need as many accelerators, this machine has {devices}"
+    return count, mode.unavailable_reason() or (too_few if 0 < devices < count else "")
 
 
 def child_environment() -> dict[str, str]:
@@ -156,13 +192,6 @@ def rendered(template: str, **values: Any) -> str:
     """Return the text of one of this room's templates."""
     environment = page_environment(Path(__file__).parent, autoescape=False)
     return environment.get_template(f"{template}.txt.jinja").render(**values).strip()
-
-
-def table(heading: list[str], rows: dict[str, list]) -> str:
-    """Return numbers and texts, a row for each name, as a table."""
-    kinds = {float: "{:.4f}".format, int: "{:,}".format, str: str}
-    cells = [[name, *(kinds[type(one)](one) for one in values)] for name, values in rows.items()]
-    return text_table(["", *heading], cells)
 
 
 def say(text: str) -> None:

@@ -1,17 +1,16 @@
 """Whether two modes do the same job: each trains a few steps in its own processes, and what comes out is
-compared with what one process computes.
+compared with what one process computes. The help of the verb says how far they may differ.
 
-In float64 rounding is near 1e-15 and errors are far above it, so one limit fits every model. In lower
-precision rounding depends on the model, and AdamW enlarges that of small gradients up to the learning rate.
-There one process does the job a second time with the rows added up in another order; this *control* shows how
-far rounding alone moves a result. A *training* is a precision (`float64`, `fp32`, `bf16`, `fp16`), or one of
-the last three with its control (`fp32-control`).
+A *training* is a precision (`float64`, `fp32`, `bf16`, `fp16`), or one of the last three with its *control*
+(`fp32-control`): the same rows added up in another order. It shows how far rounding alone moves a result,
+which depends on the model; AdamW enlarges that of small gradients up to the learning rate.
 """
 
 import math
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from safetensors import safe_open
@@ -19,98 +18,83 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.linalg import vector_norm
 
-from ..checkpoints.training_state import RunProgress
+from ..checkpoints.training_state import RunProgress, Tensors
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..errors import InputError
-from ..modes import mode_names, open_mode
+from ..modes import MODES, load_mode, open_mode
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
 from ..training.build import build, set_up
 from ..training.evaluate import evaluate
 from ..training.step import StepResult, planned_steps, train_steps
-from .series import child_environment, last_error, mode_command, say
+from .series import child_environment, last_error, say
 
 KINDS = ("losses", "gradients", "weights", "logits")
 CONTROL = "-control"
 DTYPE_OF = {"float64": torch.float64, "fp32": torch.float32} | DTYPES
 FLOAT64_LIMIT = 1e-9  # of a relative difference
-# A mode may differ this many times as much as the control, because two ways to add rows up never round alike;
-# 4 is the most that was seen
+# A mode may differ this many times as much as the control: sums never round alike, and 4 times was seen
 MAX_CONTROL_RATIO = 10.0
 # A smaller control counts as this. The few losses may be equal by chance, and the norm by which gradients are
 # clipped has an error of this size in float32, whatever the order of the rows; modes compute it differently.
 MIN_CONTROL = 1e-6
 # An odd number of rows in several batches, so that ranks evaluate different numbers of rows
 MAX_EVALUATED_ROWS, EVALUATION_BATCH = 33, 8
-TIMEOUT_SECONDS = 3600  # for the trainings of one mode
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A mode, or a device, against one process in the same precision. `differences` of losses, last
-    gradients, weights and logits: L2 norm of the difference, divided by that of the values. `control`: those
-    of the control, None in float64; `control_ratio`: the largest ratio to it. `rows`: those counted."""
+    gradients, weights and logits: L2 norm of the difference, divided by that of the values. `control_ratio`:
+    the largest ratio to those of the control, None in float64. `rows`: those counted."""
 
     mode: str
     processes: int
-    precision: str | None = None
-    differences: dict[str, float] | None = None
-    control: dict[str, float] | None = None
-    control_ratio: float | None = None
-    rows: int | None = None
-    expected_rows: int | None = None
-    verdict: str = "FAIL"
+    precision: str
     reason: str = ""
+    differences: dict[str, float] | None = None
+    control_ratio: float | None = None
+    rows: str = "-"
+    verdict: str = "FAIL"
 
 
 def compare_apart(
-    planned: list[Comparison], folder: Path, steps: int, one_process: list[str], settings: list[str]
+    planned: list[Comparison], steps: int, one_process: list[str], settings: list[str]
 ) -> list[Comparison]:
     """Train in one process with the settings `one_process`, then with `settings` what each row plans: a mode,
     or a device, in one process. Return the rows, compared; raises InputError where the job does not run in
     one process."""
-    references, results = folder / "references", folder / "results"
-    references.mkdir(), results.mkdir()
-    precisions = {row.precision for row in planned if not row.reason}
-    trainings = precisions | {f"{precision}{CONTROL}" for precision in precisions - {"float64"}}
-    if failure := train_apart("single", 1, sorted(trainings), references, steps, one_process):
-        raise InputError(f"the job does not run in one process: {failure}")
-    rows = []
-    for row in planned:
-        mode = row.mode if row.mode in mode_names() else "single"
-        if row.reason or row.mode == "single":
-            rows.append(replace(row, precision=None, verdict="not run" if row.reason else "reference"))
-        elif failure := train_apart(mode, row.processes, [row.precision], results, steps, settings):
-            rows.append(replace(row, reason=failure))
-        else:
-            result = result_file(results, mode, row.precision)
-            reference = result_file(references, "single", row.precision)
-            control = result_file(references, "single", f"{row.precision}{CONTROL}")
-            is_exact = row.precision == "float64"
-            rows.append(compare(row.mode, row.precision, reference, result, None if is_exact else control))
+
+    def why_failed(mode: str, processes: int, trainings: set[str], folder: Path, words: list[str]) -> str:
+        """Do trainings in a mode's own processes, with a line of progress; return nothing where they end."""
+        say(f"{mode}, {processes} process{'es' * (processes > 1)}, {', '.join(sorted(trainings))} ...")
+        folder.mkdir()
+        words = ["--worker", mode, str(folder), *sorted(trainings), "--steps", str(steps), *words]
+        command = load_mode(mode).launcher.command(["-m", MODULE, "verify", *words], processes)
+        done = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=False)
+        ended = f"it ended with status {done.returncode}: {done.stderr[-300:]}"
+        return (last_error(done.stderr.splitlines()) or ended) if done.returncode else ""
+
+    with TemporaryDirectory() as temporary:
+        reference, rows = Path(temporary, "reference"), []
+        precisions = {row.precision for row in planned if not row.reason}
+        controls = {f"{precision}{CONTROL}" for precision in precisions - {"float64"}}
+        if failure := why_failed("single", 1, precisions | controls, reference, one_process):
+            raise InputError(f"the job does not run in one process: {failure}")
+        for row in planned:
+            folder, mode = Path(temporary, row.mode), row.mode if row.mode in MODES else "single"
+            if row.reason or row.mode == "single":
+                rows.append(replace(row, precision="-", verdict="not run" if row.reason else "reference"))
+            elif failure := why_failed(mode, row.processes, {row.precision}, folder, settings):
+                rows.append(replace(row, reason=failure))
+            else:
+                rows.append(compare(row, reference, folder))
     return rows
 
 
-def train_apart(
-    mode: str, processes: int, trainings: list[str], folder: Path, steps: int, settings: list[str]
-) -> str | None:
-    """Do trainings in a mode's own processes, with a line of progress; return why that failed, or None."""
-    say(f"{mode}, {processes} process{'es' * (processes > 1)}, {', '.join(trainings)} ...")
-    words = ["--worker", mode, str(folder), *trainings, "--steps", str(steps), *settings]
-    command = mode_command(mode, processes, MODULE, "verify", *words)
-    options = {"capture_output": True, "text": True, "timeout": TIMEOUT_SECONDS, "check": False}
-    try:
-        done = subprocess.run(command, env=child_environment(), **options)
-    except subprocess.TimeoutExpired:
-        return f"it did not end within {TIMEOUT_SECONDS} seconds"
-    ended = f"it ended with status {done.returncode}: {done.stderr[-300:]}"
-    return (last_error(done.stderr.splitlines()) or ended) if done.returncode else None
-
-
-def run_trainings(config: Config, mode: str, steps: int, folder: str, trainings: list[str]) -> int:
+def run_trainings(config: Config, steps: int, mode: str, folder: str, *trainings: str) -> int:
     """Do each training in this process, one rank of `mode`; rank 0 writes the results into `folder`."""
-    before = torch.get_default_dtype()
     for training in trainings:
         precision = training.removesuffix(CONTROL)
         settings = replace(config.train, max_steps=steps, log_every=1, early_stopping=None)
@@ -122,30 +106,20 @@ def run_trainings(config: Config, mode: str, steps: int, folder: str, trainings:
         # Dropout makes modes differ by design
         comparable = replace(config, model=replace(config.model, dropout=0.0), train=settings)
         torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
-        try:
-            with open_mode(mode, comparable) as opened:
-                train_and_write(opened, result_file(Path(folder), mode, training))
-        finally:
-            torch.set_default_dtype(before)
+        with open_mode(mode, comparable) as opened:
+            train_and_write(opened, Path(folder, f"{training}.safetensors"))
     return 0
-
-
-def result_file(folder: Path, mode: str, training: str) -> Path:
-    """Return the file that rank 0 of a mode writes for a training."""
-    return folder / f"{mode}-{training}.safetensors"
 
 
 def train_and_write(mode: Mode, file: Path) -> None:
     """Train a model with weights of the default dtype; every rank calls it. Rank 0 writes losses, last
-    gradients, weights and logits, and as metadata processes, evaluated rows and the dtypes it computed in."""
+    gradients, weights and logits, and as metadata the evaluated rows and the dtypes it computed in."""
     components = build(mode.config, mode)
     components.model.to(torch.get_default_dtype())
     set_up(mode, components)
     task, settings, plan = components.task, components.config.train, components.plan
     last_step, progress = planned_steps(plan, settings) - 1, RunProgress()
-    losses: list[float] = []
-    dtypes: set[str] = set()
-    gradients: dict[str, torch.Tensor] = {}
+    losses, dtypes, gradients = [], set(), {}
     linear = next(module for module in mode.unwrapped_module().modules() if isinstance(module, nn.Linear))
     linear.register_forward_hook(lambda module, inputs, output: dtypes.add(str(output.dtype)))
 
@@ -169,47 +143,43 @@ def train_and_write(mode: Mode, file: Path) -> None:
     tensors = {"losses": torch.tensor(losses, dtype=torch.float64), "logits": torch.from_numpy(results)}
     tensors |= {f"gradients/{name}": value for name, value in gradients.items()}
     tensors |= {f"weights/{name}": value for name, value in weights.items()}
-    metadata = {"processes": mode.group.world_size, "rows": len(results), "expected_rows": len(rows)}
-    metadata = {name: str(value) for name, value in metadata.items()}
-    metadata["dtypes"] = ", ".join(sorted(dtypes))
+    metadata = {"rows": f"{len(results)} of {len(rows)}", "dtypes": ", ".join(sorted(dtypes))}
     save_file({name: value.contiguous() for name, value in tensors.items()}, file, metadata=metadata)
 
 
-def compare(mode: str, precision: str, reference: Path, result: Path, control: Path | None) -> Comparison:
-    """Compare what a mode wrote with what one process wrote; PASS where every difference is in its limit, all
-    rows were counted, and the mode computed in `precision`."""
-    with safe_open(result, framework="pt") as file:
-        metadata = file.metadata()
-    processes, rows, expected = (int(metadata[name]) for name in ("processes", "rows", "expected_rows"))
-    one_process, tensors = load_file(reference), load_file(result)
+def compare(row: Comparison, reference: Path, result: Path) -> Comparison:
+    """Compare the file that a mode wrote into a folder with that of one process; PASS where every difference
+    is in its limit, all rows were counted, and the mode computed in the precision of `row`."""
+    name, control = f"{row.precision}.safetensors", f"{row.precision}{CONTROL}.safetensors"
+    with safe_open(result / name, framework="pt") as file:
+        rows, dtypes = map(file.metadata().get, ("rows", "dtypes"))
+    one_process, tensors = load_file(reference / name), load_file(result / name)
     if set(one_process) != set(tensors):
-        return Comparison(mode, processes, precision, reason="the names of the parameters differ")
+        return replace(row, reason="the names of the parameters differ")
     differences = relative_differences(one_process, tensors)
-    rounding, ratio, limits = None, None, dict.fromkeys(KINDS, FLOAT64_LIMIT)
-    if control:
-        rounding = relative_differences(one_process, load_file(control))
+    ratio, limits = None, dict.fromkeys(KINDS, FLOAT64_LIMIT)
+    if row.precision != "float64":
+        rounding = relative_differences(one_process, load_file(reference / control))
         limits = {kind: MAX_CONTROL_RATIO * max(rounding[kind], MIN_CONTROL) for kind in KINDS}
         ratio = MAX_CONTROL_RATIO * max(differences[kind] / limits[kind] for kind in KINDS)
     far = [kind for kind in KINDS if not differences[kind] <= limits[kind]]
     reasons = [f"{kind} differ by more than {limits[kind]:.2g}" for kind in far]
-    if metadata["dtypes"] != str(DTYPE_OF[precision]):
-        reasons.append(f"it computed in {metadata['dtypes']}, and {DTYPE_OF[precision]} was asked for")
-    if rows != expected:
+    if dtypes != str(DTYPE_OF[row.precision]):
+        reasons.append(f"it computed in {dtypes}, and {DTYPE_OF[row.precision]} was asked for")
+    if len(set(rows.split(" of "))) > 1:
         reasons.append("not every row was counted once")
-    figures = (differences, rounding, ratio, rows, expected, "FAIL" if reasons else "PASS")
-    return Comparison(mode, processes, precision, *figures, "; ".join(reasons))
+    figures = {"differences": differences, "control_ratio": ratio, "rows": rows}
+    return replace(row, **figures, verdict="FAIL" if reasons else "PASS", reason="; ".join(reasons))
 
 
-def relative_differences(
-    reference: dict[str, torch.Tensor], result: dict[str, torch.Tensor]
-) -> dict[str, float]:
+def relative_differences(reference: Tensors, result: Tensors) -> dict[str, float]:
     """Return for each of `KINDS` the L2 norm of the difference divided by that of `reference`. Both have the
-    same names. Another shape, or a value that is not finite, is an infinite difference."""
-    squares = {kind: [0.0, 0.0] for kind in KINDS}
-    for name, expected in reference.items():
-        value, sums = result[name], squares[name.split("/")[0]]
-        same_shape = value.shape == expected.shape
-        sums[0] += float(vector_norm(value - expected)) ** 2 if same_shape else math.inf
-        sums[1] += float(vector_norm(expected)) ** 2
-    differences = {kind: math.sqrt(far / (norm or 1.0)) for kind, (far, norm) in squares.items()}
-    return {kind: value if math.isfinite(value) else math.inf for kind, value in differences.items()}
+    same names; values of another shape are infinitely different."""
+    differences = {}
+    for kind in KINDS:
+        pairs = [(value, result[name]) for name, value in reference.items() if name.split("/")[0] == kind]
+        norm = math.hypot(*(float(vector_norm(value)) for value, _ in pairs)) or 1.0
+        is_alike = all(value.shape == other.shape for value, other in pairs)
+        far = math.hypot(*(float(vector_norm(value - other)) for value, other in pairs if is_alike))
+        differences[kind] = far / norm if is_alike else math.inf
+    return differences

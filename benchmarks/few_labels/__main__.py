@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from transformers import AutoModel, AutoTokenizer
 
-from app.commands.exit_status import say
+from app.commands import say
 from app.config.schema import ModelConfig
 from app.data.long_texts import RowEncoder
 from app.data.tokenizer import set_prefix

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import psutil
 
-from app.commands.exit_status import exit_status, say
-from app.commands.parser import Parser, at_least, number
+from app.commands import exit_status, say
+from app.commands.parser import Parser, number
 from app.config.shipped import ROOT
 from app.runtime.disk import write_json
 from app.runtime.processes import num_cores
 
-POSITIVE = number(int, at_least(1))
+POSITIVE = number(int, 1)
 CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
 PACKAGES = ("torch", "transformers", "accelerate", "lightning-fabric", "tokenizers", "numpy")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Self
 
-from app.commands.exit_status import say
+from app.commands import say
 from app.errors import TrainingError
 
 PRODUCTS = "matrix_products"

@@ -16,7 +16,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from app.commands.exit_status import say
+from app.commands import say
 from app.commands.parser import Parser
 from benchmarks.harness.command import POSITIVE, add_job_options, command_parser, run_benchmark
 from benchmarks.harness.program import Program, run_rounds

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import f1_score
 
-from app.commands.exit_status import say
+from app.commands import say
 from app.commands.parser import Parser
 from app.config.schema import DataConfig
 from app.data.cache import content_key

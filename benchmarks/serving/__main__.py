@@ -24,8 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from app.commands.exit_status import say
-from app.commands.parser import Parser, Rule, number
+from app.commands import say
+from app.commands.parser import Parser, number
 from app.config.shipped import ROOT
 from app.text_table import text_table
 from benchmarks.harness.command import POSITIVE, add_job_options, command_parser, run_benchmark
@@ -41,10 +41,10 @@ START_SECONDS = 300
 def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = command_parser("serving", __doc__)
-    add, above_0 = parser.add_argument, number(float, Rule("above 0", lambda value: value > 0))
+    add, seconds = parser.add_argument, number(float, 0)
     add("--rows", type=POSITIVE, default=256, help="texts, drawn from the training rows (default: 256)")
     add("--rounds", type=POSITIVE, default=3, help="turns of each server (default: 3)")
-    add("--seconds", type=above_0, default=20, help="time for each number of clients (default: 20)")
+    add("--seconds", type=seconds, default=20, help="time for each number of clients (default: 20)")
     add("--threads", type=POSITIVE, default=1, help="threads of each server's model (default: 1)")
     add_job_options(parser, "not used here: all servers compute in fp32")
     return parser

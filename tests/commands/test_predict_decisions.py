@@ -157,8 +157,8 @@ def test_jsonl_and_lines_have_decisions_and_no_run_has_no_precision(
         ("precision=0.99999", "cannot be reached on at least 20 of the"),
         ("recall=0.9", "precision=P is needed"),
         ("precision=", "found nothing"),
-        ("1.5", "above 0 and up to 1"),
-        ("high", "above 0 and up to 1"),
+        ("1.5", "must be from 0 to 1"),
+        ("high", "must be from 0 to 1"),
     ],
 )
 def test_what_cannot_be_decided_is_an_error(run, threshold, message, capsys):

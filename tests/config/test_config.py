@@ -276,7 +276,8 @@ def test_the_usual_help_fits_on_a_screen_and_has_the_defaults_of_the_plain_comma
 
 def test_help_of_a_group_of_one_setting_and_of_none():
     assert re.findall(r"^  --(\w+)", help_of("deepspeed"), re.MULTILINE) == ["deepspeed"] * 2
-    assert "  --train.epochs auto|EPOCHS (default: auto)\n      Passes over" in help_of("train.epochs")
+    epochs = "  --train.epochs  auto or an integer from 1 to 1,000,000,000 (default: auto)\n      Passes over"
+    assert epochs in help_of("train.epochs")
     with pytest.raises(InputError, match="there is no help on 'trian'; did you mean 'train'?"):
         help_of("trian")
 

@@ -216,10 +216,10 @@ def check_verb(words: list[str]) -> None:
     if words[:1] == ["tune"]:
         if not find_spec("optuna"):
             return
-        from app.runs.search import parse_values
+        from app.runs.search import read_space
 
         for at in [at for at, word in enumerate(words) if word == "--space"]:
-            parse_values(*words[at + 1 : at + 3])
+            read_space({words[at + 1]: words[at + 2]}, [], "single_label")
     # Predict checks more than its parser does
     if words[:1] == ["predict"] and len(words) > 1:
         accepted = Parsed([])

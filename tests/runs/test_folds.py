@@ -11,22 +11,21 @@ from pyarrow import parquet
 from sklearn.metrics import f1_score
 
 from app.config.data_settings import VerbArguments
-from app.config.schema import DataConfig
+from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
 from app.report.label_issues import render_issues
 from app.report.logits_file import logits_of, write_logits
 from app.runs.folds import (
+    FLAT,
     OutOfFold,
     fold_figures,
     gather_folds,
     list_issues,
-    render_folds,
-    render_seeds,
-    render_shares,
-    seed_figures,
+    train_seeds,
     write_oof,
 )
+from app.runs.series import Series, rendered
 from tests.multi_label_runs import NAMES, write_posts, write_thresholds
 from tests.spoken import spoken_in
 
@@ -52,12 +51,16 @@ def finished_run(
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory) -> list[Dataset]:
+def posts(tmp_path_factory) -> DataConfig:
     folder = tmp_path_factory.mktemp("folds")
-    posts = write_posts(folder / "posts.jsonl")
-    data = DataConfig(task="multi_label", train=str(posts), cache_dir=str(folder / "cache"), dev_size=0.2)
+    rows = write_posts(folder / "posts.jsonl")
+    return DataConfig(task="multi_label", train=str(rows), cache_dir=str(folder / "cache"), dev_size=0.2)
+
+
+@pytest.fixture(scope="module")
+def datasets(posts) -> list[Dataset]:
     verbs = [VerbArguments(folds=FOLDS, fold=fold) for fold in range(FOLDS)]
-    return [open_dataset(replace(data, verb=verb)) for verb in verbs]
+    return [open_dataset(replace(posts, verb=verb)) for verb in verbs]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +95,7 @@ def test_each_row_is_decided_by_the_thresholds_of_the_run_that_did_not_see_it(fo
 
 
 def test_figures_are_those_of_sklearn(found):
-    figures = fold_figures(found)
+    figures, text = fold_figures(found)
     labels, predicted = found.split.labels, expected_sets(found)
     for one in figures["folds"]:
         rows = found.folds == one["fold"]
@@ -108,9 +111,8 @@ def test_figures_are_those_of_sklearn(found):
     )
     low, high = pooled["intervals"]["micro_f1"]
     assert low < pooled["micro_f1"] < high
-    text = render_folds(figures)
     assert f"{pooled['micro_f1']:.4f}   {low:.4f} to {high:.4f}" in text
-    chinese = spoken_in("zh", render_folds, figures)
+    chinese = spoken_in("zh", lambda: fold_figures(found)[1])
     assert f"{pooled['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in chinese
     assert "standard" not in chinese
     assert "fold" not in chinese
@@ -127,7 +129,7 @@ def test_the_file_of_logits_has_label_lists(found, tmp_path):
     assert [row["fold"] for row in rows] == found.folds.tolist()
 
 
-def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets, tmp_path):
+def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, posts, tmp_path):
     pytest.importorskip(
         "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
     )
@@ -151,29 +153,20 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, datasets,
 
     for issue in issues[:3]:
         issue["label"] = issue["suggested"]
-    with (tmp_path / "fixes.csv").open("w", encoding="utf-8", newline="") as file:
+    with (tmp_path / "label_issues.csv").open("w", encoding="gb18030", newline="") as file:
         writer = csv.DictWriter(file, list(issues[0]))
         writer.writeheader()
         writer.writerows(issues)
-    train = found.table.source
-    data = DataConfig(
-        task="multi_label", train=train, cache_dir=str(tmp_path / "cache"), dev_size=0, test_size=0
-    )
-    fixed = open_dataset(replace(data, relabel=str(tmp_path / "fixes.csv")))
+    # What is filled in stays when the list is written again
+    filled = (tmp_path / "label_issues.csv").read_bytes()
+    assert list_issues(tmp_path / "label_issues.csv", found) == figures
+    assert (tmp_path / "label_issues.csv").read_bytes() == filled
+    fixes = str(tmp_path / "label_issues.csv")
+    fixed = open_dataset(replace(posts, dev_size=0, test_size=0, relabel=fixes))
     expected = np.array(found.split.labels)
     for issue in issues[:3]:
         expected[int(issue["row_id"])] = [name in json.loads(issue["suggested"]) for name in NAMES]
     assert np.array_equal(fixed.splits["train"].labels, expected)
-
-
-def test_filled_in_labels_stay_when_the_list_is_written_again(found, tmp_path):
-    pytest.importorskip("cleanlab", reason="needs cleanlab: pip install -r requirements/labels.txt")
-    path = tmp_path / "label_issues.csv"
-    figures = list_issues(path, found)
-    filled = path.read_text(encoding="utf-8").replace(",\n", ",'[\"甲\"]'\n", 1)
-    path.write_text(filled, encoding="gb18030")
-    assert list_issues(path, found) == figures
-    assert path.read_text(encoding="gb18030") == filled
 
 
 def test_rows_that_two_folds_have_tested_are_refused(runs, datasets):
@@ -182,21 +175,24 @@ def test_rows_that_two_folds_have_tested_are_refused(runs, datasets):
 
 
 @pytest.mark.parametrize("split", ["test", "dev"])
-def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, tmp_path):
+def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, posts, tmp_path):
+    """The runs have finished before."""
+    config = replace(Config(data=posts), train=TrainConfig(seed=7))
+    series = Series(tmp_path / "runs", "2 seeds", "single", 1, [], config)
+    series.open()
     for seed in (7, 8):
-        run = tmp_path / f"seed-{seed}"
+        run = series.folder / f"seed-{seed}"
         finished_run(run, datasets[0], (split,), THRESHOLDS[seed - 7], seed)
-    figures = seed_figures(tmp_path, [7, 8])
+        (run / "report.json").touch()
+    assert "samples F1: another seed moves it by" in train_seeds(series, 2)
+    figures = json.loads((series.folder / "cross_validation.json").read_text(encoding="utf-8"))
     labels = np.asarray(datasets[0].splits[split].labels)
     for at, seed in enumerate((7, 8)):
         generator = np.random.default_rng(seed)
         logits = (generator.normal(0, 1.5, labels.shape) + 2.0 * labels - 1).astype(np.float32).astype(float)
         predicted = 1 / (1 + np.exp(-logits)) >= THRESHOLDS[at]
-        assert figures["micro_f1"]["values"][at] == pytest.approx(
-            f1_score(labels, predicted, average="micro")
-        )
-    text = render_seeds(figures)
-    assert "samples F1: another seed moves it by" in text
+        micro_f1 = f1_score(labels, predicted, average="micro")
+        assert figures["micro_f1"]["values"][at] == pytest.approx(micro_f1)
 
 
 @pytest.mark.parametrize(
@@ -208,12 +204,15 @@ def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, 
     ],
 )
 def test_what_a_learning_curve_says(change, low, high, said):
-    values = {0.12: 0.5, 0.25: 0.6, 0.5: 0.7, 1.0: 0.7 + change}
-    points = [
-        {"share": share, "train_rows": int(800 * share), "macro_f1": value, "interval": [value, value + 0.1]}
-        for share, value in values.items()
-    ]
-    figures = {"metric": "macro_f1", "split": "test", "rows": 302, "points": points}
+    points = [{"macro_f1": 0.7 + change}]
+    figures = {
+        "metric": "macro_f1",
+        "split": "test",
+        "rows": 302,
+        "points": points,
+        "table": "",
+        "flat": FLAT,
+    }
     figures |= {"last_change": change, "last_change_interval": [low, high]}
-    assert said in render_shares(figures)
-    assert "302" in spoken_in("zh", render_shares, figures)
+    assert said in rendered("curve", **figures)
+    assert "302" in spoken_in("zh", lambda: rendered("curve", **figures))

@@ -1,5 +1,5 @@
 """Whether modes do the same job: what agrees passes, with every configuration and on every task, and what is
-broken fails by far. The command line: tests/commands/test_mode_verbs.py"""
+broken fails by far. The command line: tests/commands/test_verify_verb.py"""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from app.config.command_line import load_config
 from app.config.schema import Config
-from app.runs.verify import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, compare
+from app.runs.verify import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, Comparison, compare
 from tests.ranks import ROOT, SMALL
 from tests.real_data import REAL_DATA
 from tests.runs.mode_ranks import train
@@ -24,53 +24,59 @@ SETTINGS += ["--train.device=cpu", "--train.threads=1", "--train.precision=fp32"
 
 @pytest.fixture
 def result(tmp_path):
-    """Return a function that writes what rank 0 of a mode writes."""
+    """Return a function that writes what rank 0 of a mode writes into a folder."""
 
-    def write(name: str, rows: int = 4, dtypes: str = "torch.float64", **changes: torch.Tensor) -> Path:
-        tensors = {"losses": torch.ones(4), "logits": torch.ones(4, 4)}
-        tensors |= {"gradients/a": torch.ones(4), "weights/a": torch.ones(4)}
-        tensors |= {name.replace("__", "/"): values for name, values in changes.items()}
+    def write(
+        name: str, rows: str = "4 of 4", dtypes: str = "torch.float64", **changes: torch.Tensor
+    ) -> Path:
+        ones = dict.fromkeys(("losses", "logits", "gradients/a", "weights/a"), torch.ones(4, 4))
+        tensors = ones | {name.replace("__", "/"): values for name, values in changes.items()}
         tensors = {name: values.double().contiguous() for name, values in tensors.items()}
-        metadata = {"rows": str(rows), "expected_rows": "4", "processes": "2", "dtypes": dtypes}
-        save_file(tensors, tmp_path / name, metadata=metadata)
+        (tmp_path / name).mkdir()
+        for training in ("float64", "bf16", "bf16-control"):
+            file = tmp_path / name / f"{training}.safetensors"
+            save_file(tensors, file, metadata={"rows": rows, "dtypes": dtypes})
         return tmp_path / name
 
     return write
 
 
+DDP = Comparison("ddp", 2, "float64")
+
+
 def test_equal_results_pass(result):
-    row = compare("ddp", "float64", result("a"), result("b"), None)
-    assert (row.verdict, row.processes, row.rows, row.control_ratio) == ("PASS", 2, 4, None)
+    row = compare(DDP, result("a"), result("b"))
+    assert (row.verdict, row.rows, row.control_ratio) == ("PASS", "4 of 4", None)
     assert row.differences == dict.fromkeys(KINDS, 0.0)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"weights__a": torch.tensor([1, 1, 1, 1 + 3e-9], dtype=torch.float64)}, "weights differ by more"),
-        ({"gradients__a": torch.tensor([1, 1, 1, 1.001])}, "gradients differ by more than 1e-09"),
-        ({"losses": torch.tensor([1, 1, 1, float("nan")])}, "losses differ by more"),
+        ({"weights__a": torch.full((4, 4), 1 + 3e-9, dtype=torch.float64)}, "weights differ by more"),
+        ({"gradients__a": torch.full((4, 4), 1.001)}, "gradients differ by more than 1e-09"),
+        ({"losses": torch.full((4, 4), float("nan"))}, "losses differ by more"),
         ({"logits": torch.full((4, 4), float("inf"))}, "logits differ by more"),
         ({"logits": torch.ones(3, 4)}, "logits differ by more"),
-        ({"rows": 8}, "not every row was counted once"),
+        ({"rows": "8 of 4"}, "not every row was counted once"),
         ({"dtypes": "torch.float32"}, "it computed in torch.float32, and torch.float64 was asked for"),
         ({"weights__b": torch.ones(4)}, "the names of the parameters differ"),
     ],
 )
 def test_differences_fail(result, changes, reason):
-    row = compare("ddp", "float64", result("a"), result("b", **changes), None)
+    row = compare(DDP, result("a"), result("b", **changes))
     assert row.verdict == "FAIL"
     assert reason in row.reason
 
 
 @pytest.mark.parametrize(("difference", "verdict"), [(0.05, "PASS"), (0.2, "FAIL")])
 def test_below_float64_a_mode_may_differ_ten_times_as_much_as_the_control(result, difference, verdict):
-    ones = torch.ones(4)
-    control = result("control", gradients__a=ones * 1.01)
-    mode = result("mode", gradients__a=ones * (1 + difference), dtypes="torch.bfloat16")
-    row = compare("ddp", "bf16", result("a"), mode, control)
+    reference, control = result("a"), result("control", gradients__a=torch.full((4, 4), 1.01))
+    (control / "bf16-control.safetensors").replace(reference / "bf16-control.safetensors")
+    far = torch.full((4, 4), 1 + difference)
+    mode = result("mode", gradients__a=far, dtypes="torch.bfloat16")
+    row = compare(Comparison("ddp", 2, "bf16"), reference, mode)
     assert row.verdict == verdict
-    assert row.control["gradients"] == pytest.approx(0.01, rel=1e-5)
     assert row.control_ratio == pytest.approx(difference / 0.01, rel=1e-5)
 
 
@@ -83,8 +89,8 @@ def small(tmp_path_factory) -> Callable[[list[str]], Config]:
 
 def assert_ddp_is_one_process(config: Config, folder: Path) -> None:
     """Assert that two processes do the same job as one in float64, also in the smaller last batch."""
-    one_process = train(config, "single", "float64", folder, world_size=1)
-    row = compare("ddp", "float64", one_process, train(config, "ddp", "float64", folder), None)
+    one_process = train(config, "single", folder, "float64", world_size=1)
+    row = compare(DDP, one_process, train(config, "ddp", folder, "float64"))
     assert row.verdict == "PASS", row
     # Far from the limit: only rounding is left
     assert max(row.differences.values()) < FLOAT64_LIMIT / 100
@@ -162,8 +168,8 @@ def test_every_configuration_is_the_same_job_in_float64(path, small, monkeypatch
 )
 def test_broken_modes_fail_by_more_than_a_thousand_times_the_limit(broken, settings, posts, small, tmp_path):
     config = small(["--data.train", str(posts["rows"]), *settings])
-    one_process = train(config, "single", "float64", tmp_path, world_size=1)
-    row = compare(broken, "float64", one_process, train(config, broken, "float64", tmp_path), None)
+    one_process = train(config, "single", tmp_path, "float64", world_size=1)
+    row = compare(DDP, one_process, train(config, broken, tmp_path, "float64"))
     assert row.verdict == "FAIL"
     assert max(row.differences.values()) > 1000 * FLOAT64_LIMIT, row
 
@@ -172,14 +178,15 @@ def test_broken_modes_fail_by_more_than_a_thousand_times_the_limit(broken, setti
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, posts, small, tmp_path):
     config = small(["--data.train", str(posts["rows"])])
-    one_process, control = (
-        train(config, "single", training, tmp_path, world_size=1)
-        for training in (precision, f"{precision}-control")
+    trainings = (precision, f"{precision}-control")
+    one_process, ddp = (
+        train(config, "single", tmp_path, *trainings, world_size=1),
+        replace(DDP, precision=precision),
     )
-    row = compare("ddp", precision, one_process, train(config, "ddp", precision, tmp_path), control)
+    row = compare(ddp, one_process, train(config, "ddp", tmp_path, precision))
     assert (row.verdict, row.control_ratio < MAX_CONTROL_RATIO) == ("PASS", True), row
-    broken = train(config, "UnsynchronisedGradients", precision, tmp_path)
-    assert compare("broken", precision, one_process, broken, control).verdict == "FAIL"
+    broken = train(config, "UnsynchronisedGradients", tmp_path, precision)
+    assert compare(ddp, one_process, broken).verdict == "FAIL"
 
 
 @pytest.mark.slow
@@ -187,8 +194,8 @@ def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, posts,
 def test_a_mode_that_computes_in_another_precision_is_found(broken, dtype, posts, small, tmp_path):
     """By the dtype: numbers alone do not tell, because fp16 is nearer to fp32 than bf16 is."""
     config = small(["--data.train", str(posts["rows"])])
-    one_process = train(config, "single", "bf16", tmp_path, world_size=1)
-    result = train(config, broken, "bf16", tmp_path, world_size=1)
-    row = compare(broken, "bf16", one_process, result, one_process)
+    one_process = train(config, "single", tmp_path, "bf16", "bf16-control", world_size=1)
+    result = train(config, broken, tmp_path, "bf16", world_size=1)
+    row = compare(Comparison(broken, 1, "bf16"), one_process, result)
     assert row.verdict == "FAIL"
     assert row.reason.endswith(f"it computed in torch.{dtype}, and torch.bfloat16 was asked for")
