@@ -12,9 +12,10 @@ import numpy as np
 from ..data.read import ReadOptions
 from ..data.rows import Row, join_texts, text_rows
 from ..errors import InputError, excerpt
+from ..prediction.model_folder import check_pairs, model_files
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output import AddedColumns
-from ..prediction.recorded_settings import check_pairs, model_files
+from ..prediction.predictor import Prediction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,18 +64,18 @@ class Model:
         `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for
         texts that `rows_of` refuses, and TrainingError for logits that are not finite.
         """
-        task = self._opened.predictor.task
-        found = list(map(task.answer, task.decide(self._logits(texts))))
+        found = [one.answer for one in self._predictions(texts)]
         answers = np.empty(len(found), object)
         answers[:] = found
-        return answers.astype({"label": str, "labels": object, "score": float}[task.label_column])
+        column = self._opened.predictor.task.label_column
+        return answers.astype({"label": str, "labels": object, "score": float}[column])
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""
-        task = self._opened.predictor.task
-        if not task.has_confidence:
+        if not self._opened.predictor.task.has_confidence:
             raise InputError(f"{self.folder}: the model gives numbers, not probabilities; call predict")
-        return task.probabilities(self._logits(texts))
+        found = [one.probabilities for one in self._predictions(texts)]
+        return np.array(found).reshape(-1, len(self.label_names))
 
     def predict_table(self, texts: Iterable) -> pa.Table:
         """Return what the verb predict writes of each text, as an Arrow table of (num_texts,) rows: label,
@@ -90,12 +91,10 @@ class Model:
         added = AddedColumns(opened.predictor.task, place="text")
         return pa.table(added.arrays(opened.predictor.predict(rows)), added.names)
 
-    def _logits(self, texts: Iterable) -> np.ndarray:
+    def _predictions(self, texts: Iterable) -> Iterator[Prediction]:
         rows = rows_of(texts, self._reading(), self._opened.text_columns)
-        if not rows:
-            return np.empty((0, len(self.label_names)), dtype=np.float32)
         self._check_pairs(rows)
-        return np.concatenate(list(self._opened.predictor.logits_of_rows(rows)))
+        return self._opened.predictor.predict(rows)
 
     def _reading(self) -> ReadOptions:
         return ReadOptions("text", remove_spaces=self._opened.remove_spaces)

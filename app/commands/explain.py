@@ -35,7 +35,7 @@ def run(argv: list[str], program: str) -> None:
         check_new(args.html, "--html")
     from ..explanation.explanation import ExplainedModel, explain
     from ..explanation.shown import render_page, render_text
-    from ..prediction.recorded_settings import check_pairs, run_settings
+    from ..prediction.model_folder import check_pairs, run_settings
 
     settings = run_settings(args.model)
     check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")

@@ -28,11 +28,12 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from ..data.read import FORMATS
+from ..data.read import FORMATS, ReadOptions
+from ..data.rows import text_rows
 from ..errors import InputError, nearest
 from ..prediction.open_model import ComputeOptions, OpenedModel, decision_threshold, open_model
-from ..prediction.output import SUFFIXES, AddedColumns, check_output, progress, write_predictions
-from ..prediction.sources import ON_BAD_ROW, open_file, open_texts
+from ..prediction.output import SUFFIXES, check_output, progress, write_predictions
+from ..prediction.sources import ON_BAD_ROW, Source, open_file
 from ..runtime.processes import ended_by_ctrl_c
 from . import say
 from .parser import Parser, add_computing, add_threshold, number, setting
@@ -144,7 +145,7 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     args.output_format = SUFFIXES.get(suffix, "csv")
     if is_ray:
         args.output_format = "csv" if suffix == ".csv" else "parquet"
-    elif args.output is None and args.texts and _is_seen(sys.stdout):
+    elif args.output is None and args.texts and args.on_bad_row != "keep" and _is_seen(sys.stdout):
         args.output_format = "lines"
     return args
 
@@ -157,11 +158,11 @@ def run(argv: list[str], program: str) -> None:
     """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
     be done."""
     args = parse(build_parser(program), argv)
-    from ..prediction.choose_run import choose_run, describe_model
+    from ..prediction.model_folder import choose_run
 
     folder = Path(args.checkpoint) if args.checkpoint else choose_run()
-    if known := describe_model(folder):
-        say(f"model {known}")
+    if not args.checkpoint:
+        say(f"model {folder}")
     if args.engine == "ray":
         predict_by_ray(args, folder)
     elif args.report is not None:
@@ -172,11 +173,12 @@ def run(argv: list[str], program: str) -> None:
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
-    from ..prediction.recorded_settings import check_pairs, recorded_settings
+    from ..prediction.model_folder import check_pairs, recorded_settings
 
     recorded, keeps_columns = recorded_settings(folder), args.output_format != "parquet"
     if args.texts:
-        source = open_texts(args.texts, bool(recorded.get("remove_spaces")))
+        options = ReadOptions("text", remove_spaces=bool(recorded.get("remove_spaces")))
+        source = Source("command line", "text", "text", lambda: text_rows(args.texts, options))
     else:
         source = open_file(args.input, recorded, args.asked, keeps_columns=keeps_columns)
     if not keeps_columns and source.format != "parquet":
@@ -185,18 +187,18 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
             f"{source.format}; write .csv, .xlsx or .jsonl"
         )
     check_pairs(folder, recorded, source.has_pairs, PAIRS_REMEDY)
-    check_output(args.output)
+    if args.output is not None:
+        check_output(args.output)
     # Reading a file twice is cheap, and finds a bad last row before the first one is classified
     total = None if source.is_stream else source.count(args.on_bad_row)
     opened = open_chosen(args, folder)
     threshold, predictor = decision_threshold(opened, args.threshold, say), opened.predictor
-    rows, place = source.started(args.on_bad_row), source.place_of_reasons(args.on_bad_row)
-    taken = source.names if keeps_columns else source.reader.names
-    added = AddedColumns(predictor.task, taken, threshold, place)
     shown = _is_seen(sys.stderr) and not (args.output is None and _is_seen(sys.stdout))
     with progress(total, shown) as on_batch:
-        predictions = predictor.predict(rows, on_batch=on_batch)
-        write_predictions(args.output, args.output_format, source, added, predictions)
+        predictions = predictor.predict(source.rows(args.on_bad_row), on_batch=on_batch)
+        write_predictions(
+            args.output, args.output_format, source, predictor.task, predictions, threshold, args.on_bad_row
+        )
     if args.input is not None or source.num_bad:
         say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
 
@@ -224,7 +226,7 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
 def report(args: argparse.Namespace, model_folder: Path) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
     from ..prediction.labelled_rows import check_report_folder, report_on
-    from ..prediction.recorded_settings import check_pairs
+    from ..prediction.model_folder import check_pairs
 
     folder = check_report_folder(args.report)
     opened = open_chosen(args, model_folder)

@@ -25,7 +25,6 @@ from . import say
 from .parser import Parser, add_computing, add_threshold, number
 
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
-EXAMPLES = 6
 
 
 def run(argv: list[str], program: str) -> int:
@@ -51,7 +50,7 @@ def run(argv: list[str], program: str) -> int:
         )
     try:
         from ..serving.application import ServeOptions
-        from ..serving.server import allowed_hosts, is_local, listen, serve
+        from ..serving.server import allowed_hosts, listen, serve
     except ImportError as error:
         raise InputError(
             f"serve needs FastAPI and others ({error}); install them: pip install -r requirements/serve.txt "
@@ -60,14 +59,7 @@ def run(argv: list[str], program: str) -> int:
     listener = listen(args.host, args.port)
     options = ServeOptions(api_key, allowed_hosts(args.host, args.allowed_hosts))
     opened = open_model(args.model, ComputeOptions(args.device, args.precision, args.batch_tokens))
-    from ..prediction.choose_run import example_inputs
-
-    model = replace(
-        opened,
-        threshold=decision_threshold(opened, args.threshold, say),
-        # Other machines get rows of the data as examples only with a key
-        examples=example_inputs(opened.folder, EXAMPLES if is_local(args.host) or api_key else 0),
-    )
+    model = replace(opened, threshold=decision_threshold(opened, args.threshold, say))
     return 130 if serve(model, options, args.host, listener) == signal.SIGINT else 0
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..data.rows import Row
 from ..errors import InputError
 from ..prediction.open_model import ComputeOptions, open_model
-from ..prediction.output import SUFFIXES, AddedColumns, check_output, write_predictions
+from ..prediction.output import SUFFIXES, check_output, write_predictions
 from ..prediction.sources import open_file
 from ..runtime.processes import ended_by_ctrl_c
 from ..vectors import STRATEGIES
@@ -42,9 +42,7 @@ def run(argv: list[str], program: str) -> None:
         raise InputError(f"{args.target}: the name must end in {', '.join(FORMATS)}")
     import numpy as np
 
-    from ..prediction.choose_run import choose_run
-    from ..prediction.recorded_settings import check_pairs, recorded_settings
-    from ..prediction.run_data import dataset_of_run, vectors_of_rows
+    from ..prediction.model_folder import check_pairs, choose_run, dataset_of_run, recorded_settings
     from ..vectors.strategies import choose_rows
 
     folder = args.checkpoint or choose_run()
@@ -72,9 +70,8 @@ def run(argv: list[str], program: str) -> None:
     probabilities = np.stack([guess.probabilities for guess in guesses])
     vectors = np.empty((0, 0), np.float32)
     if args.strategy == "embedding_kmeans":
-        vectors = vectors_of_rows(opened, new)
+        vectors = opened.vectors(new)
     of_model = probabilities, task.confidence(probabilities), vectors
     chosen = choose_rows(args.strategy, min(args.num, len(new)), *of_model)
-    added = AddedColumns(task, source.names)
-    write_predictions(args.target, FORMATS[suffix], source, added, [guesses[at] for at in chosen])
+    write_predictions(args.target, FORMATS[suffix], source, task, [guesses[at] for at in chosen])
     say(f"{len(chosen):,} rows in {args.target}")

@@ -16,9 +16,8 @@ from ..data.long_texts import RowEncoder, ranges_of
 from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, text_rows
 from ..errors import InputError, TrainingError, excerpt, listed, nearest
-from ..prediction.recorded_settings import is_exported, read_record, run_long_texts, run_settings
-from ..prediction.saved_model import load_checkpoint, longest_row
-from ..prediction.torch_runtime import task_of_checkpoint
+from ..prediction.model_folder import is_exported, read_record, run_long_texts, run_settings
+from ..prediction.torch_runtime import load_checkpoint, longest_row, task_of_checkpoint
 from ..runtime.devices import choose_device
 
 BATCH_TOKENS = 4096  # tokens of a pass: its rows times its longest row

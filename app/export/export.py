@@ -16,20 +16,19 @@ from ..batching.plan import token_batches
 from ..data.read import options_of_run
 from ..data.rows import Row, read_rows
 from ..errors import InputError, listed
-from ..prediction.onnx_runtime import cuts_off_sums, load_exported, padded
-from ..prediction.recorded_settings import (
+from ..prediction.model_folder import (
     GRAPH,
     TOKENIZER,
     WEIGHTS,
     ExportRecord,
+    dataset_of_run,
     run_long_texts,
     run_settings,
     settings_of_reading,
     write_record,
 )
-from ..prediction.run_data import dataset_of_run
-from ..prediction.saved_model import check_folder, load_checkpoint
-from ..prediction.torch_runtime import load_predictor
+from ..prediction.onnx_runtime import cuts_off_sums, load_exported, padded
+from ..prediction.torch_runtime import check_folder, load_checkpoint, load_predictor
 from ..report.logits_file import LOGITS
 from ..runtime.disk import sync
 from ..tasks.task import DECISION

@@ -1,6 +1,5 @@
 """Rows with labels -> predictions, and the report on them: how good is a model on other rows?"""
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -29,11 +28,12 @@ def check_report_folder(path: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # A report that was killed leaves its unfinished files
-        if {entry.name for entry in os.scandir(folder)} <= {UNFINISHED}:
+        if {entry.name for entry in folder.iterdir()} <= {UNFINISHED}:
             return folder
+        problem = "found files"
     except OSError as error:
-        raise InputError(f"--report {path}: the folder cannot be made: {error.strerror}") from error
-    raise InputError(f"--report {path}: an empty or a new folder is needed, found files; choose another name")
+        problem = f"it cannot be made: {error.strerror}"
+    raise InputError(f"--report {path}: an empty or a new folder is needed, {problem}; choose another name")
 
 
 def report_on(

@@ -1,13 +1,129 @@
-"""Many files, GPUs or machines: `predict --engine ray`, and the same in Python."""
+"""Many files, GPUs or machines: `predict --engine ray`, and the same in Python.
+
+Ray Data deals out the files to readers and their rows to actors with the model, repeats what a lost process
+or machine had, and notes which rows are written, so that a job that was stopped as a whole continues.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import re
+import shutil
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..data.read import ReadOptions
-from ..errors import InputError
-from .open_model import ComputeOptions
+import pyarrow as pa
+from filelock import FileLock, Timeout
+from pyarrow import parquet
+
+from ..config.data_settings import DataConfig
+from ..data.files import files_of
+from ..data.read import BadRow, ReadOptions, bad_row_message
+from ..data.rows import Row
+from ..errors import InputError, TrainingError, listed, shorten
+from ..runtime.disk import checksum, read_json, write_json
+from ..runtime.processes import num_cores
+from .model_folder import check_pairs, is_exported, model_files, recorded_settings
+from .open_model import ComputeOptions, open_model
+from .output import REPLACED, AddedColumns, parquet_columns
+from .predictor import CHUNK_ROWS
+from .sources import as_text, open_file
+
+# The column that tells the rows of all files apart: the number of the file, then that of its line in it
+ROW_ID, LINE_BITS = "row_id", 40
+# What the actors need of a row beside its columns
+HELD, HELD_TYPE = "__row__", pa.struct(dict.fromkeys(("text", "pair", "problem"), pa.string()))
+BLOCK_BYTES = 1 << 22  # about 20,000 short texts; after a kill, what is not written is computed again
+CORES_OF_FILES = 0.25  # of one that reads or writes
+CORES_OF_RAY = 1.5  # of each machine: its filter of finished rows, and who reads and writes
+
+
+@dataclass(frozen=True)
+class Job:
+    """Classify files with the model in `folder` into files of a new folder `output`. `asked` are settings of
+    reading; `actors` (None: one for each GPU, else for each machine) have the model."""
+
+    folder: Path
+    names: list[str]
+    output: Path
+    output_format: str
+    actors: int | None
+    asked: dict[str, Any]
+    on_bad_row: str
+    threshold: float | None
+    compute: ComputeOptions
+
+    def tables(self, number: int, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of a file, read as `predict` does: their columns, those of Parquet with their types,
+        all others as text, where they are, and what the actors need. Raises InputError for other columns than
+        those of `schema`."""
+        recorded, name = recorded_settings(self.folder), self.names[number]
+        source = open_file(name, recorded, self.asked, keeps_columns=not name.lower().endswith(".parquet"))
+        check_pairs(self.folder, recorded, source.has_pairs, "name files of that form")
+        rows = source.rows(self.on_bad_row)
+
+        def texts() -> Iterator[tuple[pa.Table, list]]:
+            while some := list(islice(rows, CHUNK_ROWS)):
+                # Objects may lack keys, and have others
+                names = schema.names[:-2] if schema and source.has_objects else source.names
+                records = list(map(source.record, some))
+                columns = [[as_text(record.get(name)) for record in records] for name in names]
+                whole = [[text.encode(errors=REPLACED).decode() for text in column] for column in columns]
+                yield pa.table([pa.array(column, pa.string()) for column in whole], names), some
+
+        found = parquet_columns(source, rows) if source.format == "parquet" else texts()
+        for table, some in found:
+            held = [
+                {"text": row.text, "pair": row.pair}
+                if isinstance(row, Row)
+                else {"problem": bad_row_message(name, source.place, row.line, row.problem)}
+                for row in some
+            ]
+            ids = pa.array([(number << LINE_BITS) + row.line for row in some], pa.int64())
+            table = table.append_column(ROW_ID, ids).append_column(HELD, pa.array(held, HELD_TYPE))
+            try:
+                table = table.cast(schema or table.schema)
+            except (ValueError, pa.ArrowException) as error:
+                raise InputError(
+                    f"{name}: all files need the columns of the first one ({listed(schema.names[:-2])}), "
+                    f"found {listed(table.column_names[:-2])}; classify the others in a folder of their own"
+                ) from error
+            yield table
+
+
+class Classifier:
+    """An actor: it opens the model once, and adds predictions to one table of rows after the other."""
+
+    def __init__(self, job: Job, threads: int, names: list[str]) -> None:
+        os.environ |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
+        self.predictor = open_model(job.folder, job.compute).predictor
+        # The reasons have their file and line already
+        place = "" if job.on_bad_row == "keep" else None
+        self.added = AddedColumns(self.predictor.task, names, job.threshold, place)
+        self.is_csv = job.output_format == "csv"
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Return the rows with their predictions; no column is replaced."""
+        rows = [
+            BadRow(number, row["problem"]) if row["problem"] else Row(number, row["text"], row["pair"], None)
+            for number, row in enumerate(table[HELD].to_pylist())
+        ]
+        kept = table.drop_columns([HELD])
+        columns = [*kept.columns, *self.added.arrays(self.predictor.predict(rows))]
+        if self.is_csv:
+            # A file of CSV has lists as JSON
+            for number, column in enumerate(columns):
+                if pa.types.is_nested(column.type):
+                    columns[number] = pa.array(map(as_text, column.to_pylist()), pa.string())
+        return pa.table(columns, [*kept.column_names, *self.added.names])
 
 
 def predict_files(
@@ -36,12 +152,119 @@ def predict_files(
         raise InputError(f"output_format must be parquet or csv, found {output_format}")
     ReadOptions(**reading)
     try:
-        from .ray_engine import RayJob, classify_files
-    except ModuleNotFoundError as error:
+        import ray.data  # noqa: F401
+    except ImportError as error:
         raise InputError(
             f"many files at once need Ray Data ({error}); install it: pip install -r requirements/ray.txt -c "
             "constraints.txt"
         ) from error
-    compute = ComputeOptions(device, precision, batch_tokens)
-    places = Path(checkpoint), str(input), Path(output).absolute()
-    return classify_files(RayJob(*places, output_format, actors, reading, on_bad_row, threshold, compute))
+    names = [str(Path(name).absolute()) for name in files_of(str(input), DataConfig.cache_dir)]
+    compute, output = ComputeOptions(device, precision, batch_tokens), Path(output).absolute()
+    job = Job(Path(checkpoint), names, output, output_format, actors, reading, on_bad_row, threshold, compute)
+    schema = next(job.tables(0)).schema
+    if schema.names.count(ROW_ID) > 1:
+        raise InputError(f"{names[0]}: the column name {ROW_ID} is needed, and the file has it; rename it")
+    unfinished = output.with_name(f"{output.name}.unfinished")
+    record, has_rows = unfinished / "job.json", output.is_dir() and any(output.iterdir())
+    if not record.exists() and (has_rows or output.is_file()):
+        raise InputError(f"--output {output}: a new folder is needed, found something; choose another name")
+    # What the predictions depend on; another number of actors on other machines may continue
+    states = {name: os.stat(name) for name in names}
+    now = asdict(job) | {
+        "actors": None,
+        "compute": precision,
+        "folder": {path.name: checksum(path) for path in model_files(job.folder)},
+        "names": {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()},
+    }
+    now = json.loads(json.dumps(now, default=str))
+    unfinished.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(unfinished / "lock", timeout=0):
+            if has_rows and read_json(record) != now:
+                raise InputError(
+                    f"--output {output}: it was begun with another input, model or setting; choose another "
+                    "folder, or run the same command as before"
+                )
+            if not has_rows:
+                # Nothing was written that could be of another job
+                shutil.rmtree(unfinished / "rows", ignore_errors=True)
+                write_json(record, now)
+            count = _classify(job, schema, unfinished / "rows")
+            # First what makes the next command continue
+            record.unlink()
+            shutil.rmtree(unfinished)
+            return count
+    except Timeout:
+        raise InputError(f"--output {output}: another process writes into it; wait for its end") from None
+
+
+def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
+    """Do a job, or the rest of it, noting in a folder which rows are written, and return their number."""
+    import ray
+    from ray.data import ActorPoolStrategy, Datasource
+    from ray.data.block import BlockMetadata
+    from ray.data.checkpoint import CheckpointConfig
+    from ray.data.datasource import ReadTask
+
+    class Files(Datasource):
+        def estimate_inmemory_data_size(self) -> int:
+            return sum(map(os.path.getsize, job.names))
+
+        def get_read_tasks(self, *_args: Any, **_options: Any) -> list[ReadTask]:
+            sizes = [BlockMetadata(None, os.path.getsize(name), None, None) for name in job.names]
+            return [ReadTask(partial(job.tables, at, schema), size) for at, size in enumerate(sizes)]
+
+    starts = not ray.is_initialized()
+    try:
+        if starts:
+            # Ray would report its use to its makers
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            own = {"address": "local", "num_cpus": max(2, num_cores()), "include_dashboard": False}
+            ray.init(**({} if "RAY_ADDRESS" in os.environ else own), logging_level="warning")
+        nodes = [one["Resources"] for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU")]
+        is_on_cpu = job.compute.device == "cpu" or is_exported(job.folder)
+        gpus = 0 if is_on_cpu else int(sum(node.get("GPU", 0) for node in nodes))
+        actors = job.actors or gpus or len(nodes)
+        of_node, cores = math.ceil(actors / len(nodes)), min(node["CPU"] for node in nodes)
+        cpus = max(cores - CORES_OF_RAY, 0.5) / of_node
+        data = ray.data.read_datasource(Files(), num_cpus=CORES_OF_FILES, override_num_blocks=len(job.names))
+        data.context.target_max_block_size = BLOCK_BYTES
+        data.context.enable_progress_bars = sys.stderr is not None and sys.stderr.isatty()
+        data.context.checkpoint_config = CheckpointConfig(
+            ROW_ID, str(notes), delete_checkpoint_on_success=False
+        )
+        labelled = data.map_batches(
+            Classifier,
+            fn_constructor_args=(job, max(1, int(cores / of_node)), schema.names[:-1]),
+            batch_format="pyarrow",
+            batch_size=CHUNK_ROWS,
+            compute=ActorPoolStrategy(size=actors),
+            # Ray takes whole ones only, from 1 on
+            num_cpus=math.floor(cpus) or cpus,
+            num_gpus=min(1, gpus / actors),
+        )
+        write = labelled.write_csv if job.output_format == "csv" else labelled.write_parquet
+        write(str(job.output), ray_remote_args={"num_cpus": CORES_OF_FILES})
+    except (ConnectionError, ray.exceptions.RayError) as error:
+        # Ray passes on errors of the project as text, or within its own
+        text = "".join(traceback.format_exception(error)).strip()
+        if found := re.findall(r"\berrors\.InputError: (.+)", text):
+            raise InputError(found[-1]) from error
+        last = shorten(text.splitlines()[-1], 300)
+        raise TrainingError(
+            f"Ray: {last}; the same command continues (RAY_ADDRESS is the address of the cluster, if one is "
+            "wanted)"
+        ) from error
+    finally:
+        if starts:
+            ray.shutdown()
+    noted = sorted(notes.glob("*.parquet"))
+    ids = pa.concat_arrays([parquet.read_table(path)[ROW_ID].combine_chunks() for path in noted])
+    # A file of rows has the name of its note, and maybe another number
+    written = {re.sub(r"(-\d+)?\.(parquet|csv)$", "", path.name) for path in job.output.iterdir()}
+    if len(ids.unique()) != len(ids) or {path.stem for path in noted} != written:
+        raise TrainingError(
+            f"{job.output}: each row is needed once, found rows that are missing or there twice; choose "
+            "another folder"
+        )
+    return len(ids)

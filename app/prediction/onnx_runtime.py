@@ -10,8 +10,8 @@ from ..data.long_texts import guarded, saved_long_texts
 from ..errors import InputError, shorten
 from ..runtime.processes import num_cores
 from ..tasks import task_of_model
+from .model_folder import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 from .predictor import Predictor, Tokens
-from .recorded_settings import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 
 # Larger batches are padded more, and compute no faster
 BATCH_TOKENS = 256

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,29 +10,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    # Imports numpy, which --help does without
+    # They import numpy, which --help does without
+    import numpy as np
+
+    from ..data.rows import Row
     from .predictor import Predictor
 
 
 @dataclass(frozen=True)
 class OpenedModel:
     """A model that can classify. `recorded` are the `data` settings that it was trained with, as far as they
-    are known; from `threshold` on its labels are accepted; `examples` are the inputs of requests that a page
-    offers.
-    """
+    are known; from `threshold` on its labels are accepted."""
 
     folder: Path
     predictor: Predictor
     recorded: dict[str, Any] = field(default_factory=dict)
     threshold: float | None = None
-    examples: list[str | list[str]] = field(default_factory=list)
 
     @property
     def has_pairs(self) -> bool | None:
         """Whether it was trained on pairs of texts, None where that is not known."""
-        from .recorded_settings import has_pairs
-
-        return has_pairs(self.recorded)
+        known = "text_pair_column" in self.recorded
+        return self.recorded["text_pair_column"] is not None if known else None
 
     @property
     def text_columns(self) -> list[str] | None:
@@ -44,6 +43,16 @@ class OpenedModel:
     def remove_spaces(self) -> bool:
         """Whether the spaces of its texts were removed in training."""
         return bool(self.recorded.get("remove_spaces"))
+
+    def vectors(self, rows: Sequence[Row]) -> np.ndarray:
+        """Return vectors of rows, (num_rows, size) float32; raises InputError for an exported folder."""
+        from ..vectors.text_vectors import text_vectors
+
+        predictor, about = self.predictor, self.predictor.runtime.description
+        if about["runtime"] != "torch":
+            raise InputError(f"vectors need the run itself, found the exported folder {self.folder}")
+        texts = [row.texts for row in rows]
+        return text_vectors(predictor.runtime.model, predictor.encoder, texts, about["device"])
 
 
 @dataclass(frozen=True)
@@ -60,21 +69,17 @@ class ComputeOptions:
 def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
     """Return the model in `folder`, None for the run that finished last: exports by ONNX Runtime, without
     importing torch, all others by torch. Raises InputError saying what is wrong."""
-    from .recorded_settings import is_exported, run_long_texts, run_settings
+    from .model_folder import choose_run, is_exported, run_long_texts, run_settings
 
-    if folder is None:
-        from .choose_run import choose_run
-
-        folder = choose_run()
+    folder = folder or choose_run()
     if is_exported(folder):
         from .onnx_runtime import load_exported
 
-        for option, usual in (("device", ("auto", "cpu")), ("precision", ("fp32",))):
-            if (given := getattr(options, option)) not in usual:
-                raise InputError(
-                    f"{folder}: the precision of an exported model is chosen in its export, and it computes "
-                    f"on the CPU, found --{option} {given}; leave it out"
-                )
+        if options.device not in ("auto", "cpu") or options.precision != "fp32":
+            raise InputError(
+                f"{folder}: an exported model computes on the CPU, in the precision of its export, found "
+                f"--device {options.device} --precision {options.precision}; leave them out"
+            )
         predictor, record = load_exported(folder, options.batch_tokens, options.calibrate)
         return OpenedModel(folder, predictor, record.data)
     from .torch_runtime import load_predictor
@@ -97,28 +102,25 @@ def decision_threshold(
 ) -> float | None:
     """Return the threshold for decisions, or None. One for a precision is chosen on the run's dev rows, and
     said with how well it does on others; raises InputError without these, and for a model of numbers."""
-    if wanted is not None and not opened.predictor.task.has_confidence:
+    task = opened.predictor.task
+    if wanted is not None and not task.has_confidence:
         raise InputError("this model gives no probability; leave out --threshold")
     if not isinstance(wanted, WantedPrecision):
         return wanted
-    if opened.predictor.task.form.has_several:
-        raise InputError(
-            "--threshold precision=P needs a model of one label a row: dev has chosen the thresholds of "
-            "several; set --threshold to a probability"
-        )
     from ..report.confidence import choose_threshold
     from ..report.logits_file import LOGITS, read_logits
     from ..tasks.task import FITTED_ON
 
     path = opened.folder / LOGITS
-    splits = read_logits(path).splits if path.exists() else {}
+    # Dev has chosen the thresholds of several labels a row
+    splits = read_logits(path).splits if path.exists() and not task.form.has_several else {}
     if FITTED_ON not in splits:
         raise InputError(
-            f"--threshold precision=P needs the logits of a run for its dev rows, and there are none in "
-            f"{path}; train again with dev rows, or set --threshold to a probability"
+            f"--threshold precision=P needs a model of one label a row, and the logits of its run for dev "
+            f"rows in {path}; train again with dev rows, or set --threshold to a probability"
         )
-    dev, opened.predictor.task.recall_at = splits[FITTED_ON], wanted.precision
-    scores = opened.predictor.task.score(dev.labels, dev.logits, calibrated=True)
+    dev, task.recall_at = splits[FITTED_ON], wanted.precision
+    scores = task.score(dev.labels, dev.logits, calibrated=True)
     rows = scores.confidence, scores.correct, dev.hashes
     value, bound, said = choose_threshold(*rows, wanted.precision)
     say(said)

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, time
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..data.read import BUFFER, parquet_batches
 from ..errors import InputError, TrainingError, listed, shorten
@@ -48,9 +49,9 @@ codecs.register_error(REPLACED, lambda error: ("\ufffd".encode() * (error.end - 
 
 class AddedColumns:
     """The columns that predictions of a task add to rows: the answer, then those of `Task.columns`, with a
-    `threshold` also the decision. With `place`, which says what a row's number counts, a last column says why
-    an invalid row has no answer. `taken` are the names of the rows' own columns, of which none is replaced:
-    an added one of such a name is called predicted_NAME.
+    `threshold` also the decision. With `place`, which says what a row's number counts (or is empty, where the
+    problem of a row says it), a last column says why an invalid row has no answer. `taken` are the names of
+    the rows' own columns, of which none is replaced: an added one of such a name is called predicted_NAME.
     """
 
     def __init__(
@@ -66,42 +67,48 @@ class AddedColumns:
 
         # Any probabilities show the columns and their types
         self.sample = task.columns(np.full(len(task.label_names), 0.5), threshold)
-        names = [task.label_column, *self.sample, *([REASON] if place else [])]
-        self.names = free_names(names, taken, TAKEN)
+        self.sample |= {} if place is None else {REASON: REASON}
+        self.names = free_names([task.label_column, *self.sample], taken, TAKEN)
 
     def values(self, prediction: Prediction) -> list:
         """Return the values of the columns, the answer as it is; an invalid row has only the reason."""
         row, answer, probabilities = prediction
         if probabilities is None:
-            return [None] * (len(self.names) - 1) + [f"{self.place} {row.line}: {row.problem}"]
+            where = f"{self.place} {row.line}: " if self.place else ""
+            return [None] * (len(self.names) - 1) + [f"{where}{row.problem}"]
         values = [answer, *self.task.columns(probabilities, self.threshold).values()]
-        return [*values, None] if self.place else values
-
-    def arrow_types(self) -> list:
-        """Return the Arrow types of the columns."""
-        import pyarrow as pa
-
-        label = self.task.arrow_array([]).type
-        samples = [*self.sample.values(), *([REASON] if self.place else [])]
-        return [label, *(pa.array([value]).type for value in samples)]
+        return values if self.place is None else [*values, None]
 
     def arrays(self, predictions: Iterable[Prediction]) -> list:
         """Return the columns of predictions as Arrow arrays, (num_rows,) each."""
         import pyarrow as pa
 
-        columns = list(zip(*map(self.values, predictions), strict=True)) or [[]] * len(self.names)
-        return list(map(pa.array, columns, self.arrow_types()))
+        types = [self.task.arrow_array([]).type, *(pa.array([one]).type for one in self.sample.values())]
+        columns = list(zip(*map(self.values, predictions), strict=True)) or [[]] * len(types)
+        return list(map(pa.array, columns, types))
 
 
 def write_predictions(
-    path: str | None, format: str, source: Source, added: AddedColumns, predictions: Iterable[Prediction]
+    path: str | None,
+    format: str,
+    source: Source,
+    task: Task,
+    predictions: Iterable[Prediction],
+    threshold: float | None = None,
+    on_bad_row: str = "skip",
 ) -> None:
     """Write the rows of a source with their predictions as they come, to a new file or to standard output
-    (`path` None), in the `format` of one of `WRITERS`. Raises InputError and TrainingError as `open_output`
-    does. Texts are written as they were read, even those that a spreadsheet would run as formulas: see
-    docs/data.md."""
+    (`path` None), in the `format` of one of `WRITERS`. With `keep`, a column says why rows have no label, if
+    one is invalid or may be. Raises InputError and TrainingError as `open_output` does. Texts are written as
+    they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
     with open_output(path) as file:
-        WRITERS[format](file, source, added, predictions)
+        # Counted when all rows were read before; they are read again, a stream for the first time
+        may_be_bad = on_bad_row == "keep" and (source.is_stream or source.num_bad)
+        # With the first prediction, rows have been read, and the names of their columns are known
+        predictions = iter(predictions)
+        first = [one for one in [next(predictions, None)] if one is not None]
+        added = AddedColumns(task, source.names, threshold, source.place if may_be_bad else None)
+        WRITERS[format](file, source, added, chain(first, predictions))
 
 
 def _table(source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> Iterator[list]:
@@ -143,6 +150,28 @@ def _write_jsonl(
         file.write(json.dumps(values, ensure_ascii=False, default=as_json) + "\n")
 
 
+def parquet_columns(
+    source: Source, rows: Iterable, line_of: Callable[[Any], int] = lambda row: row.line
+) -> Iterator[tuple[Any, list]]:
+    """Yield the columns of rows of a Parquet file, as a table with their types, and these rows, a batch at a
+    time. `rows` are in the order of the file, and may be some of them; `line_of` gives the number of one."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path, rows, end = Path(source.name), iter(rows), 0
+    following = next(rows, None)
+    with path.open("rb") as opened:
+        for batch in parquet_batches(path, parquet.ParquetFile(opened, buffer_size=BUFFER)):
+            start, end = end, end + batch.num_rows
+            some = []
+            while following is not None and line_of(following) <= end:
+                some.append(following)
+                following = next(rows, None)
+            yield pa.table(batch.take(pa.array([line_of(row) - start - 1 for row in some], pa.int64()))), some
+    if following is not None:
+        raise InputError(f"{path}: a data file must not change while it is read; start again")
+
+
 def _write_parquet(
     file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]
 ) -> None:
@@ -150,24 +179,12 @@ def _write_parquet(
     import pyarrow as pa
     from pyarrow import parquet
 
-    path, predictions, end = Path(source.name), iter(predictions), 0
-    following = next(predictions, None)
-    with path.open("rb") as opened:
-        read = parquet.ParquetFile(opened, buffer_size=BUFFER)
-        known, fields = read.schema_arrow, zip(added.names, added.arrow_types(), strict=True)
-        schema = pa.schema([*known, *fields], known.metadata)
-        with parquet.ParquetWriter(file.buffer, schema) as writer:
-            for batch in parquet_batches(path, read):
-                start, end = end, end + batch.num_rows
-                of_batch = []
-                while following is not None and following.row.line <= end:
-                    of_batch.append(following)
-                    following = next(predictions, None)
-                kept = batch.take(pa.array([one.row.line - start - 1 for one in of_batch], pa.int64()))
-                columns = [*kept.columns, *added.arrays(of_batch)]
-                writer.write_batch(pa.record_batch(columns, schema=schema))
-    if following is not None:
-        raise InputError(f"{path}: a data file must not change while it is read; start again")
+    known = parquet.read_schema(source.name)
+    fields = [pa.field(name, one.type) for name, one in zip(added.names, added.arrays([]), strict=True)]
+    schema = pa.schema([*known, *fields], known.metadata)
+    with parquet.ParquetWriter(file.buffer, schema) as writer:
+        for table, some in parquet_columns(source, predictions, lambda prediction: prediction.row.line):
+            writer.write_table(pa.table([*table.columns, *added.arrays(some)], schema=schema))
 
 
 def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
@@ -205,24 +222,23 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
         logger.warning("%d texts are longer than an Excel cell, and were cut at %d", num_cut, MAX_CELL)
 
 
-def write_lines(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
-    """Write predictions for people: answer and text, then the labels, the most probable first."""
+def _write_lines(
+    file: TextIO, _source: Source, added: AddedColumns, predictions: Iterable[Prediction]
+) -> None:
+    """Write predictions of valid rows for people: answer and text, then the labels, the most probable
+    first."""
     task = added.task
     for row, answer, probabilities in predictions:
-        if probabilities is None:
-            lines = [f"no label: {added.place} {row.line}: {row.problem}"]
-        else:
-            columns, answers = task.columns(probabilities, added.threshold), answer
-            if not isinstance(answer, list):
-                answers = [str(answer)]
-            first = [", ".join(map(short_label, answers)) or "(no label)"]
-            first += [f"{columns['probability']:.4f}"] if "probability" in columns else []
-            first += [columns["decision"]] if "decision" in columns else []
-            lines = [f"{' '.join(first)}  {' '.join(row.text.split())}"]
-            # A single answer is in the line above already
-            ranked = task.ranked_labels(probabilities)[0 if task.form.has_several else 1 :][:MAX_LABELS]
-            shown = [f"{short_label(task.label_names[at])} {probabilities[at]:.4f}" for at in ranked]
-            lines += ["    " + "  ".join(shown)] if shown else []
+        columns = task.columns(probabilities, added.threshold)
+        answers = answer if isinstance(answer, list) else [str(answer)]
+        first = [", ".join(map(short_label, answers)) or "(no label)"]
+        first += [f"{columns['probability']:.4f}"] if "probability" in columns else []
+        first += [columns["decision"]] if "decision" in columns else []
+        # A single answer is in the line above already
+        ranked = task.ranked_labels(probabilities)[0 if task.form.has_several else 1 :][:MAX_LABELS]
+        shown = "  ".join(f"{short_label(task.label_names[at])} {probabilities[at]:.4f}" for at in ranked)
+        lines = [f"{' '.join(first)}  {' '.join(row.text.split())}"]
+        lines += [f"    {shown}"] if shown else []
         for line in lines:
             # A terminal would act on control characters
             file.write(CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line) + "\n")
@@ -233,26 +249,18 @@ WRITERS = {
     "jsonl": _write_jsonl,
     "parquet": _write_parquet,
     "xlsx": _write_xlsx,
-    "lines": write_lines,
+    "lines": _write_lines,
 }
 
 
-def check_output(path: str | None) -> None:
-    """Raise InputError if no new file can be made at `path`, or standard output (None) is closed."""
-    if path is None:
-        if sys.stdout is None:
-            raise InputError("standard output is closed; name a file with --output")
-        return
+def check_output(path: str) -> None:
+    """Raise InputError if no new file can be made at `path`."""
     target = Path(path)
     try:
-        if not target.parent.is_dir():
-            raise InputError(f"--output {path}: there is no folder {target.parent}; create it first")
         check_new(target)
-        if target.exists():
-            raise InputError(
-                f"--output {path}: a new file is needed, found a folder or a device; name a file, or leave "
-                "--output out for standard output"
-            )
+        if target.exists() or not target.parent.is_dir():
+            found = "a folder or a device" if target.exists() else f"no folder {target.parent}"
+            raise InputError(f"--output {path}: a new file in a folder is needed, found {found}")
     except OSError as error:
         # The name may be too long, or the folder closed to this user
         raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
@@ -310,7 +318,7 @@ def written(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress(total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
+def progress(total: int | None, shown: bool) -> Iterator[Callable[[float], None]]:
     """Yield a function that advances a progress bar by a number of rows."""
     from tqdm import tqdm
 

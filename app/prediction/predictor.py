@@ -98,7 +98,7 @@ class Predictor:
         self,
         rows: Iterable[Row | BadRow],
         chunk_rows: int = CHUNK_ROWS,
-        on_batch: Callable[[int], None] = lambda rows: None,
+        on_batch: Callable[[float], None] = lambda rows: None,
     ) -> Iterator[Prediction]:
         """Yield a prediction for each row, in their order, reading `chunk_rows` of them at once.
 
@@ -110,13 +110,6 @@ class Predictor:
             done = iter(self.predictions(good, self.logits(self.tokenize(good), on_batch)) if good else ())
             for row in chunk:
                 yield next(done) if isinstance(row, Row) else Prediction(row, None, None)
-
-    def logits_of_rows(self, rows: Iterable[Row]) -> Iterator[np.ndarray]:
-        """Yield the logits of chunks of rows, (chunk_rows, num_labels) float32; raises as `predict` does."""
-        for chunk in _chunks(rows, CHUNK_ROWS):
-            logits = self.logits(self.tokenize(chunk))
-            self._check_finite(chunk, logits)
-            yield logits
 
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
         """Return the predictions of logits, (num_rows, num_labels); raises TrainingError unless finite."""
@@ -148,22 +141,14 @@ class Predictor:
         return Tokens(ids, np.array([row.second_start for row in encoded]) if has_pairs else None, None, cut)
 
     def logits(
-        self, tokens: Tokens, on_batch: Callable[[int], None] = lambda rows: None, sort: bool = True
+        self, tokens: Tokens, on_batch: Callable[[float], None] = lambda rows: None, sort: bool = True
     ) -> np.ndarray:
         """Return the logits, (num_rows, num_labels) float32, of rows; unless `sort`, of one batch."""
         windows = tokens.windows()
-        num_windows = len(windows.rows)
-        lengths = np.array([len(window) for window in windows.rows])
-        order = token_batches(lengths, self.runtime.batch_tokens) if sort else [np.arange(num_windows)]
-        num_rows, done = len(tokens.rows), 0
-
-        def on_windows(count: int) -> None:
-            """Pass on about how many more rows are done."""
-            nonlocal done
-            before, done = done, done + count
-            on_batch(done * num_rows // num_windows - before * num_rows // num_windows)
-
-        by_length = self.runtime.logits(map(windows.take, order), on_windows)
+        lengths = np.array(list(map(len, windows.rows)))
+        order = token_batches(lengths, self.runtime.batch_tokens) if sort else [np.arange(len(lengths))]
+        share = len(tokens.rows) / len(lengths)
+        by_length = self.runtime.logits(map(windows.take, order), lambda count: on_batch(count * share))
         logits = np.empty_like(by_length)
         logits[np.concatenate(order)] = by_length
         return tokens.pooled(logits)

@@ -8,22 +8,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, time
-from functools import cached_property
-from itertools import chain, count, islice, zip_longest
+from functools import cached_property, partial
+from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import Any
 
 from ..config.data_settings import DataConfig
 from ..data.files import Stream, files_of
-from ..data.read import FORMATS, BadRow, ReadOptions, bad_row_message, options_of_run
-from ..data.rows import Row, RowReader, text_rows
+from ..data.read import FORMATS, BadRow, bad_row_message, options_of_run
+from ..data.rows import Row, RowReader
 from ..errors import InputError, cannot_read
 from ..words import _
 
 MAX_SHOWN = 10  # invalid rows in a summary
 # What is done with an invalid row: it has no label but a reason; it is left out; it ends the reading
 ON_BAD_ROW = ("keep", "skip", "error")
-FIRST_ROWS = 2048  # rows read before the first one is written, so that the keys of most objects are known
 
 
 @dataclass
@@ -31,8 +30,8 @@ class Source:
     """Rows to classify; `read()` starts at the first one, which a stream can do only once.
 
     `place` is what a row's number counts, `num_good` and `num_bad` count the valid and the invalid rows read
-    so far; `bad` keeps the first few invalid ones, `first` the first valid one, `keys` those of objects.
-    `is_table`: the rows have columns that are kept.
+    so far; `bad` keeps the first few invalid ones, `keys` the keys of objects. `is_table`: the rows have
+    columns that are kept. `num_read` is the number of rows, once all have been read.
     """
 
     name: str
@@ -47,19 +46,17 @@ class Source:
     num_good: int = 0
     num_bad: int = 0
     is_table: bool = False
-    first: Row | None = None
+    num_read: int | None = None
 
     def rows(self, on_bad_row: str) -> Iterator[Row | BadRow]:
         """Yield the rows, invalid ones with `keep` only; with `error`, raises InputError at the first."""
         self.bad, self.num_good, self.num_bad = [], 0, 0
         for row in self.read():
-            if isinstance(row.record, (list, dict)):
-                self.is_table = True
+            self.is_table = self.is_table or isinstance(row.record, (list, dict))
             if isinstance(row.record, dict):
                 self.keys.update(dict.fromkeys(row.record))
             if isinstance(row, Row):
                 self.num_good += 1
-                self.first = self.first or row
                 yield row
                 continue
             self.num_bad += 1
@@ -70,18 +67,12 @@ class Source:
             elif on_bad_row == "error":
                 problem = bad_row_message(self.name, self.place, row.line, row.problem)
                 raise InputError(_("{problem} (or --on_bad_row keep)").format(problem=problem))
-
-    def started(self, on_bad_row: str) -> Iterator[Row | BadRow]:
-        """Return the rows, after reading as many of them as `names` needs. Raises InputError as `rows`."""
-        rows = self.rows(on_bad_row)
-        if self.first is not None:
-            return rows
-        first: list[Row | BadRow] = []
-        while some := list(islice(rows, FIRST_ROWS)):
-            first += some
-            if self.first is not None:
-                break
-        return chain(first, rows)
+        if self.num_read not in (None, self.num_good + self.num_bad):
+            raise InputError(
+                f"{self.name}: a data file must not change while it is read, but this one did; start again "
+                "once it is written to its end"
+            )
+        self.num_read = self.num_good + self.num_bad
 
     def count(self, on_bad_row: str) -> int:
         """Return the number of valid rows; raises InputError for none, and with `error` for invalid ones."""
@@ -91,10 +82,10 @@ class Source:
             raise InputError(f"there are no valid rows; {self.summary()}")
         return self.num_good
 
-    def place_of_reasons(self, on_bad_row: str) -> str | None:
-        """Return `place` where a column must say why rows have no label, as one is invalid or may be; else
-        None."""
-        return self.place if on_bad_row == "keep" and (self.is_stream or self.num_bad) else None
+    @property
+    def has_objects(self) -> bool:
+        """Whether the rows have keys, each its own, and no columns; known once rows have been read."""
+        return self.is_table and (self.reader.used is None or self.reader.used.width is None)
 
     @cached_property
     def names(self) -> list[str]:
@@ -103,9 +94,9 @@ class Source:
         column_N, from 0."""
         if not self.is_table:
             return ["line", "text", "text_pair"] if self.has_pairs else ["line", "text"]
-        used = self.reader.used
-        if used.width is None:
+        if self.has_objects:
             return list(self.keys)
+        used = self.reader.used
         roles = {used.text: "text", used.pair: "text_pair"}
         unnamed = [roles.get((number,), f"column_{number}") for number in range(used.width)]
         return free_names(map(str, self.reader.names or unnamed))
@@ -116,10 +107,9 @@ class Source:
         if not self.is_table:
             texts = [row.text, row.pair] if isinstance(row, Row) else [None, None]
             return dict(zip(self.names, [row.line, *texts], strict=False))
-        if isinstance(row.record, dict) or self.reader.used.width is None:
+        if isinstance(row.record, dict) or self.has_objects:
             return dict(row.record) if isinstance(row.record, dict) else {}
-        values = row.record if isinstance(row.record, list) else []
-        width = len(self.names)
+        values, width = row.record if isinstance(row.record, list) else [], len(self.names)
         if len(values) > width:
             values = [*values[: width - 1], ",".join(map(as_text, values[width - 1 :]))]
         return dict(zip_longest(self.names, values))
@@ -132,12 +122,6 @@ class Source:
             lines[0] += f", {self.num_bad:,} {bad}"
         lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
         return "\n".join(lines)
-
-
-def open_texts(texts: Iterable, remove_spaces: bool) -> Source:
-    """Return texts, or pairs of texts, that are in no file as a source."""
-    options = ReadOptions("text", remove_spaces=remove_spaces)
-    return Source("command line", "text", "text", lambda: text_rows(texts, options))
 
 
 def open_file(
@@ -153,7 +137,19 @@ def open_file(
     has `recorded`. With `need_label`, rows have labels, and one without is invalid. Raises InputError for a
     file that cannot be opened, and where columns or labels of plain text or a stream are asked for.
     """
-    file = _open(path)
+    file: Path | Stream = Stream("<stdin>", sys.stdin.buffer) if path == "-" else Path(path)
+    if path != "-":
+        names = files_of(path, DataConfig.cache_dir)
+        if len(names) > 1:
+            raise InputError(
+                f"{path}: one file is needed, found {len(names):,}; predict writes those of several into a "
+                "folder: --engine ray --output labels/"
+            )
+        file = Path(names[0])
+        try:
+            file = Stream(names[0], file.open("rb")) if file.is_fifo() else file
+        except OSError as error:
+            raise cannot_read(path, error) from error
     is_stream, pair = isinstance(file, Stream), ("text_column", "text_pair_column")
     options = options_of_run(file, recorded, asked, need_label)
     if need_label and (is_stream or options.format == "text"):
@@ -167,40 +163,12 @@ def open_file(
             )
         options = replace(options, **dict.fromkeys(pair))
     reader = RowReader(file, options, need_label)
-
-    def state() -> tuple[int, int] | None:
-        status = None if is_stream or not file.exists() else file.stat()
-        return status and (status.st_size, status.st_mtime_ns)
-
-    def read() -> Iterator[Row | BadRow]:
-        yield from reader.rows(keeps_columns)
-        if state() != before:
-            raise InputError(
-                f"{file}: a data file must not change while it is read, but this one did; start again once "
-                "it is written to its end"
-            )
-
-    before = state()
     unit, has_pairs = FORMATS[options.format].row_unit, options.text_pair_column is not None
-    return Source(str(file), unit, options.format, read, has_pairs, is_stream, reader)
-
-
-def _open(path: str) -> Path | Stream:
-    if path == "-":
-        if sys.stdin is None:
-            raise InputError("<stdin>: standard input is closed; name a file with --input")
-        return Stream("<stdin>", sys.stdin.buffer)
-    files = files_of(path, DataConfig.cache_dir)
-    if len(files) > 1:
-        raise InputError(
-            f"{path}: one file is needed, found {len(files):,}; predict writes those of several into a "
-            "folder: --engine ray --output labels/"
-        )
-    [path] = files
-    try:
-        return Stream(path, Path(path).open("rb")) if Path(path).is_fifo() else Path(path)
-    except OSError as error:
-        raise cannot_read(path, error) from error
+    read = partial(reader.rows, keeps_columns)
+    source = Source(str(file), unit, options.format, read, has_pairs, is_stream, reader)
+    # A table also where its records are not read
+    source.is_table = options.format == "parquet"
+    return source
 
 
 def free_names(names: Iterable[str], taken: Iterable[str] = (), prefix: str = "") -> list[str]:

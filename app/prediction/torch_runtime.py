@@ -1,22 +1,35 @@
-"""Logits by torch: the packed classifier that training uses, on any of its devices."""
+"""A checkpoint folder -> its classifier and tokenizer, after checks of the folder; and logits by torch: the
+packed classifier that training uses, on any of its devices."""
 
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import AutoTokenizer
 
 from ..batching.loader import collate, to_device
 from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS
-from ..data.long_texts import CUT, LongTexts
-from ..errors import InputError, listed
-from ..model.classifier import Classifier, check_passes
+from ..checkpoints.run_folder import MODEL
+from ..checkpoints.run_history import HISTORY, finished_weights
+from ..data.long_texts import CUT, LongTexts, check_tokenizer, guarded, highest_id
+from ..errors import InputError, excerpt, listed, nearest
+from ..model.classifier import Classifier, check_passes, max_positions
+from ..model.pretrained import check_vocabulary, check_weights, load_weights, wrong_shape
+from ..model.source import checkpoint_config, quiet_transformers
 from ..runtime.devices import Precision, choose_device
+from ..runtime.disk import checksum, read_json
 from ..runtime.machine import keep_freed_memory
+from ..runtime.model_lock import MODEL_LOCK
 from ..tasks import task_of_model
 from ..tasks.task import Task
+from ..words import _
 from .predictor import Predictor, Tokens
-from .saved_model import load_checkpoint, longest_row
+
+INDEX = f"{MODEL}.index.json"
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "*.bpe.model")
+NEEDED = {"config.json": ("config.json",), "weights": (MODEL, INDEX), "tokenizer": TOKENIZERS}
 
 
 class TorchRuntime:
@@ -39,42 +52,22 @@ class TorchRuntime:
         self.remedy = f"choose another checkpoint{bf16}"
         self.description = {"runtime": "torch", "device": str(self.device), "precision": self.precision.name}
 
+    @torch.inference_mode()
     def logits(self, batches: Iterable[Tokens], on_batch: Callable[[int], None]) -> np.ndarray:
         """Return the logits, (num_rows, num_labels) float32, of all batches, copied at the end."""
         outputs = []
         for batch in batches:
-            outputs.append(self._forward(batch))
+            inputs = to_device(collate(batch.rows, batch.second_starts, self.layout), self.device)
+            try:
+                with self.precision.autocast():
+                    outputs.append(self.model(**inputs).float())
+            except torch.OutOfMemoryError as error:
+                raise InputError(
+                    f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a "
+                    "smaller --batch_tokens"
+                ) from error
             on_batch(len(batch.rows))
         return torch.cat(outputs).cpu().numpy()
-
-    @torch.inference_mode()
-    def _forward(self, batch: Tokens) -> torch.Tensor:
-        inputs = to_device(collate(batch.rows, batch.second_starts, self.layout), self.device)
-        try:
-            with self.precision.autocast():
-                return self.model(**inputs).float()
-        except torch.OutOfMemoryError as error:
-            raise InputError(
-                f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a smaller "
-                "--batch_tokens"
-            ) from error
-
-
-def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
-    """Return the fitted task of a checkpoint; raises InputError for another kind, too few labels, and for
-    missing, repeated or unprintable ones."""
-    names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
-    is_named = len(set(names)) == len(names)
-    if not is_named or any(not name or name.encode(errors="ignore").decode() != name for name in names):
-        raise InputError(
-            f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
-        )
-    try:
-        task = task_of_model(config.problem_type, names)
-    except InputError as error:
-        raise InputError(f"{folder}: {error}") from error
-    task.read(folder, calibrate)
-    return task
 
 
 def load_predictor(
@@ -99,3 +92,108 @@ def load_predictor(
     check_passes(classifier, *(backend.encode(text).ids[:length] for text in ("好", "好" * 20)))
     runtime = TorchRuntime(classifier, **settings)
     return Predictor(runtime, backend, task, length, tokenizer.truncation_side, long)
+
+
+def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
+    """Return transformers' model for sequence classification, on the CPU in fp32, and its fast tokenizer.
+
+    Nothing is downloaded, no code of the checkpoint is run, and weights are read from safetensors only, into
+    memory: the file may be replaced, or cut short, while the model is used. Raises InputError saying what is
+    wrong with the folder.
+    """
+    check_folder(folder)
+    known, path = finished_weights(folder), folder / MODEL
+    if known is not None and path.is_file() and (found := checksum(path)) != known:
+        raise InputError(
+            f"{path}: the weights must be those that the training wrote (SHA-256 {known[:12]}...), found "
+            f"{found[:12]}...: they are damaged or replaced; copy the folder again, or, if they were changed "
+            f'on purpose, remove "weights" from {HISTORY}'
+        )
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        # Its warnings about missing weights are errors below
+        with MODEL_LOCK, quiet_transformers():
+            config = checkpoint_config(folder)
+            with guarded("its tokenizer"):
+                tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **local)
+            model, info = load_weights(folder, config, use_safetensors=True, **local)
+    except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types
+        problem = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(
+            f"{folder}: the checkpoint could not be loaded: {problem}; copy the folder again, or save "
+            "the model again"
+        ) from error
+    check_weights(str(folder), model, info)
+    for mismatch in sorted(info["mismatched_keys"]):
+        raise InputError(f"{folder}: {wrong_shape(*mismatch)}; correct config.json, or copy the folder again")
+    if wrong := sorted(info["missing_keys"]):
+        raise InputError(
+            f"{folder}: weights are missing or of the wrong size: {listed(wrong, 1)}; a trained classifier "
+            f"is needed; train one with --model.name {folder}"
+        )
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"{folder}: the tokenizer must be a fast one, found {type(tokenizer).__name__}; add a "
+            "tokenizer.json"
+        )
+    check_tokenizer(tokenizer.backend_tokenizer, str(folder))
+    check_vocabulary(model.config, highest_id(tokenizer.backend_tokenizer) + 1, f"{folder}: ")
+    return model, tokenizer
+
+
+def check_folder(folder: Path) -> None:
+    """Raise InputError unless `folder` has a configuration, safetensors weights and a tokenizer, and an index
+    of weights names nothing else: transformers would open whatever it names, pickles too."""
+    rule = _(
+        "{folder}: a checkpoint must be a folder with config.json, model.safetensors and a tokenizer; "
+        "{problem}"
+    )
+    if not folder.is_dir():
+        beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        problem = _("found a file") if folder.exists() else _("there is no such folder")
+        problem += nearest(str(folder), [str(path) for path in beside if path.is_dir()])
+        raise InputError(rule.format(folder=folder, problem=problem))
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    for what, patterns in NEEDED.items():
+        if not any(fnmatch(name, pattern) for name in names for pattern in patterns):
+            # A pickle is no weights: it could run any code
+            problem = f"found no {what}, only: {listed(names, 8) or '(it is empty)'}; save it there with "
+            problem += "save_pretrained of a recent transformers"
+            raise InputError(rule.format(folder=folder, problem=problem))
+    if MODEL in names:
+        return
+    index = read_json(folder / INDEX)
+    shards = index.get("weight_map") if isinstance(index, dict) else index
+    named = shards.values() if isinstance(shards, dict) and shards else [shards]
+    for name in named:
+        if not (isinstance(name, str) and Path(name).name == name and name.endswith(".safetensors")):
+            raise InputError(
+                f"{folder / INDEX}: not a readable index of weights: only safetensors files of the folder "
+                f"are read, found {excerpt(name)}; save the model again"
+            )
+
+
+def longest_row(model_config, tokenizer, trained_length: int | None) -> int | None:
+    """Return the tokens at which rows are cut, or None for no limit. It is the length of the training, else
+    that of the tokenizer, but no more than the model has positions."""
+    candidates = (trained_length or tokenizer.model_max_length, max_positions(model_config))
+    # A tokenizer without a limit has 10**30.
+    limits = [limit for limit in candidates if isinstance(limit, int) and 0 < limit < 1 << 31]
+    return min(limits, default=None)
+
+
+def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
+    """Return the fitted task of a checkpoint; raises InputError for another kind, too few labels, and for
+    missing, repeated or unprintable ones."""
+    names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
+    is_named = len(set(names)) == len(names)
+    if not is_named or any(not name or name.encode(errors="ignore").decode() != name for name in names):
+        raise InputError(
+            f"id2label in config.json must name each label from 0 to {len(names) - 1}, found {listed(names)}"
+        )
+    try:
+        task = task_of_model(config.problem_type, names)
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from error
+    task.read(folder, calibrate)
+    return task

@@ -1,12 +1,19 @@
 """The HTTP application: its routes, who may use them, and what each error looks like."""
 
 import asyncio
+import base64
+import hashlib
 import hmac
+import io
 import json
+import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
@@ -17,16 +24,27 @@ from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
+from ..prediction.model_folder import check_pairs
 from ..prediction.open_model import OpenedModel
+from ..prediction.output import REPLACED, AddedColumns, write_csv
+from ..prediction.predictor import Prediction
+from ..prediction.sources import Source, open_file
 from ..words import in_language
-from .files import labelled_csv
-from .page import PAGE, PAGE_HEADERS
 from .queue import BatchQueue
-from .requests import MAX_BODY, MAX_CHARACTERS, MAX_FILE, MAX_TEXTS, Inputs, Question, explained, rows_of
+from .requests import (
+    MAX_BODY,
+    MAX_CHARACTERS,
+    MAX_FILE,
+    MAX_TEXTS,
+    BodyLimits,
+    Inputs,
+    Question,
+    explained,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from ..explanation.explanation import ExplainedModel
@@ -36,6 +54,25 @@ ERROR_TYPES = {401: "unauthorized", 408: "timeout", 424: "backend", 429: "overlo
 ERROR_TYPES |= {504: "timeout"}
 DRAWS = 19  # random orders of the deletion test; fewer than explain has by itself, as people wait
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
+
+# The page of a server: one document with its script and style inside, which loads nothing
+PAGE_FILES = Path(__file__).with_name("page_files")
+PAGE, HASHES = (PAGE_FILES / "index.html").read_text(encoding="utf-8"), []
+for place, name in (("/* style */", "style.css"), ("/* script */", "script.js")):
+    inside = (PAGE_FILES / name).read_text(encoding="utf-8")
+    PAGE = PAGE.replace(place, inside)
+    HASHES.append(f"'sha256-{base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()}'")
+# Only this very script and style run, they reach only this server, and no other site may show the page in a
+# frame.
+PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        f"default-src 'none'; style-src {HASHES[0]}; script-src {HASHES[1]}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
 
 
 @dataclass(frozen=True)
@@ -56,41 +93,6 @@ class ServeOptions:
     wait: float = 0.003
     capacity: int = 512
     connections: int = 512
-
-
-def texts_of(row: Row) -> tuple[str, ...]:
-    """Return the text of a row, or both of a pair."""
-    return (row.text,) if row.pair is None else (row.text, row.pair)
-
-
-class BodyLimits:
-    """Middleware that refuses a body that is too long, or does not arrive within `seconds`."""
-
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
-        self.app, self.seconds = app, seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most = MAX_FILE if scope.get("path") == "/predict_file" else MAX_BODY
-        size, is_whole = int(dict(scope.get("headers", [])).get(b"content-length", 0)), False
-        received, end = 0, asyncio.get_running_loop().time() + self.seconds
-
-        async def limited() -> Message:
-            nonlocal received, is_whole
-            if is_whole:
-                return await receive()
-            message: Message = {}
-            try:
-                async with asyncio.timeout_at(end):
-                    message = {} if size > most else await receive()
-            except TimeoutError as error:
-                problem = f"the body did not arrive within {self.seconds:g} seconds"
-                raise HTTPException(408, problem) from error
-            received, is_whole = received + len(message.get("body", b"")), not message.get("more_body")
-            if max(size, received) > most:
-                raise HTTPException(413, f"the body may have {most:,} bytes; send fewer or shorter texts")
-            return message
-
-        await self.app(scope, limited if scope["type"] == "http" else receive, send)
 
 
 class Service:
@@ -136,8 +138,8 @@ class Service:
         """Return what the model reads of a row: the number of tokens, with the special ones, and of windows;
         and for each text the number of its characters, and the ranges of those that are read, from the first,
         counted from 0, to the last (exclusive)."""
-        predictor, texts = self.model.predictor, texts_of(row)
-        tokens = predictor.tokenize([row])
+        predictor = self.model.predictor
+        tokens, texts = predictor.tokenize([row]), (row.text,) if row.pair is None else (row.text, row.pair)
         ranges = zip(texts, predictor.encoder.characters_read(texts), strict=True)
         return {
             "tokens": len(tokens.rows[0]),
@@ -145,6 +147,44 @@ class Service:
             "cut": bool(tokens.cut[0]),
             "texts": [{"characters": len(text), "ranges": one} for text, one in ranges],
         }
+
+    async def labelled_csv(self, content: bytes, name: str, asked: dict[str, Any]) -> tuple[str, dict]:
+        """Return a file with its predictions, as `predict` writes it, and how many rows it has, how many of
+        them are invalid, and how many have each label. `name` is the file's, `asked` are settings of how it
+        is read. Raises InputError for a file that cannot be read, TrainingError as `Predictor.predict`."""
+        model = self.model
+
+        def read() -> tuple[Source, list]:
+            suffix = Path(name).suffix.lower()
+            with TemporaryDirectory() as folder:
+                path = Path(folder) / f"file{suffix if re.fullmatch('[.][a-z]{1,10}', suffix) else '.txt'}"
+                path.write_bytes(content)
+                try:
+                    source = open_file(str(path), model.recorded, asked, keeps_columns=True)
+                    check_pairs(model.folder, model.recorded, source.has_pairs, "choose a file of that form")
+                    rows = list(source.rows("keep"))
+                    if not source.num_good:
+                        raise InputError(f"there are no valid rows; {source.summary()}")
+                    return source, rows
+                except InputError as error:
+                    raise InputError(str(error).replace(str(path), name)) from error
+
+        source, rows = await asyncio.to_thread(read)
+        predictions: list[Prediction] = []
+        while part := rows[len(predictions) : len(predictions) + MAX_TEXTS]:
+            # Other requests come between two parts
+            compute = lambda part=part: list(model.predictor.predict(part))  # noqa: E731
+            predictions += await asyncio.get_running_loop().run_in_executor(self.queue.thread, compute)
+        place = source.place if source.num_bad else None
+        added, output = (
+            AddedColumns(model.predictor.task, source.names, model.threshold, place),
+            io.StringIO(),
+        )
+        write_csv(output, source, added, predictions)
+        answers = [one.answer if isinstance(one.answer, list) else [one.answer] for one in predictions]
+        counts = Counter(str(label) for labels in answers for label in labels if label is not None)
+        about = {"rows": len(rows), "invalid": source.num_bad, "labels": counts.most_common(12)}
+        return output.getvalue().encode(errors=REPLACED).decode(), about
 
     async def explain(self, row: Row, wanted: Question) -> list[dict]:
         """Return `explanation_shown` for each label. Raises HTTPException 429 while another text is
@@ -154,11 +194,11 @@ class Service:
             from ..explanation.explanation import ExplainedModel, explain
             from ..explanation.shown import explanation_shown
 
-            model = self.model
+            model, texts = self.model, (row.text,) if row.pair is None else (row.text, row.pair)
             if self.explained is None:
                 device = model.predictor.runtime.description["device"]
                 self.explained = ExplainedModel(model.folder, device)
-            found = explain(self.explained, texts_of(row), model.remove_spaces, wanted.label, DRAWS)
+            found = explain(self.explained, texts, model.remove_spaces, wanted.label, DRAWS)
             with in_language(wanted.language):
                 return list(map(explanation_shown, found))
 
@@ -180,7 +220,6 @@ class Service:
             "threshold": model.threshold,
             "label_rule": task.state() if task.form.has_several else None,
             "label_hierarchy": task.tree and task.tree.separator,
-            "examples": model.examples,
             **predictor.runtime.description,
             "max_body_bytes": MAX_BODY,
             "max_file_bytes": MAX_FILE,
@@ -212,6 +251,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
     for error in (HTTPException, RequestValidationError, InputError, TrainingError, Exception):
         app.add_exception_handler(error, failed)
 
+    # It is async, as FastAPI calls other functions in a thread, which takes longer
     async def check_key(key: Key) -> None:
         wanted = options.api_key
         if wanted and not (key and hmac.compare_digest(key.credentials.encode(), wanted.encode())):
@@ -219,25 +259,6 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
             raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
 
     needs_key = {"dependencies": [Depends(check_key)]}
-    Instrumentator(registry=registry).instrument(app).expose(app, include_in_schema=False, **needs_key)
-
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return HTMLResponse(PAGE, headers=PAGE_HEADERS)
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(documentation(app.openapi()), headers=PAGE_HEADERS)
-
-    @app.get("/health")
-    async def health() -> dict:
-        """That the server answers."""
-        return {"status": "ok"}
-
-    @app.get("/info", **needs_key)
-    async def info() -> dict:
-        """The model, its labels and the limits of a request."""
-        return service.about()
 
     @app.post("/predict", **needs_key)
     async def predict(wanted: Inputs) -> Any:
@@ -252,7 +273,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
         """A file of texts, as the body, with its predictions, as CSV. It is read as in the run's training,
         and its format is that of `name`."""
         asked = {"text_column": text_column, "text_pair_column": text_pair_column}
-        text, summary = await labelled_csv(model, await request.body(), name, asked, service.queue.classify)
+        text, summary = await service.labelled_csv(await request.body(), name, asked)
         headers = {"X-Summary": json.dumps(summary)}
         return Response(text.encode(), media_type="text/csv; charset=utf-8", headers=headers)
 
@@ -262,6 +283,25 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
         [row] = rows_of(wanted.inputs, model)
         return JSONResponse(await service.explain(row, wanted))
 
+    @app.get("/info", **needs_key)
+    async def info() -> dict:
+        """The model, its labels and the limits of a request."""
+        return service.about()
+
+    @app.get("/health")
+    async def health() -> dict:
+        """That the server answers."""
+        return {"status": "ok"}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return HTMLResponse(PAGE, headers=PAGE_HEADERS)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(documentation(app.openapi()), headers=PAGE_HEADERS)
+
+    Instrumentator(registry=registry).instrument(app).expose(app, include_in_schema=False, **needs_key)
     return app
 
 
@@ -287,6 +327,6 @@ def documentation(schema: dict) -> str:
     for path, methods in schema["paths"].items():
         for method, route in methods.items():
             parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(route['description'])}</p>")
-    shapes = json.dumps(schema["components"]["schemas"], indent=2)
-    parts.append(f'<h1>Bodies</h1><p><a href="openapi.json">openapi.json</a></p><pre>{escape(shapes)}</pre>')
+    shapes = escape(json.dumps(schema["components"]["schemas"], indent=2))
+    parts.append(f'<h1>Bodies</h1><p><a href="openapi.json">openapi.json</a></p><pre>{shapes}</pre>')
     return "".join(parts)

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -45,7 +46,8 @@ class BatchQueue:
         self.predictor, self.capacity, self.wait_seconds = predictor, capacity, wait_seconds
         self.most_tokens = max(predictor.runtime.batch_tokens, TOKENS_AT_ONCE)
         more = {"registry": registry}
-        self.waiting = Gauge("classifier_waiting_texts", "texts that wait or are computed", **more)
+        waiting = Gauge("classifier_waiting_texts", "texts that wait or are computed", **more)
+        waiting.set_function(lambda: self.admitted)
         computed = "texts that were computed together"
         self.computed = Histogram("classifier_batch_texts", computed, buckets=TEXT_BUCKETS, **more)
         self.tokens = Counter("classifier_tokens", "tokens of the texts that were computed", **more)
@@ -63,7 +65,6 @@ class BatchQueue:
             message = f"the queue is full ({self.capacity:,} texts); try again later"
             raise HTTPException(429, message, {"Retry-After": "1"})
         self.admitted += len(rows)
-        self.waiting.set(self.admitted)
         try:
             if sum(len(row.text) + len(row.pair or "") for row in rows) <= SHORT:
                 # A thread would need longer to start, but long texts would keep others waiting
@@ -76,13 +77,25 @@ class BatchQueue:
             return await answer
         finally:
             self.admitted -= len(rows)
-            self.waiting.set(self.admitted)
 
     async def run(self) -> None:
         """Compute what is in the queue, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await self.wait_for_more()
+            while not self.entries:
+                self.arrived.clear()
+                await self.arrived.wait()
+            end = loop.time() + self.wait_seconds
+            # As many as last time may come, or enough for a batch
+            while (
+                len(self.entries) < self.last_taken
+                and sum(entry.num_tokens for entry in self.entries) < self.most_tokens
+            ):
+                self.arrived.clear()
+                try:
+                    await asyncio.wait_for(self.arrived.wait(), end - loop.time())
+                except TimeoutError:
+                    break
             batch: list[Entry] = []
             num_tokens = 0
             while self.entries:
@@ -104,37 +117,20 @@ class BatchQueue:
                     is_error = isinstance(answer, Exception)
                     (entry.answer.set_exception if is_error else entry.answer.set_result)(answer)
 
-    async def wait_for_more(self) -> None:
-        """Wait for the first request, then up to `wait_seconds` until there are as many as last time, or
-        enough for a batch."""
-        while not self.entries:
-            self.arrived.clear()
-            await self.arrived.wait()
-        loop = asyncio.get_running_loop()
-        end, most = loop.time() + self.wait_seconds, self.most_tokens
-        while len(self.entries) < self.last_taken and sum(one.num_tokens for one in self.entries) < most:
-            self.arrived.clear()
-            try:
-                await asyncio.wait_for(self.arrived.wait(), end - loop.time())
-            except TimeoutError:
-                break
-
     def compute(self, batch: list[Entry]) -> list[list[Prediction] | Exception]:
         """Return the predictions of each request, or what went wrong with it."""
         try:
             logits = self.predictor.logits(joined([entry.tokens for entry in batch]))
+            rows = list(chain.from_iterable(entry.rows for entry in batch))
+            predictions = iter(self.predictor.predictions(rows, logits))
+            return [list(islice(predictions, len(entry.rows))) for entry in batch]
         except (InputError, TrainingError) as error:
-            return [HTTPException(424, str(error))] * len(batch)
+            if len(batch) == 1:
+                return [HTTPException(424, str(error))]
+            # The others may do without the one that failed
+            return [self.compute([entry])[0] for entry in batch]
         except Exception as error:  # noqa: BLE001 - the server continues, and each client gets the error
             return [error] * len(batch)
-        answers: list[list[Prediction] | Exception] = []
-        parts = np.split(logits, np.cumsum([len(entry.rows) for entry in batch])[:-1])
-        for entry, part in zip(batch, parts, strict=True):
-            try:
-                answers.append(self.predictor.predictions(entry.rows, part))
-            except TrainingError as error:
-                answers.append(HTTPException(424, str(error)))
-        return answers
 
 
 def joined(tokens: list[Tokens]) -> Tokens:

@@ -1,11 +1,13 @@
-"""What requests look like, and their texts as rows."""
+"""What requests look like, the limits of their bodies, and their texts as rows."""
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from annotated_types import Len
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, join_texts, text_rows
@@ -20,6 +22,36 @@ SHAPES = (
     f"inputs must be a text, a list of up to {MAX_TEXTS} texts, or a list of pairs [text, text_pair], each "
     f"text of up to {MAX_CHARACTERS:,} characters; an object with text and text_pair is one text or one pair"
 )
+
+
+class BodyLimits:
+    """Middleware that refuses a body that is too long, or does not arrive within `seconds`."""
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self.app, self.seconds = app, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most = MAX_FILE if scope.get("path") == "/predict_file" else MAX_BODY
+        size, is_whole = int(dict(scope.get("headers", [])).get(b"content-length", 0)), False
+        received, end = 0, asyncio.get_running_loop().time() + self.seconds
+
+        async def limited() -> Message:
+            nonlocal received, is_whole
+            if is_whole:
+                return await receive()
+            message: Message = {}
+            try:
+                async with asyncio.timeout_at(end):
+                    message = {} if size > most else await receive()
+            except TimeoutError as error:
+                problem = f"the body did not arrive within {self.seconds:g} seconds"
+                raise HTTPException(408, problem) from error
+            received, is_whole = received + len(message.get("body", b"")), not message.get("more_body")
+            if max(size, received) > most:
+                raise HTTPException(413, f"the body may have {most:,} bytes; send fewer or shorter texts")
+            return message
+
+        await self.app(scope, limited if scope["type"] == "http" else receive, send)
 
 
 class Inputs(BaseModel):
@@ -57,31 +89,30 @@ def explained(error: RequestValidationError) -> str:
 def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
     """Return the rows of a request. Raises HTTPException (422) for an invalid text, and for pairs where the
     model was trained on single texts, or the other way round."""
-    items = [_texts(item, model.text_columns) for item in (inputs if isinstance(inputs, list) else [inputs])]
+    columns, items = model.text_columns, []
+    for item in inputs if isinstance(inputs, list) else [inputs]:
+        if not isinstance(item, dict):
+            texts = (item,) if isinstance(item, str) else tuple(item)
+        elif columns and item.keys() == set(columns):
+            # A model that reads several columns as one text takes them by name
+            texts = (join_texts([item[name] for name in columns]),)
+        elif isinstance(item.get("text"), str) and set(item) <= {"text", "text_pair"}:
+            texts = (item["text"],) if item.get("text_pair") is None else (item["text"], item["text_pair"])
+        else:
+            raise HTTPException(422, f"{SHAPES}; found {excerpt(item)}")
+        items.append(texts)
     wanted = len(items[0]) if model.has_pairs is None else 1 + model.has_pairs
     kinds = {1: "single texts", 2: "pairs of texts"}
-    for number, item in enumerate(items, 1):
-        if len(item) != wanted:
+    for number, texts in enumerate(items, 1):
+        if len(texts) != wanted:
             raise HTTPException(
                 422,
                 f"inputs, text {number}: {kinds[wanted]} are needed, as in the model's training and in all "
-                f"inputs, found one of the {kinds[len(item)]}",
+                f"inputs, found one of the {kinds[len(texts)]}",
             )
     options = ReadOptions(remove_spaces=model.remove_spaces)
-    rows = list(text_rows((item if wanted == 2 else item[0] for item in items), options))
+    rows = list(text_rows((texts if wanted == 2 else texts[0] for texts in items), options))
     for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):
             raise HTTPException(422, f"inputs, text {number}: {row.problem}")
     return rows
-
-
-def _texts(item: str | list | dict, columns: list[str] | None) -> tuple[str, ...]:
-    """Return the one or two texts of an element of `inputs`. For a model that reads several `columns` as one
-    text, an object may have their texts by name."""
-    if not isinstance(item, dict):
-        return (item,) if isinstance(item, str) else tuple(item)
-    if columns and item.keys() == set(columns):
-        return (join_texts([item[name] for name in columns]),)
-    if isinstance(item.get("text"), str) and set(item) <= {"text", "text_pair"}:
-        return (item["text"],) if item.get("text_pair") is None else (item["text"], item["text_pair"])
-    raise HTTPException(422, f"{SHAPES}; found {excerpt(item)}")

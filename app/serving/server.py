@@ -25,7 +25,7 @@ def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket
     config = server_config(model, options)
     address = f"[{host}]" if ":" in host else host
     logger.info("%s answers on http://%s:%d", model.folder, address, listener.getsockname()[1])
-    if options.api_key is None and not is_local(host):
+    if options.api_key is None and not host.startswith(("127.", "::1", "localhost")):
         logger.warning("other machines can reach %s, and no API key is set", host)
     received: list[int] = []
     # uvicorn sends the signal to its process again once it has ended; this process has more to do then
@@ -33,11 +33,6 @@ def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket
         signal.signal(number, lambda number, frame: received.append(number))
     uvicorn.Server(config).run(sockets=[listener])
     return received[0] if received else 0
-
-
-def is_local(host: str) -> bool:
-    """Return whether only this machine reaches a server that listens on an address."""
-    return host.startswith(("127.", "::1", "localhost"))
 
 
 def allowed_hosts(host: str, more: list[str]) -> tuple[str, ...]:

@@ -18,7 +18,13 @@ def choose_rows(
     if strategy == "random":
         return np.random.default_rng(seed).permutation(len(confidence))[:count]
     if strategy == "embedding_kmeans":
-        return _centres(vectors, count, seed)
+        from sklearn.cluster import KMeans
+
+        chosen: dict[int, None] = {}
+        for column in KMeans(count, n_init=1, random_state=seed).fit(vectors).transform(vectors).T:
+            # The row next to this centre; two centres may have the same one
+            chosen[next(int(row) for row in column.argsort() if int(row) not in chosen)] = None
+        return np.array([*chosen], dtype=np.int64)
     if strategy == "least_confidence":
         return np.argsort(confidence, kind="stable")[:count]
     if strategy == "breaking_ties":
@@ -30,15 +36,3 @@ def choose_rows(
         rows = np.flatnonzero(guesses == guess)
         place[rows[np.argsort(-confidence[rows], kind="stable")]] = np.arange(len(rows))
     return np.lexsort((-confidence, place))[:count]
-
-
-def _centres(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the row next to each centre of k-means."""
-    from sklearn.cluster import KMeans
-
-    distances = KMeans(count, n_init=1, random_state=seed).fit(vectors).transform(vectors)
-    chosen: dict[int, None] = {}
-    for column in distances.T:
-        # Two centres may have the same nearest row
-        chosen[next(int(row) for row in column.argsort() if int(row) not in chosen)] = None
-    return np.array([*chosen], dtype=np.int64)

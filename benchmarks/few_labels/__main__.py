@@ -28,7 +28,7 @@ from app.model.source import checkpoint_config, checkpoint_place
 from app.text_table import text_table
 from app.vectors import STRATEGIES
 from app.vectors.strategies import choose_rows
-from app.vectors.text_vectors import TextVectors
+from app.vectors.text_vectors import text_vectors
 from benchmarks.harness.command import command_parser, run_benchmark
 from benchmarks.quality.texts import open_job, rows_by_part
 
@@ -79,8 +79,9 @@ def vectors_of(rows: pd.DataFrame, count: int, folder: str) -> tuple[np.ndarray,
     tokenizer = AutoTokenizer.from_pretrained(place, config=config)
     set_prefix(tokenizer.backend_tokenizer, PREFIX)
     model, _ = load_weights(place, config, AutoModel)
-    encoder = TextVectors(PackedModel(model), RowEncoder(tokenizer.backend_tokenizer, MAX_LENGTH))
-    return encoder.compute(chosen.text.tolist()), chosen.label.to_numpy()
+    encoder = RowEncoder(tokenizer.backend_tokenizer, MAX_LENGTH)
+    vectors = text_vectors(PackedModel(model), encoder, chosen.text.tolist())
+    return vectors, chosen.label.to_numpy()
 
 
 def measure(options: argparse.Namespace, folder: Path, report: dict) -> bool:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from app.errors import InputError
-from app.prediction.saved_model import load_checkpoint
+from app.prediction.torch_runtime import load_checkpoint
 from chinese_text_classifier import load
 from tests.saved_classifier import LABELS, of_pipeline, random_texts, save_checkpoint
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from app.errors import InputError
-from app.prediction.saved_model import load_checkpoint
+from app.prediction.torch_runtime import load_checkpoint
 from app.run import main
 from tests import ranks
 from tests.stopped_run import crash, terminate

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.prediction.recorded_settings import ExportRecord, write_record
+from app.prediction.model_folder import ExportRecord, write_record
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.verbs import explain as main
 

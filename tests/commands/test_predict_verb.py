@@ -29,7 +29,6 @@ from tests.verbs import predict as main
 ROOT = Path(__file__).resolve().parents[2]
 SHARES = [f"p_{label}" for label in LABELS]
 STOPPED = "stopped early; the rows so far are in {part}"
-NO_SPACE = "cannot be written: No space left on device; free space on the disk and run it again\n"
 
 
 @pytest.fixture
@@ -167,8 +166,7 @@ def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
     assert train("single", "", ["--config", "tiny.yaml"]) == 0
     assert main(["--input", "rows.tsv", "--output", "output.csv", "--device", "cpu"]) == 0
     said = capsys.readouterr().err
-    assert "model checkpoints/tiny-001: from random weights, trained on rows.tsv, 2" in said
-    assert " on 60 rows of test\n" in said
+    assert "model checkpoints/tiny-001\n" in said
     predicted, wanted = read_output("output.csv"), read_output("checkpoints/tiny-001/predictions.csv")
     assert len(predicted) == 60
     assert [row["predicted_label"] for row in predicted] == [row["predicted"] for row in wanted]
@@ -180,52 +178,50 @@ def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
     np.testing.assert_allclose(of_predict, of_run, atol=1e-5)
 
 
-def broken_checkpoint(folder: Path, fault: str) -> None:
-    """Save a checkpoint with one fault."""
-    save_checkpoint(folder, "xlnet" if fault == "xlnet" else "bert")
-    weights, config = folder / "model.safetensors", folder / "config.json"
-    if fault == "regression":
-        config.write_text(json.dumps(json.loads(config.read_text()) | {"problem_type": "regression"}))
-    elif fault == "no config":
-        config.unlink()
-    elif fault == "pickle":
-        torch.save({}, folder / "pytorch_model.bin")
-        weights.unlink()
-    elif fault == "cut short":
-        weights.write_bytes(weights.read_bytes()[:-1000])
-    elif fault == "no tokenizer":
-        (folder / "tokenizer.json").unlink()
-    elif fault == "other tokenizer":
-        tokens = [*VOCABULARY, "鼎"]
-        BertTokenizer({token: index for index, token in enumerate(tokens)}).save_pretrained(folder)
-    elif fault == "no head":
-        BertModel(AutoConfig.from_pretrained(folder)).save_pretrained(folder)
-    elif fault == "mistyped":
-        folder.rename(f"{folder}s")
+def only_a_pickle(folder: Path) -> None:
+    torch.save({}, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
 
 
-FAULTS = {
-    "no config": "found no config.json, only: ",
-    "pickle": "found no weights, only: config.json, pytorch_model.bin",
-    "cut short": "could not be loaded",
-    "no tokenizer": "found no tokenizer",
-    "other tokenizer": "must belong together",
-    "no head": "weights are missing or of the wrong size: classifier.",
-    "regression": "the model must give one number, found 3 label(s)",
-    "xlnet": "this xlnet model's logits change with padding; use a BERT-like encoder",
-    "mistyped": "there is no such folder; did you mean '{folder}s'?",
-}
+def cut_short(folder: Path) -> None:
+    os.truncate(folder / "model.safetensors", 10_000)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault):
-    broken_checkpoint(tmp_path / "model", fault)
+def other_tokenizer(folder: Path) -> None:
+    tokens = [*VOCABULARY, "鼎"]
+    BertTokenizer({token: index for index, token in enumerate(tokens)}).save_pretrained(folder)
+
+
+def no_head(folder: Path) -> None:
+    BertModel(AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+
+
+FAULTS = [
+    (lambda folder: (folder / "config.json").unlink(), "found no config.json, only: "),
+    (only_a_pickle, "found no weights, only: config.json, pytorch_model.bin"),
+    (cut_short, "could not be loaded"),
+    (lambda folder: (folder / "tokenizer.json").unlink(), "found no tokenizer"),
+    (other_tokenizer, "must belong together"),
+    (no_head, "weights are missing or of the wrong size: classifier."),
+    (
+        lambda folder: save_checkpoint(folder, problem_type="regression"),
+        "must give one number, found 3 label",
+    ),
+    (lambda folder: save_checkpoint(folder, "xlnet"), "this xlnet model's logits change with padding; use a"),
+    (lambda folder: folder.rename(f"{folder}s"), "there is no such folder; did you mean '{folder}s'?"),
+]
+
+
+@pytest.mark.parametrize(("fault", "message"), FAULTS)
+def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault, message):
+    folder = save_checkpoint(tmp_path / "model")
+    fault(folder)
     # The progress bar of save_pretrained
     capsys.readouterr()
-    assert main(["--checkpoint", str(tmp_path / "model"), "今天"]) == 2
+    assert main(["--checkpoint", str(folder), "今天"]) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("error: ")
-    assert FAULTS[fault].format(folder=tmp_path / "model") in printed.err
+    assert message.format(folder=folder) in printed.err
     assert printed.out == ""
 
 
@@ -242,7 +238,7 @@ def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault):
         ("--input lines.txt --output lines.txt", "the name must end in"),
         ("--input lines.txt --output a.parquet", "Parquet is written for Parquet"),
         ("--input lines.txt --data.header maybe", "--data.header must be true or false"),
-        ("--input lines.txt --output no/labels.csv", "there is no folder no"),
+        ("--input lines.txt --output no/labels.csv", "a new file in a folder is needed, found no folder no"),
         ("--input lines.txt --output labels/", "a folder needs --engine"),
         ("--input lines.txt --actors 2", "--actors is for --engine ray"),
         ("--input lines.txt --engine ray", "--engine ray needs files --input and a new folder --output"),
@@ -254,10 +250,7 @@ def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault):
         ("今天 --label_column 标签", "--label_column and other settings of labels are for --report"),
         ("今天 --report out", "--report needs a file"),
         ("今天 --output /dev/null", "the name must end in .csv"),
-        (
-            "--input . --output one.csv",
-            "error: .: one file is needed, found 2; predict writes those of",
-        ),
+        ("--input . --output one.csv", "error: .: one file is needed, found 2; predict writes those of"),
         ("--input nothing-*.tsv --output one.csv", "there are no files"),
     ],
 )
@@ -332,7 +325,7 @@ def test_an_input_that_changes_while_it_is_read_is_an_error_and_keeps_the_rows(
     predict, capsys, caplog, change
 ):
     source = Path("posts.csv")
-    source.write_text("text,other\n" + "今天,a\n" * 20_000, encoding="utf-8")
+    source.write_text("text,other\n" + f"今天,{'a' * 200}\n" * 20_000, encoding="utf-8")
     with once_written(lambda: change(source)):
         assert predict("--input", source, "--output", "output.csv") == 2
     assert "posts.csv: a data file must not change while it is read" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import pytest
 from app.data.read import ReadOptions, options_of_run
 from app.data.rows import read_rows
 from app.errors import InputError
-from app.prediction.recorded_settings import settings_of_reading
+from app.prediction.model_folder import settings_of_reading
 
 TITLES = "content,title,label\n正文一,标题一,a\n正文二,标题二,b\n"
 

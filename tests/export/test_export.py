@@ -15,9 +15,9 @@ pytest.importorskip("onnx")
 
 from app.errors import InputError
 from app.prediction import onnx_runtime
+from app.prediction.model_folder import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
 from app.prediction.onnx_runtime import cuts_off_sums, load_exported
 from app.prediction.open_model import ComputeOptions, open_model
-from app.prediction.recorded_settings import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
 from app.prediction.torch_runtime import load_predictor
 from app.run import main as train
 from tests.export.image import run_in_image

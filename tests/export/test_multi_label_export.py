@@ -10,8 +10,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 from app.errors import InputError
+from app.prediction.model_folder import read_record
 from app.prediction.open_model import ComputeOptions, open_model
-from app.prediction.recorded_settings import read_record
 from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
 from tests.verbs import export, predict
 

@@ -13,7 +13,7 @@ from app.errors import InputError
 from app.model.linear_start import C, add_mean_layer, last_layer
 from app.prediction.torch_runtime import load_predictor
 from app.run import work
-from app.vectors.text_vectors import TextVectors
+from app.vectors.text_vectors import text_vectors
 from tests.multi_label_runs import arguments, write_posts
 from tests.saved_classifier import random_texts, save_checkpoint
 from tests.tiny import tiny_lines, tiny_model, write_tiny
@@ -51,7 +51,7 @@ def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     texts = random_texts(30)
     states, logits = states_and_logits(tmp_path / "run", texts)
     encoder = load_predictor(tmp_path / "encoder", 32)
-    means = TextVectors(encoder.runtime.model, encoder.encoder).compute(texts)
+    means = text_vectors(encoder.runtime.model, encoder.encoder, texts)
     centred = means - means.mean(axis=1, keepdims=True)
     # The tanh of the pooler bends a little, and bf16 rounds
     wanted = np.tanh(0.1 * centred / centred.std(axis=1, keepdims=True))

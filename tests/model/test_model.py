@@ -16,7 +16,7 @@ from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model.classifier import Classifier, check_passes
 from app.model.pretrained import build_model, save_model
-from app.prediction.saved_model import load_checkpoint
+from app.prediction.torch_runtime import load_checkpoint
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
 
 NAMES = ["x", "y", "z"]

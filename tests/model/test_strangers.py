@@ -26,9 +26,8 @@ from app.data.dataset import open_dataset
 from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
 from app.model.pretrained import build_model
-from app.prediction.recorded_settings import run_settings
-from app.prediction.saved_model import load_checkpoint
-from app.prediction.torch_runtime import load_predictor
+from app.prediction.model_folder import run_settings
+from app.prediction.torch_runtime import load_checkpoint, load_predictor
 from tests.model.test_model import Evil
 from tests.saved_classifier import LABELS, as_rows, save_checkpoint
 from tests.verbs import predict

@@ -16,7 +16,7 @@ from app.data.read import ReadOptions
 from app.data.rows import read_rows
 from app.prediction import output as output_module
 from app.prediction.sources import free_names
-from tests.saved_classifier import LABELS
+from tests.saved_classifier import LABELS, save_checkpoint
 from tests.verbs import predict as main
 
 ADDED = ["probability", *(f"p_{label}" for label in LABELS)]
@@ -212,3 +212,25 @@ def test_what_does_not_fit_into_a_sheet(predict, checkpoint, monkeypatch, caplog
     monkeypatch.setattr(output_module, "MAX_ROWS", 3)
     assert main([*files, "b.xlsx"]) == 2
     assert "an Excel sheet has 3 rows and 16,384 columns, and there are more" in capsys.readouterr().err
+
+
+def test_formulas_are_written_as_they_were_read(predict):
+    """A quote put before them would make other texts of them; docs/data.md says so."""
+    formulas = ["=1+1", "+cmd|' /C calc'!A0", "@SUM(A1)", '=HYPERLINK("http://a","b")', "\t=1", "a\r=1"]
+    content = "\n".join(json.dumps({"text": text}) for text in formulas)
+    assert [row["text"] for row in predict("a.jsonl", "a.csv", content=content)] == formulas
+
+
+def test_what_people_see_holds_no_control_characters(tmp_path, capsys, monkeypatch):
+    """Escape sequences in a text would steer the terminal."""
+    names = {0: "=正面", 1: "\x07" + "长" * 99}
+    label2id = {name: number for number, name in names.items()}
+    folder = save_checkpoint(tmp_path, num_labels=2, id2label=names, label2id=label2id)
+    capsys.readouterr()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["--checkpoint", str(folder), "--device", "cpu", "\x1b[2J\x00好\x9b31m\u202e"]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b[2J\\x00好\\x9b31m\\u202e" in shown
+    assert "\\x07长" in shown
+    assert "长" * 20 not in shown
+    assert all(character == "\n" or character.isprintable() for character in shown)

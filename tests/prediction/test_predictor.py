@@ -1,12 +1,18 @@
 """The predictor and saved models: python -m pytest tests/prediction. The command line:
 tests/commands/test_predict_verb.py"""
 
+import json
+import os
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from app.checkpoints.run_history import add_finish
 from app.errors import InputError, TrainingError
-from app.prediction import saved_model
+from app.prediction.model_folder import choose_run
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 
@@ -83,19 +89,37 @@ def test_predictor_refuses_a_single_label(tmp_path):
         load_predictor(folder, device="cpu")
 
 
-def test_weights_that_are_cut_short_change_no_loaded_model_and_are_not_loaded(tmp_path, monkeypatch):
-    folder, rows = save_checkpoint(tmp_path), as_rows(random_texts(5))
-    predictor = load_predictor(folder, device="cpu")
-    wanted = [one.probabilities.tolist() for one in predictor.predict(rows)]
-    load_weights = saved_model.load_weights
+def add_run(folder: Path, age: int, task: str = "single_label") -> None:
+    """Make the folder of a finished run, as far as the choice looks at it."""
+    folder.mkdir()
+    (folder / "model.safetensors").touch()
+    (folder / "report.json").write_text("{}")
+    (folder / "config.yaml").write_text(f"data: {{task: {task}}}")
+    os.utime(folder / "report.json", (1_790_000_000 - age,) * 2)
 
-    def and_cut_short(*arguments, **options):
-        loaded = load_weights(*arguments, **options)
-        with (folder / "model.safetensors").open("r+b") as file:
-            file.truncate(2000)
-        return loaded
 
-    monkeypatch.setattr(saved_model, "load_weights", and_cut_short)
-    with pytest.raises(InputError, match="a file of the checkpoint changed while it was read"):
-        load_predictor(folder, device="cpu")
-    assert [one.probabilities.tolist() for one in predictor.predict(rows)] == wanted
+def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
+    for name, age in (("old", 2), ("new", 1)):
+        add_run(tmp_path / name, age)
+        starts = [{"started": "2026-01-01T08:00:00+08:00"}]
+        (tmp_path / name / "run_history.json").write_text(json.dumps({"starts": starts}))
+        add_finish(tmp_path / name, "0" * 64)
+    shutil.copytree(tmp_path / "old", tmp_path / "backup")
+    (tmp_path / "backup" / "report.json").touch()
+    assert choose_run(tmp_path) == tmp_path / "new"
+    (tmp_path / "backup" / "run_history.json").write_text("[")
+    assert choose_run(tmp_path) == tmp_path / "backup"
+
+
+def test_what_is_no_finished_classifier_is_no_choice(tmp_path):
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "model.safetensors").touch()
+    with pytest.raises(InputError, match="there is no finished run"):
+        choose_run(tmp_path)
+    add_run(tmp_path / "without-model", 0)
+    (tmp_path / "without-model" / "model.safetensors").unlink()
+    # It predicts hidden words, not labels
+    add_run(tmp_path / "pretraining", 1, task="masked_language_modelling")
+    add_run(tmp_path / "newest", 2)
+    add_run(tmp_path / "old", 3)
+    assert choose_run(tmp_path) == tmp_path / "newest"

@@ -1,7 +1,5 @@
 """A server on a free port of this machine: in a thread of the test's process, or in a separate process."""
 
-import csv
-import io
 import os
 import re
 import shutil
@@ -123,27 +121,3 @@ class HeldRuntime:
             on_batch(rows)
 
         return self.runtime.logits(batches, counted)
-
-
-@contextmanager
-def classified(model: OpenedModel, texts: list[str]) -> Iterator:
-    """Yield the page with the answers for texts, in a real browser."""
-    from playwright.sync_api import sync_playwright
-
-    with running(model, OPTIONS) as address, sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(locale="en-US")
-        page.goto(address)
-        page.fill("#texts", "\n".join(texts))
-        page.click("#classify")
-        page.wait_for_selector("#done:not([hidden])")
-        yield page
-        browser.close()
-
-
-def downloaded(page) -> list[dict]:
-    """Return the rows of the file that the page offers."""
-    with page.expect_download() as download:
-        page.click("#download")
-    text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
-    return list(csv.DictReader(io.StringIO(text, newline="")))

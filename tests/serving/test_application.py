@@ -155,17 +155,21 @@ def test_a_key_is_needed_where_there_is_one(model):
         for key, status in [(None, 401), ("Bearer k", 401), ("Basic a key", 401), ("Bearer a key", 200)]:
             headers = {"Authorization": key} if key else {}
             assert HTTP.get(f"{address}/info", headers=headers).status_code == status
-            body = {"inputs": "今天"}
-            assert HTTP.post(f"{address}/predict", json=body, headers=headers).status_code == status
+            assert classify(address, headers=headers).status_code == status
         assert HTTP.get(f"{address}/health").status_code == 200
         assert HTTP.get(f"{address}/").status_code == 200
 
 
 @pytest.fixture
 def held(checkpoint) -> OpenedModel:
+    """A model whose runtime computes once it is released."""
     opened = open_model(checkpoint, CPU)
     opened.predictor.runtime = HeldRuntime(opened.predictor.runtime)
     return opened
+
+
+def classify(address: str, inputs: object = "今天", **options) -> httpx2.Response:
+    return HTTP.post(f"{address}/predict", json={"inputs": inputs}, **options)
 
 
 def hold(runtime: HeldRuntime) -> None:
@@ -180,7 +184,7 @@ def test_a_full_queue_refuses_and_what_it_took_is_answered(held):
         answers: list[httpx2.Response] = []
 
         def ask(texts: list[str]) -> None:
-            answers.append(HTTP.post(f"{address}/predict", json={"inputs": texts}))
+            answers.append(classify(address, texts))
 
         thread = threading.Thread(target=ask, args=[["今天", "真好"]])
         thread.start()
@@ -201,10 +205,10 @@ def test_late_answers_are_504_and_what_nobody_waits_for_is_not_computed(held):
         hold(runtime)
         runtime.rows.clear()
         for _ in range(3):
-            answer = HTTP.post(f"{address}/predict", json={"inputs": "今天"})
+            answer = classify(address)
             assert (answer.status_code, answer.json()["error_type"]) == (504, "timeout")
         runtime.released.set()
-        assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).status_code == 200
+        assert classify(address).status_code == 200
         assert runtime.rows == [1, 1]
         assert "\nclassifier_waiting_texts 0.0" in HTTP.get(f"{address}/metrics").text
 
@@ -229,7 +233,7 @@ def test_clients_that_are_slow_and_those_that_break_off(held):
         runtime.released.set()
         with first:
             assert first.recv(1000).startswith(b"HTTP/1.1 200")
-        assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).status_code == 200
+        assert classify(address).status_code == 200
         assert "\nclassifier_waiting_texts 0.0" in HTTP.get(f"{address}/metrics").text
 
 
@@ -261,9 +265,9 @@ def test_replaced_and_truncated_weights_change_nothing(tmp_path):
         with weights.open("r+b") as file:
             file.seek(-1000, 2)
             file.write(b"\x3f" * 1000)
-        assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).json() == wanted
+        assert classify(address).json() == wanted
         os.truncate(weights, 1000)
-        assert HTTP.post(f"{address}/predict", json={"inputs": "今天"}).json() == wanted
+        assert classify(address).json() == wanted
 
 
 def test_the_spaces_of_texts_are_removed_as_in_training(model):

@@ -1,25 +1,24 @@
-"""Why a text gets its label, how it was read, and examples: python -m pytest
+"""Why a text gets its label, how it was read, and models of several labels and of a number: python -m pytest
 tests/serving/test_explain_requests.py"""
 
-import csv
 from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("fastapi")
-pytest.importorskip("captum")
 from app.data.long_texts import LongTexts
-from app.prediction.choose_run import example_inputs
 from app.prediction.open_model import OpenedModel
 from app.prediction.torch_runtime import load_predictor
-from tests.saved_classifier import LABELS
+from tests.saved_classifier import LABELS, as_rows, random_texts
 from tests.serving.running_server import ask
 
 TEXT = "今天真开心，手机质量不好"
 LONG = "今天真开心，手机质量不好。\n" * 600
+TEXTS = [text.strip() for text in random_texts(12)]
 
 
 def test_a_label_is_explained_with_the_words_and_the_test(client):
+    pytest.importorskip("captum")
     [best, *_] = client.post("/predict", json={"inputs": TEXT}).json()
     [found] = client.post("/explain", json={"inputs": TEXT}).json()
     assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
@@ -31,19 +30,19 @@ def test_a_label_is_explained_with_the_words_and_the_test(client):
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "message"),
+    ("body", "message"),
     [
-        ({"inputs": [TEXT] * 3}, 422, "inputs"),
-        ({"inputs": TEXT, "label": "正正面"}, 422, "did you mean '正面'"),
-        ({"inputs": TEXT, "label": 3}, 422, "label: Input should be a valid string"),
-        ({"inputs": TEXT, "language": "fr"}, 422, "language: Input should be 'en' or 'zh'"),
-        ({"inputs": TEXT, "top_k": 1}, 422, "there is no key 'top_k'"),
-        ({"inputs": " "}, 422, "text 1"),
+        ({"inputs": [TEXT] * 3}, "inputs"),
+        ({"inputs": TEXT, "label": "正正面"}, "did you mean '正面'"),
+        ({"inputs": TEXT, "label": 3}, "label: Input should be a valid string"),
+        ({"inputs": TEXT, "language": "fr"}, "language: Input should be 'en' or 'zh'"),
+        ({"inputs": TEXT, "top_k": 1}, "there is no key 'top_k'"),
+        ({"inputs": " "}, "text 1"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(client, body, status, message):
+def test_a_request_that_makes_no_sense_is_refused(client, body, message):
     answer = client.post("/explain", json=body)
-    assert answer.status_code == status
+    assert answer.status_code == 422
     assert message in answer.json()["error"]
 
 
@@ -55,13 +54,8 @@ def read(model: OpenedModel, text: str) -> dict:
 
 def test_a_text_of_8000_characters_says_what_was_read_of_it(checkpoint, model):
     num_characters = len(" ".join(LONG.split()))
-    whole = read(model, TEXT)
-    assert whole == {
-        "tokens": len(TEXT) + 2,
-        "windows": 1,
-        "cut": False,
-        "texts": [{"characters": len(TEXT), "ranges": [[0, len(TEXT)]]}],
-    }
+    whole = {"characters": len(TEXT), "ranges": [[0, len(TEXT)]]}
+    assert read(model, TEXT) == {"tokens": len(TEXT) + 2, "windows": 1, "cut": False, "texts": [whole]}
     [cut] = read(model, LONG)["texts"]
     assert cut["characters"] == num_characters
     [[first, last]] = cut["ranges"]
@@ -86,15 +80,30 @@ def test_the_server_says_whether_it_is_sure_enough(client, model):
         assert ask(sure, "predict", {"inputs": TEXT}).json()[0] == best
 
 
-def test_examples_are_test_rows_of_each_label(tmp_path):
-    assert example_inputs(tmp_path, 6) == []
-    with (tmp_path / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["row_id", "line", "text", "label", "predicted", "p_好", "p_差"])
-        for number, (text, label) in enumerate(
-            [("长" * 200, "差"), ("一", "好"), ("二", "好"), ("三", "差")]
-        ):
-            writer.writerow([number, number, text, label, "好", 1, 0])
-    assert example_inputs(tmp_path, 6) == ["一", "三", "二"]
-    assert example_inputs(tmp_path, 2) == ["一", "三"]
-    assert example_inputs(tmp_path, 0) == []
+def test_answers_say_which_labels_a_row_has(several):
+    wanted = [set(prediction.answer) for prediction in several.predictor.predict(as_rows(TEXTS))]
+    assert {len(names) for names in wanted} >= {0, 1, 2}
+    answers = ask(several, "predict", {"inputs": TEXTS}).json()
+    assert [{entry["label"] for entry in answer if entry["chosen"]} for answer in answers] == wanted
+    assert all(answer == sorted(answer, key=lambda entry: -entry["score"]) for answer in answers)
+    rule = ask(several, "info", None).json()["label_rule"]
+    assert rule["thresholds"] == dict(zip(LABELS, [0.51, 0.45, 0.57], strict=True))
+
+
+def test_numbers_are_in_the_unit_of_the_data(number):
+    wanted = [prediction.answer for prediction in number.predictor.predict(as_rows(TEXTS))]
+    assert all(0 < abs(value - 50) < 200 for value in wanted)
+    answers = ask(number, "predict", {"inputs": TEXTS}).json()
+    assert [[entry["label"] for entry in answer] for answer in answers] == [["score"]] * len(TEXTS)
+    assert [answer[0]["score"] for answer in answers] == pytest.approx(wanted, rel=1e-5)
+    assert ask(number, "info", None).json()["labels"] == ["score"]
+
+
+def test_several_labels_and_a_number_are_explained(several, number):
+    pytest.importorskip("captum")
+    chosen = [entry for entry in ask(several, "predict", {"inputs": TEXTS[0]}).json() if entry["chosen"]]
+    assert len(ask(several, "explain", {"inputs": TEXTS[0]}).json()) == max(1, len(chosen))
+    [score] = ask(number, "predict", {"inputs": TEXTS[0]}).json()
+    [found] = ask(number, "explain", {"inputs": TEXTS[0]}).json()
+    assert found["heading"] == f"score: {score['score']:.4g}"
+    assert "label" not in found["verdict"]

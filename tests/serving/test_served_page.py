@@ -4,28 +4,32 @@ and a chromium."""
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from contextlib import contextmanager
+import io
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 from app.prediction.open_model import OpenedModel
 from app.serving.application import ServeOptions
-from tests.saved_classifier import LABELS, as_rows
-from tests.serving.running_server import CHROMIUM, OPTIONS, downloaded, needs_browser, running
+from tests.saved_classifier import LABELS, as_rows, random_texts
+from tests.serving.running_server import CHROMIUM, OPTIONS, needs_browser, running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.slow, needs_browser]
+TEXTS = [text.strip() for text in random_texts(12)]
 HOSTILE = '<img src=x onerror="document.title=1">今天'
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
@@ -34,115 +38,144 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@contextmanager
-def served_page(
-    browser: Browser,
-    model: OpenedModel,
-    locale: str = "en-US",
-    options: ServeOptions = OPTIONS,
-    expected: str | None = None,
-) -> Iterator[Page]:
-    """Yield the page of a server. The browser may complain about `expected` only, and asks no other place."""
-    problems: list[str] = []
-    with running(model, options) as address:
-        page = browser.new_page(locale=locale)
+@pytest.fixture
+def served(browser) -> Iterator[Callable[..., Page]]:
+    """Return a function that gives the page of a server; the browser may complain about `expected` only, and
+    asks no other place."""
+    problems, servers, allowed = [], [], []
+
+    def serve(
+        model: OpenedModel, locale: str = "en-US", options: ServeOptions = OPTIONS, expected: str = "nothing"
+    ) -> Page:
+        servers.append(running(model, options))
+        allowed.append(expected)
+        address, page = servers[0].__enter__(), browser.new_page(locale=locale)
         page.on(
-            "console",
-            lambda message: problems.append(message.text) if message.type in ("error", "warning") else None,
+            "console", lambda one: problems.append(one.text) if one.type in ("error", "warning") else None
         )
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on(
-            "request",
-            lambda request: (
-                None if request.url.startswith((address, "blob:", "data:")) else problems.append(request.url)
-            ),
-        )
+        own = (address, "blob:", "data:")
+        page.on("request", lambda one: None if one.url.startswith(own) else problems.append(one.url))
         page.goto(address)
-        yield page
-    assert [problem for problem in problems if expected is None or expected not in problem] == []
+        return page
+
+    yield serve
+    servers[0].__exit__(None, None, None)
+    assert [problem for problem in problems if allowed[0] not in problem] == []
 
 
-def labels_of(model: OpenedModel, texts: list[str]) -> list[str]:
+def classify(page: Page, texts: list[str] | None = None) -> None:
+    if texts is not None:
+        page.fill("#texts", "\n".join(texts))
+    page.click("#classify")
+    page.wait_for_selector("#done:not([hidden])")
+
+
+def downloaded(page: Page) -> list[dict]:
+    """Return the rows of the file that the page offers."""
+    with page.expect_download() as download:
+        page.click("#download")
+    text = Path(download.value.path()).read_bytes().decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def answers_of(model: OpenedModel, texts: list[str]) -> list:
     return [prediction.answer for prediction in model.predictor.predict(as_rows(texts))]
 
 
-def test_lines_are_classified_shown_as_text_and_downloaded(browser, model):
+def test_lines_are_classified_shown_as_text_and_downloaded(served, model):
     texts = ["今天真开心", HOSTILE, '他说"好"，\t真好']
-    with served_page(browser, model) as page:
-        page.fill("#texts", "\n\n".join(texts))
-        page.click("#classify")
-        page.wait_for_selector("#results li:nth-child(3)")
-        page.wait_for_selector("#done:not([hidden])")
-        assert page.locator("#results .text").all_inner_texts() == texts
-        assert page.locator("#results .first").all_inner_texts() == labels_of(model, texts)
-        assert page.locator("#results .bar").count() == len(texts) * len(LABELS)
-        assert page.title() == "Text classifier"
-        assert page.locator("#results img").count() == 0
-        rows = downloaded(page)
+    page = served(model)
+    classify(page, [texts[0], "", *texts[1:]])
+    assert page.locator("#results .text").all_inner_texts() == texts
+    assert page.locator("#results .first").all_inner_texts() == answers_of(model, texts)
+    assert page.locator("#results .bar").count() == len(texts) * len(LABELS)
+    assert page.title() == "Text classifier"
+    assert page.locator("#results img").count() == 0
+    rows = downloaded(page)
     assert [row["text"] for row in rows] == texts
-    assert [row["label"] for row in rows] == labels_of(model, texts)
+    assert [row["label"] for row in rows] == answers_of(model, texts)
     assert sum(float(rows[0][f"p_{label}"]) for label in LABELS) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
-def test_a_csv_file_comes_back_with_its_columns(tmp_path, browser, model, encoding):
+def test_a_csv_file_comes_back_with_its_columns(tmp_path, served, model, encoding):
     texts = [f"今天{n}，好" for n in range(70)]
     path = tmp_path / "posts.csv"
     lines = [["id", "内容"], *([str(n), text] for n, text in enumerate(texts)), ["70", " "]]
     with path.open("w", encoding=encoding, newline="") as file:
         csv.writer(file).writerows(lines)
-    with served_page(browser, model, "zh-CN") as page:
-        assert page.title() == "文本分类"
-        page.set_input_files("#file", path)
-        page.wait_for_selector("#table:not([hidden])")
-        page.click("#classify")
-        page.wait_for_selector("#done:not([hidden])")
-        assert "1 行无效" in page.locator("#status").inner_text()
-        rows = downloaded(page)
-        page.click("#language")
-        assert page.title() == "Text classifier"
+    page = served(model, "zh-CN")
+    assert page.title() == "文本分类"
+    page.set_input_files("#file", path)
+    page.wait_for_selector("#table:not([hidden])")
+    classify(page)
+    assert "1 行无效" in page.locator("#status").inner_text()
+    rows = downloaded(page)
+    page.click("#language")
+    assert page.title() == "Text classifier"
     assert [(row["id"], row["内容"]) for row in rows] == [tuple(line) for line in lines[1:]]
-    assert [row["label"] for row in rows] == [*labels_of(model, texts), ""]
+    assert [row["label"] for row in rows] == [*answers_of(model, texts), ""]
 
 
-def test_what_is_not_sure_enough_is_marked(browser, model):
-    predictions = list(model.predictor.predict(as_rows(["今天", "真好", "开心"])))
-    surest = max(prediction.probabilities.max() for prediction in predictions)
-    with served_page(browser, replace(model, threshold=float(surest) - 1e-4)) as page:
-        page.fill("#texts", "今天\n真好\n开心")
-        page.click("#classify")
-        page.wait_for_selector("#done:not([hidden])")
-        assert page.locator("#results .abstain").count() == 2
-        wanted = ["accept" if p.probabilities.max() == surest else "abstain" for p in predictions]
-        assert [row["decision"] for row in downloaded(page)] == wanted
+def test_label_lists_and_what_is_not_sure_enough_are_marked(served, several):
+    wanted = [set(names) for names in answers_of(several, TEXTS)]
+    rows = list(several.predictor.predict(as_rows(TEXTS)))
+    confidence = several.predictor.task.confidence(np.stack([row.probabilities for row in rows]))
+    # Between two rows: six of twelve are sure enough
+    threshold = float(np.sort(confidence)[5:7].mean())
+    decisions = ["accept" if value >= threshold else "abstain" for value in confidence]
+    page = served(replace(several, threshold=threshold))
+    classify(page, TEXTS)
+    items = page.locator("#results li").all()
+    assert [set(item.locator(".first").all_inner_texts()) for item in items] == wanted
+    notes = [item.locator(".abstain").all_inner_texts() for item in items]
+    assert ["no label" in of_item for of_item in notes] == [not names for names in wanted]
+    assert ["not sure enough" in of_item for of_item in notes] == [one == "abstain" for one in decisions]
+    counts = page.inner_text("#counts")
+    assert counts.endswith(f"no label {wanted.count(set())}")
+    numbers = {name: sum(name in names for names in wanted) for name in set().union(*wanted)}
+    assert all(f"{name} {number}" in counts for name, number in numbers.items())
+    rows = downloaded(page)
+    order = [[name for name in LABELS if name in names] for names in wanted]
+    assert [row["labels"] for row in rows] == [json.dumps(names, ensure_ascii=False) for names in order]
+    assert [row["decision"] for row in rows] == decisions
 
 
-def test_an_example_is_classified_and_explained_and_a_long_text_says_what_was_read(browser, model):
+def test_numbers_are_shown(served, number):
+    page = served(number)
+    classify(page, TEXTS)
+    shown = [float(text) for text in page.locator("#results .first").all_inner_texts()]
+    rows = downloaded(page)
+    assert shown == pytest.approx(answers_of(number, TEXTS), rel=1e-5)
+    assert list(rows[0]) == ["text", "score"]
+    assert [float(row["score"]) for row in rows] == pytest.approx(answers_of(number, TEXTS), rel=1e-5)
+
+
+def test_a_text_is_explained_and_a_long_text_says_what_was_read(served, model):
     pytest.importorskip("captum")
-    opened = replace(model, examples=["今天真开心，手机质量不好", "真好"])
-    with served_page(browser, opened) as page:
-        page.set_viewport_size({"width": 390, "height": 800})
-        page.click("#examples button:nth-child(1)")
-        page.click(".why")
-        page.wait_for_selector(".explanation .first")
-        assert page.locator(".explanation .text").inner_text() == opened.examples[0]
-        assert labels_of(model, opened.examples[:1])[0] in page.locator(".explanation .first").inner_text()
-        page.click(".why")
-        assert page.locator(".explanation").count() == 0
-        page.fill("#texts", "今天真开心，手机质量不好。\n" * 600)
-        page.check("#whole")
-        page.click("#classify")
-        page.wait_for_selector("#results .warning")
-        assert page.locator("#results li").count() == 1
-        assert page.locator("#results .warning").inner_text().startswith("Only in part: 1–")
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
+    text = "今天真开心，手机质量不好"
+    page = served(model)
+    page.set_viewport_size({"width": 390, "height": 800})
+    classify(page, [text])
+    page.click(".why")
+    page.wait_for_selector(".explanation .first")
+    assert page.locator(".explanation .text").inner_text() == text
+    assert answers_of(model, [text])[0] in page.locator(".explanation .first").inner_text()
+    page.click(".why")
+    assert page.locator(".explanation").count() == 0
+    page.fill("#texts", f"{text}。\n" * 600)
+    page.check("#whole")
+    page.click("#classify")
+    page.wait_for_selector("#results .warning")
+    assert page.locator("#results li").count() == 1
+    assert page.locator("#results .warning").inner_text().startswith("Only in part: 1–")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_a_key_is_asked_for(browser, model):
-    options = ServeOptions(api_key="secret")
-    with served_page(browser, model, options=options, expected="401") as page:
-        page.wait_for_selector("#key-row:not([hidden])")
-        page.fill("#key", "secret")
-        page.fill("#texts", "今天")
-        page.click("#classify")
-        page.wait_for_selector("#results li")
+def test_a_key_is_asked_for(served, model):
+    page = served(model, options=ServeOptions(api_key="secret"), expected="401")
+    page.wait_for_selector("#key-row:not([hidden])")
+    page.fill("#key", "secret")
+    classify(page, ["今天"])
+    assert page.locator("#results li").count() == 1

@@ -6,15 +6,10 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from app.prediction.torch_runtime import load_predictor
-from app.vectors.text_vectors import TextVectors
+from app.vectors.text_vectors import text_vectors
 from tests.saved_classifier import random_texts, save_checkpoint
 
 TEXTS = random_texts(30)
-
-
-def vectors_of(folder, max_length: int = 40) -> TextVectors:
-    predictor = load_predictor(folder, max_length)
-    return TextVectors(predictor.runtime.model, predictor.encoder)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert"])
@@ -30,4 +25,6 @@ def test_vectors_are_the_means_of_the_states_of_texts_and_pairs(tmp_path, archit
                 states = model(**tokenizer(*given, return_tensors="pt", truncation=True, max_length=40))[0]
             means.append(states[0].mean(0))
         expected = torch.nn.functional.normalize(torch.stack(means)).numpy()
-        np.testing.assert_allclose(vectors_of(folder).compute(texts), expected, atol=1e-5)
+        predictor = load_predictor(folder, 40)
+        found = text_vectors(predictor.runtime.model, predictor.encoder, texts)
+        np.testing.assert_allclose(found, expected, atol=1e-5)

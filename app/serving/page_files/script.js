@@ -9,7 +9,7 @@ const SAY = {
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
     full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n, bad) => `${n} rows${bad ? `, ${bad} of them invalid: see the column reason` : ""}.`, uploading: "The server reads the file …",
     shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, abstain: (part) => (part ? `sure only of ${part.label}${part.score ? ` (${(100 * part.score).toFixed(1)} %)` : ""}` : "not sure enough"), noLabel: "no label",
-    whole: "the lines are one text", examples: "Examples:", noTexts: "Write texts above, or choose a file.",
+    whole: "the lines are one text", noTexts: "Write texts above, or choose a file.",
     all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
   },
@@ -22,7 +22,7 @@ const SAY = {
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n, bad) => `共 ${n} 行${bad ? `，其中 ${bad} 行无效：见 reason 列` : ""}。`, uploading: "服务器正在处理文件……",
     shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, abstain: (part) => (part ? `只能确定是${part.label}${part.score ? `（${(100 * part.score).toFixed(1)} %）` : ""}` : "把握不够"), noLabel: "没有标签",
-    whole: "所有行合为一条文本", examples: "示例：", noTexts: "请在上面输入文本，或选择文件。",
+    whole: "所有行合为一条文本", noTexts: "请在上面输入文本，或选择文件。",
     all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
   },
@@ -45,19 +45,6 @@ function showLanguage() {
   document.title = say("title");
   at("language").textContent = language === "zh" ? "English" : "中文";
   at("model").textContent = info ? say("model", info) : "";
-  showExamples();
-}
-
-// A click classifies the example alone.
-function showExamples() {
-  const examples = info?.examples ?? [];
-  at("examples").hidden = !examples.length;
-  at("examples").replaceChildren(say("examples"), ...examples.map((example) => {
-    const text = [example].flat().join("\t"), button = element("button", "plain", text);
-    button.type = "button";
-    button.onclick = () => { closeFile(); at("whole").checked = false; at("texts").value = text.replace(/[\r\n]+/g, " "); run(); };
-    return button;
-  }));
 }
 
 function showStatus(text, bad = false) {

@@ -1,20 +1,28 @@
-"""What the folder of a model says about it: the `data` settings of its run, or the record of an export. It is
-read without torch."""
+"""What the folder of a model says about it, read without torch: the settings and the data of its run, or the
+record of an export; and which run predictions are made with where none is named."""
+
+from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..checkpoints.run_folder import CHECKPOINTS, MODEL, finished_at
 from ..checkpoints.run_history import CONFIG
-from ..config.command_line import read_yaml
+from ..config.command_line import load_data_settings, read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.read import ReadOptions
 from ..errors import InputError, excerpt
 from ..runtime.disk import write_json
+from ..tasks import TASK_CLASSES, task_class
+from ..words import _
 
-MODEL = "model.safetensors"
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+
 RECORD, GRAPH, WEIGHTS, TOKENIZER = "export.json", "model.onnx", "model.onnx.data", "tokenizer.json"
 # What predictions depend on in the folder of a model
 MODEL_FILES = ("model*.safetensors", f"{MODEL}.index.json", "model.onnx*", "config.json", CONFIG, RECORD)
@@ -115,14 +123,38 @@ def settings_of_reading(recorded: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def has_pairs(recorded: Mapping[str, Any]) -> bool | None:
-    """Return whether a model was trained on pairs of texts, None where that is not known."""
-    return recorded["text_pair_column"] is not None if "text_pair_column" in recorded else None
-
-
 def check_pairs(folder: Path, recorded: Mapping[str, Any], given_pairs: bool, remedy: str) -> None:
     """Raise InputError for pairs of texts where the model was trained on single texts, and the reverse."""
-    if has_pairs(recorded) in (None, given_pairs):
-        return
-    trained, given = ("single texts", "pairs") if given_pairs else ("pairs of texts", "single texts")
-    raise InputError(f"{folder}: the model was trained on {trained}, found {given}; {remedy}")
+    if "text_pair_column" in recorded and (recorded["text_pair_column"] is not None) != given_pairs:
+        trained, given = ("single texts", "pairs") if given_pairs else ("pairs of texts", "single texts")
+        raise InputError(f"{folder}: the model was trained on {trained}, found {given}; {remedy}")
+
+
+def dataset_of_run(folder: Path, need: str, remedy: str) -> Dataset:
+    """Return the dataset of a run; `need` is what for, and `remedy` what helps without it. Raises InputError
+    for a folder that is no run, and for data that is not there any more."""
+    from ..data.dataset import open_dataset
+
+    path = folder / CONFIG
+    if not path.is_file():
+        raise InputError(f"{folder}: {need} the data of a run, found no settings of one; {remedy}")
+    try:
+        return open_dataset(load_data_settings(path))
+    except InputError as error:
+        raise InputError(f"the data of {folder} cannot be read: {error}; or {remedy}") from error
+
+
+def choose_run(folder: Path = CHECKPOINTS) -> Path:
+    """Return the classifier in `folder` that finished last, also if it is being trained for longer; a run of
+    masked language modelling is none. Raises InputError where there is no run."""
+    runs = {run: finished_at(run) for run in folder.glob("*") if os.path.isfile(run / MODEL)}
+    finished = sorted((run for run in runs if runs[run] is not None), key=runs.get, reverse=True)
+    for run in finished:
+        task = run_settings(run).get("task")
+        if task not in TASK_CLASSES or task_class(task).has_labels:
+            return run
+    said = _(
+        "there is no finished run in {folder}/; train one with python run_single.py, or name a folder "
+        "with --checkpoint"
+    )
+    raise InputError(said.format(folder=folder))

@@ -1,4 +1,4 @@
-"""predict --engine ray, with a real Ray: python -m pytest tests/prediction/test_ray_engine.py -m "" """
+"""predict --engine ray, with a real Ray: python -m pytest tests/prediction/test_many_files.py -m "" """
 
 import csv
 import json
@@ -240,7 +240,6 @@ def test_ray_that_is_missing_and_an_option_that_there_is_not(
     tmp_path, monkeypatch, posts, checkpoint, capsys
 ):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "app.prediction.ray_engine", raising=False)
     assert main(words(checkpoint, posts, tmp_path / "labels")) == 2
     assert "pip install -r requirements/ray.txt -c constraints.txt" in capsys.readouterr().err
     with pytest.raises(TypeError, match="treshold"):
