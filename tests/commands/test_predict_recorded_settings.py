@@ -36,22 +36,23 @@ def run(tmp_path_factory) -> Path:
         "model": {"config": SIZES | {"initializer_range": 0.2}},
         "train": {"epochs": 20, "learning_rate": 0.003, "batch_size": 16}
         | {"precision": "fp32", "device": "cpu", "threads": 1},
-        "output": {"trackers": [], "dir": str(folder / "run")},
+        "output": {"trackers": [], "dir": str(folder / "checkpoints" / "run")},
     }
     (folder / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
     assert train("single", "", ["--config", str(folder / "config.yaml")]) == 0
-    return folder / "run"
+    return folder / "checkpoints" / "run"
 
 
 def accuracy_of(report: Path) -> float:
     return json.loads((report / "report.json").read_text(encoding="utf-8"))["accuracy"]
 
 
-def test_predict_and_its_report_read_the_file_as_the_run_did(run, tmp_path):
-    source = str(run.parent / "rows.txt")
-    options = ["--checkpoint", str(run), "--device", "cpu", "--input", source]
+def test_predict_and_its_report_read_the_file_as_the_newest_run_did(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(run.parents[1])
+    options = ["--device", "cpu", "--input", "rows.txt"]
     assert main([*options, "--report", str(tmp_path / "out")]) == 0
     assert accuracy_of(tmp_path / "out") == accuracy_of(run)
+    assert "model checkpoints/run\n" in capsys.readouterr().err
     assert main([*options, "--output", str(tmp_path / "labels.csv")]) == 0
     with (tmp_path / "labels.csv").open(encoding="utf-8", newline="") as file:
         texts = [row["title"].strip() for row in csv.DictReader(file)]
@@ -60,7 +61,7 @@ def test_predict_and_its_report_read_the_file_as_the_run_did(run, tmp_path):
 
 def test_an_exported_folder_reads_files_as_its_run_did(run, tmp_path):
     pytest.importorskip("onnxruntime")
-    source, output = run.parent / "rows.txt", tmp_path / "onnx"
+    source, output = run.parents[1] / "rows.txt", tmp_path / "onnx"
     assert export([str(run), "--output", str(output), "--rows", str(source)]) == 0
     options = ["--checkpoint", str(output), "--input", str(source), "--report", str(tmp_path / "out")]
     assert main(options) == 0
@@ -96,7 +97,7 @@ def test_single_texts_for_a_model_of_pairs_are_an_error(run, tmp_path, capsys):
     for texts in (["今天"], ["--input", str(tmp_path / "lines.txt"), "--format", "text"]):
         assert main(["--checkpoint", str(pairs), "--device", "cpu", *texts]) == 2
         assert "the model was trained on pairs of texts, found single texts" in capsys.readouterr().err
-    options = ["--device", "cpu", "--input", str(run.parent / "rows.txt")]
+    options = ["--device", "cpu", "--input", str(run.parents[1] / "rows.txt")]
     assert main(["--checkpoint", str(pairs), *options]) == 0
     assert "text 'title', second text 'content'" in capsys.readouterr().err
     assert main(["--checkpoint", str(run), *options, "--text_pair_column", "content"]) == 2

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +21,7 @@ from pyarrow import parquet
 from transformers import AutoConfig, BertModel, BertTokenizer
 
 from app.prediction.torch_runtime import load_predictor
-from app.run import main as train
-from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
-from tests.tiny import write_tiny
+from tests.saved_classifier import LABELS, VOCABULARY, as_rows, random_texts, save_checkpoint
 from tests.verbs import predict as main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,17 +81,6 @@ def test_files_of_every_format(predict, checkpoint, format, output):
     assert not list(Path().glob("*.part"))
 
 
-def test_pairs_from_a_file(predict, checkpoint):
-    Path("pairs.csv").write_text('a,b\n"今天,真好",不好\n开心,"讨\n厌"\n', encoding="utf-8")
-    options = ["--text_column", "a", "--text_pair_column", "b", "--output", "output.csv"]
-    assert predict("--input", "pairs.csv", *options) == 0
-    records = read_output("output.csv")
-    pairs = [("今天,真好", "不好"), ("开心", "讨\n厌")]
-    assert [(record["a"], record["b"]) for record in records] == pairs
-    wanted = of_pipeline(checkpoint, [{"text": a, "text_pair": b} for a, b in pairs])
-    np.testing.assert_allclose(probabilities_of(records), wanted, atol=1e-5)
-
-
 def test_texts_of_the_command_line(predict, capsys, monkeypatch):
     assert predict("今天", "真，好", "--", "--差") == 0
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
@@ -146,36 +133,6 @@ def test_a_bad_row_stops_or_is_skipped(predict, capsys, monkeypatch, name, piped
             assert f"{shown}: 2 rows" in printed
             assert f", 1 skipped\n  {problem}" in printed
             assert [record["text"] for record in read_output("output.jsonl")] == ["今", "天"]
-
-
-def test_a_run_predicts_what_it_predicted(tmp_path, capsys, monkeypatch):
-    """Its own configuration says where rows are cut and that spaces are removed; the newest finished run is
-    the default."""
-    monkeypatch.chdir(tmp_path)
-    lines = write_tiny(tmp_path / "rows.tsv").read_text(encoding="utf-8").split("\n")
-    spaced = [" ".join(line.split("\t")[0]) + "\t" + line.split("\t")[-1] for line in lines[1:-1]]
-    Path("rows.tsv").write_text("\n".join(["text\tlabel", *spaced]), encoding="utf-8")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    config = {
-        "data": {"train": "rows.tsv", "test": "rows.tsv", "max_length": 8, "remove_spaces": True},
-        "model": {"config": sizes | {"initializer_range": 0.3}},
-        "train": {"max_steps": 1, "precision": "fp32", "device": "cpu", "threads": 1},
-        "output": {"trackers": []},
-    }
-    Path("tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
-    assert train("single", "", ["--config", "tiny.yaml"]) == 0
-    assert main(["--input", "rows.tsv", "--output", "output.csv", "--device", "cpu"]) == 0
-    said = capsys.readouterr().err
-    assert "model checkpoints/tiny-001\n" in said
-    predicted, wanted = read_output("output.csv"), read_output("checkpoints/tiny-001/predictions.csv")
-    assert len(predicted) == 60
-    assert [row["predicted_label"] for row in predicted] == [row["predicted"] for row in wanted]
-    assert [row["text"].replace(" ", "") for row in predicted] == [row["text"] for row in wanted]
-    names = [name for name in wanted[0] if name.startswith("p_")]
-    of_predict, of_run = (
-        [[float(row[name]) for name in names] for row in rows] for rows in (predicted, wanted)
-    )
-    np.testing.assert_allclose(of_predict, of_run, atol=1e-5)
 
 
 def only_a_pickle(folder: Path) -> None:
@@ -276,62 +233,28 @@ def test_a_reader_that_leaves_is_no_error(predict, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-@contextmanager
-def once_written(act: Callable[[], object], pipe: Path | None = None) -> Iterator[None]:
-    """Call `act` once output.csv has rows, while another thread predicts; first write rows into `pipe`."""
-    ended = threading.Event()
-
-    def wait() -> None:
-        file = pipe.open("w", encoding="utf-8") if pipe else None
-        if file:
-            file.write("今天\n" * 5000)
-            file.flush()
-        while not ended.wait(0.01):
-            if any(part.stat().st_size for part in Path().glob("output.csv.*.part")):
-                act()
-                break
-        if file:
-            file.close()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def test_an_interrupted_run_leaves_what_it_has_under_another_name(predict, capsys, caplog):
     """The input is a pipe whose writer interrupts this process while it waits for more."""
     # A shell starts what runs in its background without it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.mkfifo("pipe")
-    with once_written(lambda: os.kill(os.getpid(), signal.SIGINT), Path("pipe")):
-        assert predict("--input", "pipe", "--output", "output.csv") == 130
+
+    def write_and_interrupt() -> None:
+        with Path("pipe").open("w", encoding="utf-8") as file:
+            file.write("今天\n" * 5000)
+            file.flush()
+            while not any(part.stat().st_size for part in Path().glob("output.csv.*.part")):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    writer = threading.Thread(target=write_and_interrupt)
+    writer.start()
+    assert predict("--input", "pipe", "--output", "output.csv") == 130
+    writer.join()
     assert "interrupted" in capsys.readouterr().err
     assert not Path("output.csv").exists()
     (part,) = Path().absolute().glob("output.csv.*.part")
     assert caplog.messages == [STOPPED.format(part=part)]
-
-
-def append(path: Path) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write("今天,b\n" * 5000)
-
-
-@pytest.mark.parametrize("change", [append, lambda path: os.truncate(path, path.stat().st_size // 2)])
-def test_an_input_that_changes_while_it_is_read_is_an_error_and_keeps_the_rows(
-    predict, capsys, caplog, change
-):
-    source = Path("posts.csv")
-    source.write_text("text,other\n" + f"今天,{'a' * 200}\n" * 20_000, encoding="utf-8")
-    with once_written(lambda: change(source)):
-        assert predict("--input", source, "--output", "output.csv") == 2
-    assert "posts.csv: a data file must not change while it is read" in capsys.readouterr().err
-    (part,) = Path().absolute().glob("output.csv.*.part")
-    assert caplog.messages == [STOPPED.format(part=part)]
-    assert len(part.read_text(encoding="utf-8").splitlines()) > 2000
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "labels.jsonl", "labels.xlsx", "linked.csv"])

@@ -14,8 +14,9 @@ from pyarrow import parquet
 
 from app.data.read import ReadOptions
 from app.data.rows import read_rows
+from app.errors import InputError
 from app.prediction import output as output_module
-from app.prediction.sources import free_names
+from app.prediction.sources import free_names, open_file
 from tests.saved_classifier import LABELS, save_checkpoint
 from tests.verbs import predict as main
 
@@ -234,3 +235,14 @@ def test_what_people_see_holds_no_control_characters(tmp_path, capsys, monkeypat
     assert "\\x07长" in shown
     assert "长" * 20 not in shown
     assert all(character == "\n" or character.isprintable() for character in shown)
+
+
+@pytest.mark.parametrize("change", ["今天,b\n" * 5000, ""])
+def test_an_input_that_changes_between_its_two_readings_is_an_error(tmp_path, change):
+    path = tmp_path / "posts.csv"
+    path.write_text("text,other\n" + "今天,a\n" * 5, encoding="utf-8")
+    source = open_file(str(path), {}, {})
+    assert source.count("keep") == 5
+    path.write_text(f"text,other\n今天,a\n{change}", encoding="utf-8")
+    with pytest.raises(InputError, match="posts.csv: a data file must not change while it is read"):
+        list(source.rows("keep"))
