@@ -209,15 +209,15 @@ def rank_main(
 def keep_final_state(run_class: type) -> None:
     """Write the weights and the optimizer state of the last step beside the run folder, which keeps only the
     best weights."""
-    report = run_class.report
+    finish = run_class.finish
 
-    def keep_and_report(self):
+    def keep_and_finish(self):
         weights, optimizer = self.mode.weights(), self.mode.optimizer_state()
         if self.folder and optimizer:
             save_file(contiguous(weights | optimizer), self.folder.with_name(f"{self.folder.name}.final"))
-        return report(self)
+        return finish(self)
 
-    run_class.report = keep_and_report
+    run_class.finish = keep_and_finish
 
 
 def disturb(mode_class: type, rank: int, disturbances: list[Disturbance]) -> None:
@@ -315,7 +315,7 @@ def block_metrics(mode) -> None:
 def die_in_report(mode) -> None:
     from app.training.train import Run
 
-    Run.report = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+    Run.finish = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die_in_save(mode) -> None:

@@ -27,9 +27,9 @@ def stop_after(step: int, config: Config) -> None:
     after_step = Run.after_step
 
     def stop(self, state, log):
-        after_step(self, state, log)
         if state.step == step:
-            self.stopped_by, state.stop = signal.SIGTERM, True
+            terminate()
+        after_step(self, state, log)
 
     try:
         Run.after_step = stop

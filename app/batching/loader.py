@@ -1,8 +1,13 @@
-"""The rows of a split, by position -> the tensors of a batch on a device: padded, or packed
-without padding."""
+"""Which rows are in which step and micro-batch, and these rows as the tensors of a batch on a device: padded,
+or packed without padding.
+
+The batch plan is a pure function of (num_rows, batch_size, seed, step). So all modes see the same global
+batches, and resuming needs only the number of the next step.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,11 +16,96 @@ import torch
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from ..runtime.devices import at_least_float32, is_cuda
+from .token_limit import cut
 
-# The `draw` of evaluations, which no step has
-EVALUATION = -1
-# The length of a padded batch is a multiple of this many tokens
-PAD_TO = 8
+EVALUATION = -1  # the `draw` of evaluations, which no step has
+PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """Global batches of row positions; the last of an epoch may be smaller."""
+
+    num_rows: int
+    batch_size: int
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.num_rows // self.batch_size)
+
+    def batch(self, step: int) -> np.ndarray:
+        """Return the row positions, (<= batch_size,) int64, of global batch `step`, from 0 on."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        order = epoch_order(self, epoch)
+        return order[index * self.batch_size : (index + 1) * self.batch_size].astype(np.int64)
+
+
+@lru_cache(maxsize=1)
+def epoch_order(plan: BatchPlan, epoch: int) -> np.ndarray:
+    dtype = np.int32 if plan.num_rows < 1 << 31 else np.int64
+    return np.random.default_rng([plan.seed, epoch]).permutation(np.arange(plan.num_rows, dtype=dtype))
+
+
+def micro_batches(
+    batch: np.ndarray,
+    lengths: np.ndarray,
+    num_shards: int,
+    accumulation_steps: int,
+    most_tokens: int | None = None,
+    padded: bool = False,
+) -> list[list[np.ndarray]]:
+    """Return the micro-batches of each shard of a global batch, as row positions, longest row first.
+
+    `batch` (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same
+    number of micro-batches, at least one: `accumulation_steps`, or one for each row; more where some have
+    more than `most_tokens`. Some are empty if the batch has too few rows.
+
+    Rows are dealt in rounds: one to each shard, the longest of a round to the shard with the fewest tokens so
+    far. So all have about as many tokens, and the numbers of rows differ by at most one.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    shard, tokens = np.zeros(len(order), dtype=np.int64), np.zeros(num_shards, dtype=np.int64)
+    for start in range(0, len(order), num_shards) if num_shards > 1 else ():
+        round_rows = order[start : start + num_shards]
+        fewest = np.argsort(tokens, kind="stable")[: len(round_rows)]
+        shard[start : start + num_shards] = fewest
+        tokens[fewest] += lengths[round_rows]
+    count = max(1, min(accumulation_steps, -(-len(batch) // num_shards)))
+    shards = [np.array_split(order[shard == index], count) for index in range(num_shards)]
+    if most_tokens:
+        shards = [[part for rows in of for part in cut(rows, lengths, most_tokens, padded)] for of in shards]
+    most = max(map(len, shards))
+    return [[batch[rows] for rows in of] + [batch[:0]] * (most - len(of)) for of in shards]
+
+
+def evaluation_batches(
+    lengths: np.ndarray,
+    batch_size: int,
+    num_shards: int,
+    shard_index: int,
+    windows: np.ndarray | None = None,
+    most_tokens: int | None = None,
+    padded: bool = False,
+) -> list[np.ndarray]:
+    """Return this shard's batches of a whole split, as row positions; each row is on one shard.
+
+    `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows`
+    (num_rows,): a batch has at most `batch_size` windows, or one row; None: each row has one. It has at most
+    `most_tokens`, or one row. All shards get the same number of batches, because a forward pass may be a
+    collective; the last batch may be empty.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.arange(1, len(order) + 1) if windows is None else np.cumsum(windows[order])
+    batches, start = [], 0
+    while start < len(order):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + batch_size, side="right")))
+        rows = order[start:stop]
+        batches += cut(rows, lengths, most_tokens, padded) if most_tokens else [rows]
+        start = stop
+    batches += [order[:0]] * (-len(batches) % num_shards)
+    return batches[shard_index::num_shards]
 
 
 @dataclass(frozen=True)
@@ -44,31 +134,27 @@ def collate(
     the head reads; and for attention `row_offsets` (num_rows + 1,) int32, the index of each row's first token
     and the end of the last row, and `longest`, the tokens of the longest row; or the arrays of `_groups`.
     """
+    tokens = np.concatenate(rows)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     starts = None
     if second_starts is not None and layout.token_types:
         starts = np.asarray(second_starts, dtype=np.int64)
-    arrays = (_pack if layout.packed else _pad)(np.concatenate(rows), lengths, starts, layout)
+    if layout.packed:
+        arrays = _pack(tokens, lengths, starts, layout)
+    else:
+        longest = -(-int(lengths.max()) // PAD_TO) * PAD_TO
+        if layout.max_positions:
+            longest = max(int(lengths.max()), min(longest, layout.max_positions))
+        columns = np.arange(longest)
+        mask = columns < lengths[:, None]
+        arrays = {"input_ids": np.full(mask.shape, layout.pad_id), "attention_mask": mask.astype(np.int64)}
+        arrays["input_ids"][mask] = tokens
+        if starts is not None:
+            arrays["token_type_ids"] = (mask & (columns >= starts[:, None])).astype(np.int64)
     return {
         name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
         for name, values in arrays.items()
     }
-
-
-def _pad(
-    tokens: np.ndarray, lengths: np.ndarray, second_starts: np.ndarray | None, layout: Layout
-) -> dict[str, np.ndarray]:
-    longest = -(-int(lengths.max()) // PAD_TO) * PAD_TO
-    if layout.max_positions:
-        longest = max(int(lengths.max()), min(longest, layout.max_positions))
-    columns = np.arange(longest)
-    mask = columns < lengths[:, None]
-    input_ids = np.full(mask.shape, layout.pad_id, dtype=np.int64)
-    input_ids[mask] = tokens
-    arrays = {"input_ids": input_ids, "attention_mask": mask.astype(np.int64)}
-    if second_starts is not None:
-        arrays["token_type_ids"] = (mask & (columns >= second_starts[:, None])).astype(np.int64)
-    return arrays
 
 
 def _pack(

@@ -1,6 +1,7 @@
 """Masked language modelling: which tokens of a row are masked, as a pure function of (seed, draw, row).
 Nothing else decides it, so every mode masks the same tokens, and a resumed run too."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,7 @@ from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from .loader import EVALUATION, Batch, Layout, Loader, collate, to_device
 
-# Share of a row's tokens that are targets
-FRACTION = 0.15
+FRACTION = 0.15  # of a row's tokens are targets
 # Shares of the targets that become the mask token, or a random one; the others stay as they are
 MASKED, RANDOM = 0.8, 0.1
 
@@ -25,39 +25,31 @@ class MaskedRow(NamedTuple):
     labels: np.ndarray
 
 
-class Masking:
-    """Hides a part of a row's tokens: `MASKED` of them behind `mask_id`, `RANDOM` behind one of
-    `ordinary_ids`, the ids of all tokens but special ones, which are never hidden."""
-
-    def __init__(self, seed: int, mask_id: int, ordinary_ids: np.ndarray) -> None:
-        self.seed = seed
-        self.mask_id = mask_id
-        self.ordinary_ids = ordinary_ids
-
-    def __call__(self, tokens: np.ndarray, row: int, draw: int) -> MaskedRow:
-        """Return a row, (length,) ids, with some tokens hidden; `row` is its id in the table, and `draw` the
-        step or `EVALUATION`."""
-        candidates = np.flatnonzero(np.isin(tokens, self.ordinary_ids))
-        if not len(candidates):
-            return MaskedRow(tokens, candidates, tokens[candidates])
-        generator = np.random.default_rng([self.seed, draw - EVALUATION, row])
-        order = generator.permutation(len(candidates))
-        places = candidates[np.sort(order[: max(1, round(FRACTION * len(candidates)))])]
-        hidden, action = tokens.copy(), generator.random(len(places))
-        others = generator.choice(self.ordinary_ids, len(places))
-        masks = np.full_like(others, self.mask_id)
-        ways = [action < MASKED, action < MASKED + RANDOM]
-        hidden[places] = np.select(ways, [masks, others], tokens[places])
-        return MaskedRow(hidden, places, tokens[places])
+def masked_row(
+    tokens: np.ndarray, row: int, draw: int, seed: int, mask_id: int, ordinary_ids: np.ndarray
+) -> MaskedRow:
+    """Return a row, (length,) ids, with some tokens hidden: most behind `mask_id`, some behind one of
+    `ordinary_ids`, the ids of all tokens but special ones, which are never hidden. `row` is its id in the
+    table, and `draw` the step or `EVALUATION`."""
+    candidates = np.flatnonzero(np.isin(tokens, ordinary_ids))
+    generator = np.random.default_rng([seed, draw - EVALUATION, row])
+    order = generator.permutation(len(candidates))
+    places = candidates[np.sort(order[: max(1, round(FRACTION * len(candidates)))])]
+    hidden, action = tokens.copy(), generator.random(len(places))
+    others = generator.choice(ordinary_ids, len(places))
+    ways = [action < MASKED, action < MASKED + RANDOM]
+    hidden[places] = np.select(ways, [np.full_like(others, mask_id), others], tokens[places])
+    return MaskedRow(hidden, places, tokens[places])
 
 
 class MaskedLoader(Loader):
-    """A loader whose targets are hidden tokens. The input `masked` says where: in packed batches (targets,)
-    int64 places of tokens; in padded ones (num_rows, longest) bool, which a mode may split by rows."""
+    """A loader whose targets are hidden tokens: `mask` is `masked_row` of tokens, row and draw. The input
+    `masked` says where: in packed batches (targets,) int64 places of tokens; in padded ones (num_rows,
+    longest) bool, which a mode may split by rows."""
 
-    def __init__(self, split: Split, store: TokenStore, layout: Layout, masking: Masking) -> None:
+    def __init__(self, split: Split, store: TokenStore, layout: Layout, mask: Callable) -> None:
         super().__init__(split, store, layout)
-        self.masking = masking
+        self.mask = mask
         # The masks of the last global batch are kept.
         self.kept: tuple[int, dict[int, MaskedRow]] = (EVALUATION, {})
 
@@ -68,7 +60,7 @@ class MaskedLoader(Loader):
     def masked(self, row: int, draw: int) -> MaskedRow:
         if self.kept[0] == draw and row in self.kept[1]:
             return self.kept[1][row]
-        return self.masking(np.asarray(self.store.row(row)).astype(np.int64), row, draw)
+        return self.mask(np.asarray(self.store.row(row)).astype(np.int64), row, draw)
 
     def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:
         rows = [self.masked(row, draw) for row in self.input_rows(positions).tolist()]
@@ -77,16 +69,12 @@ class MaskedLoader(Loader):
         # A stand-in row has no targets
         rows = rows[: len(positions)]
         index = np.repeat(np.arange(len(rows)), [len(row.places) for row in rows])
-        places, labels = (
-            np.concatenate([np.empty(0, np.int64), *arrays])
-            for arrays in ([row.places for row in rows], [row.labels for row in rows])
-        )
-        index, places, labels = map(torch.from_numpy, (index, places, labels))
+        targets = np.concatenate([np.empty((2, 0), np.int64), *(row[1:] for row in rows)], axis=1)
+        index, places, labels = map(torch.from_numpy, (index, *targets))
         if "first_tokens" in inputs:
             inputs["masked"] = inputs["first_tokens"][index] + places
         else:
             inputs["masked"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
             inputs["masked"][index, places] = True
-        on_device = to_device(inputs | {"labels": labels}, device)
-        labels = on_device.pop("labels")
-        return Batch(on_device, labels, torch.from_numpy(positions), index)
+        labels = to_device({"labels": labels}, device)["labels"]
+        return Batch(to_device(inputs, device), labels, torch.from_numpy(positions), index)

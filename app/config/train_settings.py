@@ -46,8 +46,8 @@ class TrainConfig:
     gradient_checkpointing: bool = False
     """Keep only the input of each layer for the backward pass, which computes the layer again: less memory,
     more time, the same weights."""
-    optimizer: Literal["adamw", "adamw_8bit", "sgd"] = "adamw"
-    """Optimizer; adamw_8bit: AdamW of bitsandbytes, whose state needs a quarter of the memory."""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """Optimizer."""
     learning_rate: Number | None = None
     """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384: 2e-4 (more than 150 steps
     in an epoch: 1e-4; pairs of texts: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..batching.plan import token_batches
+from ..batching.token_limit import token_batches
 from ..data.read import options_of_run
 from ..data.rows import Row, read_rows
 from ..errors import InputError, listed

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..batching.loader import Loader, means_of_rows
-from ..batching.plan import CPU_BATCH_TOKENS, token_batches
+from ..batching.token_limit import CPU_BATCH_TOKENS, token_batches
 from ..errors import InputError
 from .classifier import PackedModel
 

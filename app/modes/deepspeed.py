@@ -36,7 +36,6 @@ class DeepSpeed(ProcessGroupMode):
 
     caches_casts = False
     has_float64 = False  # ZeRO keeps its copies of the weights in fp32
-    has_whole_optimizer = False
     engine: Any = None
 
     @classmethod

@@ -18,7 +18,6 @@ from .mode import BuildOptimizer
 class FSDP(ProcessGroupMode):
     """Each rank holds a shard of every parameter; the optimizer is built on shards, after the wrapping."""
 
-    has_whole_optimizer = False
     caches_casts = False
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:

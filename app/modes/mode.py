@@ -37,7 +37,6 @@ class Mode:
     records_passes = False  # as CUDA graphs; nothing but the model's kernels may run in a pass
     caches_casts = True  # whether each rank has memory for the whole model in low precision during a step
     has_float64 = True  # whether it can train weights in float64, as `python -m app verify` does
-    has_whole_optimizer = True  # whether each rank has the whole state of the optimizer
     state_form = "whole"  # how a training state is cut, which must not change when a run resumes
 
     def __init__(self, config: Config) -> None:
@@ -166,10 +165,9 @@ class Mode:
             # torch would make a step to get one
             return {}
         state = state_dict.get_optimizer_state_dict(model, optimizer, options=whole()).get("state", {})
-        # The step count of bitsandbytes is a number
         return self.copies(
             {
-                f"{parameter}/{name}": torch.as_tensor(value)
+                f"{parameter}/{name}": value
                 for parameter, values in state.items()
                 for name, value in values.items()
             }
@@ -188,7 +186,7 @@ class Mode:
         state: dict[str, dict] = defaultdict(dict)
         for key, value in tensors.items():
             parameter, _, name = key.partition("/")
-            state[parameter][name] = value.item() if value.dtype == torch.int64 else value
+            state[parameter][name] = value
         given = {"state": dict(state), "param_groups": groups} if tensors else {}
         state_dict.set_optimizer_state_dict(model, optimizer, given, options=from_rank_0())
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..batching.plan import token_batches
+from ..batching.token_limit import token_batches
 from ..data.long_texts import CUT, LongTexts, RowEncoder
 from ..data.read import BadRow
 from ..data.rows import Row

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoTokenizer
 
 from ..batching.loader import collate, to_device
-from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS
+from ..batching.token_limit import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..checkpoints.run_folder import MODEL
 from ..checkpoints.run_history import HISTORY, finished_weights
 from ..data.long_texts import CUT, LongTexts, check_tokenizer, guarded, highest_id

@@ -53,12 +53,13 @@ class Pretraining(Task):
         return build_masked_model(settings, self.tokenizer, length, torch.from_numpy(counts))
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
-        from ..batching.masking import MaskedLoader, Masking
+        from ..batching.masking import MaskedLoader, masked_row
 
         tokenizer = self.tokenizer
         ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
         seed = self.config.train.seed if split.name == "train" else EVALUATION_SEED
-        return MaskedLoader(split, store, layout, Masking(seed, tokenizer.mask_token_id, ordinary))
+        mask = partial(masked_row, seed=seed, mask_id=tokenizer.mask_token_id, ordinary_ids=ordinary)
+        return MaskedLoader(split, store, layout, mask)
 
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return for each row the sum of its losses, its targets, and how many of these were predicted."""

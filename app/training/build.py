@@ -1,18 +1,15 @@
 """Settings -> the components of a run: data, tokenizer, task, model, loaders, batch plan, optimizer."""
 
-import logging
 from dataclasses import dataclass, replace
 
 import torch
 
-from ..batching.loader import Loader
-from ..batching.plan import BatchPlan
+from ..batching.loader import BatchPlan, Loader
 from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset
 from ..data.long_texts import long_texts
 from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
-from ..errors import InputError
 from ..model.classifier import PackedModel, check_passes
 from ..model.recipe import with_epochs, with_head, with_recipe
 from ..model.source import checkpoint_place
@@ -20,9 +17,7 @@ from ..model.trained_weights import add_lora, freeze
 from ..modes.mode import Mode
 from ..tasks import open_task
 from ..tasks.task import Task
-from .optimizer import build_optimizer
-
-logger = logging.getLogger(__name__)
+from .step import build_optimizer
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,7 @@ class Components:
 
 def build(config: Config, mode: Mode) -> Components:
     """Open the data and build the seeded model, the same on every rank; raises InputError for bad input."""
-    given, settings = config.data, config.train
+    given, train = config.data, config.train
     dataset = open_dataset(given)
     file, has_pairs = dataset.files["train"], dataset.splits["train"].table.has_pairs
     config = with_head(config, file.num_rows, len(dataset.label_names), file.has_pairs)
@@ -55,27 +50,20 @@ def build(config: Config, mode: Mode) -> Components:
     task.prepare(replace(config, model=model_settings), dataset, tokenizer, mode.device)
     stores = open_stores(dataset, tokenizer, data)
 
-    torch.manual_seed(settings.seed)
+    torch.manual_seed(train.seed)
     model = task.build_model(stores)
     freeze(model, config.model.freeze, num_layers(model))
     add_lora(model, config.model.lora_rank)
-    if settings.gradient_checkpointing:
+    if train.gradient_checkpointing:
         model.checkpoint_layers()
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
-    if settings.optimizer == "adamw_8bit" and not mode.has_whole_optimizer:
-        raise InputError(
-            "train.optimizer adamw_8bit needs the whole optimizer state in each process, and this mode has "
-            "parts of it, which also saves memory; set it to adamw, or use run_ddp.py"
-        )
 
-    if not model.can_pack:
-        logger.info("Batches are padded: %s.", model.why_padded)
     packed = model.can_pack and mode.accepts_packed
     # There are no kernels of rows of any length for float64.
     varlen = packed and torch.get_default_dtype() != torch.float64 and model.has_varlen_kernels(mode.device)
     layout = model.layout(packed, varlen)
     loaders = {name: task.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
-    plan = BatchPlan(len(loaders["train"]), settings.batch_size, settings.seed)
+    plan = BatchPlan(len(loaders["train"]), train.batch_size, train.seed)
 
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     # What was assumed of the files is kept, so that they are read in the same way again.

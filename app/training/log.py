@@ -34,7 +34,6 @@ from .step import StepResult
 logger = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"
 PROJECT, TENSORBOARD = "chinese-text-classification", "tensorboard"
-WITH_REQUIREMENTS = ("mlflow", "wandb", "swanlab")
 # accelerate's own logger raises an error where accelerate does not train.
 tracking.logger = logging.getLogger(tracking.__name__)
 
@@ -60,10 +59,7 @@ def check_trackers(config: OutputConfig) -> None:
             near = nearest(name, known)
             raise InputError(f"output.trackers must be names out of {', '.join(known)}, found '{name}'{near}")
         if find_spec(name) is None:
-            package = f"-r requirements/{name}.txt" if name in WITH_REQUIREMENTS else name
-            raise InputError(
-                f"output.trackers {name} needs a library: pip install {package}, or leave it out"
-            )
+            raise InputError(f"output.trackers {name} needs a library: pip install {name}, or leave it out")
 
 
 def token_limit(mode: Mode, components: Components) -> float | None:
@@ -79,9 +75,9 @@ def token_limit(mode: Mode, components: Components) -> float | None:
         return None
     # Of weights that are sharded, a process has only a part
     weights = sum(layer.in_features * layer.out_features for layer in layers)
-    operations = 6 * weights * (2 if settings.r_drop else 1)
     devices = mode.group.world_size * len(getattr(mode.module, "device_ids", None) or [mode.device])
-    return devices * product_speed(mode.device, DTYPES.get(settings.precision, torch.float32)) / operations
+    speed = product_speed(mode.device, DTYPES.get(settings.precision, torch.float32))
+    return devices * speed / (6 * weights)
 
 
 class RunLog:
@@ -129,7 +125,10 @@ class RunLog:
         self.closing.callback(root.removeHandler, handler)
         if not is_hidden:
             self.closing.enter_context(logging_redirect_tqdm())
-        drop_later_lines(folder / METRICS_FILE, first_step)
+        # Damaged lines, and those of evaluations that a resumed run makes again, are removed
+        if (metrics_file := folder / METRICS_FILE).exists():
+            kept = [line for line in read_evaluations(metrics_file) if line["step"] <= first_step]
+            write_text(metrics_file, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in kept))
         for name in dict.fromkeys(config.output.trackers):
             self.guard(name, partial(self.start_tracker, name))
 
@@ -162,15 +161,15 @@ class RunLog:
         if self.folder is None:
             return
         rates, seconds = self.rates(), time.perf_counter() - self.started
-        share = f" ({rates['product_speed']:.0%} of matrix products)" if "product_speed" in rates else ""
+        share = rates.pop("product_speed", None)
         left = tqdm.format_interval((self.total_steps - step.step) * seconds / self.steps)
         logger.info(
             f"step {step.step}/{self.total_steps}  loss {loss:.4f}  lr {step.learning_rate:.2e}  "
-            f"{rates['rows_per_second']:.1f} rows/s  {rates['tokens_per_second']:.0f} tokens/s{share}  "
+            f"{rates['rows_per_second']:.1f} rows/s  {rates['tokens_per_second']:.0f} tokens/s"
+            f"{f' ({share:.0%} of matrix products)' if share else ''}  "
             f"{self.steps / seconds:.2f} steps/s  left {left}"
             f"{f'  {self.skipped} skipped' if self.skipped else ''}"
         )
-        rates.pop("product_speed", None)
         norm = {} if step.grad_norm is None else {"grad_norm": float(step.grad_norm)}
         self.track("train", {"loss": loss, "learning_rate": step.learning_rate} | rates | norm, step.step)
 
@@ -182,7 +181,7 @@ class RunLog:
         more = {name: metrics[name] for name in ("train_loss", "classes") if name in metrics}
         line = {"step": step, "split": split} | shown | more | {"best": is_best, "rows": metrics["rows"]}
         with (self.folder / METRICS_FILE).open("a", encoding="utf-8") as file:
-            file.write(as_line(line | self.rates()))
+            file.write(json.dumps(line | self.rates(), ensure_ascii=False) + "\n")
         values = "  ".join(f"{name} {value:.4f}" for name, value in shown.items())
         logger.info(f"step {step}  {split}: {values}{'  (best so far)' if is_best else ''}")
         self.track(split, shown, step)
@@ -198,23 +197,25 @@ class RunLog:
     def start_tracker(self, name: str) -> None:
         """Start a tracker, which gets the settings by their dotted names. What TensorBoard's files have after
         the first step, of a resumed run, is replaced."""
+        # The keys of other services are those of their libraries; each shows the run under its folder's name.
+        run_name = self.folder.resolve().name
+        keys = {"mlflow": "run_name", "wandb": "name", "swanlab": "experiment_name"}
+        options = {keys[name]: run_name} if name in keys else {}
         if name == "mlflow":
             # A folder is enough for one machine; MLflow keeps reading it, and asks for the second variable.
             os.environ.setdefault("MLFLOW_TRACKING_URI", "mlruns")
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         if name == TENSORBOARD:
+            options = {"logging_dir": self.folder, "purge_step": self.first_step + 1}
             # It reads files in the order of their names, which begin with the time. The clock may have been
             # set back meanwhile.
             for number, path in enumerate(sorted((self.folder / TENSORBOARD).glob("events.out.tfevents.*"))):
                 ending = path.name.split(".", 4)[4]
                 path.rename(path.with_name(f"events.out.tfevents.{number:010d}.{ending}"))
-        options = {TENSORBOARD: {"logging_dir": self.folder, "purge_step": self.first_step + 1}}
-        for service, key in (("mlflow", "run_name"), ("wandb", "name"), ("swanlab", "experiment_name")):
-            options[service] = {key: self.folder.resolve().name}
         # accelerate asks its own state which process is the main one: this one is.
         kind = tracking.LOGGER_TYPE_TO_CLASS[name]
         kind = type(kind.__name__, (kind,), {"main_process_only": False})
-        tracker = kind(TENSORBOARD if name == TENSORBOARD else PROJECT, **options.get(name, {}))
+        tracker = kind(TENSORBOARD if name == TENSORBOARD else PROJECT, **options)
         tracker.start()
         self.trackers[name] = tracker
         self.closing.callback(lambda: name in self.trackers and self.guard(name, tracker.finish))
@@ -236,27 +237,13 @@ class RunLog:
         self.closing.close()
 
 
-def as_line(evaluation: dict[str, Any]) -> str:
-    return json.dumps(evaluation, ensure_ascii=False) + "\n"
-
-
 def read_evaluations(path: Path) -> list[dict[str, Any]]:
-    """Return the evaluations in metrics.jsonl, if it is there. `kill -9` leaves half a line, a power cut zero
-    bytes: one warning names those."""
-    evaluations, damaged = [], []
+    """Return the evaluations in metrics.jsonl, if it is there; a warning names each damaged line, as `kill
+    -9` and a power cut leave them."""
+    evaluations = []
     for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
         try:
             evaluations.append(json.loads(line))
         except ValueError:
-            damaged.append(str(number))
-    if damaged:
-        lines = f"line{'s' if len(damaged) > 1 else ''} {', '.join(damaged)}"
-        logger.warning("%s, %s: no evaluation in JSON; skipped", path, lines)
+            logger.warning("%s, line %d: no evaluation in JSON; skipped", path, number)
     return evaluations
-
-
-def drop_later_lines(path: Path, first_step: int) -> None:
-    """Remove damaged lines, and those after `first_step`, which a resumed run does again."""
-    if path.exists():
-        kept = [evaluation for evaluation in read_evaluations(path) if evaluation["step"] <= first_step]
-        write_text(path, "".join(map(as_line, kept)))

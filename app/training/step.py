@@ -1,6 +1,6 @@
 """The only training loop, whatever the mode, and its step: batch, forward, loss, backward (in the last
 micro-batch with the exchange between the ranks), unscale, clip, update, zero. `train.py` builds what it works
-with, and does what follows a step."""
+with, and does what follows a step. Below are the optimizer and its learning rate."""
 
 import logging
 import math
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..batching.loader import Loader
-from ..batching.plan import BatchPlan, TokenLimit, micro_batches
+from ..batching.loader import BatchPlan, Loader, micro_batches
 from ..checkpoints.training_state import RunProgress
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..model.recipe import USUAL_WARMUP
+from ..model.trained_weights import layer_depth
 from ..modes.mode import Mode
 from ..runtime.devices import has_memory, is_cuda
 from ..runtime.machine import give_back_memory
@@ -68,7 +68,10 @@ def train_steps(
     """
     passes = Passes(mode, loader, loss, config)
     total_steps = planned_steps(plan, config)
-    warmup, peak = warmup_steps(config.warmup, total_steps), learning_rates(config)[0]
+    warmup = USUAL_WARMUP if config.warmup is None else config.warmup
+    # Below 1 it is a fraction of all steps
+    warmup = round(warmup * total_steps) if warmup < 1 else int(warmup)
+    peak = config.learning_rate or config.head_learning_rate or 0.0
     mode.module.train()
     device = mode.device
     with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):
@@ -100,13 +103,18 @@ class Passes:
     """The forward and backward passes of a global batch on this rank, in one or more micro-batches."""
 
     def __init__(self, mode: Mode, loader: Loader, loss: Loss, config: TrainConfig) -> None:
-        self.mode = mode
-        self.loader = loader
-        self.loss = loss
-        self.config = config
+        self.mode, self.loader, self.loss, self.config = mode, loader, loss, config
         self.forward = mode.forward
         # R-Drop compares two predictions of each row of a micro-batch.
         self.copies = 2 if config.r_drop else 1
+
+    def cut(self, batch: np.ndarray, fits: int | None) -> list[list[np.ndarray]]:
+        """Return the micro-batches of each rank, of at most `fits` rows where that is set."""
+        config, world_size = self.config, self.mode.group.world_size
+        count = config.accumulation_steps if fits is None else -(-len(batch) // (world_size * fits))
+        most = config.micro_batch_tokens and config.micro_batch_tokens // self.copies
+        padded = not self.loader.layout.packed
+        return micro_batches(batch, self.loader.lengths(batch), world_size, count, most, padded)
 
     def run(self, step: int, batch: np.ndarray, micro_batches: list[np.ndarray]) -> dict[str, Any]:
         """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), of which this rank
@@ -138,13 +146,6 @@ class Passes:
         if not self.config.r_drop:
             return losses
         return losses / 2 + self.config.r_drop * self.loss.divergence(*outputs.chunk(2))
-
-    def cut(self, batch: np.ndarray, fits: int | None) -> list[list[np.ndarray]]:
-        config, world_size, limit = self.config, self.mode.group.world_size, None
-        count = config.accumulation_steps if fits is None else -(-len(batch) // (world_size * fits))
-        if config.micro_batch_tokens:
-            limit = TokenLimit(config.micro_batch_tokens // self.copies, not self.loader.layout.packed)
-        return micro_batches(batch, self.loader.lengths(batch), world_size, count, limit)
 
     def run_within_memory(self, progress: RunProgress, batch: np.ndarray) -> dict[str, Any]:
         """Call `run`; where memory runs out in one process, again with micro-batches of half the size, which
@@ -189,12 +190,6 @@ def planned_steps(plan: BatchPlan, config: TrainConfig) -> int:
     return min(steps, config.max_steps) if config.max_steps else steps
 
 
-def warmup_steps(warmup: float | None, total_steps: int) -> int:
-    """Return the warm-up in steps; a value below 1 is a fraction of all steps, and none the usual one."""
-    warmup = USUAL_WARMUP if warmup is None else warmup
-    return round(warmup * total_steps) if warmup < 1 else int(warmup)
-
-
 def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str) -> float:
     """Return the factor on the highest learning rate for optimizer step `step`, counted from 0. It rises
     linearly to 1 at step `warmup - 1`, then stays there, or falls to 0 after the last step."""
@@ -204,14 +199,6 @@ def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str
         return 1.0
     left = max(0.0, (total_steps - step) / max(1, total_steps - warmup))
     return left if schedule == "linear" else 0.5 * (1 - math.cos(math.pi * left))
-
-
-def learning_rates(config: TrainConfig) -> tuple[float, float, float]:
-    """Return the peak rate that each group's `lr_scale` multiplies: the encoder's, or where that is 0 the
-    head's; and these two, of which that of the head is the encoder's where none is set."""
-    encoder = config.learning_rate
-    head = encoder if config.head_learning_rate is None else config.head_learning_rate
-    return encoder or head, encoder, head
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
@@ -241,3 +228,23 @@ def out_of_memory_error(error: Exception) -> TrainingError:
 def is_out_of_memory(error: Exception) -> bool:
     is_of_torch = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return is_of_torch or any(text in str(error) for text in MESSAGES)
+
+
+def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int) -> torch.optim.Optimizer:
+    """Return AdamW (fused on CPU and CUDA) or SGD over the trainable parameters of a model. Each group has an
+    `lr_scale`, by which the learning rate of the encoder, or where this is 0 of the head, is multiplied."""
+    encoder, head = config.learning_rate, config.head_learning_rate
+    head = encoder if head is None else head
+    peak, groups = encoder or head, {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            # Biases and norms do not decay
+            decay = 0.0 if name.endswith("bias") or "norm" in name.lower() else config.weight_decay
+            rate = head if layer_depth(name, num_layers) > num_layers else encoder
+            group = {"params": [], "weight_decay": decay, "lr_scale": rate / peak if peak else 0.0}
+            groups.setdefault((decay, rate), group)["params"].append(parameter)
+    groups = list(groups.values())
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=peak)
+    device = groups[0]["params"][0].device
+    return torch.optim.AdamW(groups, lr=peak, fused=device.type == "cpu" or is_cuda(device))

@@ -30,11 +30,10 @@ from ..report.metrics import is_better, metrics_in_training
 from ..runtime.devices import peak_memory
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from .build import build, set_up
-from .evaluate import BATCH_ROWS, evaluate
+from .evaluate import BATCH_ROWS, add_losses, evaluate
 from .final_report import merge_adapter, print_and_write
 from .log import RunLog, check_trackers, token_limit
 from .step import StepResult, planned_steps, train_steps
-from .step_losses import REMEDY, Losses, check_finite
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +68,7 @@ class Run:
         self.job |= {"steps": self.total_steps, "the optimizer state": mode.state_form}
         self.start = describe_start(mode_name, self.group.world_size, str(mode.device))
         self.signals = StopSignals(self.group)
-        # The number of the signal that has stopped the run, or 0.
-        self.stopped_by = 0
+        self.stopped_by = 0  # the number of the signal that has stopped the run
         # Rank 0 could not write a file: all ranks end with this error after their next step.
         self.failure: Exception | None = None
         # The best checkpoint has given these, where this process has evaluated it.
@@ -84,14 +82,13 @@ class Run:
             self.group.on_rank_0(self.open_folder)
             set_up(mode, components)
             self.progress = load_state(mode, self.state, self.folder, self.job)
-            self.first_step = self.progress.step + 1
-            self.losses = Losses(mode, self.loaders["train"], self.progress)
+            # The results of steps stay on the device until they are needed.
+            self.steps: list[StepResult] = []
+            self.collect = partial(add_losses, mode, self.loaders["train"], self.steps, self.progress)
             limit = token_limit(mode, components) if self.folder else None
             shown = tuple(dict.fromkeys((*self.task.log_metrics, best_metric)))
-            first_step = self.progress.step
-            self.log = RunLog(
-                self.folder, self.config, shown, self.total_steps, first_step, limit, with_bar=ends_process
-            )
+            steps = self.total_steps, self.progress.step
+            self.log = RunLog(self.folder, self.config, shown, *steps, limit, with_bar=ends_process)
             self.closing.callback(self.log.close)
             self.saver = Saver(mode, self.folder, model, components.tokenizer, self.job, self.record_start)
             self.closing.callback(self.saver.close)
@@ -100,25 +97,25 @@ class Run:
     def open_folder(self) -> None:
         """Open the run folder, find the state to resume from, and say what will be trained; rank 0 calls
         it."""
-        mode, components = self.mode, self.components
-        logger.info(render(components.dataset, components.stores))
+        logger.info(render(self.components.dataset, self.components.stores))
         self.folder, is_resumed, lock = open_run_folder(self.config.output)
         self.closing.callback(lock.release)
         if is_resumed:
             self.state = find_state(self.folder, self.job)
         else:
             self.record_start()
-        model, layout = components.model, self.loaders["train"].layout
+        model, layout = self.components.model, self.loaders["train"].layout
         parameters = sum(parameter.numel() for parameter in model.parameters())
         logger.info(
             f"Model\n  {model.model.config.model_type}, {parameters / 1e6:.1f} million parameters, "
             f"{self.config.train.precision}, {'packed' if layout.packed else 'padded'} batches"
             f"{', attention over rows of any length' if layout.varlen else ''}\n  "
-            f"{self.group.world_size} process(es), {mode.device}, {torch.get_num_threads()} threads; "
-            f"{self.total_steps:,} steps of {components.plan.batch_size} rows\n  run folder {self.folder}"
+            f"{self.group.world_size} process(es), {self.mode.device}, {torch.get_num_threads()} threads; "
+            f"{self.total_steps:,} steps of {self.config.train.batch_size} rows\n  run folder {self.folder}"
         )
 
     def record_start(self) -> None:
+        """Write that the run starts or resumes, before its first file; rank 0 calls it."""
         start = self.folder, self.config, self.start
         if self.state and not self.is_recorded:
             record_resume(*start, self.state, self.total_steps)
@@ -128,85 +125,89 @@ class Run:
 
     def run(self) -> int:
         """Run to the end; return the exit status: 0, or 128 + the signal that stopped it."""
-        with self.closing, self.explained_errors():
-            if not self.progress.is_trained(self.total_steps):
-                self.train()
-            self.log.bar.close()
-            if self.stopped_by:
-                # A barrier: the launcher ends all other ranks as soon as one has ended.
-                self.group.broadcast(None)
-                return 128 + self.stopped_by
-            if not self.progress.updates:
-                raise TrainingError(
-                    f"all {self.progress.step} steps were skipped, because their numbers were not finite: "
-                    f"nothing was trained, and there is no report; {REMEDY}"
-                )
-            with StopAtOnce():
-                self.group.on_rank_0(self.record_start)
-                if self.components.model.adapter:
-                    self.group.on_rank_0(partial(merge_adapter, self.folder, self.components))
-                if self.with_report:
-                    self.report()
+        with self.closing:
+            try:
+                if not self.progress.is_trained(self.total_steps):
+                    self.train()
+                self.log.bar.close()
+                if self.stopped_by:
+                    # A barrier: the launcher ends all other ranks as soon as one has ended.
+                    self.group.broadcast(None)
+                    return 128 + self.stopped_by
+                with StopAtOnce():
+                    self.finish()
+            except Stopped as stop:
+                logger.info("Stopped by %s before the report was complete; --resume auto writes it.", stop)
+                raise
+            except (OSError, SafetensorError) as error:
+                if self.folder is None:
+                    raise
+                raise cannot_write(error, self.folder) from error
         return 0
 
-    @contextmanager
-    def explained_errors(self) -> Iterator[None]:
-        """Return a context in which a signal, and a file that cannot be written, say what to do."""
-        try:
-            yield
-        except Stopped as stop:
-            logger.info("Stopped by %s before the report was complete; --resume auto writes it.", stop)
-            raise
-        except (OSError, SafetensorError) as error:
-            if self.folder is None:
-                raise
-            raise cannot_write(error, self.folder) from error
-
     def train(self) -> None:
+        loader, plan, settings = self.loaders["train"], self.components.plan, self.config.train
         with self.signals:
             if not self.task.has_labels and not self.progress.step:
                 split = split_of_report(self.loaders)
-                metrics = metrics_in_training(self.task, self.loaders[split].split, self.evaluate(split, 0))
+                metrics = metrics_in_training(self.task, self.loaders[split].split, self.evaluate(split))
                 self.progress.start_metrics = {name: metrics[name] for name in self.task.log_metrics}
                 self.log.evaluation(0, split, metrics, is_best=False)
             self.log.started = time.perf_counter()
-            loader, plan, settings = self.loaders["train"], self.components.plan, self.config.train
-            loss, after_step = self.task.loss, self.after_step
-            train_steps(self.mode, loader, plan, loss, settings, self.progress, after_step, self.share)
+            train_steps(self.mode, loader, plan, self.task.loss, settings, self.progress, self.after_step)
             # What is still being written, and signals that come meanwhile, belong to the training.
             with self.failure_of_rank_0():
                 self.saver.wait()
-            self.share()
-            late_signal = self.agree()
-            if late_signal and not self.stopped_by:
-                self.stopped_by = late_signal
-                self.say_stopped("only the report is missing, and --resume auto writes it")
+            self.agree()
+        if self.stopped_by:
+            remedy = "resume with --resume auto"
+            if self.progress.is_trained(self.total_steps):
+                remedy = "only the report is missing, and --resume auto writes it"
+            name, step = signal.Signals(self.stopped_by).name, self.progress.step
+            logger.info("Stopped by %s after step %d; %s.", name, step, remedy)
 
-    def evaluate(self, name: str, step: int) -> np.ndarray:
-        """Return what the task keeps of the rows of a split, (num_rows, any); every rank calls it. Raises
-        TrainingError where results of the model of `step` are not finite."""
-        loader = self.loaders[name]
-        with self.log.evaluation_bar(name, len(loader)) as bar:
-            results = evaluate(self.mode, loader, BATCH_ROWS, bar.update, self.task.row_results)
-        check_finite(results, loader.split, step)
-        return results
+    def after_step(self, progress: RunProgress, step: StepResult) -> None:
+        """Log, agree on signals, evaluate on dev, save; every rank calls it after each step."""
+        settings = self.config.train
+        eval_every = settings.eval_every or self.components.plan.steps_per_epoch
+        self.log_step(step)
+        self.agree()
+        is_best = False
+        if progress.step % eval_every == 0 or progress.step == self.total_steps:
+            is_best = self.evaluate_dev()
+        # Early stopping may have ended the training.
+        is_last = progress.is_trained(self.total_steps) or bool(self.stopped_by)
+        with_state = is_last or progress.step % (settings.save_every or eval_every) == 0
+        if is_best or with_state:
+            with self.log.paused():
+                self.collect()
+                with self.failure_of_rank_0():
+                    self.saver.save(progress, is_best, with_state)
+        progress.stop = progress.stopped_early or bool(self.stopped_by)
 
-    def share(self) -> None:
-        """Start to tell the other ranks of a signal or a failure; every rank calls it before each update."""
-        with self.failure_of_rank_0():
-            self.saver.check()
-        self.signals.share(self.failure is not None)
+    def log_step(self, step: StepResult) -> None:
+        self.steps.append(step)
+        self.log.count(step)
+        if step.step % self.config.train.log_every == 0 or step.step in (1, self.total_steps):
+            self.collect()
+            with self.failure_of_rank_0():
+                self.log.step(step, self.progress.mean_loss(self.progress.logged))
+        if self.log.steps == 1 and (peak := peak_memory(self.mode.device)) is not None:
+            logger.info(f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB.")
 
-    def agree(self) -> int:
-        """Return the signal that any rank had at the last `share`, or 0; raise rank 0's failure on all."""
+    def agree(self) -> None:
+        """Let a signal that any rank has received stop the run, and raise a failure of rank 0 on all ranks;
+        every rank calls it after each step."""
 
         def fail() -> None:
             raise self.failure
 
-        stopped_by = self.signals.agreed()
+        with self.failure_of_rank_0():
+            self.saver.check()
+        self.signals.share(self.failure is not None)
+        self.stopped_by = self.signals.agreed()
         if self.signals.has_failed:
             self.group.on_rank_0(fail)
-        return stopped_by
 
     @contextmanager
     def failure_of_rank_0(self) -> Iterator[None]:
@@ -218,36 +219,6 @@ class Run:
                 raise
             self.failure = self.failure or cannot_write(error, self.folder)
 
-    def after_step(self, progress: RunProgress, step: StepResult) -> None:
-        """Log, agree on signals, evaluate on dev, save; every rank calls it after each step."""
-        settings = self.config.train
-        eval_every = settings.eval_every or self.components.plan.steps_per_epoch
-        self.log_step(step)
-        self.stopped_by = self.agree()
-        is_best = False
-        if progress.step % eval_every == 0 or progress.step == self.total_steps:
-            is_best = self.evaluate_dev()
-        # Early stopping may have ended the training.
-        is_last = progress.is_trained(self.total_steps) or bool(self.stopped_by)
-        with_state = is_last or progress.step % (settings.save_every or eval_every) == 0
-        if is_best or with_state:
-            with self.log.paused():
-                self.losses.collect()
-                with self.failure_of_rank_0():
-                    self.saver.save(progress, is_best, with_state)
-        self.say_stopped("resume with --resume auto")
-        progress.stop = progress.stopped_early or bool(self.stopped_by)
-
-    def log_step(self, step: StepResult) -> None:
-        self.losses.steps.append(step)
-        self.log.count(step)
-        if step.step % self.config.train.log_every == 0 or step.step in (1, self.total_steps):
-            self.losses.collect()
-            with self.failure_of_rank_0():
-                self.log.step(step, self.progress.mean_loss(self.progress.logged))
-        if step.step == self.first_step and (peak := peak_memory(self.mode.device)) is not None:
-            logger.info(f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB.")
-
     def evaluate_dev(self) -> bool:
         """Evaluate on dev, stop early where that is due; return whether this is the best checkpoint so far.
         Without dev rows the last checkpoint is the best."""
@@ -257,21 +228,19 @@ class Run:
             progress.best_step = progress.step if is_end else progress.best_step
             return is_end
         with self.log.paused():
-            self.losses.collect()
-            logits = self.evaluate("dev", progress.step)
+            self.collect()
+            logits = self.evaluate("dev")
             metrics = metrics_in_training(self.task, self.loaders["dev"].split, logits)
+        metrics["train_loss"] = progress.mean_loss(progress.evaluated)
         is_best = is_better(metrics[metric], progress.best_value, metric)
+        progress.evaluations_without_improvement += 1
         if is_best:
             progress.best_value, progress.best_step, self.dev_logits = metrics[metric], progress.step, logits
-        failed = progress.evaluations_without_improvement = (
-            0 if is_best else progress.evaluations_without_improvement + 1
-        )
-        train_loss = progress.mean_loss(progress.evaluated)
-        if math.isfinite(train_loss):
-            metrics["train_loss"] = train_loss
+            progress.evaluations_without_improvement = 0
         with self.failure_of_rank_0():
             self.log.evaluation(progress.step, "dev", metrics, is_best)
-        if failed and failed >= (self.config.train.early_stopping or math.inf):
+        failed = progress.evaluations_without_improvement
+        if failed >= (self.config.train.early_stopping or math.inf):
             progress.stopped_early = True
             logger.info(
                 f"Stopped early after step {progress.step}: {metric} has not been better than at step "
@@ -279,20 +248,32 @@ class Run:
             )
         return is_best
 
-    def say_stopped(self, remedy: str) -> None:
-        if self.stopped_by:
-            name = signal.Signals(self.stopped_by).name
-            logger.info("Stopped by %s after step %d; %s.", name, self.progress.step, remedy)
+    def evaluate(self, name: str) -> np.ndarray:
+        """Return what the task keeps of the rows of a split, (num_rows, any); every rank calls it."""
+        loader = self.loaders[name]
+        with self.log.evaluation_bar(name, len(loader)) as bar:
+            return evaluate(self.mode, loader, BATCH_ROWS, bar.update, self.task.row_results)
 
-    def report(self) -> None:
+    def finish(self) -> None:
         """Evaluate the best checkpoint on test (without test on dev), and report; every rank calls it. Dev is
         evaluated too, unless its logits by this checkpoint are known; the run folder gets both."""
-        best_step, split = self.progress.best_step, split_of_report(self.loaders)
-        if best_step != self.progress.step:
+        if not self.progress.updates:
+            raise TrainingError(
+                f"all {self.progress.step} steps were skipped, because their numbers were not finite: "
+                "nothing was trained, and there is no report; start again from another checkpoint, with a "
+                "lower train.learning_rate or with train.precision fp32"
+            )
+        self.group.on_rank_0(self.record_start)
+        if self.components.model.adapter:
+            self.group.on_rank_0(partial(merge_adapter, self.folder, self.components))
+        if not self.with_report:
+            return
+        split, logits = split_of_report(self.loaders), self.dev_logits
+        if self.progress.best_step != self.progress.step:
             load_best(self.mode, self.folder)
-        results = {split: self.evaluate(split, best_step)}
+        results = {split: self.evaluate(split)}
         if split != "dev" and "dev" in self.loaders:
-            results["dev"] = self.evaluate("dev", best_step) if self.dev_logits is None else self.dev_logits
+            results["dev"] = self.evaluate("dev") if logits is None else logits
         # A report that is being written is finished first.
         with StopSignals(self.group) as signals:
             self.group.on_rank_0(partial(self.write_report, split, results))
@@ -300,8 +281,8 @@ class Run:
                 signals.ignore_later_ones()
 
     def write_report(self, split: str, results: dict[str, np.ndarray]) -> None:
-        of_run = self.folder, self.config, self.components
-        metrics = print_and_write(*of_run, split, self.progress, results, self.prints_report)
+        of_run = self.folder, self.components, split, self.progress
+        metrics = print_and_write(*of_run, results, self.prints_report)
         shown = {name: metrics[name] for name in self.log.metrics}
         self.log.track(f"report_{split}", shown, self.progress.step)
         drop_states(self.folder, keep=1)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..batching.loader import collate, means_of_rows, to_device
-from ..batching.plan import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
+from ..batching.token_limit import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
 from ..data.long_texts import RowEncoder
 from ..model.classifier import PackedModel
 from ..runtime.devices import choose_device

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.batching.plan import BatchPlan, TokenLimit, evaluation_batches, micro_batches
+from app.batching.loader import BatchPlan, evaluation_batches, micro_batches
 
 SIZES = [(1, 1), (1, 32), (5, 2), (32, 32), (33, 32), (97, 10), (100, 7), (1000, 64)]
 SHARDS = [1, 2, 3, 4, 8]
@@ -100,9 +100,10 @@ def test_no_pass_has_more_tokens_than_the_limit(tokens, num_shards, padded):
     """One long text is alone, and the others are as many as fit."""
     lengths = random_lengths(65)
     lengths[7] = 500
-    limit = TokenLimit(tokens, padded)
-    training = micro_batches(np.arange(65), lengths, num_shards, 2, limit)
-    evaluation = [evaluation_batches(lengths, 16, num_shards, i, limit=limit) for i in range(num_shards)]
+    training = micro_batches(np.arange(65), lengths, num_shards, 2, tokens, padded)
+    evaluation = [
+        evaluation_batches(lengths, 16, num_shards, i, None, tokens, padded) for i in range(num_shards)
+    ]
     for shards, most in ((training, -(-33 // num_shards)), (evaluation, 16)):
         assert sorted(np.concatenate([np.concatenate(of) for of in shards])) == list(range(65))
         assert len({len(of) for of in shards}) == 1

@@ -57,7 +57,7 @@ def test_a_resumed_run_lists_its_starts_and_what_has_changed(start, caplog):
     assert start("--train.log_every=8") == 0
     assert starts()[:1] == first
     resumed = starts()[1:]
-    assert [entry["step"] for entry in resumed] == [5, 7]
+    assert [entry["step"] for entry in resumed] == [4, 5]
     assert [entry["changed"] for entry in resumed] == [{"train.log_every": [2, 8]}, {}]
     assert {"command", "started", "mode", "processes", "torch", "code"} <= set(resumed[0])
     assert ["finished" in entry for entry in starts()] == [False, False, True]
@@ -89,5 +89,5 @@ def test_a_damaged_history_is_no_obstacle(start, content, capsys):
     assert start(steps=3, action=terminate) == 143
     Path("run/run_history.json").write_text(content)
     assert start("--train.log_every=8") == 0
-    assert [entry["step"] for entry in starts()] == [5]
+    assert [entry["step"] for entry in starts()] == [4]
     assert "is damaged and begins with this start" in capsys.readouterr().err

@@ -158,7 +158,7 @@ MISTAKES = [
     ),
     ("data: {labels: [好, 坏, 好]}", "two or more different names", "found ['好', '坏', '好']"),
     ("data: {labels: ['好 ', 坏]}", "without white space around them", "found ['好 ', '坏']"),
-    ("train: {optimizer: adam}", "must be one of adamw, adamw_8bit, sgd, found adam; did you mean 'adamw'?"),
+    ("train: {optimizer: adam}", "must be one of adamw, sgd, found adam; did you mean 'adamw'?"),
     ("train: {class_weights: balance}", "one of none, balanced or a list of numbers", "mean 'balanced'?"),
     ("model: {config: [1]}", "model.config must be a mapping of keys to values, found [1]"),
     ("train: {learning_rate: -1e-3}", "must be a finite number of at least 0 or null, found -1e-3"),

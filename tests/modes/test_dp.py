@@ -8,7 +8,7 @@ import torch
 from app.config.schema import Config, TrainConfig
 from app.modes.dp import DataParallel
 from app.runtime.devices import at_least_float32
-from app.training.optimizer import build_optimizer
+from app.training.step import build_optimizer
 from tests.tiny import tiny_model
 
 INPUTS = {"input_ids": torch.arange(5, 17).view(3, 4), "attention_mask": torch.ones(3, 4, dtype=torch.int64)}

@@ -109,7 +109,7 @@ def report_of(folder: Path, kind: str) -> dict:
         (out / "metrics.jsonl").write_text(lines, encoding="utf-8")
         results = {split: seeded_results(components, split) for split in ("test", "dev")}
         progress = RunProgress(step=30, best_step=30, best_value=0.9)
-        print_and_write(out, config, components, "test", progress, results, False)
+        print_and_write(out, components, "test", progress, results, False)
     return {
         "report": json.loads((out / REPORT).read_text(encoding="utf-8")),
         "text": (out / TEXT).read_text(encoding="utf-8").splitlines(),

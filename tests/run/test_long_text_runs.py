@@ -37,29 +37,18 @@ def data(tmp_path_factory) -> list[str]:
     return ["--data.train", str(folder / "rows.tsv"), "--data.cache_dir", str(folder / "cache")]
 
 
-def run(data: list[str], folder: str, *arguments: str) -> Path:
+@pytest.mark.parametrize("way", LONG)
+def test_prediction_reads_texts_as_the_training_did(data, way):
     # A later value of the same setting counts: max_length is 24 in SMALL.
-    short = split("--data.max_length 20 --train.epochs 1 --output.dir")
-    assert main("single", "", [*data, *SMALL, *short, folder, *arguments]) == 0
-    return Path(folder)
-
-
-def check_prediction(folder: Path) -> list[dict]:
-    """Compare what the model of a run makes of its test rows with its predictions.csv; return the rows of
-    that."""
+    short = split("--data.max_length 20 --train.epochs 1 --output.dir run")
+    assert main("single", "", [*data, *SMALL, *short, *LONG[way]]) == 0
+    folder = Path("run")
     rows = read_predictions(folder / "predictions.csv")
     texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
     predictor = open_model(folder, ComputeOptions("cpu", calibrate=False)).predictor
     found = [prediction.probabilities for prediction in predictor.predict(texts, chunk_rows=5)]
     wanted = [[float(row[f"p_{name}"]) for name in predictor.label_names] for row in rows]
     np.testing.assert_allclose(found, wanted, atol=2e-5)
-    return rows
-
-
-@pytest.mark.parametrize("way", LONG)
-def test_prediction_reads_texts_as_the_training_did(data, way):
-    folder = run(data, "run", *LONG[way])
-    rows = check_prediction(folder)
     assert sum(len(row["text"]) > 25 for row in rows) >= 2
     report = json.loads((folder / "report.json").read_text("utf-8"))["long_texts"]
     parts = {name: part["rows"] for name, part in report.items() if isinstance(part, dict)}
@@ -70,16 +59,3 @@ def test_prediction_reads_texts_as_the_training_did(data, way):
     logged = (folder / "train.log").read_text("utf-8")
     assert ("read as head and tail of 20" in logged) == (way == "head_tail")
     assert ("rows in several windows of 20; 1 rows" in logged) == (way == "windows")
-
-
-@pytest.mark.slow
-def test_several_labels_a_row_and_windows(data, tmp_path):
-    """The task knows nothing of windows: a row has one output for each label."""
-    source = Path(data[1]).read_text(encoding="utf-8").replace("\t正面", "\t正面|中性")
-    (tmp_path / "sets.tsv").write_text(source.replace("\t负面", "\t"), encoding="utf-8")
-    sets = ["--data.train", str(tmp_path / "sets.tsv"), *data[2:]]
-    task = ["--data.task", "multi_label", "--data.label_separator", "|"]
-    folder = run(sets, "run", *task, *LONG["windows"])
-    report = json.loads((folder / "report.json").read_text("utf-8"))["long_texts"]
-    assert report["several_windows"]["rows"] >= 2
-    check_prediction(folder)

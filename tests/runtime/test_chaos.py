@@ -170,7 +170,7 @@ def test_the_cache_is_damaged(damage, job, tmp_path):
         path.unlink() if damage == "missing" else path.write_bytes(
             content[: len(content) // 2 if damage == "cut" else 0]
         )
-    job.resume("ddp", 2, from_step=12)
+    job.resume("ddp", 2, from_step=11)
     assert "is damaged and is built again" in job.log.read_text()
 
 
@@ -182,7 +182,7 @@ def test_the_clock_jumps(jump, mode, world_size, job):
     first."""
     jumps = [Disturbance(step, jump, rank) for rank in range(world_size) for step in (-1, 3)]
     job.disturb(mode, world_size, *jumps, Disturbance(10, "SIGTERM"))
-    job.resume(mode, world_size, from_step=12)
+    job.resume(mode, world_size, from_step=11)
 
 
 def test_a_second_signal_ends_at_once(job):

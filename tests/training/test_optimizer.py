@@ -1,4 +1,4 @@
-"""Parameter groups and the learning rate: python -m pytest tests/training/test_optimizer.py"""
+"""Parameter groups, frozen layers and the learning rate: python -m pytest tests/training/test_optimizer.py"""
 
 import re
 from dataclasses import replace
@@ -7,27 +7,28 @@ import pytest
 import torch
 
 from app.config.schema import TrainConfig
-from app.training.optimizer import build_optimizer, layer_depth, parameter_groups
-from app.training.step import learning_rate_factor, learning_rates, set_learning_rate, warmup_steps
+from app.errors import InputError
+from app.model.trained_weights import freeze, layer_depth
+from app.training.step import build_optimizer, learning_rate_factor
 from tests.tiny import open_tiny, tiny_model
 from tests.training.tiny_training import SETTINGS, Training
 
 
-def by_name(model, groups) -> dict[str, dict]:
-    """Return each parameter's group by the parameter's name, and check that it has exactly one."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = [(names[id(parameter)], group) for group in groups for parameter in group["params"]]
-    assert sorted(name for name, _ in found) == sorted(names.values())
-    return dict(found)
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """A prepared data file: (dataset, tokenizer, stores)."""
+    return open_tiny(tmp_path_factory.mktemp("rows"), rows_per_label=20)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "roberta", "albert"])
 def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(architecture):
     model = tiny_model(architecture)
-    found = by_name(model, parameter_groups(model.named_parameters(), 0.05, num_layers=2))
-    plain = {name for name, group in found.items() if group["weight_decay"] == 0}
-    assert plain == {name for name, parameter in model.named_parameters() if parameter.ndim == 1}
-    assert {group["weight_decay"] for group in found.values()} == {0.0, 0.05}
+    config = TrainConfig(learning_rate=1e-3, weight_decay=0.05)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = build_optimizer(model, config, num_layers=2).param_groups
+    found = [(names[id(weight)], group["weight_decay"]) for group in groups for weight in group["params"]]
+    wanted = [(name, 0.05 * (weight.ndim > 1)) for name, weight in model.named_parameters()]
+    assert sorted(found) == sorted(wanted)
 
 
 @pytest.mark.parametrize(
@@ -50,30 +51,40 @@ def test_layer_depth(name, depth):
     assert layer_depth(name, num_layers=12) == depth
 
 
-def test_8_bit_adamw_trains_as_adamw_and_resumes_bit_for_bit(tmp_path):
-    pytest.importorskip("bitsandbytes", reason="pip install -r requirements/8bit.txt")
-    rows, shape = open_tiny(tmp_path), {"hidden_size": 64, "intermediate_size": 128}
-    trainings = [
-        Training(rows, replace(SETTINGS, optimizer=name), shape=shape, dropout=0.1)
-        for name in ("adamw", "adamw_8bit", "adamw_8bit", "adamw_8bit")
-    ]
-    plain, whole, stopped, resumed = trainings
-    plain.run()
-    whole.run()
-    resumed.resume(stopped.run(until=7))
-    assert all(torch.equal(resumed.weights[name], value) for name, value in whole.weights.items())
-    assert whole.losses == pytest.approx(plain.losses, rel=0.02)
-    assert whole.losses != plain.losses
-    state = whole.mode.optimizer_state()
-    sizes = {name: value for name, value in state.items() if "query.weight" in name}
-    assert {value.dtype for name, value in sizes.items() if "/state" in name} == {torch.uint8}
+@pytest.mark.parametrize(("frozen", "depth"), [("embeddings", 0), (1, 1), (2, 2)])
+def test_frozen_weights_have_no_gradient_and_no_optimizer_state(rows, frozen, depth):
+    training = Training(rows, frozen=frozen)
+    start = {name: value.clone() for name, value in training.weights.items()}
+    weights = training.run().weights
+    below = ["embeddings", *(f"layer.{number}." for number in range(depth))]
+    frozen_names = {name for name in weights if any(part in name for part in below)}
+    changed = {name for name in weights if not torch.equal(weights[name], start[name])}
+    # A key's bias has no gradient
+    assert changed | {name for name in weights if "key.bias" in name} >= weights.keys() - frozen_names
+    assert not changed & frozen_names
+    state = training.mode.optimizer_state()
+    assert {key.rpartition("/")[0] for key in state} == weights.keys() - frozen_names
+
+
+def test_more_frozen_layers_than_the_model_has_are_refused():
+    with pytest.raises(InputError, match=r"model.freeze must be at most the model's 2 layers, found 3"):
+        freeze(tiny_model(), 3, 2)
 
 
 @pytest.mark.parametrize(
-    ("warmup", "steps"), [(0.0, 0), (0.1, 20), (0.25, 50), (1, 1), (30, 30), (1000, 1000)]
+    ("warmup", "factors"),
+    [
+        (0.0, [1, 1, 1, 1]),
+        (0.5, [1 / 2, 1, 1, 1]),
+        (1, [1, 1, 1, 1]),
+        (3, [1 / 3, 2 / 3, 1, 1]),
+        (1000, [0.001, 0.002, 0.003, 0.004]),
+    ],
 )
-def test_warmup_steps(warmup, steps):
-    assert warmup_steps(warmup, total_steps=200) == steps
+def test_the_warmup_is_in_steps_and_below_1_a_fraction_of_them(rows, warmup, factors):
+    config = replace(SETTINGS, schedule="constant", warmup=warmup, max_steps=4)
+    rates = [step.learning_rate for step in Training(rows, config).run().steps]
+    assert rates == pytest.approx([config.learning_rate * factor for factor in factors])
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
@@ -89,29 +100,19 @@ def test_the_rate_rises_on_a_line_and_is_positive_on_steps_that_train(schedule):
 
 
 @pytest.mark.parametrize(
-    ("encoder", "head", "expected"),
-    [
-        (1e-4, 1e-3, (1e-4, 1e-3)),
-        (0.0, 1e-3, (0.0, 1e-3)),
-        (1e-4, 0.0, (1e-4, 0.0)),
-        (1e-4, None, (1e-4, 1e-4)),
-        (0.0, 0.0, (0.0, 0.0)),
-    ],
+    ("encoder", "head"), [(1e-4, 1e-3), (0.0, 1e-3), (1e-4, 0.0), (1e-4, None), (0.0, 0.0)]
 )
-def test_the_head_has_a_learning_rate_of_its_own(encoder, head, expected, caplog):
-    """0 for the encoder and not for the head is a linear probe; 0 for both trains nothing, with a warning."""
-    config = TrainConfig(learning_rate=encoder, head_learning_rate=head, weight_decay=0.1)
-    model = tiny_model()
-    optimizer = build_optimizer(model, config, num_layers=2)
-    set_learning_rate(optimizer, learning_rates(config)[0])
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
-    is_head = re.compile("classifier|pooler").search
-    rates = {id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]}
-    wanted = {name: expected[1 if is_head(name) else 0] for name, _ in model.named_parameters()}
-    assert {name: rates[id(weight)] for name, weight in model.named_parameters()} == pytest.approx(wanted)
-    assert moved == {name for name, rate in wanted.items() if rate}
-    assert ("nothing is trained" in caplog.text) == (not any(expected))
+def test_the_head_has_a_learning_rate_of_its_own(rows, encoder, head):
+    """0 for the encoder and not for the head is a linear probe; 0 for both trains nothing."""
+    rates = {"learning_rate": encoder, "head_learning_rate": head, "weight_decay": 0.1}
+    training = Training(rows, replace(SETTINGS, **rates, warmup=0, max_steps=1, schedule="constant"))
+    before = {name: value.clone() for name, value in training.weights.items()}
+    after, groups = training.run().weights, training.mode.optimizer.param_groups
+    found = {id(weight): group["lr"] for group in groups for weight in group["params"]}
+    for name, weight in training.mode.module.model.named_parameters():
+        is_head = re.search("classifier|pooler", name) and head is not None
+        wanted = head if is_head else encoder
+        assert found[id(weight)] == pytest.approx(wanted)
+        # A key's bias has no gradient
+        if "key.bias" not in name:
+            assert torch.equal(after[name], before[name]) == (not wanted), name

@@ -243,38 +243,6 @@ def test_dropout_is_a_function_of_seed_and_step_whatever_happens_between_steps(s
     assert len(seeds) == 400
 
 
-@PACKED
-@pytest.mark.parametrize("batch_size", [1, 5, 64])
-def test_evaluate_returns_the_logits_of_each_row_in_order(rows, batch_size, packed):
-    training, done = Training(rows, packed=packed, dropout=0.3), []
-    model, loader, device = training.mode.module, training.loader, training.mode.device
-    found = evaluate(training.mode, loader, batch_size, done.append)
-    batches = [loader.load(np.array([position]), device) for position in range(len(loader))]
-    with torch.inference_mode():
-        assert not model.training
-        one_by_one = [model(**batch.inputs) for batch in batches]
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, torch.cat(one_by_one).numpy(), atol=1e-5)
-    assert sum(done) == len(loader)
-
-
-@pytest.mark.parametrize(
-    "gathered",
-    [
-        lambda rows: rows[1:],
-        lambda rows: torch.cat([rows, rows[:2]]),
-        lambda rows: torch.cat([rows[1:], rows[1:2]]),
-        lambda rows: rows[:0],
-        lambda rows: torch.cat([rows, rows[:1] * 0 + 48]),
-    ],
-)
-def test_rows_that_are_not_evaluated_once_are_an_error(singles, gathered):
-    training = Training(singles)
-    training.mode.group.gather = gathered
-    with pytest.raises(RuntimeError, match="every row of train must be evaluated exactly once; of 48 rows "):
-        evaluate(training.mode, training.loader, 16)
-
-
 def test_bf16_trains_near_fp32(singles):
     config = replace(SETTINGS["sgd"], max_steps=5)
     plain, exact, _ = run(singles, config)

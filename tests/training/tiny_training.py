@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from app.batching.plan import BatchPlan
+from app.batching.loader import BatchPlan
 from app.checkpoints.training_state import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.model.trained_weights import freeze
 from app.modes.single import Single
 from app.tasks.losses import ClassLoss
 from app.training.evaluate import evaluate
-from app.training.optimizer import build_optimizer
-from app.training.step import StepResult, train_steps
+from app.training.step import StepResult, build_optimizer, train_steps
 from tests.tiny import loaders_of, tiny_model
 
 SETTINGS = TrainConfig(
