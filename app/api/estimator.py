@@ -149,13 +149,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             data = replace(config.data, cache_dir=str(folder / "cache"))
             with open_mode("single", replace(config, model=model, data=data)) as mode:
                 try:
-                    status = Run("single", mode, with_report, prints_report=self.verbose).run()
+                    status = Run("single", mode, with_report).run()
                 except Stopped as stop:
                     status = 128 + stop.number
         if status == 128 + signal.SIGINT:
             raise KeyboardInterrupt
         if status:
             raise TrainingError(f"the training was stopped by signal {status - 128}")
+        if self.verbose and with_report:
+            print((Path(config.output.dir) / "report.txt").read_text(encoding="utf-8"))  # noqa: T201
         return Path(config.output.dir)
 
     def predict_proba(self, X: Iterable) -> np.ndarray:

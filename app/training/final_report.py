@@ -3,14 +3,13 @@
 import logging
 import re
 import warnings
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from ..checkpoints.run_folder import ADAPTER, MODEL, PAGE, PREDICTIONS, REPORT, TEXT
-from ..checkpoints.run_history import add_finish, read_starts, write_card
+from ..checkpoints.run_history import add_finish, write_card
 from ..checkpoints.training_state import RunProgress
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model
@@ -24,7 +23,7 @@ from ..report.page import render_page, rows_of_split, seen_in_train
 from ..report.text import calibration_effect, cost_of_length, report_text, row_readings
 from ..runtime.disk import checksum, write_json, write_text
 from ..tasks.task import FITTED_ON, Scores
-from ..words import _, pgettext
+from ..words import N_, _
 from .build import Components
 from .log import METRICS_FILE, read_evaluations
 
@@ -34,17 +33,11 @@ OTHERS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
 E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
 
 
-def print_and_write(
-    folder: Path,
-    components: Components,
-    split: str,
-    progress: RunProgress,
-    results: dict[str, np.ndarray],
-    is_printed: bool,
-) -> dict:
-    """Print the report, if it `is_printed`; write the logits, what was fitted on dev, report.txt,
-    predictions.csv, report.html, the model card and, last, report.json, which marks the run as finished.
-    Return the metrics.
+def write_report(
+    folder: Path, components: Components, split: str, progress: RunProgress, results: dict[str, np.ndarray]
+) -> tuple[str, dict]:
+    """Write the logits, what was fitted on dev, report.txt, predictions.csv, report.html, the model card and,
+    last, report.json, which marks the run as finished. Return the report's text and its metrics.
 
     `results` (num_rows, any) are of the split of the report, and of dev where there is one, by name.
     """
@@ -67,11 +60,10 @@ def print_and_write(
     advice = what_next(task, **evidence_of(components, split, on_page, results, history))
     text = report_text(task, metrics, progress.start_metrics, title)
     text += f"\n\n{render_advice(advice)}" if advice else ""
-    if is_printed:
-        print(f"\n{text}\n")  # noqa: T201
     write_text(folder / TEXT, text + "\n")
     if task.has_labels:
         write_predictions(folder / PREDICTIONS, of, logits, task)
+        settings = run_settings(components, progress)
         page = render_page(
             task,
             scores,
@@ -82,10 +74,11 @@ def print_and_write(
             history=history,
             data=dataset.statistics,
             advice=advice,
-            facts=run_facts(folder, components, progress),
+            facts={_(name): value for name, value in settings.items()},
         )
         write_text(folder / PAGE, page)
-        write_card(folder, render_card(card_content(folder.resolve().name, components, split, on_page)))
+        content = card_content(folder.resolve().name, components, split, on_page, settings)
+        write_card(folder, render_card(content))
     details = {"split": split, "step": best_step, "data": dataset.statistics}
     if dataset.relabelled:
         details["relabelled"] = dataset.relabelled
@@ -94,7 +87,7 @@ def print_and_write(
         details["before_training"] = progress.start_metrics
     add_finish(folder, checksum(folder / MODEL))
     write_json(folder / REPORT, details | metrics)
-    return metrics
+    return text, metrics
 
 
 def report_title(split: str, progress: RunProgress, best_metric: str) -> str:
@@ -144,7 +137,7 @@ def evidence_of(
     results: dict[str, np.ndarray],
     history: list[dict],
 ) -> dict:
-    """Return what `what_next` gets; `results` are those of `print_and_write`, `history` the evaluations."""
+    """Return what `what_next` gets; `results` are those of `write_report`, `history` the evaluations."""
     dataset, task, config = components.dataset, components.task, components.config
     train, tried = config.train, config.model.name
     # Otherwise the loss of training is another one than that of dev
@@ -169,39 +162,29 @@ def evidence_of(
     }
 
 
-def run_facts(folder: Path, components: Components, progress: RunProgress) -> dict:
-    """Return the settings that people ask about, and how long the run took, by their names."""
-    config, start = components.config, read_starts(folder)[-1]
-    seconds = (datetime.now().astimezone() - datetime.fromisoformat(start["started"])).total_seconds()
-    return {
-        _("model"): base_model_of(config.model.name)[0] or f"{config.model.architecture}, random weights",
-        _("training rows"): f"{len(components.dataset.splits['train']):,}",
-        _("epochs"): config.train.epochs,
-        _("steps, of them until the best"): f"{progress.step:,}, {progress.best_step:,}",
-        _("rows of a step"): components.plan.batch_size,
-        _("learning rate"): config.train.learning_rate,
-        _("most tokens of a text"): config.data.max_length,
-        pgettext("of numbers", "precision"): config.train.precision,
-        _("computed on"): f"{start['processes']} × {start['device']}",
-        _("random seed"): config.train.seed,
-        _("duration"): str(timedelta(seconds=round(seconds))),
-    }
-
-
-def card_content(name: str, components: Components, split: str, metrics: dict) -> CardContent:
-    """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`. It says
-    what the model is, not how it was computed: the card is the same in every mode."""
-    dataset, config = components.dataset, components.config
-    base_model, hub_name = base_model_of(config.model.name)
+def run_settings(components: Components, progress: RunProgress) -> dict:
+    """Return the settings that people ask about, by their names. They say what the model is, not how it was
+    computed: they are the same in every mode."""
+    config, dataset = components.config, components.dataset
     settings = {
-        "seed": config.train.seed,
-        "steps": metrics["step"],
-        "batch size": config.train.batch_size,
-        "optimizer": config.train.optimizer,
-        "best checkpoint by": components.task.best_metric if "dev" in dataset.splits else "none",
+        N_("model"): base_model_of(config.model.name)[0] or f"{config.model.architecture}, random weights",
+        N_("training rows"): f"{len(dataset.splits['train']):,}",
+        N_("epochs"): config.train.epochs,
+        N_("steps, of them until the best"): f"{progress.step:,}, {progress.best_step:,}",
+        N_("rows of a step"): components.plan.batch_size,
+        N_("learning rate"): config.train.learning_rate,
+        N_("most tokens of a text"): config.data.max_length,
+        N_("random seed"): config.train.seed,
     }
     if dataset.relabelled:
-        settings["rows with corrected labels"] = dataset.relabelled["changed"]
+        settings[N_("rows with corrected labels")] = dataset.relabelled["changed"]
+    return settings
+
+
+def card_content(name: str, components: Components, split: str, metrics: dict, settings: dict) -> CardContent:
+    """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`."""
+    dataset, data, model = components.dataset, components.config.data, components.config.model
+    base_model, hub_name = base_model_of(model.name)
     return CardContent(
         name=name,
         task=components.task,
@@ -214,11 +197,11 @@ def card_content(name: str, components: Components, split: str, metrics: dict) -
         model_type=components.model.model.config.model_type,
         base_model=base_model,
         hub_name=hub_name,
-        max_length=config.data.max_length,
+        max_length=data.max_length,
         settings=settings,
         has_pairs=dataset.splits["train"].table.has_pairs,
-        long=config.data.long,
-        max_windows=config.data.max_windows,
+        long=data.long,
+        max_windows=data.max_windows,
     )
 
 

@@ -31,7 +31,7 @@ from ..runtime.devices import peak_memory
 from ..runtime.signals import StopAtOnce, Stopped, StopSignals
 from .build import build, set_up
 from .evaluate import BATCH_ROWS, add_losses, evaluate
-from .final_report import merge_adapter, print_and_write
+from .final_report import merge_adapter, write_report
 from .log import RunLog, check_trackers, token_limit
 from .step import StepResult, planned_steps, train_steps
 
@@ -41,21 +41,16 @@ logger = logging.getLogger(__name__)
 class Run:
     """One run of one rank. Every rank makes one and calls the same; rank 0 has the run folder.
 
-    A caller that needs only the model may do without the report; the run then counts as not finished. The
-    report is written, and printed where the run `prints_report`. Where this process ends with the run
-    (`ends_process`), it may show a progress bar, and signals after the report are ignored.
+    A caller that needs only the model may do without the report; the run then counts as not finished. Where
+    this process ends with the run (`ends_process`), the report is also printed, there may be a progress bar,
+    and signals after the report are ignored.
     """
 
     def __init__(
-        self,
-        mode_name: str,
-        mode: Mode,
-        with_report: bool = True,
-        ends_process: bool = False,
-        prints_report: bool = True,
+        self, mode_name: str, mode: Mode, with_report: bool = True, ends_process: bool = False
     ) -> None:
         self.mode, self.group = mode, mode.group
-        self.with_report, self.ends_process, self.prints_report = with_report, ends_process, prints_report
+        self.with_report, self.ends_process = with_report, ends_process
         # Before the long work, not after it.
         self.group.on_rank_0(partial(check_run_folder, mode.config.output))
         self.group.on_rank_0(partial(check_trackers, mode.config.output))
@@ -104,12 +99,11 @@ class Run:
             self.state = find_state(self.folder, self.job)
         else:
             self.record_start()
-        model, layout = self.components.model, self.loaders["train"].layout
+        model, way = self.components.model, "packed" if self.loaders["train"].layout.packed else "padded"
         parameters = sum(parameter.numel() for parameter in model.parameters())
         logger.info(
             f"Model\n  {model.model.config.model_type}, {parameters / 1e6:.1f} million parameters, "
-            f"{self.config.train.precision}, {'packed' if layout.packed else 'padded'} batches"
-            f"{', attention over rows of any length' if layout.varlen else ''}\n  "
+            f"{self.config.train.precision}, {way} batches\n  "
             f"{self.group.world_size} process(es), {self.mode.device}, {torch.get_num_threads()} threads; "
             f"{self.total_steps:,} steps of {self.config.train.batch_size} rows\n  run folder {self.folder}"
         )
@@ -260,8 +254,7 @@ class Run:
         if not self.progress.updates:
             raise TrainingError(
                 f"all {self.progress.step} steps were skipped, because their numbers were not finite: "
-                "nothing was trained, and there is no report; start again from another checkpoint, with a "
-                "lower train.learning_rate or with train.precision fp32"
+                "nothing was trained, and there is no report; start again with train.precision fp32"
             )
         self.group.on_rank_0(self.record_start)
         if self.components.model.adapter:
@@ -276,13 +269,14 @@ class Run:
             results["dev"] = self.evaluate("dev") if logits is None else logits
         # A report that is being written is finished first.
         with StopSignals(self.group) as signals:
-            self.group.on_rank_0(partial(self.write_report, split, results))
+            self.group.on_rank_0(partial(self.report, split, results))
             if self.ends_process:
                 signals.ignore_later_ones()
 
-    def write_report(self, split: str, results: dict[str, np.ndarray]) -> None:
-        of_run = self.folder, self.components, split, self.progress
-        metrics = print_and_write(*of_run, results, self.prints_report)
+    def report(self, split: str, results: dict[str, np.ndarray]) -> None:
+        text, metrics = write_report(self.folder, self.components, split, self.progress, results)
+        if self.ends_process:
+            print(f"\n{text}\n")  # noqa: T201
         shown = {name: metrics[name] for name in self.log.metrics}
         self.log.track(f"report_{split}", shown, self.progress.step)
         drop_states(self.folder, keep=1)

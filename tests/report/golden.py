@@ -18,7 +18,7 @@ from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode
 from app.training.build import Components, build
-from app.training.final_report import print_and_write
+from app.training.final_report import write_report
 from app.words import in_language
 from tests.multi_label_runs import arguments
 
@@ -109,7 +109,7 @@ def report_of(folder: Path, kind: str) -> dict:
         (out / "metrics.jsonl").write_text(lines, encoding="utf-8")
         results = {split: seeded_results(components, split) for split in ("test", "dev")}
         progress = RunProgress(step=30, best_step=30, best_value=0.9)
-        print_and_write(out, components, "test", progress, results, False)
+        write_report(out, components, "test", progress, results)
     return {
         "report": json.loads((out / REPORT).read_text(encoding="utf-8")),
         "text": (out / TEXT).read_text(encoding="utf-8").splitlines(),
