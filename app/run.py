@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from .errors import InputError, TrainingError, check_working_folder, missing_package
+from .errors import InputError, TrainingError, check_working_folder, first_line, missing_package
 from .runtime.processes import ended_by_ctrl_c, launched_rank
 from .words import _, use_language
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 # gloo and NCCL say this after a rank has ended.
 LOST_RANK = "(closed|reset) by peer|Broken pipe|remote process exited"
-# DeepSpeed's launcher checks its processes once a second, the others more often
-LINGER_SECONDS = 2.5
+LINGER_SECONDS = 2.5  # DeepSpeed's launcher checks its processes once a second, the others more often
 
 
 def main(name: str, description: str, argv: list[str] | None = None) -> int:
@@ -62,20 +61,19 @@ def work(config: Config, name: str) -> int:
     from .runtime.disk import OF_THE_SYSTEM
     from .runtime.signals import Stopped
     from .training.log import start_logging
-    from .training.step import is_out_of_memory, out_of_memory_error
+    from .training.step import is_out_of_memory
 
     use_language(config.output.language)
     try:
         start_logging(launched_rank() == 0)
         with open_mode(name, with_saved_choices(config)) as mode:
             return Run(name, mode, ends_process=True).run()
-    except InputError as error:
-        return _refuse(error, 2)
-    except TrainingError as error:
-        return _refuse(error, 1)
+    except (InputError, TrainingError) as error:
+        return _refuse(error, 2 if isinstance(error, InputError) else 1)
     except (RuntimeError, MemoryError, OSError) as error:
         if is_out_of_memory(error):
-            return _refuse(out_of_memory_error(error), 1)
+            remedy = "end other programs, lower train.micro_batch_tokens, or choose a smaller model"
+            return _refuse(f"memory ran out: {first_line(error)}; {remedy}, and resume with --resume auto", 1)
         if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
             return _refuse(f"a file cannot be read or written: {error}; start again with --resume auto", 1)
         if isinstance(error, OSError) or not re.search(LOST_RANK, str(error)):
@@ -83,12 +81,9 @@ def work(config: Config, name: str) -> int:
         # Launchers report the first process that ends: let that be the rank that failed, not this one.
         time.sleep(LINGER_SECONDS)
         return _refuse("the connection to another rank is lost, because it has ended; see its message", 1)
-    except Stopped as stop:
-        # After the training
-        return 128 + stop.number
-    except KeyboardInterrupt:
-        # Before the training, when there is nothing to save
-        return 128 + signal.SIGINT
+    except (Stopped, KeyboardInterrupt) as stop:
+        # After the training, or before it, when there is nothing to save
+        return 128 + getattr(stop, "number", signal.SIGINT)
 
 
 def _refuse(error: Exception | str, status: int) -> int:

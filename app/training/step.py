@@ -84,7 +84,8 @@ def train_steps(
     while progress.step < total_steps and not progress.stop:
         batch = plan.batch(progress.step)
         learning_rate = peak * learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
-        set_learning_rate(mode.optimizer, learning_rate)
+        for group in mode.optimizer.param_groups:
+            group["lr"] = learning_rate * group.get("lr_scale", 1.0)
         # An evaluation has set it to eval()
         mode.module.train()
         of_passes = passes.run_within_memory(progress, batch)
@@ -121,7 +122,8 @@ class Passes:
         has `micro_batches`. Return `loss_sum`, `divisor`, `positions` and `finite` as in `StepResult`."""
         mode, device = self.mode, self.mode.device
         # Dropout is a function of the step and the rank, so resuming needs no state of a generator.
-        torch.manual_seed(step_seed(self.config.seed, step, mode.group.rank))
+        seed = np.random.SeedSequence([self.config.seed, step, mode.group.rank])
+        torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
         divisor = self.loader.divisor(batch, step)
         loss_sum, positions, finite = torch.zeros((), device=device), [], []
         with mode.cached_autocast():
@@ -201,28 +203,11 @@ def learning_rate_factor(step: int, total_steps: int, warmup: int, schedule: str
     return left if schedule == "linear" else 0.5 * (1 - math.cos(math.pi * left))
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group.get("lr_scale", 1.0)
-
-
-def step_seed(seed: int, step: int, rank: int) -> int:
-    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
-
-
 def replace_onednn(error: Exception) -> None:
     """Compute without oneDNN from now on, where it is what found no memory: it would find none again."""
     if NO_KERNEL in str(error) and torch.backends.mkldnn.enabled:
         torch.backends.mkldnn.set_flags(False)
         logger.warning("oneDNN found no memory for a kernel: torch's own kernels are used from now on")
-
-
-def out_of_memory_error(error: Exception) -> TrainingError:
-    """Return the error of a run whose memory has run out outside of the passes of a step."""
-    return TrainingError(
-        f"memory ran out: {first_line(error)}; end other programs, lower train.micro_batch_tokens, or choose "
-        "a smaller model or a machine with more memory, and start again with --resume auto"
-    )
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 
 from ..checkpoints.job import check_ranks, job_signature
@@ -71,7 +70,6 @@ class Run:
         # Only rank 0 has a folder, and the training state from which it resumes, where there is one.
         self.folder: Path | None = None
         self.state: TrainingState | None = None
-        self.is_recorded = False
         # What is opened is closed at the end, the last first.
         with ExitStack() as self.closing:
             self.group.on_rank_0(self.open_folder)
@@ -81,9 +79,8 @@ class Run:
             self.steps: list[StepResult] = []
             self.collect = partial(add_losses, mode, self.loaders["train"], self.steps, self.progress)
             limit = token_limit(mode, components) if self.folder else None
-            shown = tuple(dict.fromkeys((*self.task.log_metrics, best_metric)))
-            steps = self.total_steps, self.progress.step
-            self.log = RunLog(self.folder, self.config, shown, *steps, limit, with_bar=ends_process)
+            of_run = self.folder, self.config, (*self.task.log_metrics, best_metric), self.total_steps
+            self.log = RunLog(*of_run, self.progress.step, limit, with_bar=ends_process)
             self.closing.callback(self.log.close)
             self.saver = Saver(mode, self.folder, model, components.tokenizer, self.job, self.record_start)
             self.closing.callback(self.saver.close)
@@ -99,23 +96,23 @@ class Run:
             self.state = find_state(self.folder, self.job)
         else:
             self.record_start()
-        model, way = self.components.model, "packed" if self.loaders["train"].layout.packed else "padded"
+        model, is_packed = self.components.model, self.loaders["train"].layout.packed
+        way = "packed" if is_packed else f"padded ({model.why_padded or 'this mode splits them'})"
         parameters = sum(parameter.numel() for parameter in model.parameters())
         logger.info(
             f"Model\n  {model.model.config.model_type}, {parameters / 1e6:.1f} million parameters, "
-            f"{self.config.train.precision}, {way} batches\n  "
-            f"{self.group.world_size} process(es), {self.mode.device}, {torch.get_num_threads()} threads; "
-            f"{self.total_steps:,} steps of {self.config.train.batch_size} rows\n  run folder {self.folder}"
+            f"{self.config.train.precision}, batches {way}\n"
+            f"  {self.group.world_size} process(es), {self.mode.device}; {self.total_steps:,} steps of "
+            f"{self.config.train.batch_size} rows\n  run folder {self.folder}"
         )
 
     def record_start(self) -> None:
         """Write that the run starts or resumes, before its first file; rank 0 calls it."""
-        start = self.folder, self.config, self.start
-        if self.state and not self.is_recorded:
-            record_resume(*start, self.state, self.total_steps)
-        elif not self.is_recorded:
-            write_first_start(*start, self.components.dataset)
-        self.is_recorded = True
+        start, self.start = self.start, None
+        if start and self.state:
+            record_resume(self.folder, self.config, start, self.state, self.total_steps)
+        elif start:
+            write_first_start(self.folder, self.config, start, self.components.dataset)
 
     def run(self) -> int:
         """Run to the end; return the exit status: 0, or 128 + the signal that stopped it."""
@@ -154,11 +151,8 @@ class Run:
                 self.saver.wait()
             self.agree()
         if self.stopped_by:
-            remedy = "resume with --resume auto"
-            if self.progress.is_trained(self.total_steps):
-                remedy = "only the report is missing, and --resume auto writes it"
-            name, step = signal.Signals(self.stopped_by).name, self.progress.step
-            logger.info("Stopped by %s after step %d; %s.", name, step, remedy)
+            name = signal.Signals(self.stopped_by).name
+            logger.info("Stopped by %s after step %d; resume with --resume auto.", name, self.progress.step)
 
     def after_step(self, progress: RunProgress, step: StepResult) -> None:
         """Log, agree on signals, evaluate on dev, save; every rank calls it after each step."""

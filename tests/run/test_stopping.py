@@ -42,7 +42,7 @@ def start(data, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
-    ("split", "said"), [("dev", "only the report is missing"), ("test", "before the report was")]
+    ("split", "said"), [("dev", "after step 6; resume with"), ("test", "before the report was")]
 )
 def test_a_signal_in_the_last_evaluations_stops_and_only_the_report_is_missing(
     split, said, number, start, tmp_path, capsys
@@ -78,7 +78,7 @@ def test_a_signal_to_one_rank_in_the_last_evaluation_stops_all(mode, data, tmp_p
     argv, log = settings(data, tmp_path / "run", train__epochs=1), tmp_path / "log"
     codes = run(mode, 2, argv, [Disturbance(-1, "terminate_in_evaluation", 1)], log)
     assert codes == [143, 143], log.read_text()[-3000:]
-    assert "only the report is missing" in log.read_text()
+    assert "Stopped by SIGTERM after step 6; " in log.read_text()
     assert run(mode, 2, argv, log=log) == [0, 0]
     assert (tmp_path / "run" / "report.json").exists()
 

@@ -104,10 +104,7 @@ def test_the_best_checkpoint_so_far_is_the_one_to_beat(start):
     best = min(evaluations(Path("run")), key=lambda line: line["loss"])["step"]
     model = contents("run", ("model.safetensors",))
     with pytest.MonkeyPatch.context() as wrecked:
-        wrecked.setattr(
-            "app.training.step.set_learning_rate",
-            lambda optimizer, rate: optimizer.param_groups[0].update(lr=9.0),
-        )
+        wrecked.setattr("app.training.step.learning_rate_factor", lambda *schedule: 1e3)
         assert start("run", 6, "--train.best_metric=loss") == 0
     assert [line["best"] for line in evaluations(Path("run"))[4:]] == [False, False]
     assert f"checkpoint of step {best}," in Path("run/report.txt").read_text(encoding="utf-8")

@@ -1,7 +1,6 @@
 """The log of a run, its evaluations, and services that follow it and end no training: python -m pytest
 tests/training/test_log.py"""
 
-import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -150,42 +149,20 @@ def test_settings_are_checked():
             check_trackers(OutputConfig(trackers=[name]))
 
 
-def start(data: list[str], trackers: str) -> str:
-    """Train in the folder `run`, which a tracker does not end; return the log."""
-    changes = {"train__log_every": 2, "train__epochs": 1, "output__trackers": trackers}
-    assert main("single", "", settings(data, Path("run"), **changes)) == 0
-    assert Path("run/report.json").exists()
-    return Path("run/train.log").read_text(encoding="utf-8")
-
-
 @pytest.mark.slow
-def test_mlflow_has_the_whole_run_and_may_not_be_there(data, empty_folder, monkeypatch):
-    pytest.importorskip("mlflow", reason="needs MLflow: pip install -r requirements/mlflow.txt")
-    from mlflow import MlflowClient
-
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    assert "left out" not in start(data, "[mlflow]")
-    client = MlflowClient("mlruns")
-    (run,) = client.search_runs([client.get_experiment_by_name(PROJECT).experiment_id])
-    assert (run.info.status, run.info.run_name) == ("FINISHED", "run")
-    assert run.data.params["train.batch_size"] == "16"
-    steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "train/loss")]
-    assert steps == [1, 2, 4, 6]
-    dev = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
-    points = client.get_metric_history(run.info.run_id, "dev/accuracy")
-    assert [(point.step, point.value) for point in points] == [(one["step"], one["accuracy"]) for one in dev]
-    assert "report_test/macro_f1" in run.data.metrics
-    Path("run").rename("first")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    assert "The tracker mlflow is left out from here on: " in start(data, "[mlflow]")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "variable"), [("wandb", "WANDB_MODE"), ("swanlab", "SWANLAB_MODE")])
-def test_the_others_write_offline(name, variable, data, empty_folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "variable", "value", "folder"),
+    [
+        ("mlflow", "MLFLOW_DISABLE_TELEMETRY", "true", "mlruns"),
+        ("wandb", "WANDB_MODE", "offline", "wandb"),
+        ("swanlab", "SWANLAB_MODE", "offline", "swanlog"),
+    ],
+)
+def test_a_service_writes_into_a_folder(name, variable, value, folder, data, empty_folder, monkeypatch):
     pytest.importorskip(name, reason=f"needs {name}: pip install -r requirements/{name}.txt")
-    monkeypatch.setenv(variable, "offline")
-    assert "left out" not in start(data, f"[{name}]")
-    assert any(Path("wandb" if name == "wandb" else "swanlog").iterdir())
+    monkeypatch.setenv(variable, value)
+    words = settings(data, Path("run"), train__log_every=2, train__epochs=1, output__trackers=f"[{name}]")
+    assert main("single", "", words) == 0
+    assert Path("run/report.json").exists()
+    assert "left out" not in Path("run/train.log").read_text(encoding="utf-8")
+    assert any(Path(folder).iterdir())

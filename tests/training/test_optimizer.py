@@ -35,15 +35,11 @@ def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(archi
     ("name", "depth"),
     [
         ("model.bert.embeddings.word_embeddings.weight", 0),
-        ("model.electra.embeddings_project.weight", 0),
-        ("model.bert.encoder.layer.0.attention.self.query.weight", 1),
         ("module.model.bert.encoder.layer.11.output.dense.bias", 12),
         ("model.distilbert.transformer.layer.3.ffn.lin1.weight", 4),
         ("model.model.layers.2.mlp.Wi.weight", 3),
         ("model.model.norm.weight", 12),
-        ("model.model.final_norm.weight", 12),
         ("model.head.norm.weight", 13),
-        ("model.bert.pooler.dense.weight", 13),
         ("model.classifier.weight", 13),
     ],
 )
