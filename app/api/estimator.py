@@ -121,8 +121,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     ) -> Path:
         """Train with settings by their dotted names and return the run's folder; without `output_dir` it is
         in `folder`, and has no report. Raises KeyboardInterrupt after Ctrl-C."""
+        from ..model.pretrained import checkpoint_place
         from ..model.recipe import with_head
-        from ..model.source import checkpoint_place
         from ..modes import open_mode
         from ..runtime.signals import Stopped
         from ..training.train import Run

@@ -1,4 +1,5 @@
-"""Attention over packed batches, registered with transformers so that its own encoders run without padding.
+"""Attention over packed batches, registered with transformers so that its own encoders run without padding;
+and dropout with fast random numbers for the CPU.
 
 A model looks up its attention function by name and passes it the extra keyword arguments of the forward call
 (https://huggingface.co/docs/transformers/attention_interface); here they are the row layout made by
@@ -7,9 +8,9 @@ padded in groups of similar length.
 """
 
 from collections.abc import Mapping
-from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -18,12 +19,12 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..runtime.devices import is_cuda
-from .dropout import dropout
 
 NAME = "packed_rows"
 # These arrays of `collate` describe the rows of a packed batch.
 LAYOUT = ("row_offsets", "longest")
 LAYOUT += ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")
+LEVELS = 2**16  # a probability of dropout is rounded to a multiple of 1 / LEVELS
 
 
 class Rule(NamedTuple):
@@ -76,16 +77,10 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
     counts = [num_rows * longest for num_rows, longest, _ in shapes]
     query_counts = [num_rows for num_rows, _, _ in shapes] if is_of_rows else counts
     queries = query.index_select(0, row_order) if is_of_rows else Rearrange.apply(query, *order)
-    groups = zip(
-        shapes,
-        queries.split(query_counts),
-        Rearrange.apply(key, *order).split(counts),
-        Rearrange.apply(value, *order).split(counts),
-        key_mask.split(counts),
-        strict=True,
-    )
+    keys, values = (Rearrange.apply(states, *order) for states in (key, value))
+    padded = [queries.split(query_counts), *(states.split(counts) for states in (keys, values, key_mask))]
     outputs = []
-    for (num_rows, longest, has_padding), *states, group_mask in groups:
+    for (num_rows, longest, has_padding), *states, group_mask in zip(shapes, *padded, strict=True):
         by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
         mask, how = group_mask.view(num_rows, 1, 1, longest), rule
         if rule.window is not None and longest > rule.window:
@@ -132,13 +127,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule:
     if not rule.dropout or has_groups or rule.causal or query.device.type != "cpu":
         how = {"is_causal": rule.causal, "scale": rule.scaling, "enable_gqa": has_groups}
         return scaled_dot_product_attention(query, key, value, mask, rule.dropout, **how)
-    # torch's own dropout takes longer here, see dropout.py. In fp32 inside, as in torch.
+    # torch's own dropout takes longer here, see `Drop`. In fp32 inside, as in torch.
     num_rows, heads, _, head_size = query.shape
     with torch.autocast("cpu", enabled=False):
         queries, keys, values = (
-            states.to(torch.float32, memory_format=torch.contiguous_format).reshape(
-                num_rows * heads, -1, head_size
-            )
+            states.to(torch.float32, memory_format=torch.contiguous_format).flatten(0, 1)
             for states in (query, key, value)
         )
         bias = queries.new_zeros(1, 1, 1)
@@ -147,7 +140,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule:
             bias = bias.expand(-1, heads, -1, -1).flatten(0, 1)
         alpha = head_size**-0.5 if rule.scaling is None else rule.scaling
         scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=alpha)
-        weights = dropout(scores.softmax(-1), rule.dropout)
+        weights = Drop.apply(scores.softmax(-1), rule.dropout)
         return torch.bmm(weights, values).view(query.shape).to(query.dtype)
 
 
@@ -193,12 +186,12 @@ def attend_varlen(
 
 
 class ReadTokens:
-    """Mixin, first in the MRO, for the last layer of ModernBERT, Llama or Qwen: in packed batches it computes
-    only the token of each row that the head reads; padded batches use its own forward.
+    """Mixin, first in the MRO, for the last layer: in packed batches it computes only the token of each row
+    that the head reads; padded batches use its own forward.
 
     The other tokens are still its keys and values. For BERT-base this saves 10 of the last layer's 12
-    weight-sized matrix products, 7 % of all in a step. Layers with rotary positions attend for all tokens,
-    and save the feed-forward part.
+    weight-sized matrix products, 7 % of all in a step. Layers with rotary positions (ModernBERT, decoders)
+    attend for all tokens, and save the feed-forward part.
     """
 
     def forward(self, hidden_states: Tensor, *inputs, read_tokens: Tensor | None = None, **more) -> Tensor:
@@ -206,21 +199,14 @@ class ReadTokens:
         (num_rows,)."""
         if read_tokens is None:
             return super().forward(hidden_states, *inputs, **more)
-        if hasattr(self, "self_attn"):
-            attention, norms = self.self_attn, (self.input_layernorm, self.post_attention_layernorm)
-        else:
-            attention, norms = self.attn, (self.attn_norm, self.mlp_norm)
-        attended, _ = attention(norms[0](hidden_states), *inputs, **more)
-        read = (hidden_states + attended).index_select(1, read_tokens)
-        return read + self.mlp(norms[1](read))
-
-
-class FirstTokens:
-    """The same for a layer of BERT, ERNIE, ELECTRA or RoBERTa, which attends for first tokens only."""
-
-    def forward(self, hidden_states: Tensor, *inputs, read_tokens: Tensor | None = None, **more) -> Tensor:
-        if read_tokens is None:
-            return super().forward(hidden_states, *inputs, **more)
+        if not hasattr(self, "attention"):
+            if hasattr(self, "self_attn"):
+                attention, norms = self.self_attn, (self.input_layernorm, self.post_attention_layernorm)
+            else:
+                attention, norms = self.attn, (self.attn_norm, self.mlp_norm)
+            attended, _ = attention(norms[0](hidden_states), *inputs, **more)
+            read = (hidden_states + attended).index_select(1, read_tokens)
+            return read + self.mlp(norms[1](read))
         # Its gradient is a view; that of [0] would be a copy
         tokens = hidden_states.squeeze(0)
         first = tokens.index_select(0, read_tokens)
@@ -235,16 +221,55 @@ class FirstTokens:
         return self.feed_forward_chunk(self.attention.output(attended[None], first[None]))
 
 
-@cache
-def _with_read_tokens(layer_class: type, is_bert: bool) -> type:
-    bases = (FirstTokens if is_bert else ReadTokens, layer_class)
-    return type(layer_class.__name__, bases, {"__module__": layer_class.__module__})
-
-
 def return_read_tokens_only(layer: nn.Module) -> None:
     """Let a layer return only the states of the tokens that the head reads, for packed batches. Only its
     class changes: parameters keep their names, and a mode can still wrap or copy the layer."""
-    layer.__class__ = _with_read_tokens(type(layer), hasattr(layer, "attention"))
+    kind = type(layer)
+    layer.__class__ = type(kind.__name__, (ReadTokens, kind), {"__module__": kind.__module__})
+
+
+class Drop(torch.autograd.Function):
+    """CPU values, any shape, each 0 with the probability `p`, the others scaled up, so that the expected
+    value of each stays the same.
+
+    torch draws a Bernoulli number for each element from one thread's Mersenne twister, which takes 7 % of an
+    fp32 step of BERT-base. Here four elements share a 64-bit draw of SFC64
+    (https://numpy.org/doc/stable/reference/random/bit_generators/sfc64.html), which torch's generator seeds
+    for every call, so that `torch.manual_seed` still decides the masks.
+    """
+
+    @staticmethod
+    def forward(ctx, values: Tensor, p: float) -> Tensor:
+        dropped, size = round(p * LEVELS), values.numel()
+        seed = int(torch.empty((), dtype=torch.int64).random_())
+        draws = np.random.SFC64(seed).random_raw(-(-size // 4)).view(np.int16)[:size]
+        draws = torch.from_numpy(draws).view(values.shape)
+        # 0 or 1, without the factor of kept elements, which bf16 cannot hold exactly
+        kept = torch.ge(draws, dropped - LEVELS // 2, out=torch.empty(values.shape, dtype=values.dtype))
+        ctx.save_for_backward(kept)
+        ctx.factor = LEVELS / (LEVELS - dropped)
+        # values * kept * factor in one pass over memory, inside which the factor is a float32
+        return torch.addcmul(values.new_zeros(()), values, kept, value=ctx.factor)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        return torch.addcmul(gradient.new_zeros(()), gradient, *ctx.saved_tensors, value=ctx.factor), None
+
+
+class Dropout(nn.Dropout):
+    """nn.Dropout, which calls `Drop` on the CPU."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name that nn.Dropout gives it
+        is_ours = self.training and 0 < self.p < 1 and input.device.type == "cpu"
+        return Drop.apply(input, self.p) if is_ours else super().forward(input)
+
+
+def replace_dropout(model: nn.Module) -> None:
+    """Replace every nn.Dropout of a model by `Dropout`."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Dropout:
+                setattr(module, name, Dropout(child.p).train(child.training))
 
 
 def packed_mask(*args, attention_mask: Tensor | None = None, **kwargs) -> Tensor | None:

@@ -1,21 +1,18 @@
-"""A model of transformers that also takes packed batches, whatever its head is; and the classifier."""
+"""A model of transformers that also takes packed batches; with a head that classifies, or predicts tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
+from operator import attrgetter
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from ..batching.loader import Layout, collate, means_of_rows
+from ..batching.loader import Layout, means_of_rows
 from ..errors import InputError
 from ..runtime.devices import at_least_float32
 from . import attention
-from .attention import return_read_tokens_only
-from .dropout import replace_dropout
-from .source import explained
 
 
 @dataclass(frozen=True)
@@ -23,29 +20,33 @@ class Packing:
     """How a type of model runs packed.
 
     `head` takes the model and the states of the tokens that it reads, (num_rows, 1, hidden), to logits,
-    (num_rows, num_labels). `reads_last`: of each row it reads the last token, else the first. `from_pad`:
-    positions count from pad_id + 1, as in RoBERTa, else from 0.
+    (num_rows, num_labels). `masked_head` are the names of what predicts masked tokens: what comes before the
+    output matrix, its layer, and the bias. `reads_last`: of each row it reads the last token, else the first.
+    `from_pad`: positions count from pad_id + 1, as in RoBERTa, else from 0.
     """
 
     head: Callable[[nn.Module, torch.Tensor], torch.Tensor]
+    masked_head: tuple[str, ...] = ()
     reads_last: bool = False
     from_pad: bool = False
 
 
-BERT = Packing(lambda model, states: model.classifier(model.dropout(model.base_model.pooler(states))))
-ROBERTA = Packing(lambda model, states: model.classifier(states), from_pad=True)
+BERT = Packing(
+    lambda model, states: model.classifier(model.dropout(model.base_model.pooler(states))),
+    ("cls.predictions.transform", "cls.predictions.decoder", "cls.predictions.bias"),
+)
+ELECTRA = Packing(
+    lambda model, states: model.classifier(states),
+    ("generator_predictions", "generator_lm_head", "generator_lm_head.bias"),
+)
+ROBERTA = Packing(ELECTRA.head, ("lm_head", "lm_head.decoder", "lm_head.bias"), from_pad=True)
+MODERNBERT = Packing(
+    lambda model, states: model.classifier(model.drop(model.head(states[:, 0]))),
+    ("head", "decoder", "decoder.bias"),
+)
 DECODER = Packing(lambda model, states: model.score(states[:, 0]), reads_last=True)
-PACKINGS = {
-    "bert": BERT,
-    "ernie": BERT,
-    "electra": Packing(ROBERTA.head),
-    "roberta": ROBERTA,
-    "xlm-roberta": ROBERTA,
-    "modernbert": Packing(lambda model, states: model.classifier(model.drop(model.head(states[:, 0])))),
-    "llama": DECODER,
-    "qwen2": DECODER,
-    "qwen3": DECODER,
-}
+PACKINGS = {"bert": BERT, "ernie": BERT, "electra": ELECTRA, "roberta": ROBERTA, "xlm-roberta": ROBERTA}
+PACKINGS |= {"modernbert": MODERNBERT} | dict.fromkeys(("llama", "qwen2", "qwen3"), DECODER)
 
 
 class PackedModel(nn.Module):
@@ -57,7 +58,7 @@ class PackedModel(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        replace_dropout(model)
+        attention.replace_dropout(model)
         self.model = model
         model.config.return_dict = True
         self.why_padded = why_padded(model.config)
@@ -75,9 +76,13 @@ class PackedModel(nn.Module):
         enable = enable or model.gradient_checkpointing_enable
         # The cache is for generation only, and would be refused with a warning
         config.use_cache = False
-        problem = f"train.gradient_checkpointing true does not work with {config.model_type}"
-        with explained(problem, "leave it out"):
+        try:
             enable({"use_reentrant": False})
+        except ValueError as error:
+            raise InputError(
+                f"train.gradient_checkpointing true does not work with {config.model_type}: {error}; leave "
+                "it out"
+            ) from error
 
     def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         """Return the states of a packed batch's tokens, (1, total_tokens, hidden), or of `read_tokens`."""
@@ -121,7 +126,8 @@ class Classifier(PackedModel):
         self.reads_mean = getattr(model.config, "classifier_pooling", None) == "mean"
         if self.can_pack and not self.reads_mean:
             layers = getattr(model.base_model, "encoder", model.base_model)
-            return_read_tokens_only((layers.layer if hasattr(layers, "layer") else layers.layers)[-1])
+            layers = layers.layer if hasattr(layers, "layer") else layers.layers
+            attention.return_read_tokens_only(layers[-1])
 
     def forward(
         self,
@@ -141,6 +147,44 @@ class Classifier(PackedModel):
             states = self.encode(input_ids, read_tokens=read_tokens, **inputs)
         # (num_rows, 1, hidden): a row of one token each
         return self.packing.head(self.model, states.transpose(0, 1))
+
+
+class MaskedLanguageModel(PackedModel):
+    """transformers' model for masked language modelling; only masked tokens go through the head.
+
+    Its logits are (num_masked, vocabulary). The output matrix is that of the embeddings, which is read from
+    there: the head has no separate parameter for it, so that weights and optimizer state have it once.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.parts = self.packing.masked_head if self.can_pack else ()
+        if self.parts:
+            _, output, bias = self.parts
+            if bias == f"{output}.bias":
+                model.get_submodule(output).weight = None
+            else:
+                model.set_submodule(output, nn.Identity())
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        masked: torch.Tensor | None = None,
+        first_tokens: torch.Tensor | None = None,
+        **inputs: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the logits of the tokens at `masked`, see `batching.masking`; None: of first tokens."""
+        if not self.parts:
+            logits = self.model(input_ids=input_ids, **inputs).logits
+            return logits[:, 0] if masked is None else logits[masked]
+        if first_tokens is None:
+            hidden = self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
+            states = hidden[:, 0] if masked is None else hidden[masked]
+        else:
+            tokens = first_tokens if masked is None else masked
+            states = self.encode(input_ids, **inputs).squeeze(0).index_select(0, tokens)
+        transform, _, bias = (attrgetter(part)(self.model) for part in self.parts)
+        return nn.functional.linear(transform(states), self.model.get_input_embeddings().weight, bias)
 
 
 def why_padded(config: PreTrainedConfig) -> str:
@@ -169,25 +213,3 @@ def max_positions(config: PreTrainedConfig) -> int | None:
     # XLNet: -1, no limit
     has_limit = isinstance(positions, int) and positions >= 0
     return max(0, positions - first_position(config)) if has_limit else None
-
-
-def check_passes(model: PackedModel, *rows: list[int]) -> None:
-    """Raise InputError unless the model, on the CPU, takes rows of ids in all its layouts, with the same
-    logits when padded, unlike XLNet. Leaves it in evaluation mode, and the generator as it was."""
-    tokens = [np.array(row, dtype=np.int64) for row in rows]
-    layouts = [model.layout(packed) for packed in ((False, True) if model.can_pack else (False,))]
-    # transformers' decoders without a padding token take no batches
-    layouts = [layout for layout in layouts if layout.packed or layout.last_except != -1]
-    remedy = "its configuration (config.json and model.config) and its tokenizer must fit"
-    with torch.random.fork_rng(devices=()), torch.no_grad():
-        for layout in layouts:
-            # Dropout and the like run in training only
-            for is_training in (True, False):
-                with explained("the model cannot classify a text", remedy):
-                    padded = model.train(is_training)(**collate(tokens, None, layout))[0]
-        if model.can_pack:
-            return
-        alone = model(torch.from_numpy(tokens[0])[None])[0]
-    if not torch.allclose(padded, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
-        kind = model.model.config.model_type
-        raise InputError(f"this {kind} model's logits change with padding; use a BERT-like encoder")

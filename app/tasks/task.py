@@ -154,8 +154,8 @@ class Task:
         return ClassLoss(train.loss, weights, shares, lambda outputs: self.class_logits(outputs, torch))
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
-        from ..model.linear_start import start_linear
         from ..model.pretrained import build_model
+        from ..model.trained_weights import start_linear
 
         settings, length, names = self.config.model, self.config.data.max_length, self.label_names
         model = build_model(settings, self.tokenizer, names, length, self.problem_type, self.head_bias)

@@ -10,9 +10,9 @@ from ..data.dataset import Dataset, open_dataset
 from ..data.long_texts import long_texts
 from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
-from ..model.classifier import PackedModel, check_passes
+from ..model.classifier import PackedModel
+from ..model.pretrained import check_passes, checkpoint_place
 from ..model.recipe import with_epochs, with_head, with_recipe
-from ..model.source import checkpoint_place
 from ..model.trained_weights import add_lora, freeze
 from ..modes.mode import Mode
 from ..tasks import open_task

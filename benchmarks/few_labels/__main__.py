@@ -22,9 +22,8 @@ from app.config.schema import ModelConfig
 from app.data.long_texts import RowEncoder
 from app.data.tokenizer import set_prefix
 from app.model.classifier import PackedModel
-from app.model.linear_start import C
-from app.model.pretrained import load_weights
-from app.model.source import checkpoint_config, checkpoint_place
+from app.model.pretrained import checkpoint_config, checkpoint_place, load_weights
+from app.model.trained_weights import C
 from app.text_table import text_table
 from app.vectors import STRATEGIES
 from app.vectors.strategies import choose_rows

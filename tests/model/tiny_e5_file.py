@@ -15,9 +15,16 @@ HIDDEN, INNER, LAYERS, POSITIONS = 32, 64, 2, 16
 PIECES = split("<s> <pad> </s> <unk> , ▁ 今天 ▁de 真 开心 ～ の 한국 été abc 😀 <mask>")
 
 
-def tiny_tensors() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the tensors of the file by name: matrices of whole numbers from -8 to 7, which are stored in 4
-    bits and halved by their scale, and float32 ones."""
+def blocks(weights: np.ndarray) -> bytes:
+    """Return whole numbers from -8 to 7, a multiple of 32, in blocks of 4 bits."""
+    nibbles = (weights.reshape(-1, 32) + 8).astype(np.uint8)
+    scale = np.float16(0.5).tobytes()
+    return b"".join(scale + (row[:16] | row[16:] << 4).astype(np.uint8).tobytes() for row in nibbles)
+
+
+def write_tiny_file(path: Path) -> dict[str, np.ndarray]:
+    """Write the file; return its tensors as they should be read. Matrices are whole numbers from -8 to 7,
+    which are stored in 4 bits and halved by their scale, the others float32."""
     random, layers = np.random.default_rng(0), range(LAYERS)
     sizes = dict.fromkeys(("q", "k", "v", "ao"), (HIDDEN, HIDDEN))
     sizes |= {"fi": (INNER, HIDDEN), "fo": (HIDDEN, INNER)}
@@ -27,22 +34,8 @@ def tiny_tensors() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     norms = [f"l{layer}.{name}.{one}" for layer in layers for name in ("aln", "oln") for one in "wb"]
     plain |= dict.fromkeys([*norms, "emb.ln.w", "emb.ln.b"], (HIDDEN,))
     plain |= {"emb.pos": (POSITIONS, HIDDEN), "emb.type": (2, HIDDEN)}
-    return (
-        {name: random.integers(-8, 8, shape).astype(np.float32) for name, shape in shapes.items()},
-        {name: random.normal(size=shape).astype(np.float32) for name, shape in plain.items()},
-    )
-
-
-def blocks(weights: np.ndarray) -> bytes:
-    """Return whole numbers from -8 to 7, a multiple of 32, in blocks of 4 bits."""
-    nibbles = (weights.reshape(-1, 32) + 8).astype(np.uint8)
-    scale = np.float16(0.5).tobytes()
-    return b"".join(scale + (row[:16] | row[16:] << 4).astype(np.uint8).tobytes() for row in nibbles)
-
-
-def write_tiny_file(path: Path) -> dict[str, np.ndarray]:
-    """Write the file; return its tensors as they should be read."""
-    quantised, plain = tiny_tensors()
+    quantised = {name: random.integers(-8, 8, one).astype(np.float32) for name, one in shapes.items()}
+    plain = {name: random.normal(size=one).astype(np.float32) for name, one in plain.items()}
     texts = [piece.encode() for piece in PIECES]
     offsets = np.cumsum([0, *map(len, texts)], dtype="<u4")
     scores = np.array([0, 0, 0, 0, *range(-3, -len(PIECES) + 2, -1), 0], dtype="<f4")

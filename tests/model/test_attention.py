@@ -1,0 +1,298 @@
+"""Packed batches of every type of model against plain transformers, padded; dropout; layers that are computed
+again: python -m pytest tests/model/test_attention.py"""
+
+import copy
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForSequenceClassification
+
+from app.batching.loader import collate
+from app.errors import InputError
+from app.model import attention
+from app.model.attention import Drop, Dropout, Rule, attend
+from app.model.classifier import PACKINGS, Classifier
+from app.model.pretrained import check_passes
+from tests.tiny import open_tiny, tiny_model, token_rows
+from tests.training.tiny_training import SETTINGS, Training
+
+GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
+LOCAL = ["sliding_attention", "full_attention", "sliding_attention"]
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 500.0, "original_max_position_embeddings": 16}
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 1000.0, "low_freq_factor": 1.0}
+LLAMA_3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+ROTARY = {"full_attention": {"rope_type": "default", "rope_theta": 300.0}}
+ROTARY |= {"sliding_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}}
+MEAN = {"classifier_pooling": "mean", "rope_parameters": ROTARY}
+MEAN |= dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias"), True)
+THREE = {"num_hidden_layers": 3, "layer_types": LOCAL}
+WINDOWS = {"use_sliding_window": True, "num_key_value_heads": 1}
+SHAPES = {
+    "bert": {},
+    "ernie": {},
+    "ernie, tasks": {"use_task_id": True, "task_type_vocab_size": 2},
+    "electra": {"embedding_size": 16},
+    "roberta": {},
+    "xlm-roberta": {},
+    "modernbert": {},
+    "modernbert, short windows": THREE | {"local_attention": 4},
+    "modernbert, mean": MEAN | THREE | {"local_attention": 10},
+    "qwen3": GROUPED,
+    "qwen3, tied": {"num_key_value_heads": 4, "head_dim": 16, "tie_word_embeddings": True},
+    "qwen3, yarn": {"num_key_value_heads": 1, "head_dim": 8, "attention_bias": True, "rope_parameters": YARN},
+    "qwen3, short windows": WINDOWS | GROUPED | THREE | {"sliding_window": 3},
+    "qwen2": {"num_key_value_heads": 2},
+    "qwen2, windows": WINDOWS | {"sliding_window": 5, "max_window_layers": 1},
+    "llama": {"num_key_value_heads": 4},
+    "llama, llama3": {"num_key_value_heads": 1, "mlp_bias": True, "rope_parameters": LLAMA_3},
+}
+LENGTHS = [5, 9, 3, 20, 32, 1, 2, 17]
+
+
+def rows(shape: str) -> list:
+    found = token_rows(LENGTHS)
+    if PACKINGS[shape.split(",")[0]].reads_last:
+        # As a tokenizer that ends each text with the token that is also its padding
+        found[1][-1] = 0
+    return found
+
+
+def model_of(shape: str, dropout: float = 0.0, **config):
+    return tiny_model(shape.split(",")[0], dropout=dropout, **SHAPES[shape] | config)
+
+
+def plain_model(model) -> torch.nn.Module:
+    """Return transformers' own model with the same weights, whose attention is written out in Python."""
+    config = copy.deepcopy(model.model.config)
+    plain = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager")
+    plain.load_state_dict(model.model.state_dict())
+    return plain.train(model.training)
+
+
+def outcome(model, inputs: dict) -> tuple[torch.Tensor, dict]:
+    """Return the logits, and the gradients of every parameter by its name in transformers."""
+    logits = model(**inputs)
+    logits = getattr(logits, "logits", logits)
+    logits.float().square().sum().backward()
+    plain = model.model if isinstance(model, Classifier) else model
+    return logits.detach(), {name: value.grad for name, value in plain.named_parameters()}
+
+
+@pytest.mark.parametrize("varlen", [False, True], ids=["grouped", "varlen"])
+@pytest.mark.parametrize("is_training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, is_training, varlen):
+    model = model_of(shape).train(is_training)
+    plain = plain_model(model)
+    starts = [2, 4, 1, 10, 30, 1, 1, 8] if model.layout(True).token_types else None
+    found, gradients = outcome(model, collate(rows(shape), starts, model.layout(True, varlen)))
+    logits, expected = outcome(plain, collate(rows(shape), starts, model.layout(False)))
+    torch.testing.assert_close(found, logits, atol=1e-5, rtol=1e-5)
+    assert set(gradients) == set(expected)
+    # The gradient of a bias of keys is 0, up to rounding
+    least = 1e-2 * max(float(value.abs().max()) for value in expected.values())
+    for name, value in expected.items():
+        tolerance = 1e-5 * max(least, float(value.abs().max()))
+        torch.testing.assert_close(gradients[name], value, atol=tolerance, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bf16_differs_by_its_rounding(shape):
+    model = model_of(shape).train()
+    exact = outcome(plain_model(model), collate(rows(shape), None, model.layout(False)))[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(**collate(rows(shape), None, model.layout(True)))
+        padded = plain_model(model)(**collate(rows(shape), None, model.layout(False))).logits
+    error, usual = ((found.float() - exact).abs().max() for found in (logits, padded))
+    assert error <= max(2 * usual, 2**-6)
+
+
+def test_every_type_of_the_table_is_tested():
+    assert {shape.split(",")[0] for shape in SHAPES} == set(PACKINGS)
+
+
+def test_a_decoder_without_padding_token_runs_packed():
+    model = model_of(shape := "llama")
+    model.model.config.pad_token_id = None
+    texts = [row[row != 0] for row in rows(shape)]
+    with torch.inference_mode():
+        expected = torch.cat([plain_model(model)(torch.from_numpy(row)[None].long()).logits for row in texts])
+        found = model(**collate(texts, None, model.layout(True)))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    check_passes(model, *(row.tolist() for row in texts))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "why"),
+    [
+        ("deberta-v2", {}, "packed batches work with bert, ernie, .* models, found deberta-v2"),
+        ("bert", {"is_decoder": True}, "which tokens attend to which"),
+    ],
+)
+def test_why_a_model_is_padded(architecture, config, why):
+    model = tiny_model(architecture, **config)
+    assert not model.can_pack
+    assert re.search(why, model.why_padded)
+
+
+class Largest(TorchDispatchMode):
+    """Finds the largest tensor that any operation makes, in elements."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if torch.is_tensor(tensor):
+                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+@pytest.mark.parametrize("shape", ["bert", "qwen3"])
+def test_long_texts_need_memory_by_their_tokens(shape):
+    """No tensor is as large as all pairs of tokens, or as all rows padded to the longest, in both passes."""
+    model = model_of(shape, max_position_embeddings=8192).train()
+    lengths = [4096, *[16] * 64]
+    with Largest() as largest:
+        model(**collate(token_rows(lengths), None, model.layout(True))).sum().backward()
+    tokens = sum(lengths)
+    # Nothing is wider than the feed-forward part
+    assert tokens <= largest.elements <= 3 * 128 * tokens < 4096 * 4096 < 65 * 4096 * 64
+
+
+BF16, FP32 = torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "heads", "longest_query", "causal", "window"),
+    [
+        *((BF16, (2, 2, 2), 7, False, None), (BF16, (2, 2, 2), 1, False, None)),
+        *((BF16, (4, 2, 2), 7, True, None), (BF16, (4, 2, 2), 7, True, 3), (BF16, (4, 2, 2), 7, False, 3)),
+        *((FP32, (2, 2, 2), 7, False, None), (FP32, (4, 2, 2), 7, True, None), (FP32, (4, 2, 2), 7, True, 3)),
+    ],
+)
+def test_varlen_kernels_take_what_they_are_given(dtype, heads, longest_query, causal, window):
+    """No values, only shapes: torch checks the arguments of its CUDA kernels on the meta device."""
+    offsets = torch.empty(4, dtype=torch.int32, device="meta")
+    queries = 16 if longest_query == 7 else 3
+    states = [
+        torch.empty(tokens, number, 64, device="meta", dtype=dtype, requires_grad=True)
+        for tokens, number in zip((queries, 16, 16), heads, strict=True)
+    ]
+    rule = Rule(*((0.0, None) if causal or window else (0.1, 0.125)), causal, window)
+    found = attention.attend_varlen(*states, (offsets, offsets, longest_query, 7), rule)
+    assert (found.shape, found.dtype) == (states[0].shape, dtype)
+    if dtype == FP32 and rule.scaling:
+        # torch's backward pass with a factor works on a GPU, not on the meta device
+        return
+    gradients = torch.autograd.grad(found.sum(), states)
+    assert [gradient.shape for gradient in gradients] == [part.shape for part in states]
+
+
+def test_varlen_kernels_are_those_of_recent_nvidia_gpus(monkeypatch):
+    has_kernels, cuda = attention.has_varlen_kernels, torch.device("cuda")
+    assert not has_kernels(torch.device("cpu"), 64)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+    for capability, head_size, expected in (((9, 0), 64, True), ((9, 0), 12, False), ((7, 5), 64, False)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+        assert has_kernels(cuda, head_size) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", ["bert", "modernbert, short windows", "qwen3"])
+@pytest.mark.parametrize("precision", [FP32, BF16], ids=["fp32", "bf16"])
+def test_varlen_kernels_do_what_groups_do(precision, shape):
+    """Both are compared with groups in fp32 on the CPU: varlen may be as far from them as groups in the same
+    precision, within a factor."""
+    found = {}
+    for device, name in (("cpu", "grouped"), ("cuda", "grouped"), ("cuda", "varlen")):
+        model = model_of(shape).train().to(device)
+        inputs = collate(rows(shape), None, model.layout(True, varlen=name == "varlen"))
+        inputs = {key: value.to(device) if torch.is_tensor(value) else value for key, value in inputs.items()}
+        with torch.autocast("cuda", precision, enabled=precision != FP32):
+            logits, gradients = outcome(model, inputs)
+        found[device, name] = {key: value.cpu() for key, value in (gradients | {"logits": logits}).items()}
+    for key, exact in found["cpu", "grouped"].items():
+        error = (found["cuda", "varlen"][key] - exact).norm()
+        rounding = (found["cuda", "grouped"][key] - exact).norm()
+        assert error <= 3 * rounding + 1e-5 * exact.norm() + 1e-4, f"{key}: {error}, groups {rounding}"
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [FP32, BF16])
+def test_the_fraction_p_is_dropped_and_the_mean_stays(p, dtype):
+    torch.manual_seed(0)
+    # No multiple of the four elements of a draw
+    size = 1_000_003
+    values = torch.rand(size, dtype=dtype) + 1
+    values.requires_grad_()
+    dropped = Drop.apply(values, p)
+    dropped.sum().backward()
+    assert dropped.dtype == dtype
+    zeros = (dropped == 0).sum().item() / size
+    assert abs(zeros - p) < 5 * (p * (1 - p) / size) ** 0.5
+    # The gradient goes where the value went
+    expected = (dropped != 0) / (1 - p)
+    torch.testing.assert_close(values.grad.float(), expected, rtol=1e-4 if dtype == FP32 else 2**-8, atol=0)
+    torch.testing.assert_close(dropped, values.grad * values, rtol=1e-5 if dtype == FP32 else 2**-6, atol=0)
+
+
+def test_the_elements_of_a_draw_do_not_depend_on_each_other():
+    torch.manual_seed(0)
+    lanes = Drop.apply(torch.ones(400_000), 0.5).view(-1, 4) / 2
+    torch.testing.assert_close(torch.cov(lanes.T), torch.eye(4) * 0.25, atol=0.004, rtol=0)
+
+
+def test_nothing_and_everything_dropped():
+    values = torch.randn(5, 3)
+    assert torch.equal(Dropout(0.0)(values), values)
+    assert not Dropout(1.0)(values).any()
+    assert torch.equal(Dropout(0.5).eval()(values), values)
+
+
+@pytest.mark.parametrize("padding", [False, True], ids=["no padding", "padding"])
+def test_attention_with_dropout(padding):
+    torch.manual_seed(2)
+    query, key, value = (torch.randn(3, 2, count, 8) for count in (4, 6, 6))
+    mask = (torch.tensor([6, 4, 3])[:, None] > torch.arange(6)).view(3, 1, 1, 6) if padding else None
+    expected = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3)
+    nothing_dropped = attend(query, key, value, mask, Rule(1e-9, 0.3))
+    torch.testing.assert_close(nothing_dropped, expected, atol=1e-6, rtol=0)
+    draws = torch.stack([attend(query, key, value, mask, Rule(0.2, 0.3)) for _ in range(4000)])
+    assert draws.std(0).max() > 0.1
+    torch.testing.assert_close(draws.mean(0), expected, atol=0.06, rtol=0)
+
+
+@pytest.mark.parametrize("shape", ["modernbert, short windows", "qwen3, short windows", "llama"])
+def test_attention_dropout_in_training(shape):
+    model = model_of(shape, dropout=0.2).train()
+    inputs = collate(rows(shape), None, model.layout(True))
+    assert not torch.equal(model(**inputs), model(**inputs))
+    assert torch.isfinite(outcome(model, inputs)[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "changes"), [({}, {}), ({"architecture": "qwen3"} | GROUPED, {"packed": False})]
+)
+def test_layers_that_are_computed_again_give_the_same_bits(tmp_path, shape, changes):
+    """With dropout, and micro-batches; each layer is computed twice in a step."""
+    tiny = open_tiny(tmp_path)
+    settings, calls = replace(SETTINGS, max_steps=4, accumulation_steps=2), []
+    runs = []
+    for is_on in (False, True):
+        settings = replace(settings, gradient_checkpointing=is_on)
+        runs.append(Training(tiny, settings, shape=shape, dropout=0.3, **changes))
+        named = runs[-1].mode.module.model.named_modules()
+        layer = next(one for name, one in named if ".0." in name and isinstance(one, torch.nn.Linear))
+        layer.register_forward_hook(lambda *_, is_on=is_on: calls.append(is_on))
+    runs[1].run().assert_same_bits(runs[0].run())
+    assert calls.count(True) == 2 * calls.count(False) > 0
+
+
+def test_a_model_that_cannot_compute_layers_again_is_refused():
+    with pytest.raises(InputError, match="train.gradient_checkpointing true does not work with mpnet"):
+        tiny_model("mpnet").checkpoint_layers()
