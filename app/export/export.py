@@ -1,4 +1,5 @@
-"""Exporting a model: graph, tokenizer and record into a new folder, which gets its name once compared."""
+"""Exporting a model: graph, tokenizer and record into a new folder, which gets its name once it is compared
+with the original, on rows of the user."""
 
 from __future__ import annotations
 
@@ -28,17 +29,23 @@ from ..prediction.model_folder import (
     write_record,
 )
 from ..prediction.onnx_runtime import cuts_off_sums, load_exported, padded
+from ..prediction.predictor import Predictor
 from ..prediction.torch_runtime import check_folder, load_checkpoint, load_predictor
+from ..report.bootstrap import differences
 from ..report.logits_file import LOGITS
+from ..report.metrics import BY_KEY, measure
+from ..report.text import page_environment
 from ..runtime.disk import sync
 from ..tasks.task import DECISION
-from .graph import move_weights, write_graph
-from .proof import problem, prove, render
+from .graph import write_graph
 from .quantise import quantise
 
 NUM_ROWS = 1000  # that are compared
 CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512  # in all, and of a batch
 TOLERANCE, LOGIT_TOLERANCE = {"fp32": 0.001, "int8": 0.01}, {"fp32": 0.001, "int8": None}
+OTHER_BATCHES = 64  # rows that are also computed one by one, and as one batch of mixed lengths
+SURE, MIN_SURE = 0.6, 50  # the model is sure of a row from this probability on; fewer sure rows say little
+MAX_LOSS = 0.02  # of the main metric, by the lower end of the interval of its change
 
 
 def export(
@@ -57,6 +64,13 @@ def export(
     check_folder(folder)
     if os.path.lexists(output) or not output.parent.is_dir():
         raise InputError(f"--output {output}: a new folder is needed, in one that exists; name another")
+    try:
+        import onnx
+    except ImportError as error:
+        raise InputError(
+            f"export needs onnx and ONNX Runtime ({error}); install them: pip install -r "
+            "requirements/onnx.txt -c constraints.txt"
+        ) from error
     settings = run_settings(folder)
     original = load_predictor(folder, settings.get("max_length"), run_long_texts(folder), device="cpu")
     rows, labels = rows_of(folder, rows_file, original.label_names, NUM_ROWS)
@@ -82,7 +96,10 @@ def export(
             order = token_batches(np.array([len(row) for row in tokens.rows]), CALIBRATION_TOKENS)
             arrays = [padded(tokens.take(some), pad_id) for some in order]
             quantise(aside / GRAPH, [{name: batch[name] for name in inputs} for batch in arrays])
-        move_weights(aside / GRAPH, aside / WEIGHTS)
+        graph = onnx.load(str(aside / GRAPH))
+        # It stays empty where all weights are smaller than what onnx moves
+        (aside / WEIGHTS).touch()
+        onnx.save(graph, str(aside / GRAPH), save_as_external_data=True, location=WEIGHTS)
         sizes = {name: (aside / name).stat().st_size for name in (GRAPH, WEIGHTS)}
         record = ExportRecord(
             labels=original.label_names,
@@ -106,7 +123,11 @@ def export(
             write_record(aside, replace(record, proof=proof | {"rows_of": rows_file or "dev"}))
             sync(aside)
             aside.rename(output)
-        return render(proof), why
+        key = proof.get("metric")
+        of_metric = {name: proof.get(f"{key}_{name}") for name in ("before", "after", "change")}
+        of_metric |= {"change": tuple(of_metric["change"] or ()), "metric": BY_KEY.get(key)}
+        template = page_environment(Path(__file__).parent, autoescape=False).get_template("proof.txt.jinja")
+        return template.render(**proof | of_metric, threshold=SURE).rstrip(), why
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -139,3 +160,54 @@ def rows_of(
     at, table = np.sort(random.permutation(len(split))[:count]), split.table
     rows = [Row(int(row), table.text(row), table.pair(row), None) for row in split.rows[at]]
     return rows, np.asarray(split.labels[at])
+
+
+def prove(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.ndarray | None) -> dict:
+    """Compare a predictor with the logits `before`, (num_rows, num_labels), of the original; all rows are
+    computed in batches of similar length, as files are, some also alone and in one batch of mixed lengths.
+
+    Return the number of `rows`, the `largest_logit_difference`, how many predictions changed, `flipped`, of
+    how many rows the original was `sure`, and `sure_flipped`; where `labels` (num_rows, ...) are known, also
+    `metric`, the main one, METRIC_before and METRIC_after, and METRIC_change, the 95 % interval of its
+    change by a paired bootstrap.
+    """
+    task, few = exported.task, rows[:OTHER_BATCHES]
+    after = exported.logits(exported.tokenize(rows))
+    alone = np.concatenate([exported.logits(exported.tokenize([row])) for row in few])
+    mixed = exported.logits(exported.tokenize(few), sort=False)
+    changed, largest = np.zeros(len(rows), dtype=bool), 0.0
+    for logits in (after, alone, mixed):
+        same = before[: len(logits)]
+        changed[: len(logits)] |= task.differ(same, logits)
+        # Not a number counts as an endless difference
+        largest = max(largest, float(np.nan_to_num(np.abs(same - logits), nan=np.inf).max()))
+    sure = task.confidence(task.probabilities(before)) >= SURE
+    proof = {"rows": len(rows), "largest_logit_difference": largest, "flipped": int(changed.sum())}
+    proof |= {"sure": int(sure.sum()), "sure_flipped": int((sure & changed).sum())}
+    if labels is not None:
+        metric = task.main_metric
+        scores = [task.score(labels, np.nan_to_num(logits)) for logits in (before, after)]
+        values, change = [measure(task, one)[metric] for one in scores], differences(task, *scores)[metric][1]
+        proof |= {"metric": metric, f"{metric}_before": values[0], f"{metric}_after": values[1]}
+        proof[f"{metric}_change"] = list(change)
+    return proof
+
+
+def problem(proof: dict, tolerance: float, logit_tolerance: float | None) -> str | None:
+    """Return why an exported model is not accepted, or None: more than the share `tolerance` of the rows
+    changed of which the original was sure (of all rows where it was sure of few), the main metric may be
+    lower by more than `MAX_LOSS`, or a logit differs by more than `logit_tolerance` (None: any)."""
+    which = f" of which the model was sure (from {SURE:g} on)"
+    changed, of = proof["sure_flipped"], proof["sure"]
+    if of < MIN_SURE:
+        changed, of, which = proof["flipped"], proof["rows"], ""
+    if changed > tolerance * of:
+        return f"{changed:,} of {of:,} predictions{which} changed, allowed is a share of {tolerance:g}"
+    low, high = proof.get(f"{proof.get('metric')}_change", (0, 0))
+    if -low > MAX_LOSS:
+        name = BY_KEY[proof["metric"]].english
+        return f"{name} changed by {low:+.4f} to {high:+.4f} (95 %), allowed is a loss of {MAX_LOSS:g}"
+    difference = proof["largest_logit_difference"]
+    if logit_tolerance is not None and not difference <= logit_tolerance:
+        return f"a logit differs by {difference:.3g}, allowed is {logit_tolerance:g}"
+    return None

@@ -1,69 +1,65 @@
-"""transformers' model for sequence classification -> an ONNX graph for ONNX Runtime on the CPU."""
+"""transformers' model for sequence classification -> an ONNX graph for ONNX Runtime on the CPU.
+
+The graph has less to compute, in two exact ways. After the last attention only the first token of each row is
+computed, where the head reads no other: 6 % of all products in 12 layers. And layer norms are plain products
+with a vector of 1 / width, because ONNX Runtime 1.31 computes mean and variance in its operator one number at
+a time. On the default model each is worth 5 to 7 % of the time in fp32; in int8 5 % and 15 % (one core, in
+turns, 2026-11-26).
+"""
+
+from __future__ import annotations
 
 import logging
 import warnings
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from torch import nn
 
 from ..errors import InputError
-from .faster import keep_first_tokens, write_out_layer_norms
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 OPSET = 17  # the version of ONNX' operators
+# Operators whose output for a token depends on these inputs at that token alone; the others must be weights.
+BY_TOKEN = dict.fromkeys(("MatMul", "BiasGelu", "FastGelu", "Gelu", "LayerNormalization"), (0,))
+BY_TOKEN |= {"SkipLayerNormalization": (0, 1)}
+FIRST_TOKENS, LAYER_NORMS = "first_tokens/", "layer_norms/"
 
 
-class Logits(nn.Module):
-    """A model whose inputs are given by position, and which returns its logits alone."""
-
-    def __init__(self, model: nn.Module, names: list[str]) -> None:
-        super().__init__()
-        self.model = model
-        self.names = names
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self.model(**dict(zip(self.names, inputs, strict=True))).logits
-
-
-def write_graph(model: nn.Module, path: Path) -> list[str]:
+def write_graph(model: torch.nn.Module, path: Path) -> list[str]:
     """Write the graph of a freshly loaded model, (batch, length) of any size, attention and GELU as single
-    operators; return its inputs' names. Raises InputError without onnx, or where it cannot be exported."""
-    try:
-        import onnx  # noqa: F401
-        from onnxruntime.transformers.fusion_options import FusionOptions
-        from onnxruntime.transformers.optimizer import optimize_model
-    except ImportError as error:
-        raise InputError(
-            f"export needs onnx and ONNX Runtime ({error}); install them: pip install -r "
-            "requirements/onnx.txt -c constraints.txt"
-        ) from error
+    operators; return its inputs' names. Raises InputError where it cannot be exported."""
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_model
+
     config, known = model.config, signature(model.forward).parameters
-    takes_types = getattr(config, "type_vocab_size", 2) > 1
     options = FusionOptions("bert")
     # The fused operator would leave ERNIE's embedding of the task out.
     options.enable_embed_layer_norm = not getattr(config, "use_task_id", False)
     heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
-    # Traced on rows of two lengths, with the attention whose pattern the optimizer knows
+    # Traced on rows of two lengths, without a cache, with the attention whose pattern the optimizer knows
+    config.use_cache = False
     model.set_attn_implementation("eager")
-    rows = {
-        "input_ids": torch.full((2, 8), 1),
-        "attention_mask": torch.tensor([[1] * 8, [1] * 5 + [0] * 3]),
-        "token_type_ids": torch.zeros((2, 8), dtype=torch.long),
-    }
-    names = [name for name in rows if name in known and (name != "token_type_ids" or takes_types)]
+    rows = {"input_ids": torch.ones((2, 8), dtype=torch.long)}
+    rows["attention_mask"] = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
+    if "token_type_ids" in known and getattr(config, "type_vocab_size", 2) > 1:
+        rows["token_type_ids"] = torch.zeros((2, 8), dtype=torch.long)
     plain = path.with_suffix(".plain.onnx")
     with quiet():
         try:
             torch.onnx.export(
-                Logits(model, names).eval(),
-                tuple(rows[name] for name in names),
-                str(plain),
-                input_names=names,
+                model.eval(),
+                f=str(plain),
+                kwargs=rows | {"return_dict": False},
+                input_names=[*rows],
                 output_names=["logits"],
                 opset_version=OPSET,
-                dynamic_axes=dict.fromkeys(names, {0: "batch", 1: "length"}) | {"logits": {0: "batch"}},
+                dynamic_axes=dict.fromkeys(rows, {0: "batch", 1: "length"}) | {"logits": {0: "batch"}},
                 dynamo=False,  # the other exporter's graphs are not yet known to ONNX Runtime's optimizer
             )
         except (RuntimeError, ValueError, TypeError, torch.onnx.errors.OnnxExporterError) as error:
@@ -78,16 +74,88 @@ def write_graph(model: nn.Module, path: Path) -> list[str]:
         write_out_layer_norms(optimized.model)
         optimized.save_model_to_file(str(path))
     plain.unlink()
-    return names
+    return [*rows]
 
 
-def move_weights(graph: Path, weights: Path) -> None:
-    """Move the weights of a graph's file to one beside it."""
-    import onnx
+def keep_first_tokens(model: ModelProto) -> None:
+    """Choose the first token of each row right after the last attention. A graph whose head reads more stays
+    as it is. Nodes must be in the order in which they run."""
+    from onnx import helper, numpy_helper
 
-    model = onnx.load(str(graph))
-    weights.touch()  # it stays empty where all weights are smaller than what onnx moves
-    onnx.save(model, str(graph), save_as_external_data=True, location=weights.name)
+    graph, nodes = model.graph, list(model.graph.node)
+    weights = {entry.name: numpy_helper.to_array(entry) for entry in graph.initializer}
+    for node in nodes:
+        values = [entry.t for entry in node.attribute if entry.name == "value"]
+        if node.op_type == "Constant" and values:
+            weights[node.output[0]] = numpy_helper.to_array(values[0])
+
+    def is_choice(node: NodeProto) -> bool:
+        index = weights.get(node.input[1]) if node.op_type == "Gather" else None
+        axis = next((entry.i for entry in node.attribute if entry.name == "axis"), 0)
+        return axis == 1 and index is not None and index.ndim == 0 and index.item() == 0
+
+    attentions = [place for place, node in enumerate(nodes) if node.op_type == "Attention"]
+    last = attentions[-1] if attentions else len(nodes)
+    choice = next((place for place, node in enumerate(nodes) if place > last and is_choice(node)), None)
+    if choice is None:
+        return
+    layers = [node for node in nodes[last + 1 : choice] if node.op_type != "Constant"]
+    made = {name for node in (nodes[last], *layers) for name in node.output}
+    is_read_later = any(name in made for node in nodes[choice + 1 :] for name in node.input)
+    for node in layers:
+        tokens = BY_TOKEN.get(node.op_type, ())
+        others = {name for at, name in enumerate(node.input) if name and at not in tokens}
+        if is_read_later or not tokens or not others <= weights.keys():
+            return
+    place = f"{FIRST_TOKENS}place"
+    graph.initializer.append(numpy_helper.from_array(np.array([0], dtype=np.int64), place))  # keeps the axis
+    made -= set(nodes[last].output)
+    chosen = {}
+    for node in layers:
+        for at in BY_TOKEN[node.op_type]:
+            if (name := node.input[at]) not in made:
+                first = node.input[at] = f"{FIRST_TOKENS}{name}"
+                chosen[first] = helper.make_node("Gather", [name, place], [first], name=first, axis=1)
+    del graph.node[:]
+    graph.node.extend([*nodes[: last + 1], *chosen.values(), *nodes[last + 1 :]])
+
+
+def write_out_layer_norms(model: ModelProto) -> None:
+    """Replace the layer norms of sums, whose width is that of their weights, by plain operators."""
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    widths = {entry.name: entry.dims[0] for entry in graph.initializer if len(entry.dims) == 1}
+    constants: dict[str, np.ndarray] = {}
+    nodes: list[NodeProto] = []
+
+    def add(kind: str, *inputs: str) -> str:
+        name = f"{LAYER_NORMS}{len(nodes)}"
+        nodes.append(helper.make_node(kind, list(inputs), [name], name=name))
+        return name
+
+    for node in list(graph.node):
+        # Other outputs are for training, and for sums that are read once more.
+        if node.op_type != "SkipLayerNormalization" or len(node.output) > 1 or node.input[2] not in widths:
+            nodes.append(node)
+            continue
+        first, second, scale, shift, bias = (*node.input, "", "")[:5]
+        width = widths[scale]
+        given = next((entry.f for entry in node.attribute if entry.name == "epsilon"), 1e-12)
+        mean, epsilon = f"{LAYER_NORMS}mean_{width}", f"{LAYER_NORMS}epsilon_{given:g}"
+        constants |= {mean: np.full((width, 1), 1 / width, np.float32), epsilon: np.float32(given)}
+        # The bias first: it becomes part of the quantised product before it.
+        total = add("Add", add("Add", first, bias) if bias else first, second)
+        centered = add("Sub", total, add("MatMul", total, mean))
+        variance = add("MatMul", add("Mul", centered, centered), mean)
+        deviation = add("Sqrt", add("Add", variance, epsilon))
+        normal = add("Mul", add("Mul", centered, add("Reciprocal", deviation)), scale)
+        if shift:
+            add("Add", normal, shift)
+        nodes[-1].output[0] = node.output[0]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
 
 
 @contextmanager
@@ -96,8 +164,7 @@ def quiet():
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(previous)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..prediction.onnx_runtime import cuts_off_sums
-from .faster import LAYER_NORMS
-from .graph import quiet
+from .graph import LAYER_NORMS, quiet
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -40,11 +39,8 @@ def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: in
     for number, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{number}"
     weights = {entry.name: numpy_helper.to_array(entry) for entry in model.graph.initializer}
-    layers = [
-        node
-        for node in model.graph.node
-        if node.op_type in LAYERS and not node.name.startswith(LAYER_NORMS) and node.input[1] in weights
-    ]
+    plain = [node for node in model.graph.node if not node.name.startswith(LAYER_NORMS)]
+    layers = [node for node in plain if node.op_type in LAYERS and node.input[1] in weights]
     peaks = _peaks(model, list({layer.input[0] for layer in layers}), graph, batches)
     makers = {name: node for node in model.graph.node for name in node.output}
     for layer in layers:
@@ -66,6 +62,9 @@ def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: in
         if name in read
     )
     onnx.save(model, str(graph))
+    exact = [node.name for node in model.graph.node if node.name.startswith((OUTLIERS, LAYER_NORMS))]
+    # The quantiser does not know the types behind fused operators.
+    types = {"DefaultTensorType": onnx.TensorProto.FLOAT}
     with quiet():
         quantize_dynamic(
             graph,
@@ -74,11 +73,8 @@ def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: in
             per_channel=True,
             reduce_range=cuts_off_sums(),
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=[
-                node.name for node in model.graph.node if node.name.startswith((OUTLIERS, LAYER_NORMS))
-            ],
-            # The quantiser does not know the types behind fused operators.
-            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+            nodes_to_exclude=exact,
+            extra_options=types,
         )
 
 
@@ -87,13 +83,11 @@ def _peaks(model: ModelProto, names: list[str], graph: Path, batches: list[dict]
     import onnx
     import onnxruntime
 
-    probed = onnx.ModelProto()
+    probed, probe = onnx.ModelProto(), graph.with_suffix(".probe.onnx")
     probed.CopyFrom(model)
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names]
     del probed.graph.output[:]
-    probed.graph.output.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names
-    )
-    probe = graph.with_suffix(".probe.onnx")
+    probed.graph.output.extend(ends)
     onnx.save(probed, str(probe))
     session = onnxruntime.InferenceSession(str(probe), providers=["CPUExecutionProvider"])
     probe.unlink()
@@ -114,8 +108,7 @@ def _divide_channels(
 
     factor = np.maximum(1, peaks / max(np.sort(peaks)[-count - 1], 1e-6)).astype(np.float32)
     name = f"{OUTLIERS}{layer.name}/divided"
-    weights[f"{name}/weight"] = weights[layer.input[1]] * factor[:, None]
-    weights[f"{name}/factor"] = 1 / factor
+    weights |= {f"{name}/weight": weights[layer.input[1]] * factor[:, None], f"{name}/factor": 1 / factor}
     divided = helper.make_node("Mul", [layer.input[0], f"{name}/factor"], [name], name=name)
     layer.input[0], layer.input[1] = name, f"{name}/weight"
     model.graph.node.insert(list(model.graph.node).index(layer), divided)
@@ -141,14 +134,12 @@ def _split_neurons(
         node.input[1] = f"{name}/{part}/rest"
         weights[node.input[1]] = array.take(rest, axis)
     second.output[0] = f"{name}/sum_of_rest"
-    beside = [
-        ("MatMul", [read, f"{name}/first"], f"{name}/neurons", ""),
-        ("BiasGelu", [f"{name}/neurons", f"{name}/bias"], f"{name}/active", "com.microsoft"),
-        ("MatMul", [f"{name}/active", f"{name}/second"], f"{name}/sum", ""),
-        ("Add", [f"{name}/sum_of_rest", f"{name}/sum"], output, ""),
-    ]
     at = list(model.graph.node).index(second)
-    for kind, inputs, made, domain in beside:
-        at += 1
+    for kind, inputs, made, domain in (
+        ("Add", [f"{name}/sum_of_rest", f"{name}/sum"], output, ""),
+        ("MatMul", [f"{name}/active", f"{name}/second"], f"{name}/sum", ""),
+        ("BiasGelu", [f"{name}/neurons", f"{name}/bias"], f"{name}/active", "com.microsoft"),
+        ("MatMul", [read, f"{name}/first"], f"{name}/neurons", ""),
+    ):
         node = helper.make_node(kind, inputs, [made], name=f"{OUTLIERS}{made}", domain=domain)
-        model.graph.node.insert(at, node)
+        model.graph.node.insert(at + 1, node)

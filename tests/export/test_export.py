@@ -19,13 +19,13 @@ from app.prediction.model_folder import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_
 from app.prediction.onnx_runtime import cuts_off_sums, load_exported
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
-from app.run import main as train
+from app.run import main
+from tests import saved_classifier
 from tests.export.image import run_in_image
+from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.tiny import write_tiny
 from tests.verbs import export, predict
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def texts_file(folder: Path, count: int = 80) -> str:
@@ -93,8 +93,6 @@ NO_IDS = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_tok
     ],
 )
 def test_other_models(tmp_path, monkeypatch, architecture, config):
-    from tests import saved_classifier
-
     sizes = {"max_position_embeddings": 64} | saved_classifier.SIZES["bert"]
     sizes = saved_classifier.SIZES.get(architecture, sizes) | config
     sizes |= NO_IDS if architecture in ("modernbert", "qwen3") else {}
@@ -152,7 +150,7 @@ def test_a_run_is_compared_on_its_own_dev_rows(tmp_path, capsys, monkeypatch):
         "output": {"trackers": []},
     }
     (tmp_path / "tiny.yaml").write_text(json.dumps(config), encoding="utf-8")
-    assert train("single", "", ["--config", "tiny.yaml"]) == 0
+    assert main("single", "", ["--config", "tiny.yaml"]) == 0
     run = tmp_path / "checkpoints/tiny-001"
     assert export([str(run)]) == 0
     printed = capsys.readouterr().out
@@ -227,3 +225,45 @@ def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(exported, tmp_path
             assert load_exported(folder)
     with pytest.raises(InputError, match="weights have 8 bits, for CPUs with VNNI.* export again on this"):
         load_exported(folder)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory) -> tuple[Path, Path]:
+    """A run of several labels a row, and its export in fp32."""
+    folder = tmp_path_factory.mktemp("labels")
+    posts = write_posts(folder / "posts.jsonl")
+    train(posts, folder / "run", train__epochs=2, data__test_size=0.2, data__dev_size=0.2)
+    assert export([str(folder / "run")]) == 0
+    return folder / "run", folder / "run-onnx"
+
+
+def test_an_export_of_several_labels_predicts_with_the_thresholds_of_the_run(several, tmp_path):
+    run, folder = several
+    record = read_record(folder)
+    assert record.problem_type == "multi_label_classification"
+    assert (folder / "decision.json").read_bytes() == (run / "decision.json").read_bytes()
+    assert (record.proof["rows"], record.proof["flipped"]) == (30, 0)
+    assert record.proof["micro_f1_before"] == record.proof["micro_f1_after"] > 0
+    assert record.proof["micro_f1_change"] == [0, 0]
+    rows = read_predictions(run / "predictions.csv")
+    source, output = tmp_path / "rows.csv", tmp_path / "found.csv"
+    source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
+    assert predict(["--checkpoint", str(folder), "--input", str(source), "--output", str(output)]) == 0
+    found = read_predictions(output)
+    assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
+    for name in NAMES:
+        expected = [float(row[f"p_{name}"]) for row in rows]
+        assert [float(row[f"p_{name}"]) for row in found] == pytest.approx(expected, abs=2e-5)
+
+
+def test_an_export_without_its_thresholds_is_refused(several, tmp_path):
+    folder = shutil.copytree(several[1], tmp_path / "model")
+    path = folder / "decision.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    del values["thresholds"][NAMES[0]]
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(InputError, match="what was fitted for the decision is needed"):
+        open_model(folder, ComputeOptions())
+    path.unlink()
+    with pytest.raises(InputError, match=r"decision\.json: the file must be there and have .* found none"):
+        open_model(folder, ComputeOptions())
