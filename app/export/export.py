@@ -116,9 +116,9 @@ def export(
         )
         write_record(aside, record)
         say(f"comparing {len(rows):,} rows")
-        proof = prove(original.logits(original.tokenize(rows)), load_exported(aside)[0], rows, labels)
         allowed = TOLERANCE[precision] if tolerance is None else tolerance
-        why = problem(proof, allowed, LOGIT_TOLERANCE[precision])
+        before, exported = original.logits(original.tokenize(rows)), load_exported(aside)[0]
+        proof, why = prove(before, exported, rows, labels, allowed, LOGIT_TOLERANCE[precision])
         if why is None:
             write_record(aside, replace(record, proof=proof | {"rows_of": rows_file or "dev"}))
             sync(aside)
@@ -162,14 +162,19 @@ def rows_of(
     return rows, np.asarray(split.labels[at])
 
 
-def prove(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.ndarray | None) -> dict:
-    """Compare a predictor with the logits `before`, (num_rows, num_labels), of the original; all rows are
-    computed in batches of similar length, as files are, some also alone and in one batch of mixed lengths.
+def prove(
+    before: np.ndarray,
+    exported: Predictor,
+    rows: list[Row],
+    labels: np.ndarray | None,
+    tolerance: float,
+    logit_tolerance: float | None,
+) -> tuple[dict, str | None]:
+    """Compare a predictor with the logits `before`, (num_rows, num_labels), of the original: all rows in
+    batches of similar length, some also alone and in one batch of mixed lengths.
 
-    Return the number of `rows`, the `largest_logit_difference`, how many predictions changed, `flipped`, of
-    how many rows the original was `sure`, and `sure_flipped`; where `labels` (num_rows, ...) are known, also
-    `metric`, the main one, METRIC_before and METRIC_after, and METRIC_change, the 95 % interval of its
-    change by a paired bootstrap.
+    Return what is kept of that, with the change of the main metric where `labels` (num_rows, ...) are known,
+    its 95 % interval by a paired bootstrap; and why the predictor is not accepted, or None: see `export`.
     """
     task, few = exported.task, rows[:OTHER_BATCHES]
     after = exported.logits(exported.tokenize(rows))
@@ -184,30 +189,29 @@ def prove(before: np.ndarray, exported: Predictor, rows: list[Row], labels: np.n
     sure = task.confidence(task.probabilities(before)) >= SURE
     proof = {"rows": len(rows), "largest_logit_difference": largest, "flipped": int(changed.sum())}
     proof |= {"sure": int(sure.sum()), "sure_flipped": int((sure & changed).sum())}
+    metric, low, high = None, 0.0, 0.0
     if labels is not None:
         metric = task.main_metric
         scores = [task.score(labels, np.nan_to_num(logits)) for logits in (before, after)]
-        values, change = [measure(task, one)[metric] for one in scores], differences(task, *scores)[metric][1]
+        values, (low, high) = (
+            [measure(task, one)[metric] for one in scores],
+            differences(task, *scores)[metric][1],
+        )
         proof |= {"metric": metric, f"{metric}_before": values[0], f"{metric}_after": values[1]}
-        proof[f"{metric}_change"] = list(change)
-    return proof
-
-
-def problem(proof: dict, tolerance: float, logit_tolerance: float | None) -> str | None:
-    """Return why an exported model is not accepted, or None: more than the share `tolerance` of the rows
-    changed of which the original was sure (of all rows where it was sure of few), the main metric may be
-    lower by more than `MAX_LOSS`, or a logit differs by more than `logit_tolerance` (None: any)."""
-    which = f" of which the model was sure (from {SURE:g} on)"
-    changed, of = proof["sure_flipped"], proof["sure"]
+        proof[f"{metric}_change"] = [low, high]
+    which, wrong, of = (
+        f" of which the model was sure (from {SURE:g} on)",
+        proof["sure_flipped"],
+        proof["sure"],
+    )
     if of < MIN_SURE:
-        changed, of, which = proof["flipped"], proof["rows"], ""
-    if changed > tolerance * of:
-        return f"{changed:,} of {of:,} predictions{which} changed, allowed is a share of {tolerance:g}"
-    low, high = proof.get(f"{proof.get('metric')}_change", (0, 0))
-    if -low > MAX_LOSS:
-        name = BY_KEY[proof["metric"]].english
-        return f"{name} changed by {low:+.4f} to {high:+.4f} (95 %), allowed is a loss of {MAX_LOSS:g}"
-    difference = proof["largest_logit_difference"]
-    if logit_tolerance is not None and not difference <= logit_tolerance:
-        return f"a logit differs by {difference:.3g}, allowed is {logit_tolerance:g}"
-    return None
+        which, wrong, of = "", proof["flipped"], proof["rows"]
+    why = None
+    if wrong > tolerance * of:
+        why = f"{wrong:,} of {of:,} predictions{which} changed, allowed is a share of {tolerance:g}"
+    elif -low > MAX_LOSS:
+        name = BY_KEY[metric].english
+        why = f"{name} changed by {low:+.4f} to {high:+.4f} (95 %), allowed is a loss of {MAX_LOSS:g}"
+    elif logit_tolerance is not None and not largest <= logit_tolerance:
+        why = f"a logit differs by {largest:.3g}, allowed is {logit_tolerance:g}"
+    return proof, why

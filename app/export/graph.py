@@ -41,7 +41,6 @@ def write_graph(model: torch.nn.Module, path: Path) -> list[str]:
     options = FusionOptions("bert")
     # The fused operator would leave ERNIE's embedding of the task out.
     options.enable_embed_layer_norm = not getattr(config, "use_task_id", False)
-    heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
     # Traced on rows of two lengths, without a cache, with the attention whose pattern the optimizer knows
     config.use_cache = False
     model.set_attn_implementation("eager")
@@ -66,9 +65,9 @@ def write_graph(model: torch.nn.Module, path: Path) -> list[str]:
             raise InputError(
                 f"a {config.model_type} model cannot be exported: {error}; use a BERT-like encoder"
             ) from error
-        optimized = optimize_model(
-            str(plain), "bert", heads, width, optimization_options=options, opt_level=0
-        )
+        heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
+        sizes = {"num_heads": heads, "hidden_size": width, "opt_level": 0}
+        optimized = optimize_model(str(plain), "bert", **sizes, optimization_options=options)
         optimized.topological_sort()
         keep_first_tokens(optimized.model)
         write_out_layer_norms(optimized.model)

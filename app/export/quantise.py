@@ -44,16 +44,8 @@ def quantise(graph: Path, batches: list[dict[str, np.ndarray]], num_outliers: in
     peaks = _peaks(model, list({layer.input[0] for layer in layers}), graph, batches)
     makers = {name: node for node in model.graph.node for name in node.output}
     for layer in layers:
-        # A linear layer and its activation make the neurons that a feed-forward layer reads.
-        values, activation = peaks[layer.input[0]], makers.get(layer.input[0])
-        first = makers[activation.input[0]] if activation and activation.op_type == "BiasGelu" else None
-        is_feed_forward = first and {first.input[1], activation.input[1]} <= weights.keys()
-        if num_outliers >= len(values):
-            continue
-        if is_feed_forward:
-            _split_neurons(model, weights, (first, activation, layer), values, num_outliers)
-        else:
-            _divide_channels(model, weights, layer, values, num_outliers // 2)
+        if num_outliers < len(peaks[layer.input[0]]):
+            _spare_outliers(model, weights, layer, makers, peaks[layer.input[0]], num_outliers)
     read = {name for node in model.graph.node for name in node.input}
     del model.graph.initializer[:]
     model.graph.initializer.extend(
@@ -99,42 +91,38 @@ def _peaks(model: ModelProto, names: list[str], graph: Path, batches: list[dict]
     return peaks
 
 
-def _divide_channels(
-    model: ModelProto, weights: dict[str, np.ndarray], layer: NodeProto, peaks: np.ndarray, count: int
-) -> None:
-    """Divide the `count` channels of a layer's input that are largest, to the size of the next, and multiply
-    their weights by as much."""
-    from onnx import helper
-
-    factor = np.maximum(1, peaks / max(np.sort(peaks)[-count - 1], 1e-6)).astype(np.float32)
-    name = f"{OUTLIERS}{layer.name}/divided"
-    weights |= {f"{name}/weight": weights[layer.input[1]] * factor[:, None], f"{name}/factor": 1 / factor}
-    divided = helper.make_node("Mul", [layer.input[0], f"{name}/factor"], [name], name=name)
-    layer.input[0], layer.input[1] = name, f"{name}/weight"
-    model.graph.node.insert(list(model.graph.node).index(layer), divided)
-
-
-def _split_neurons(
+def _spare_outliers(
     model: ModelProto,
     weights: dict[str, np.ndarray],
-    layer: tuple[NodeProto, NodeProto, NodeProto],
+    layer: NodeProto,
+    makers: dict[str, NodeProto],
     peaks: np.ndarray,
     count: int,
 ) -> None:
-    """Compute the `count` neurons with the largest values beside a feed-forward layer, in fp32."""
+    """Compute the `count` neurons with the largest values beside a feed-forward layer, in fp32. Of another
+    layer's input, divide half as many of the largest channels, to the size of the next, and multiply their
+    weights by as much."""
     from onnx import helper
 
-    first, activation, second = layer
-    order = np.argsort(-peaks, kind="stable")
-    outliers, rest = np.sort(order[:count]), np.sort(order[count:])
-    name, read, output = f"{OUTLIERS}{second.name}", first.input[0], second.output[0]
-    for part, node, axis in (("first", first, 1), ("bias", activation, 0), ("second", second, 0)):
+    name, nodes = f"{OUTLIERS}{layer.name}", model.graph.node
+    place = list(nodes).index(layer)
+    # A linear layer and its activation make the neurons that a feed-forward layer reads.
+    activation = makers.get(layer.input[0])
+    first = makers[activation.input[0]] if activation and activation.op_type == "BiasGelu" else None
+    if not first or not {first.input[1], activation.input[1]} <= weights.keys():
+        factor = np.maximum(1, peaks / max(np.sort(peaks)[-(count // 2) - 1], 1e-6)).astype(np.float32)
+        weights |= {f"{name}/weight": weights[layer.input[1]] * factor[:, None], f"{name}/factor": 1 / factor}
+        divided = helper.make_node("Mul", [layer.input[0], f"{name}/factor"], [f"{name}/input"], name=name)
+        layer.input[0], layer.input[1] = f"{name}/input", f"{name}/weight"
+        nodes.insert(place, divided)
+        return
+    order, read, output = np.argsort(-peaks, kind="stable"), first.input[0], layer.output[0]
+    for part, node, axis in (("first", first, 1), ("bias", activation, 0), ("second", layer, 0)):
         array = weights[node.input[1]]
-        weights[f"{name}/{part}"] = array.take(outliers, axis)
+        weights[f"{name}/{part}"] = array.take(np.sort(order[:count]), axis)
         node.input[1] = f"{name}/{part}/rest"
-        weights[node.input[1]] = array.take(rest, axis)
-    second.output[0] = f"{name}/sum_of_rest"
-    at = list(model.graph.node).index(second)
+        weights[node.input[1]] = array.take(np.sort(order[count:]), axis)
+    layer.output[0] = f"{name}/sum_of_rest"
     for kind, inputs, made, domain in (
         ("Add", [f"{name}/sum_of_rest", f"{name}/sum"], output, ""),
         ("MatMul", [f"{name}/active", f"{name}/second"], f"{name}/sum", ""),
@@ -142,4 +130,4 @@ def _split_neurons(
         ("MatMul", [read, f"{name}/first"], f"{name}/neurons", ""),
     ):
         node = helper.make_node(kind, inputs, [made], name=f"{OUTLIERS}{made}", domain=domain)
-        model.graph.node.insert(at + 1, node)
+        nodes.insert(place + 1, node)

@@ -78,7 +78,6 @@ def explained(problem: str, remedy: str = REMEDY) -> Iterator[None]:
 
 
 def cannot_load(name: str) -> str:
-    """Return the start of the message about a checkpoint that cannot be loaded."""
     return _(
         "model.name must be {default}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
     ).format(default=E5_SMALL, name=name)
@@ -199,29 +198,23 @@ def build_model(
         config.label2id = {name: index for index, name in enumerate(label_names)}
         config.problem_type = problem_type
         model, missing = make_model(settings, config, AutoModelForSequenceClassification)
-        is_kept = False
-        if settings.name is not None:
-            if config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
-                # The identity
-                nn.init.eye_(model.bert.pooler.dense.weight)
-                nn.init.zeros_(model.bert.pooler.dense.bias)
-            key, last = last_layer(model)
-            has_head = f"{key}.weight" not in missing
-            is_kept = has_head and earlier_labels == label_names
-            if has_head and not is_kept:
-                nn.init.normal_(last.weight, std=getattr(config, "initializer_range", 0.02))
-                if last.bias is not None:
-                    nn.init.zeros_(last.bias)
-                logger.info(
-                    "%s was trained on other labels (%s): its encoder is kept, the head is new.",
-                    *(settings.name, shorten(", ".join(earlier_labels), 80)),
-                )
+        if config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
+            # The identity
+            nn.init.eye_(model.bert.pooler.dense.weight)
+            nn.init.zeros_(model.bert.pooler.dense.bias)
+        key, last = last_layer(model)
+        is_new = settings.name is None or f"{key}.weight" in missing
+        if not is_new and earlier_labels != label_names:
+            is_new = True
+            nn.init.normal_(last.weight, std=getattr(config, "initializer_range", 0.02))
+            if last.bias is not None:
+                nn.init.zeros_(last.bias)
+            found = f"{settings.name} was trained on other labels ({shorten(', '.join(earlier_labels), 80)})"
+            logger.info("%s: its encoder is kept, the head is new.", found)
         if settings.head == "linear":
             add_mean_layer(model)
-        if head_bias is not None and not is_kept:
-            _key, last = last_layer(model)
-            if last.bias is not None:
-                last.bias.data.copy_(torch.from_numpy(head_bias))
+        if is_new and head_bias is not None and last.bias is not None:
+            last.bias.data.copy_(torch.from_numpy(head_bias))
         return Classifier(model)
 
 

@@ -107,8 +107,6 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
         last.bias.data[ids] = torch.from_numpy(biases - weights @ centre).to(last.bias.dtype)
 
 
-# After the last layer of decoders, ModernBERT and DeBERTa-v2
-LAST_NORM = re.compile(r"\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
 # In the run folder, as peft reads and writes it
 FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_config.json"
 # Before each name in peft's file; in a model, names have that of the adapter inside
@@ -119,7 +117,8 @@ def layer_depth(name: str, num_layers: int) -> int:
     """Return 0 for the embeddings, 1 to `num_layers` for the encoder's layers, one more for the head."""
     if layer := re.search(r"\blayers?\.(\d+)\.", name):
         return int(layer.group(1)) + 1
-    if LAST_NORM.search(name):
+    # After the last layer of decoders, ModernBERT and DeBERTa-v2
+    if re.search(r"\b(model\.norm|final_norm|encoder\.LayerNorm)\.", name):
         return num_layers
     return 0 if "embed" in name else num_layers + 1
 

@@ -72,15 +72,14 @@ def test_settings_win(of_width):
     assert (found.head_learning_rate, found.warmup) == (0.5, 0)
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_random_weights_have_a_recipe_and_say_where_the_package_is_missing(monkeypatch, logged, is_installed):
-    monkeypatch.setattr(recipe, "e5_file", lambda: "file" if is_installed else None)
+def test_random_weights_have_a_recipe_and_say_where_the_package_is_missing(monkeypatch, logged, tmp_path):
+    monkeypatch.setattr(recipe, "e5_file", lambda: "file")
     train = with_recipe(Config(), steps_per_epoch=60, has_pairs=False).train
     assert (train.learning_rate, train.head_learning_rate, train.warmup) == (3e-5, None, 0.1)
-    assert logged.messages == [] if is_installed else "pip install --upgrade" in logged.text
-
-
-def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path):
+    assert logged.messages == []
+    monkeypatch.setattr(recipe, "e5_file", lambda: None)
+    with_recipe(Config(), steps_per_epoch=60, has_pairs=False)
+    assert "pip install --upgrade" in logged.text
     with pytest.raises(InputError, match="could not be loaded: "):
         with_recipe(Config(model=ModelConfig(name=str(tmp_path))), steps_per_epoch=60, has_pairs=False)
 
@@ -90,16 +89,13 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path):
     [
         (60, (375, 307, 333, 320, 295, 276), False, 3, "as usual for single texts"),
         (112, (412, 458, 62, 906, 387, 1254, 90), False, 6, "smallest class has only 62"),
-        (216, (1500, 21, 0), False, 6, "smallest class has only 21"),
         (250, (1100, 90), False, 5, "smallest class has only 90"),
         # lic2020_events: a micro F1 of 0.94 after 3 epochs
         (337, (1497, 22), False, 3, "as usual for single texts"),
         (1073, (23_000, 11_000), True, 4, "as usual for pairs of texts"),
-        (1668, (5955, 257), True, 3, "6,000 steps are enough"),
         (1, (16, 16), False, 132, "2 classes need at least 132 steps"),
         (17, (8,) * 67, False, 31, "67 classes need at least 522 steps"),
         (30_000, (500_000, 460_000), True, 2, "6,000 steps are enough"),
-        (100, (), False, 3, "as usual for single texts"),
     ],
 )
 def test_epochs_follow_from_rows_and_the_smallest_class(
@@ -120,12 +116,10 @@ def test_epochs_of_a_fitted_head_and_a_number_of_epochs():
     assert with_epochs(config, 1, (1, 1), False) == config
 
 
-@pytest.mark.parametrize(
-    ("settings", "every"), [({}, 17 * 4), ({"eval_every": 5}, 5), ({"epochs": 31}, None)]
-)
-def test_dev_is_evaluated_about_ten_times_in_many_short_epochs(settings, every):
-    config = Config(train=TrainConfig(**settings))
-    assert with_epochs(config, 17, (8,) * 67, False).train.eval_every == every
+def test_dev_is_evaluated_about_ten_times_in_many_short_epochs():
+    for settings, every in (({}, 17 * 4), ({"eval_every": 5}, 5), ({"epochs": 31}, None)):
+        config = Config(train=TrainConfig(**settings))
+        assert with_epochs(config, 17, (8,) * 67, False).train.eval_every == every
 
 
 def load(*words: str) -> Config:
