@@ -22,7 +22,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer,
 from app.data.tokenizer import gb2312_characters
 from app.run import main
 
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 96}
 BASE, LARGE = (768, 12, 12, 3072), (1024, 24, 16, 4096)
 BIN, TENSORS = "pytorch_model.bin", "model.safetensors"
@@ -32,70 +32,65 @@ QWEN3_FILES = [TENSORS, "vocab.json", *JSON]
 OLD_NORMS = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 
 
-def shape(architecture: str, model_type: str, sizes: tuple[int, ...], positions: int, **values) -> dict:
-    values |= {"architectures": [architecture], "model_type": model_type}
-    return values | {"max_position_embeddings": positions} | dict(zip(SIZES, sizes, strict=True))
-
-
-def bert(*sizes: int, architecture: str = "BertForMaskedLM", **values) -> dict:
-    values |= {"type_vocab_size": 2, "layer_norm_eps": 1e-12, "pad_token_id": 0, "directionality": "bidi"}
-    return shape(architecture, "bert", sizes, 512, **values)
-
-
-def ernie(*sizes: int, tasks: int = 16) -> tuple:
-    values = {
-        "type_vocab_size": 4,
-        "task_type_vocab_size": tasks,
-        "use_task_id": True,
-        "layer_norm_eps": 1e-5,
-    }
-    of_ernie = shape("ErnieForMaskedLM", "ernie", (*sizes, 40000), 2048, **values)
-    return of_ernie, [BIN, "vocab.txt"], OLD_NORMS
-
-
-def xlm_roberta(*sizes: int) -> tuple:
-    values = {"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-    of_e5 = shape("XLMRobertaModel", "xlm-roberta", (*sizes, 250002), 514, **values)
-    return of_e5, [TENSORS, BIN, *JSON], {}
-
-
-def qwen3(vocabulary: int, positions: int, **values) -> dict:
-    values |= {"num_key_value_heads": 8, "head_dim": 128, "rope_theta": 1000000, "rope_scaling": None}
-    values |= {"torch_dtype": "bfloat16", "tie_word_embeddings": True, "use_sliding_window": False}
-    values |= {"bos_token_id": 151643, "rms_norm_eps": 1e-6, "max_window_layers": 28}
-    return shape("Qwen3ForCausalLM", "qwen3", (1024, 28, 16, 3072, vocabulary), positions, **values)
-
-
-MODERNBERT = {"global_attn_every_n_layers": 3, "local_attention": 128, "norm_eps": 1e-5}
+BERT = {"vocab_size": 21128, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "pad_token_id": 0}
+ERNIE = {"vocab_size": 40000, "type_vocab_size": 4, "task_type_vocab_size": 16, "use_task_id": True}
+XLM_ROBERTA = {"vocab_size": 250002, "type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0}
+QWEN3 = {"num_key_value_heads": 8, "head_dim": 128, "rope_theta": 1000000, "rope_scaling": None}
+QWEN3 |= {"torch_dtype": "bfloat16", "tie_word_embeddings": True, "use_sliding_window": False}
+QWEN3 |= {"bos_token_id": 151643, "rms_norm_eps": 1e-6, "max_window_layers": 28}
+MODERNBERT = {"global_attn_every_n_layers": 3, "local_attention": 128, "norm_eps": 1e-5, "vocab_size": 50368}
 MODERNBERT |= {"global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "classifier_pooling": "mean"}
 MODERNBERT |= {"pad_token_id": 50283, "cls_token_id": 50281, "sep_token_id": 50282}
-MODERNBERT = shape("ModernBertForMaskedLM", "modernbert", (768, 22, 12, 1152, 50368), 8192, **MODERNBERT)
 DEBERTA = {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm"}
 DEBERTA |= {"share_att_key": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
-DEBERTA = shape("DebertaV2ForMaskedLM", "deberta-v2", (*BASE, 12800), 512, type_vocab_size=0, **DEBERTA)
-ELECTRA = shape("ElectraForPreTraining", "electra", (*BASE, 21128), 512, type_vocab_size=2, embedding_size=24)
-E5 = {"architecture": "BertModel", "tokenizer_class": "XLMRobertaTokenizer"}
-BGE = bert(512, 4, 8, 2048, 21128, architecture="BertModel")
+DEBERTA |= {"vocab_size": 12800, "type_vocab_size": 0}
+# By the type of a model: its class, the positions, and the other values of its configuration
+KINDS = {
+    "bert": ("BertForMaskedLM", 512, BERT | {"directionality": "bidi"}),
+    "ernie": ("ErnieForMaskedLM", 2048, ERNIE | {"layer_norm_eps": 1e-5}),
+    "xlm-roberta": ("XLMRobertaModel", 514, XLM_ROBERTA | {"eos_token_id": 2}),
+    "qwen3": ("Qwen3ForCausalLM", 40960, QWEN3 | {"eos_token_id": 151645, "vocab_size": 151936}),
+    "modernbert": ("ModernBertForMaskedLM", 8192, MODERNBERT),
+    "deberta-v2": ("DebertaV2ForMaskedLM", 512, DEBERTA),
+    "electra": ("ElectraForPreTraining", 512, BERT | {"embedding_size": 24}),
+}
+
+
+def shape(kind: str, *sizes: int, **changes) -> dict:
+    architecture, positions, values = KINDS[kind]
+    values = values | {
+        "architectures": [architecture],
+        "model_type": kind,
+        "max_position_embeddings": positions,
+    }
+    return values | dict(zip(SIZES, sizes, strict=True)) | changes
+
+
+E5 = {"architectures": ["BertModel"], "tokenizer_class": "XLMRobertaTokenizer", "vocab_size": 250037}
+EMBEDDING = {"vocab_size": 151669, "max_position_embeddings": 32768, "eos_token_id": 151643}
+QWEN = (1024, 28, 16, 3072)
 MACBERT, ERLANGSHEN = "hfl/chinese-macbert-base", "IDEA-CCNL/Erlangshen-DeBERTa-v2-97M-Chinese"
+BGE = shape("bert", 512, 4, 8, 2048, architectures=["BertModel"])
+BERT_FILES, ERNIE_FILES = [BIN, "vocab.txt", *JSON, *OTHERS], [BIN, "vocab.txt"]
 # The configuration of a model, its files, and parts of the names of its weights where others are usual today
 PUBLISHED = {
-    "bert-base-chinese": (bert(*BASE, 21128), [TENSORS, BIN, "vocab.txt", *JSON, *OTHERS], OLD_NORMS),
+    "bert-base-chinese": (shape("bert", *BASE), [TENSORS, *BERT_FILES], OLD_NORMS),
     # As chinese-roberta-wwm-ext and chinese-bert-wwm-ext
-    MACBERT: (bert(*BASE, 21128), [BIN, "vocab.txt", *JSON, *OTHERS], {}),
-    "hfl/chinese-roberta-wwm-ext-large": (bert(*LARGE, 21128), [BIN, "vocab.txt", *JSON, *OTHERS], {}),
-    "nghuyong/ernie-3.0-base-zh": ernie(*BASE, tasks=3),
-    "nghuyong/ernie-3.0-mini-zh": ernie(384, 6, 12, 1536),
-    "nghuyong/ernie-3.0-micro-zh": ernie(384, 4, 12, 1536),
-    "nghuyong/ernie-3.0-nano-zh": ernie(312, 4, 12, 1248),
+    MACBERT: (shape("bert", *BASE), BERT_FILES, {}),
+    "hfl/chinese-roberta-wwm-ext-large": (shape("bert", *LARGE), BERT_FILES, {}),
+    "nghuyong/ernie-3.0-base-zh": (shape("ernie", *BASE, task_type_vocab_size=3), ERNIE_FILES, OLD_NORMS),
+    "nghuyong/ernie-3.0-mini-zh": (shape("ernie", 384, 6, 12, 1536), ERNIE_FILES, OLD_NORMS),
+    "nghuyong/ernie-3.0-micro-zh": (shape("ernie", 384, 4, 12, 1536), ERNIE_FILES, OLD_NORMS),
+    "nghuyong/ernie-3.0-nano-zh": (shape("ernie", 312, 4, 12, 1248), ERNIE_FILES, OLD_NORMS),
     "BAAI/bge-small-zh-v1.5": (BGE, [TENSORS, BIN, "vocab.txt", *JSON], {}),
-    "intfloat/multilingual-e5-small": (bert(384, 12, 12, 1536, 250037, **E5), [TENSORS, BIN, *JSON], {}),
-    "intfloat/multilingual-e5-base": xlm_roberta(*BASE),
-    "intfloat/multilingual-e5-large": xlm_roberta(*LARGE),
-    "Qwen/Qwen3-0.6B": (qwen3(151936, 40960, eos_token_id=151645), QWEN3_FILES, {}),
-    "Qwen/Qwen3-Embedding-0.6B": (qwen3(151669, 32768, eos_token_id=151643), QWEN3_FILES, {"model.": ""}),
-    "hfl/chinese-electra-180g-base-discriminator": (ELECTRA, [BIN, "vocab.txt", *JSON], {}),
-    "answerdotai/ModernBERT-base": (MODERNBERT, [TENSORS, BIN, *JSON], {}),
-    ERLANGSHEN: (DEBERTA, [BIN, "vocab.txt", "tokenizer_config.json"], {}),
+    "intfloat/multilingual-e5-small": (shape("bert", 384, 12, 12, 1536, **E5), [TENSORS, BIN, *JSON], {}),
+    "intfloat/multilingual-e5-base": (shape("xlm-roberta", *BASE), [TENSORS, BIN, *JSON], {}),
+    "intfloat/multilingual-e5-large": (shape("xlm-roberta", *LARGE), [TENSORS, BIN, *JSON], {}),
+    "Qwen/Qwen3-0.6B": (shape("qwen3", *QWEN), QWEN3_FILES, {}),
+    "Qwen/Qwen3-Embedding-0.6B": (shape("qwen3", *QWEN, **EMBEDDING), QWEN3_FILES, {"model.": ""}),
+    "hfl/chinese-electra-180g-base-discriminator": (shape("electra", *BASE), [BIN, "vocab.txt", *JSON], {}),
+    "answerdotai/ModernBERT-base": (shape("modernbert", 768, 22, 12, 1152), [TENSORS, BIN, *JSON], {}),
+    ERLANGSHEN: (shape("deberta-v2", *BASE), [BIN, "vocab.txt", "tokenizer_config.json"], {}),
 }
 # The others have the same files
 QUICK = [name for name in PUBLISHED if not name.endswith(("-large", "-mini-zh", "-micro-zh", "-nano-zh"))]
