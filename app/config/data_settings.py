@@ -190,7 +190,7 @@ class DataConfig:
     remove_spaces: bool = False
     """Remove all white space inside texts, for texts with spaces between the words."""
     limit: Count | None = None
-    """Use only the first rows of the train file, before any split."""
+    """Use only the first rows of each train file, before any split."""
     split: Literal["stratified", "random"] = "stratified"
     """How dev and test rows are taken from the train file. stratified: each class keeps its proportion, and
     rows with the same text stay in the same split. random: all rows are shuffled with Python's

@@ -1,14 +1,22 @@
-"""Which columns of a file hold the text, the second text and the label: by settings, names, values, order."""
+"""Which columns of a file hold the text, the second text and the label: by settings, names, values, order.
+And what a cell of them says: a clean text, or the text of one label."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
 from typing import Any
 
-from ..errors import InputError, listed, nearest, shorten
+from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import N_, _
+from .files import wrong_character
 from .read import BadRow, ReadOptions
 
 # The names of the first and the second text of a pair
@@ -42,6 +50,8 @@ ALIKE = 0.15
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?%?")
 # Words are a character of a language without spaces, or two words with a space between them
 WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]|[^\W\d]\s+[^\W\d]")
+# Unicode categories: control and format characters, separators
+INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 
 
 @dataclass
@@ -100,26 +110,29 @@ def is_header(where: str, record: Any, options: ReadOptions, need_label: bool, b
 
 
 def choose_columns(
-    where: str, options: ReadOptions, names: list | None, rows: list, are_labels: Any, find_pairs: bool
+    where: str,
+    options: ReadOptions,
+    record: list | dict,
+    names: list | None,
+    rows: list,
+    are_labels: Any,
+    find_pairs: bool,
 ) -> Columns:
-    """Return the columns of a file, by their numbers. `names` are those of its columns, None without, `rows`
-    the first rows as far as they are known. `are_labels` says whether values of a column are labels; None: no
-    labels are needed. With `find_pairs`, rows may be pairs although no setting says so. Raises InputError if
-    a column is missing, or it is not clear which one it is."""
-    width = len(rows[0] if names is None else names)
-    lowered = [str(name).strip().lower() for name in names or []]
-
-    def column(setting: Any, what: str, usual_names: Sequence[str] = ()) -> tuple[int, ...]:
-        if setting is not None:
-            return tuple(_number_of(where, one, names, width, what) for one in _each(setting))
-        usual = [name for name in usual_names if name in lowered][:1]
-        return tuple(_number_of(where, one, lowered, width, what) for one in usual)
-
-    text = column(options.text_column, "text", TEXT_NAMES)
-    pair = column(options.text_pair_column, "second text")
+    """Return the columns of records like this one. `names` are those of its columns, None without; an object
+    has its own. `rows` are the first rows as far as they are known. `are_labels` says whether values of a
+    column are labels; None: no labels are needed. With `find_pairs`, rows may be pairs although no setting
+    says so. Raises InputError if a column is missing, or it is not clear which one it is."""
+    if isinstance(record, dict):
+        names = list(record)
+        rows = [list(map(row.get, names)) for row in rows if isinstance(row, dict)]
+    width, lowered = len(record), [str(name).strip().lower() for name in names or []]
+    rows = [row for row in rows if isinstance(row, list) and len(row) == width]
     others = [name for name in OTHER_LABEL_NAMES if name in lowered]
-    usual = [*LABEL_NAMES, *(others if len(others) == 1 else ())]
-    label = column(options.label_columns or options.label_column, "label", usual) if are_labels else ()
+    usual = (*LABEL_NAMES, *(others if len(others) == 1 else ()))
+    text = _role(where, "text", options.text_column, names, width, TEXT_NAMES)
+    pair = _role(where, "second text", options.text_pair_column, names, width)
+    label = options.label_columns or options.label_column
+    label = _role(where, "label", label, names, width, usual) if are_labels else ()
     found = Columns(text, pair, label, width)
     find_pairs &= options.text_column is None and options.text_pair_column is None
     if known := [two for two in PAIR_NAMES.items() if find_pairs and set(two) <= set(lowered)]:
@@ -133,27 +146,67 @@ def choose_columns(
     if are_labels and not found.label and len(unused) == 1:
         found.label = (unused.pop(),)
     if not found.text or (are_labels and not found.label):
-        raise _unclear(where, "label" if found.text else "text", names or rows[0], bool(are_labels))
+        raise _unclear(where, "label" if found.text else "text", names or record, bool(are_labels))
     if len(set(found.used)) < len(found.used):
         settings = "set --data.text_column and --data.label_column"
         raise InputError(f"{where}: text and label must be different columns; {settings}")
+    keys = names or range(width)
     if names is not None or (found.text, found.pair, found.label) != ((0,), (), (1,)):
         # The usual order needs no settings
         new = {"label_column": found.label} if found.label != label else {}
         if (found.text, found.pair) != (text, pair):
             new = {"text_column": found.text, "text_pair_column": found.pair, **new}
-        found.assumed = {key: (names or range(width))[role[0]] for key, role in new.items() if role}
-    found.described = _described(found, names, unused if are_labels else [])
+        found.assumed = {key: keys[role[0]] for key, role in new.items() if role}
+    roles = {"text": found.text, "label": found.label, "second text": found.pair}
+    described = [f"{what} {_shown(keys, numbers)}" for what, numbers in roles.items() if numbers]
+    not_used = f"; not used: {_shown(keys, unused)}" if are_labels and unused else ""
+    found.described = ", ".join(described) + not_used
+    if isinstance(record, dict):
+        by_name = (tuple(names[at] for at in role) for role in (found.text, found.pair, found.label))
+        found.text, found.pair, found.label = by_name
+        found.width = None
     return found
 
 
-def _described(found: Columns, names: list | None, unused: list[int]) -> str:
-    def shown(numbers: Sequence[int]) -> str:
-        return shorten(", ".join(f"'{shorten(str(names[at])) if names else at}'" for at in numbers), 200)
+def _role(
+    where: str, what: str, setting: Any, names: list | None, width: int, usual_names: Sequence[str] = ()
+) -> tuple[int, ...]:
+    """Return the numbers of the columns that a setting names, else the first usual name."""
+    numbers, names = [], names or []
+    if setting is None:
+        names = [str(name).strip().lower() for name in names]
+        setting = [name for name in usual_names if name in names][:1]
+    for one in _each(setting):
+        found = [number for number, name in enumerate(names) if name == one]
+        if isinstance(one, int):
+            found = [one % width] if -width <= one < width else []
+        if len(found) > 1:
+            raise _unclear(where, what, names)
+        if not found:
+            said = _("{where}: there is no {what} column {name}{near} (found: {names})")
+            shown = listed(names) or _("{width} columns without names, from 0").format(width=width)
+            values = {"what": _(what), "name": excerpt(one), "near": nearest(one, names)}
+            raise InputError(said.format(where=where, names=shown, **values))
+        numbers += found
+    return tuple(numbers)
 
-    parts = [("text", found.text), ("label", found.label), ("second text", found.pair)]
-    described = ", ".join(f"{what} {shown(numbers)}" for what, numbers in parts if numbers)
-    return described + (f"; not used: {shown(unused)}" if unused else "")
+
+def _unclear(where: str, what: str, found: list, need_label: bool = False) -> InputError:
+    said = _(
+        "{where}: cannot tell which column is the {what}: found the columns {found}; set --data.{setting} to "
+        "a name or a number (0 is the first), or --data.format to another separator; remove what is above a "
+        "header"
+    )
+    more = _(
+        "; for pairs of texts also --data.text_pair_column, for a column of 0 and 1 for each label "
+        "--data.task multi_label and --data.label_columns"
+    )
+    said = said.format(where=where, what=_(what), found=listed(found), setting=SETTING[what])
+    return InputError(said + (more if need_label else ""))
+
+
+def _shown(keys: Sequence, numbers: Sequence[int]) -> str:
+    return shorten(", ".join(f"'{shorten(str(keys[at]))}'" for at in numbers), 200)
 
 
 def _choose_by_values(found: Columns, rows: list, find_pairs: bool, are_labels: Any) -> None:
@@ -170,45 +223,6 @@ def _choose_by_values(found: Columns, rows: list, find_pairs: bool, are_labels: 
     may_be_pairs = find_pairs and not found.text and found.label and len(texts) == 2
     if may_be_pairs and are_pairs(*map(values.get, texts)):
         found.text, found.pair = ((at,) for at in texts)
-
-
-def _number_of(where: str, setting: int | str, names: list | None, width: int, what: str) -> int:
-    if isinstance(setting, int):
-        if -width <= setting < width:
-            return setting % width
-        said = _("{where}: there is no {what} column {number}; there are {width} columns, numbered from 0")
-        raise InputError(said.format(where=where, what=_(what), number=setting, width=width))
-    found = [number for number, name in enumerate(names or []) if name == setting]
-    if len(found) > 1:
-        raise InputError(
-            f"{where}: cannot tell which column is the {what}: found '{shorten(setting)}' as the name of "
-            f"columns {listed(found)}; rename them, or set --data.{SETTING[what]} to a number"
-        )
-    if not found:
-        shown = listed(names) if names else "no names; choose it by number, 0 is the first"
-        said = _("{where}: there is no {what} column '{name}'{near} (found: {names})")
-        values = {"what": _(what), "name": shorten(setting), "near": nearest(setting, names or [])}
-        raise InputError(said.format(where=where, names=shown, **values))
-    return found[0]
-
-
-def _unclear(where: str, what: str, first: list, need_label: bool) -> InputError:
-    said = _(
-        "{where}: cannot tell which column is the {what}: found only one column, {found}; add a label to "
-        "each text, behind a tab in TSV, a comma in CSV (--data.format); remove what is above a header"
-    )
-    if len(first) > 1:
-        said = _(
-            "{where}: cannot tell which column is the {what}: found the columns {found}; set {settings} to "
-            "a name or a number (0 is the first)"
-        )
-        more = _(
-            "; for pairs of texts also --data.text_pair_column, for a column of 0 and 1 for each label "
-            "--data.task multi_label and --data.label_columns"
-        )
-        said += more if need_label else ""
-    settings = "--data.text_column" + (" and --data.label_column" if need_label else "")
-    return InputError(said.format(where=where, what=_(what), found=listed(first), settings=settings))
 
 
 def _each(setting: Any) -> list:
@@ -238,3 +252,56 @@ def are_pairs(first: Sequence[str], second: Sequence[str]) -> bool:
     shift = len(first) // 2
     across = shared(zip(first, [*second[shift:], *second[:shift]], strict=True))
     return shared(zip(first, second, strict=True)) - across >= ALIKE * (1 - across)
+
+
+class EmptyText(ValueError):
+    """A row without a text."""
+
+
+def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
+    """Return the text without white space around it; raises ValueError with the problem."""
+    if not isinstance(value, (str, type(None))):
+        said = _("the {what} must be a string, found {value}; fix the row or set --data.{setting}")
+        raise ValueError(said.format(what=_(what), value=excerpt(value), setting=SETTING[what]))
+    text = ("".join(value.split()) if remove_spaces else value.strip()) if value else ""
+    if all(unicodedata.category(character) in INVISIBLE for character in text):
+        said = _("the {what} is empty, found {value}; fill it in or remove the row")
+        problem = said.format(what=_(what), value=excerpt(value))
+        # An empty label is a wrong label
+        raise ValueError(problem) if what == "label" else EmptyText(problem)
+    if wrong := wrong_character(text, what):
+        raise ValueError(wrong)
+    return text
+
+
+def value_of(cell: Any) -> Any:
+    """Return the list or object that is written into a cell of a table, as JSON or as Python writes it, else
+    the cell. Of an object with nothing but `choices`, as Label Studio writes several, these."""
+    value, text = cell, cell.strip() if isinstance(cell, str) else ""
+    if text.startswith(("[", "{")):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            # NumPy writes no commas
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+                value = ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
+    return value["choices"] if isinstance(value, dict) and list(value) == ["choices"] else value
+
+
+def label_text(value: Any) -> str:
+    """Return one label as a string, as JSON and fastText mean it: true, 1.0 as 1, without __label__; raises
+    ValueError with the problem."""
+    found = value
+    if isinstance(value, bool):
+        value = str(value).lower()
+    elif isinstance(value, bytes):
+        value = value.decode(errors="surrogateescape")
+    elif isinstance(value, (date, time)):
+        value = str(value).removesuffix(" 00:00:00")
+    elif isinstance(value, int) or (isinstance(value, (float, Decimal)) and value % 1 == 0):
+        # Integers come as floats from a column with missing values, and as decimals from databases
+        value = str(int(value))
+    if not isinstance(value, str):
+        remedy = "fix the row or set --data.label_column"
+        raise ValueError(f"the label must be a string or an integer, found {excerpt(found)}; {remedy}")
+    return re.sub(r"^(-?\d{1,18})\.0$", r"\1", clean_text(value, False, "label").removeprefix("__label__"))

@@ -7,14 +7,14 @@ import glob
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..config.data_settings import check_address, is_address
-from ..errors import InputError, TrainingError, cannot_read, excerpt, listed, nearest, shorten
+from ..errors import InputError, cannot_read, excerpt, listed, nearest, shorten
 from ..words import _
 from .cache import build_once, content_key
 
@@ -41,10 +41,6 @@ class Stream:
     def __str__(self) -> str:
         return self.name
 
-    def open(self, _mode: str) -> Any:
-        """Return the open file, as a path does; it stays open."""
-        return nullcontext(self.file)
-
 
 Source = Path | Stream
 
@@ -54,13 +50,13 @@ def files_of(value: str | list[str], cache_dir: str) -> list[str]:
     s3://bucket/posts/ their copies in the cache. Of a folder, hidden files and folders are left out."""
     names: list[str] = []
     for entry in [value] if isinstance(value, str) else value:
+        pattern, found = entry, [entry]
+        if os.path.isdir(entry):
+            pattern = os.path.join(glob.escape(entry), "[!._]*")
         if is_address(entry):
             found = local_copies(entry, cache_dir)
-        else:
-            pattern = os.path.join(glob.escape(entry), "[!._]*") if os.path.isdir(entry) else entry
-            found = [entry]
-            if glob.has_magic(pattern) and not os.path.isfile(entry):
-                found = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
+        elif glob.has_magic(pattern) and not os.path.isfile(entry):
+            found = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not found:
             remedy = "write a pattern in quotes, such as 'a/*.csv', or 'a/**/*.csv' for files in its folders"
             raise InputError(f"{entry}: there are no files; {remedy}")
@@ -107,25 +103,27 @@ def _reading(address: str) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - each store raises different errors
         said = (
             f"{address}: cannot be read ({type(error).__name__}); check the address, the network, the "
-            "credentials in the environment, and the package of the store (pip install -r "
-            "requirements/remote.txt for s3, oss)"
+            "credentials, and the package of the store (pip install -r requirements/remote.txt for s3, oss)"
         )
-        is_input = isinstance(error, (ImportError, ValueError, FileNotFoundError, NotADirectoryError))
-        raise (InputError if is_input else TrainingError)(said) from None
+        raise InputError(said) from None
 
 
 def read_start(path: Source, size: int) -> bytes:
     """Return up to `size` first bytes of a file; of a stream maybe fewer, which remain to be read."""
     try:
-        if isinstance(path, Path) and not path.is_file():
-            problem = "a regular file is needed, found a folder, pipe or device; save its content to a file"
+        if isinstance(path, Stream):
+            start = path.file.peek(size)[:size]
+        elif path.is_file():
+            with path.open("rb") as file:
+                start = file.read(size)
+        else:
+            problem = _(
+                "a regular file is needed, found a folder, pipe or device; save its content to a file"
+            )
             if not path.exists():
-                hint = _("; there is no folder {folder}").format(folder=path.parent)
-                hint = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else hint
+                hint = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
                 problem = _("there is no such file{hint}").format(hint=hint)
             raise InputError(_("{path}: {problem}").format(path=path, problem=problem))
-        with path.open("rb") as file:
-            start = file.peek(size)[:size] if isinstance(path, Stream) else file.read(size)
     except OSError as error:
         # A name that is too long, a folder that may not be entered
         raise cannot_read(path, error) from error
@@ -146,39 +144,35 @@ def file_encoding(path: Source, encoding: str) -> str:
     except (LookupError, ValueError) as error:
         rule = "data.encoding must be a text encoding that Python knows"
         raise InputError(f"{rule}, found '{shorten(encoding)}'; try utf-8 or gb18030") from error
-    if isinstance(path, Stream):
-        return encoding
-    start = read_start(path, max(map(len, MAGIC)))
-    if start.startswith(MAGIC):
+    start = b"" if isinstance(path, Stream) else read_start(path, max(map(len, MAGIC)))
+    if start.startswith(MAGIC) or not start:
         return encoding
     if marked := next((name for mark, name in MARKS.items() if start.startswith(mark)), None):
         return marked
     if encoding in ("utf-16", "utf-32"):
         remedy = f"set --data.encoding to utf-8, {encoding}-le or {encoding}-be"
         raise InputError(f"{path}: {encoding} needs its byte order mark, found none; {remedy}")
-    if encoding != "utf-8":
-        return encoding
-    with path.open("rb") as file:
-        return GB18030 if _is_gb18030(file) else encoding
+    return GB18030 if encoding == "utf-8" and _is_gb18030(path) else encoding
 
 
-def _is_gb18030(lines: Iterable[bytes]) -> bool:
+def _is_gb18030(path: Path) -> bool:
     num_letters = num_late = 0
-    for line in lines:
-        if line.isascii():
-            continue
-        with suppress(UnicodeDecodeError):
-            # Characters of two bytes in UTF-8 are often GBK as well
-            if max(line.decode()) >= "\u0800":
+    with path.open("rb") as file:
+        for line in file:
+            if line.isascii():
+                continue
+            with suppress(UnicodeDecodeError):
+                # Characters of two bytes in UTF-8 are often GBK as well
+                if max(line.decode()) >= "\u0800":
+                    return False
+            try:
+                text = line.decode(GB18030)
+            except UnicodeDecodeError:
                 return False
-        try:
-            text = line.decode(GB18030)
-        except UnicodeDecodeError:
-            return False
-        if num_letters < COUNTED:
-            letters = re.sub("[^\u3040-\ufeff]", "", text)
-            num_letters += len(letters)
-            num_late += sum(byte in LATE for byte in letters.encode("gb2312", "ignore")[::2])
+            if num_letters < COUNTED:
+                letters = re.sub("[^\u3040-\ufeff]", "", text)
+                num_letters += len(letters)
+                num_late += sum(byte in LATE for byte in letters.encode("gb2312", "ignore")[::2])
     return num_late >= LATE_SHARE * num_letters > 0
 
 
@@ -188,37 +182,31 @@ def gb2312_characters() -> list[str]:
     return [character for code in codes if (character := code.decode("gb2312", "ignore"))]
 
 
-def read_lines(path: Source, encoding: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of a line, and this line and the next ones, of a stream one alone. LF, CR, or both
-    end a line. Bytes that cannot be decoded become surrogates, which `check_characters` reports."""
-    number, rest = 1, ""
+def read_lines(path: Source, encoding: str) -> Iterator[str]:
+    """Yield the lines of a file; LF, CR, or both end a line. Bytes that cannot be decoded become surrogates,
+    which `wrong_character` reports."""
+    number, block, rest = 1, b"?", ""
     # UTF-16 has no single bytes that could be kept
     errors = "surrogateescape" if "\n".encode(encoding) == b"\n" else "surrogatepass"
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     try:
-        with path.open("rb") as file:
-            is_open = True
-            while is_open:
-                block = b"" if isinstance(path, Stream) else file.read(BLOCK)
-                block += b"" if block.endswith(b"\n") else file.readline()
-                is_open = bool(block)
+        with path.open("rb") if isinstance(path, Path) else nullcontext(path.file) as file:
+            while block:
+                block = file.read1(BLOCK)
                 text = rest + decoder.decode(block, final=not block)
                 lines = list(io.StringIO(text if number > 1 else text.removeprefix("\ufeff"), newline=""))
                 # A line may go on in the next block, and LF may follow CR there
-                rest = lines.pop() if is_open and lines and not lines[-1].endswith("\n") else ""
-                if lines:
-                    yield number, lines
+                rest = lines.pop() if block and lines and not lines[-1].endswith("\n") else ""
+                yield from lines
                 number += len(lines)
     except UnicodeError as error:
         said = _("{path}, line {number} or later: not valid {encoding} text ({why}); set --data.encoding")
         said = said.format(path=path, number=number, encoding=encoding, why=getattr(error, "reason", error))
         raise InputError(said) from error
-    except OSError as error:
-        raise InputError(f"{path}, line {number}: cannot be read: {error.strerror}") from error
 
 
-def check_characters(text: str, what: str) -> None:
-    """Raise ValueError for bytes that could not be decoded and for unpaired surrogates."""
+def wrong_character(text: str, what: str) -> str | None:
+    """Return what is wrong with a text that has bytes that could not be decoded, or unpaired surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -230,4 +218,5 @@ def check_characters(text: str, what: str) -> None:
             "{found} in the {what} {text}; set --data.encoding (gb18030 for most older Chinese files, big5 "
             "for traditional ones, utf-16-le) or fix the file"
         )
-        raise ValueError(said.format(found=found, what=_(what), text=excerpt(text))) from error
+        return said.format(found=found, what=_(what), text=excerpt(text))
+    return None

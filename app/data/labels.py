@@ -18,8 +18,7 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
-from .cells import label_text, shown
-from .columns import MIN_ROWS, label_like
+from .columns import MIN_ROWS, label_like, label_text
 from .read import ReadOptions
 
 # These are the values of a column for each label, in lower case
@@ -219,7 +218,9 @@ class NumberLabels(LabelForm):
         number = number_of(label_text(value) if isinstance(value, str) else value)
         if number is None:
             remedy = "fix the row, or set --data.label_column, or --data.header true if this is a header"
-            raise ValueError(f"the label must be a number up to {LARGEST:g}, found {shown(value)}; {remedy}")
+            raise ValueError(
+                f"the label must be a number up to {LARGEST:g}, found {excerpt(value)}; {remedy}"
+            )
         return repr(number)
 
     def labels_in(self, text: str) -> list[str]:
@@ -273,7 +274,7 @@ class LabelLists(LabelForm):
             if None in has_label:
                 at = has_label.index(None)
                 rule = f"the column {excerpt(options.label_columns[at])} of data.label_columns must be 0 or 1"
-                raise ValueError(f"{rule}, found {shown(value[at])}; fix the row")
+                raise ValueError(f"{rule}, found {excerpt(value[at])}; fix the row")
             labels = list(compress(options.label_columns, has_label))
         if separator := options.label_hierarchy:
             labels = without_ancestors([path_of(label, separator) for label in labels], separator)

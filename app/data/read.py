@@ -7,9 +7,8 @@ import csv
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +19,14 @@ from ..words import _
 from .files import MAGIC, Source, Stream, file_encoding, read_lines, read_start
 
 START, SEEN_LINES = 1 << 20, 500  # bytes, and lines in them, from which the format is recognised
-CHUNK = 2048  # records of Parquet and of quoted tables that are read together
+CHUNK = 2048  # rows of Parquet that are read together
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
 FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for long documents
 LABEL_SETTINGS = {"label_column", "label_separator", "label_columns"}
 # ValueError is more than JSONDecodeError: an integer may have too many digits
 JSON_ERRORS = (ValueError, RecursionError)
 # JSON that is no JSON Lines begins so: it is an array of rows, or an object of several lines
-JSON_START = re.compile(r'\[\s*[\[{]|\{\s*\n\s*"')
+JSON_START = re.compile(r'\s*(\[\s*[\[{]|\{\s*\n\s*")')
 
 
 class FileFormat(NamedTuple):
@@ -86,13 +85,6 @@ class ReadOptions:
         """Return those of a configuration."""
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
-    @property
-    def is_quoted(self) -> bool:
-        """Whether double quotes may enclose fields."""
-        format = FORMATS[self.format]
-        wanted = format.is_quoted if self.quoting == "auto" else self.quoting == "double"
-        return bool(format.delimiter) and wanted
-
 
 class BadRow(NamedTuple):
     """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy.
@@ -104,8 +96,8 @@ class BadRow(NamedTuple):
     is_empty: bool = False
 
 
-# The numbers of records in their file, and the records: lists of fields, objects, texts, or `BadRow`s
-Chunk = tuple[list[int], list]
+# The number of a record in its file, and the record: a list of fields, an object, a text, or a `BadRow`
+Record = tuple[int, Any]
 
 
 def bad_row_message(path: object, unit: str, number: int, problem: object) -> str:
@@ -135,40 +127,31 @@ def options_of_run(
     known = {name: value for name, value in recorded.items() if name not in replaced and value is not None}
     names = {field.name for field in fields(ReadOptions)} - (set() if need_label else LABEL_SETTINGS)
     options = ReadOptions(**{name: value for name, value in (known | asked).items() if name in names})
-    if isinstance(path, Stream):
-        return replace(options, format=asked.get("format", "text"))
-    train, format, suffix = recorded.get("train") or "", recorded.get("format"), path.suffix.lower()
-    is_alike = suffix == Path(train if isinstance(train, str) else train[0]).suffix.lower()
-    is_usual = format in DELIMITED and (is_alike or suffix not in SUFFIXES)
-    return recognised(path, options, need_label, is_alike, format if is_usual else None)
+    train, suffix, usual = recorded.get("train") or "", path.suffix.lower(), None
+    if suffix and suffix == Path(train if isinstance(train, str) else train[0]).suffix.lower():
+        usual = recorded["format"] if recorded.get("format") in DELIMITED else SUFFIXES.get(suffix)
+    return recognised(path, options, need_label, usual)
 
 
 def recognised(
-    path: Source,
-    options: ReadOptions,
-    need_label: bool = True,
-    is_alike: bool = False,
-    usual: str | None = None,
+    path: Source, options: ReadOptions, need_label: bool = True, usual: str | None = None
 ) -> ReadOptions:
-    """Return the settings with the encoding and the format that a file has, in place of utf-8 and auto, and
-    with its quoting. The format is that of its content, else the `usual` one, else that of its name. Without
-    labels a .txt file has one text a line, unless it is named as the train file (`is_alike`) and its first
-    line has a tab. Raises InputError for a file that cannot be read, or begins otherwise than its format."""
-    encoding, format, suffix = file_encoding(path, options.encoding), options.format, path.suffix.lower()
-    start, lines, by_name = read_start(path, START), [], SUFFIXES.get(suffix)
-    if not isinstance(path, Stream) and not start.startswith(MAGIC):
+    """Return the settings with the encoding, the format and the quoting that a file has, in place of utf-8
+    and auto. The format is that of its content, else the `usual` one: None is that of its name, but without
+    labels a .txt file has one text a line, as a stream has. Raises InputError for a file that cannot be read,
+    or begins otherwise than its format."""
+    encoding, format, lines = file_encoding(path, options.encoding), options.format, []
+    start, is_stream, suffix = read_start(path, START), isinstance(path, Stream), path.suffix.lower()
+    if not is_stream and not start.startswith(MAGIC):
         text = codecs.getincrementaldecoder(encoding)("replace").decode(start).removeprefix("\ufeff")
         # The last line may be cut
         found = re.split("\r\n?|\n", text)[: None if len(start) < START else -1] or [text]
         lines = [line for line in found[:SEEN_LINES] if line.strip()]
     if format == "auto":
-        has_tabs = is_alike and "\t" in "".join(lines[:1])
-        is_plain = suffix == ".txt" and not need_label
-        format = content_format(start, lines, by_name, is_alike or not is_plain) or usual
-        format = format or ("text" if is_plain and not has_tabs else by_name)
+        is_plain = is_stream or (suffix == ".txt" and not need_label)
+        usual = usual or ("text" if is_plain else SUFFIXES.get(suffix))
+        format = content_format(start, lines, usual) or usual
     magic = FORMATS[format].magic if format else ()
-    if isinstance(path, Stream) and magic:
-        raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")
     if start.startswith(MAGIC) and not start.startswith(magic):
         said = _(
             "{path}: {needed} is needed, found a packed file, a workbook, Parquet or UTF-32; unpack it, save "
@@ -178,136 +161,90 @@ def recognised(
     if format is None:
         said = _("{path}: cannot tell the format (known endings of names: {endings}); set --data.format")
         raise InputError(said.format(path=path, endings=", ".join(SUFFIXES)))
-    if format in DELIMITED and options.quoting == "auto":
+    if is_stream and magic:
+        raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")
+    delimiter, quoting = FORMATS[format].delimiter, options.quoting
+    if quoting == "auto":
         # Programs that write quotes around fields do so in each line, or double those inside; the first line
         # may be a header without
-        cells = [cell for line in lines[1:] or lines for cell in line.split(FORMATS[format].delimiter)]
+        cells = [cell for line in lines[1:] or lines for cell in line.split(delimiter or None)]
         enclosed = [cell[1:-1] for cell in cells if len(cell) > 1 and cell[0] == cell[-1] == '"']
-        if len(enclosed) >= max(1, len(lines) - 1) or any('""' in cell for cell in enclosed):
-            options = replace(options, quoting="double")
-    return replace(options, encoding=encoding, format=format)
+        is_quoted = len(enclosed) >= max(1, len(lines) - 1) or any('""' in cell for cell in enclosed)
+        quoting = "double" if FORMATS[format].is_quoted or is_quoted else "none"
+    return replace(options, encoding=encoding, format=format, quoting=quoting if delimiter else "none")
 
 
-def content_format(start: bytes, lines: list[str], named: str | None, may_be_table: bool) -> str | None:
-    """Return the format that the beginning of a file shows, also another one than it is `named`, or None."""
+def content_format(start: bytes, lines: list[str], usual: str | None) -> str | None:
+    """Return the format that the beginning of a file shows, also another one than the `usual`, or None."""
     if start.startswith(FORMATS["parquet"].magic):
         return "parquet"
     if start.startswith(b"PK") and (b"xl/w" in start or b"opendocument.spreadsheet" in start[:100]):
         return "xlsx"
-    layout = json_layout("\n".join(lines), has_name=named in ("json", "jsonl"))
-    # Toutiao separates by _!_, and has commas in the last column
-    is_other = named not in DELIMITED or len(lines) < 2 or "_!_" in lines[0]
-    if layout or not may_be_table or is_other:
-        return layout
-    # One column, or lines that differ, show that the name's separator is not the right one
-    return next((name for name in (named, *DELIMITED) if _num_fields(name, lines) > 1), None)
+    if JSON_START.match("\n".join(lines[:2])):
+        return "json"
+    with suppress(*JSON_ERRORS, IndexError):
+        value = json.loads(lines[0])
+        is_row = isinstance(value, (list, dict)) and any(isinstance(one, (str, dict, list)) for one in value)
+        # Texts may begin with brackets too
+        if is_row and all(line.lstrip().startswith(("[", "{")) for line in lines[1:2]):
+            return usual if usual == "json" and len(lines) == 1 else "jsonl"
+    return None
 
 
-def _num_fields(format: str, lines: list[str]) -> int:
-    """Return how many fields each of these lines has, 0 where they do not all have the same number."""
-    quoting = csv.QUOTE_MINIMAL if FORMATS[format].is_quoted else csv.QUOTE_NONE
-    try:
-        records = csv.reader(lines, delimiter=FORMATS[format].delimiter, quoting=quoting)
-        counts = {len(record) for record in records if record}
-    except csv.Error:
-        return 0
-    return counts.pop() if len(counts) == 1 else 0
-
-
-def json_layout(start: str, has_name: bool = False) -> str | None:
-    """Return `json` for one value, `jsonl` for one a line, None where the first lines of a file do not show
-    it: texts may begin with brackets too. `has_name`: its name says that it is one of the two."""
-    line, _end, rest = start.strip().partition("\n")
-    try:
-        value = json.loads(line)
-    except JSON_ERRORS:
-        return "json" if JSON_START.match(start.strip()) else None
-    is_row = isinstance(value, (list, dict)) and any(isinstance(one, (str, dict, list)) for one in value)
-    if rest or not is_row:
-        return "jsonl" if is_row and rest.lstrip().startswith(("[", "{")) else None
-    if isinstance(value, dict):
-        return None if has_name else "jsonl"
-    # One line may also be an array of one row, or of texts
-    return "json" if all(isinstance(row, (list, dict)) for row in value) else None
-
-
-def read_chunks(
+def read_records(
     path: Source, options: ReadOptions, columns: Collection[int] | None = None
-) -> Iterator[Chunk]:
-    """Yield the records of a file whose format and encoding are known. Values of Parquet columns that are not
-    in `columns` are None. Raises InputError for a file that cannot be read at all."""
-    if options.format == "parquet":
-        return _parquet_chunks(path, columns)
-    if options.format == "xlsx":
-        return _excel_chunks(path)
-    blocks, delimiter = read_lines(path, options.encoding), FORMATS[options.format].delimiter
-    if options.format == "json":
-        return _array_chunks(path, blocks)
-    if options.format == "jsonl":
-        return _json_line_chunks(blocks)
-    if options.is_quoted:
-        return _quoted_chunks(blocks, delimiter, 1 if isinstance(path, Stream) else CHUNK)
-    return _plain_chunks(blocks, delimiter)
+) -> Iterator[Record]:
+    """Yield the records of a file whose format, encoding and quoting are known; values of Parquet columns
+    that are not in `columns` are None. Raises InputError for a file that cannot be read at all."""
+    format = options.format
+    if format == "parquet":
+        return readable(path, _parquet_records(path, columns))
+    if format == "xlsx":
+        return readable(path, _excel_records(path))
+    lines = read_lines(path, options.encoding)
+    if format == "json":
+        return _array_records(path, lines)
+    if format == "jsonl":
+        return _json_line_records(lines)
+    if format == "text":
+        return ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, 1) if line.strip())
+    return _delimited_records(lines, FORMATS[format].delimiter, options.quoting == "double")
 
 
-def _plain_chunks(blocks: Iterator[tuple[int, list[str]]], delimiter: str) -> Iterator[Chunk]:
-    # A line of tabs only is a row of empty fields
-    blanks = " " if delimiter else None
-    for first, lines in blocks:
-        numbers, lines = range(first, first + len(lines)), [line.rstrip("\r\n") for line in lines]
-        if not all(map(str.strip, lines)):
-            kept = [at for at, line in enumerate(lines) if line.strip(blanks)]
-            numbers, lines = [numbers[at] for at in kept], [lines[at] for at in kept]
-        yield list(numbers), [line.split(delimiter) for line in lines] if delimiter else lines
-
-
-def _quoted_chunks(
-    blocks: Iterator[tuple[int, list[str]]], delimiter: str, num_records: int
-) -> Iterator[Chunk]:
+def _delimited_records(lines: Iterator[str], delimiter: str, is_quoted: bool) -> Iterator[Record]:
     csv.field_size_limit(FIELD_LIMIT)
-    lines = chain.from_iterable(lines for _first, lines in blocks)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    numbers, records = [], []
-    while True:
+    quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
+    reader, record = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting), []
+    while record is not None:
         first = reader.line_num + 1
         try:
-            if record := next(reader):
-                numbers.append(first)
-                records.append(record)
-        except StopIteration:
-            break
+            # A line of spaces is no row, but one of separators is, and "" in quotes
+            if (record := next(reader, None)) and (is_quoted or len(record) > 1 or record[0].strip(" ")):
+                yield first, record
         except csv.Error as error:
             # None of the lines of this record can be read, and each counts as a row
-            following = reader.line_num + 1
-            numbers += range(first, following)
             problem = _(
                 "the record from line {first} to {last} is not valid CSV ({error}); double the quotes in "
                 "quoted fields, or set --data.quoting none if quotes are part of the text"
-            ).format(first=first, last=following - 1, error=str(error).partition(" - ")[0])
-            records += [BadRow(line, problem) for line in range(first, following)]
-        if len(records) >= num_records:
-            yield numbers, records
-            numbers, records = [], []
-    yield numbers, records
+            ).format(first=first, last=reader.line_num, error=str(error).partition(" - ")[0])
+            for line in range(first, reader.line_num + 1):
+                yield line, BadRow(line, problem)
 
 
-def _json_line_chunks(blocks: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
-    for first, lines in blocks:
-        numbers, records = [number for number, line in enumerate(lines, first) if line.strip()], []
-        for number in numbers:
-            line = lines[number - first]
+def _json_line_records(lines: Iterator[str]) -> Iterator[Record]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
             try:
-                records.append(json.loads(line, object_pairs_hook=unique_keys))
+                record = json.loads(line, object_pairs_hook=unique_keys)
             except JSON_ERRORS as error:
                 problem = f"not a valid JSON value ({error}): {excerpt(line)}"
-                records.append(BadRow(number, f"{problem}; each line must be one object or array"))
-        yield numbers, records
+                record = BadRow(number, f"{problem}; each line must be one object or array")
+            yield number, record
 
 
-def _array_chunks(path: Source, blocks: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
-    text = "".join(chain.from_iterable(lines for _first, lines in blocks))
+def _array_records(path: Source, lines: Iterator[str]) -> Iterator[Record]:
     try:
-        value = json.loads(text, object_pairs_hook=unique_keys)
+        value = json.loads("".join(lines), object_pairs_hook=unique_keys)
     except JSON_ERRORS as error:
         where = f"{path}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else path
         remedy = "fix the file there, or set --data.format jsonl where each line is a value"
@@ -317,80 +254,72 @@ def _array_chunks(path: Source, blocks: Iterator[tuple[int, list[str]]]) -> Iter
             f"{path}: an array of pairs or of objects is needed, found {excerpt(value)}; write the rows as "
             'one (pandas: df.to_json(path, orient="records")), or one a line, as .jsonl'
         )
-    yield list(range(1, len(value) + 1)), value
+    yield from enumerate(value, 1)
 
 
-@contextmanager
-def _readable_parquet(path: Path) -> Iterator[None]:
+def readable(path: Path, items: Iterator[Any]) -> Iterator[Any]:
+    """Yield what a library reads of a file; raises InputError where it cannot."""
     try:
-        yield
+        yield from items
     except InputError:
         raise
-    except Exception as error:  # noqa: BLE001 - pyarrow raises many for bytes that are not Parquet
-        raise InputError(f"{path}: not a readable Parquet file: {shorten(str(error), 200)}") from error
+    except BaseException as error:  # also panics of Rust
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        problem = shorten(str(error) or type(error).__name__, 200)
+        remedy = "save it again, a workbook without a password, or save it as CSV (UTF-8)"
+        raise InputError(f"{path}: the file cannot be read: {problem}; {remedy}") from error
 
 
-def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a Parquet file; raises InputError for any other file."""
-    from pyarrow import parquet
-
-    with _readable_parquet(path), path.open("rb") as file:
-        return parquet.read_schema(file).names
-
-
-def parquet_batches(path: Path, file: Any) -> Iterator[Any]:
-    """Yield the rows of an open Parquet file as record batches; raises InputError where they cannot be
-    read."""
-    with _readable_parquet(path):
-        yield from file.iter_batches(CHUNK)
-
-
-def _parquet_chunks(path: Path, columns: Collection[int] | None) -> Iterator[Chunk]:
+def parquet_batches(path: Path) -> Iterator[Any]:
+    """Yield the rows of a Parquet file as record batches."""
     from pyarrow import parquet
 
     number = 0
-    with _readable_parquet(path), path.open("rb") as opened:
+    with path.open("rb") as opened:
         file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
         for batch in file.iter_batches(CHUNK):
-            values = [[None] * batch.num_rows] * batch.num_columns
-            for index in range(batch.num_columns) if columns is None else columns:
-                values[index] = batch.column(index).to_pylist()
-            numbers = list(range(number + 1, number + 1 + batch.num_rows))
-            yield numbers, list(map(list, zip(*values, strict=True)))
             number += batch.num_rows
+            yield batch
         if file.metadata.num_rows != number:
             problem = f"its footer says {file.metadata.num_rows:,} rows, found {number:,}; write it again"
             raise InputError(f"{path}: the Parquet file is damaged: {problem}")
 
 
-def _excel_chunks(path: Path) -> Iterator[Chunk]:
+def column_names(path: Path) -> list[str]:
+    """Return the names of the columns of a Parquet file, none if it has no rows."""
+    return next(readable(path, (batch.schema.names for batch in parquet_batches(path))), [])
+
+
+def _parquet_records(path: Path, columns: Collection[int] | None) -> Iterator[Record]:
+    first = 1
+    for batch in parquet_batches(path):
+        values = [[None] * batch.num_rows] * batch.num_columns
+        for index in range(batch.num_columns) if columns is None else columns:
+            values[index] = batch.column(index).to_pylist()
+        yield from enumerate(map(list, zip(*values, strict=True)), first)
+        first += batch.num_rows
+
+
+def _excel_records(path: Path) -> Iterator[Record]:
     try:
         from python_calamine import CalamineWorkbook
     except ImportError as error:
         raise InputError(f"{path}: Excel files need a package: pip install python-calamine") from error
-    try:
-        # Given a path, calamine accepts its own endings of names only
-        with path.open("rb") as file, CalamineWorkbook.from_filelike(file) as book:
-            names = book.sheet_names
-            sheets = [book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in names]
-    except BaseException as error:  # also panics of Rust
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        problem = shorten(str(error) or type(error).__name__, 200)
-        remedy = "save it again as .xlsx without a password, or as CSV (UTF-8)"
-        raise InputError(f"{path}: not a readable Excel file: {problem}; {remedy}") from error
-    filled = {}
-    for name, cells in zip(names, sheets, strict=True):
-        rows = {number: list(map(_excel_value, row)) for number, row in enumerate(cells, 1)}
-        filled[name] = {number: row for number, row in rows.items() if row != [None] * len(row)}
-    found = [name for name in names if filled[name]]
-    if len(found) != 1:
-        found = f"{listed(found) or 'none'}; save the one to read as a separate file"
+    sheets = {}
+    # Given a path, calamine accepts its own endings of names only
+    with path.open("rb") as file, CalamineWorkbook.from_filelike(file) as book:
+        for name in book.sheet_names:
+            rows = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
+            rows = ((number, list(map(_excel_value, row))) for number, row in enumerate(rows, 1))
+            if filled := [(number, row) for number, row in rows if row != [None] * len(row)]:
+                sheets[name] = filled
+    if len(sheets) != 1:
+        found = f"{listed(sheets) or 'none'}; save the one to read as a separate file"
         raise InputError(f"{path}: one sheet with values is needed, found {found}")
-    rows = filled[found[0]]
-    first = next(iter(rows.values()))
-    width = max(number for number, cell in enumerate(first, 1) if cell is not None)
-    yield list(rows), [row[:width] for row in rows.values()]
+    [rows] = sheets.values()
+    width = max(number for number, cell in enumerate(rows[0][1], 1) if cell is not None)
+    yield from ((number, row[:width]) for number, row in rows)
 
 
 def _excel_value(cell: Any) -> Any:

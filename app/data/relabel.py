@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError, excerpt, printable_path
-from .cells import clean_text, value_of
+from .columns import clean_text, value_of
 from .labels import LabelForm, label_form
-from .read import FORMATS, BadRow, ReadOptions, read_chunks, recognised
+from .read import FORMATS, BadRow, ReadOptions, read_records, recognised
 from .table import text_hashes
 
 # The letter h keeps spreadsheets from reading a hash as a number
@@ -59,8 +59,7 @@ def read_fixes(path: str | Path, data: ReadOptions) -> Fixes:
     options, data = recognised(file, ReadOptions()), replace(data, label_columns=None)
     unit, names = FORMATS[options.format].row_unit, None
     label_and_line: dict[int, tuple[str, int]] = {}
-    rows = (row for chunk in read_chunks(file, options) for row in zip(*chunk, strict=True))
-    for line, record in rows:
+    for line, record in read_records(file, options):
         if names is None and isinstance(record, list):
             names = [str(name).strip() for name in record]
             continue

@@ -17,8 +17,7 @@ PERCENTILES = (5, 50, 95, 99, 100)
 MAX_CLASSES, LARGEST = 50, 5  # classes that are all shown; of more, so many of the largest
 MAX_SHOWN = 10  # skipped rows, and groups of labels that look alike
 # `Columns.described` is made of these, and is kept with the table in English.
-COLUMNS = (N_("second text '"), N_("text '"), N_("label '"), N_("; not used: "), N_("; read as "))
-COLUMNS += (N_("; encoding "),)
+COLUMNS = (N_("second text '"), N_("text '"), N_("label '"), N_("; not used: "), N_("; encoding "))
 
 
 def token_statistics(dataset: Dataset, stores: dict[str, TokenStore]) -> dict:
@@ -69,11 +68,6 @@ def table_lines(table: Table) -> Iterator[str]:
     yield "  " + _("{source}: {rows:,} rows{skipped} ({columns})").format(**values)
     for row in islice(table.skipped_rows(), MAX_SHOWN):
         yield "    " + _("skipped {place}: {problem}").format(**row)
-    if table.multiline:
-        line = _(
-            "{rows:,} rows have several lines, the first from line {first:,}: are all double quotes paired?"
-        )
-        yield "    " + line.format(rows=table.multiline, first=table.first_multiline)
 
 
 def _notes(dataset: Dataset) -> Iterator[str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..batching.token_limit import token_batches
 from ..data.read import options_of_run
-from ..data.rows import Row, read_rows
+from ..data.rows import Row, RowReader
 from ..errors import InputError, listed
 from ..prediction.model_folder import (
     GRAPH,
@@ -145,7 +145,7 @@ def rows_of(
     random = np.random.default_rng(0)
     if file is not None:
         options = options_of_run(Path(file), run_settings(folder))
-        rows = [row for row in read_rows(file, options, need_label=False) if isinstance(row, Row)]
+        rows = [row for row in RowReader(file, options, need_label=False).rows() if isinstance(row, Row)]
         if not rows:
             raise InputError(f"{file}: there are no valid rows; name another file with --rows")
         return [rows[at] for at in np.sort(random.permutation(len(rows))[:count])], None

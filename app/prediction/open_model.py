@@ -51,7 +51,7 @@ class OpenedModel:
         predictor, about = self.predictor, self.predictor.runtime.description
         if about["runtime"] != "torch":
             raise InputError(f"vectors need the run itself, found the exported folder {self.folder}")
-        texts = [row.texts for row in rows]
+        texts = [row.text if row.pair is None else (row.text, row.pair) for row in rows]
         return text_vectors(predictor.runtime.model, predictor.encoder, texts, about["device"])
 
 

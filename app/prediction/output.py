@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..data.read import BUFFER, parquet_batches
+from ..data.read import parquet_batches, readable
 from ..errors import InputError, TrainingError, listed, shorten
 from ..runtime.disk import check_new, is_full
 from ..text_table import short_label
@@ -156,18 +156,16 @@ def parquet_columns(
     """Yield the columns of rows of a Parquet file, as a table with their types, and these rows, a batch at a
     time. `rows` are in the order of the file, and may be some of them; `line_of` gives the number of one."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     path, rows, end = Path(source.name), iter(rows), 0
     following = next(rows, None)
-    with path.open("rb") as opened:
-        for batch in parquet_batches(path, parquet.ParquetFile(opened, buffer_size=BUFFER)):
-            start, end = end, end + batch.num_rows
-            some = []
-            while following is not None and line_of(following) <= end:
-                some.append(following)
-                following = next(rows, None)
-            yield pa.table(batch.take(pa.array([line_of(row) - start - 1 for row in some], pa.int64()))), some
+    for batch in readable(path, parquet_batches(path)):
+        start, end = end, end + batch.num_rows
+        some = []
+        while following is not None and line_of(following) <= end:
+            some.append(following)
+            following = next(rows, None)
+        yield pa.table(batch.take(pa.array([line_of(row) - start - 1 for row in some], pa.int64()))), some
     if following is not None:
         raise InputError(f"{path}: a data file must not change while it is read; start again")
 

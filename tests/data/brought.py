@@ -33,11 +33,11 @@ def opened(folder: Path, name: str, content: str | bytes | None = None, **settin
     cache = settings.pop("cache_dir", str(folder / ".cache"))
     config = with_sample(DataConfig(train=str(folder / name), cache_dir=cache, **settings))
     options, skip = ReadOptions.of(config), config.on_bad_row == "skip"
-    files = {"train": open_table(config.train, options, cache, config.labels, skip_bad_rows=skip)}
+    files = {"train": open_table(config.train, options, cache, label_names=config.labels, skip_bad_rows=skip)}
     names = label_form(config.task).names(config, files["train"])
     for split in ("dev", "test"):
         if value := getattr(config, split):
-            files[split] = open_table(value, options, cache, names)
+            files[split] = open_table(value, options, cache, label_names=names)
     return SimpleNamespace(files=files, label_names=names, train=files["train"])
 
 

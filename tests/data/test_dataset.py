@@ -140,7 +140,6 @@ def test_the_report_for_people(opened, stores_of):
     assert dataset.label_names == ["愤怒", "高兴"]
     text = render(dataset, stores_of(dataset, 12))
     assert "train.csv: 22 rows (text 'text', label 'label')" in text
-    assert "1 rows have several lines, the first from line 2: are all double quotes paired?" in text
     assert "train: 22 rows; 愤怒 11 (50.0%), 高兴 11 (50.0%)" in text
     assert "11 rows (50.0%) cut at 12" in text
     assert "1 repeated texts; 1 texts with conflicting labels" in text

@@ -16,9 +16,10 @@ from app.data.dataset import open_dataset
 from app.data.files import file_encoding
 from app.data.read import FORMATS, BadRow, ReadOptions, options_of_run, recognised
 from app.data.report import table_lines
-from app.data.rows import RowReader, read_rows
+from app.data.rows import RowReader
 from app.data.table import open_table
 from app.errors import InputError
+from app.prediction.model_folder import settings_of_reading
 from app.prediction.sources import open_file
 from tests.spoken import spoken_in
 
@@ -31,7 +32,7 @@ CSV = TSV.replace("\t", ",")
 
 def rows(path, **options):
     """Return (text, label) of each row; any bad row fails the test."""
-    found = list(read_rows(path, ReadOptions(**options)))
+    found = list(RowReader(path, ReadOptions(**options)).rows())
     assert not [row for row in found if isinstance(row, BadRow)]
     return [(row.text, row.label) for row in found]
 
@@ -66,14 +67,14 @@ def test_the_setting_names_the_formats_there_are():
 def test_the_contract_of_a_format(write, format):
     """Every format has the same rows, numbered as its unit says, keeps records, and obeys the limit."""
     path, need_label = write("rows", content_of(format)), format != "text"
-    found = list(read_rows(path, ReadOptions(format), need_label, keep_records=True))
+    found = list(RowReader(path, ReadOptions(format), need_label).rows(keep_records=True))
     assert [row.text for row in found] == [text for text, _ in PAIRS]
     assert [row.label for row in found] == [label if need_label else None for _, label in PAIRS]
     assert [row.line for row in found] == [number + FORMATS[format].has_header for number in (1, 2, 3)]
     record = found[0].record
     values = list(record.values()) if isinstance(record, dict) else record
     assert list(map(str, values)) == ["7", "高兴", PAIRS[0][0]] or values == PAIRS[0][0]
-    limited = list(read_rows(path, ReadOptions(format, limit=2), need_label))
+    limited = list(RowReader(path, ReadOptions(format, limit=2), need_label).rows())
     assert [row.text for row in limited] == [text for text, _ in PAIRS[:2]]
     for suffix in FORMATS[format].suffixes:
         assert recognised(write(f"A{suffix.upper()}", content_of(format)), ReadOptions()).format == format
@@ -98,10 +99,6 @@ CASES = {
     "one usual name": Case("a.csv", "text,心情\n今天,高兴\n", TWO[:1], {"header": True}),
     "no header": Case("a.tsv", "text\tlabel\n今天\t高兴\n", [("text", "label"), TWO[0]], {"header": False}),
     "a header": Case("a.tsv", "甲\t乙\n今天\t高兴\n", TWO[:1], {"header": True, "text_column": 0}),
-    "a chosen name": Case("a.csv", "话,心情\n今天,高兴\n", TWO[:1], {"text_column": "话"}),
-    "chosen numbers": Case(
-        "a.tsv", "x\t今天\t高兴\nx\t气死\t愤怒\n", TWO, {"text_column": 1, "label_column": 2}
-    ),
     "keys in any order": Case(
         "a.jsonl",
         '{"id": 1, "text": "今天", "label": "高兴"}\n\n{"label": 2, "when": null, "text": "气死"}\n',
@@ -168,35 +165,20 @@ def test_rows_and_their_lines(write, case):
     path = write(case.name, case.content)
     assert rows(path, **case.options) == case.expected
     if case.lines:
-        assert [row.line for row in read_rows(path, ReadOptions(**case.options))] == case.lines
+        assert [row.line for row in RowReader(path, ReadOptions(**case.options)).rows()] == case.lines
 
 
 def test_second_texts_and_texts_without_labels(write):
     path = write("a.tsv", "借呗\t花呗\t0\n好\t坏\t1\n")
-    found = list(read_rows(path, ReadOptions(text_column=0, text_pair_column=1, label_column=2)))
+    found = list(RowReader(path, ReadOptions(text_column=0, text_pair_column=1, label_column=2)).rows())
     assert [(row.text, row.pair, row.label) for row in found] == [("借呗", "花呗", "0"), ("好", "坏", "1")]
-    found = list(read_rows(write("a.jsonl", '"今天"\n["气死"]\n'), ReadOptions(), need_label=False))
+    found = list(RowReader(write("a.jsonl", '"今天"\n["气死"]\n'), ReadOptions(), need_label=False).rows())
     assert [(row.text, row.label) for row in found] == [("今天", None), ("气死", None)]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "multiline"),
-    [
-        ("a.csv", 'label,text\n高兴,好\n愤怒,"气死\n我"\n', (1, 3)),
-        # Two lone quotes make one row of three lines: valid CSV, but hardly ever what was meant
-        ("a.csv", '"好,1\n坏,0\n真",1\n今,0\n', (1, 1)),
-        ("a.json", '[["好\\n坏", 1]]', (0, None)),
-    ],
-)
-def test_rows_over_several_lines_are_noted(write, name, content, multiline):
-    reader = RowReader(write(name, content), ReadOptions(remove_spaces=True))
-    assert list(reader.rows())
-    assert (reader.multiline, reader.first_multiline) == multiline
 
 
 def test_a_lone_quote_swallows_no_rows(write):
     path = write("a.tsv", '今天\t2\n"\n好\t1\n坏"\t1\n')
-    assert [row.line for row in read_rows(path, ReadOptions(), True)] == [1, 2, 3, 4]
+    assert [row.line for row in RowReader(path, ReadOptions(), True).rows()] == [1, 2, 3, 4]
 
 
 def test_many_groups_of_a_parquet_file_under_any_name(tmp_path):
@@ -205,7 +187,7 @@ def test_many_groups_of_a_parquet_file_under_any_name(tmp_path):
     path = tmp_path / "train-00000-of-00001"
     parquet.write_table(pyarrow.table(columns), path, row_group_size=5000)
     assert rows(path) == list(zip(texts, map(str, labels), strict=True))
-    assert [row.line for row in read_rows(path, ReadOptions())] == list(range(1, 12001))
+    assert [row.line for row in RowReader(path, ReadOptions()).rows()] == list(range(1, 12001))
     assert rows(path, text_column=2, label_column="label", limit=1) == [(texts[0], "0")]
 
 
@@ -250,16 +232,13 @@ NOT_JSON = {
 @pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.csv"])
 @pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON)
 def test_texts_with_brackets_are_not_json(write, name, content):
-    # Two lines with the same separator say more than the name
-    of_lines = [key for key, separator in (("tsv", "\t"), ("csv", ",")) if content.count("\n") > 1
-                and all(separator in line for line in content.splitlines())]  # fmt: skip
-    expected = (of_lines or ["csv" if name == "a.csv" else "tsv"])[0]
+    expected = "csv" if name == "a.csv" else "tsv"
     assert recognised(write(name, content), ReadOptions()).format == expected
 
 
 def test_a_format_that_is_set_is_used(write, tmp_path):
     path = write("a.csv", LAYOUTS["lines of arrays"])
-    assert next(read_rows(path, ReadOptions("text"), need_label=False)).text.startswith('["')
+    assert next(RowReader(path, ReadOptions("text"), need_label=False).rows()).text.startswith('["')
     by_name = open_table(str(path), ReadOptions("csv", header=False), str(tmp_path), skip_bad_rows=True)
     assert by_name.key != open_table(str(path), ReadOptions(header=False), str(tmp_path)).key
 
@@ -336,3 +315,99 @@ def test_what_comes_after_much_ascii_counts_too(write):
     path = write("a.tsv", ascii_only + BARE.encode("gb18030"))
     assert (file_encoding(path, "UTF8"), file_encoding(path, "big5")) == ("gb18030", "big5")
     assert file_encoding(write("b.tsv", ascii_only), "utf-8") == "utf-8"
+
+
+# Files that are read again for a run
+
+
+TITLES = "content,title,label\n正文一,标题一,a\n正文二,标题二,b\n"
+
+
+def texts_of_run(path, recorded, asked=None, need_label=False):
+    rows = RowReader(path, options_of_run(path, recorded, asked, need_label), need_label).rows()
+    return [(row.text, row.pair, row.label) for row in rows]
+
+
+@pytest.fixture
+def titles(write):
+    return write("new.csv", TITLES)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked", "expected"),
+    [
+        ({}, {}, ("正文一", None, None)),
+        ({"text_column": "title"}, {}, ("标题一", None, None)),
+        ({"text_column": "title"}, {"text_column": None, "format": "auto"}, ("标题一", None, None)),
+        ({"text_column": "title"}, {"text_column": "content"}, ("正文一", None, None)),
+        ({"text_column": 1, "header": True}, {}, ("标题一", None, None)),
+        ({"text_column": "title", "text_pair_column": "content"}, {}, ("标题一", "正文一", None)),
+        ({"text_column": "title", "limit": 1, "label_column": "no such"}, {}, ("标题一", None, None)),
+    ],
+)
+def test_columns_are_those_asked_for_then_those_of_the_run(titles, recorded, asked, expected):
+    rows = texts_of_run(titles, recorded, asked)
+    assert rows[0] == expected
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("recorded", "message"),
+    [
+        ({"text_column": "标题"}, r"new\.csv, line 1: there is no text column '标题'.*found: content, title"),
+        ({"text_column": "title", "text_pair_column": "q"}, "there is no second text column 'q'"),
+    ],
+)
+def test_a_recorded_column_that_is_missing_is_an_error(titles, recorded, message):
+    with pytest.raises(InputError, match=message):
+        texts_of_run(titles, recorded)
+
+
+@pytest.mark.parametrize("train", ["data/x.csv", ["data/x.csv", "data/y.csv"]])
+def test_what_an_exported_folder_keeps_of_the_train_files(train):
+    assert settings_of_reading({"train": train, "long": "cut", "labels": ["y"]}) == {
+        "train": "x.csv",
+        "long": "cut",
+    }
+
+
+def test_labels_are_those_of_the_run(write):
+    path = write("rows.csv", "text,label,category\n好,a,x|y\n坏,b,x\n")
+    recorded = {"label_column": "category"}
+    assert texts_of_run(path, recorded, need_label=True)[0] == ("好", None, "x|y")
+    sets = recorded | {"task": "multi_label", "label_separator": "|"}
+    assert texts_of_run(path, sets, need_label=True)[0] == ("好", None, '["x", "y"]')
+    by_columns = {"task": "multi_label", "label_columns": ["x", "y"]}
+    assert options_of_run(path, sets, by_columns, need_label=True) == ReadOptions(
+        "csv", quoting="double", task="multi_label", label_columns=["x", "y"]
+    )
+    asked = {"label_column": "label", "label_separator": "|"}
+    options = options_of_run(path, by_columns, asked, need_label=True)
+    assert (options.label_columns, options.label_column) == (None, "label")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "recorded", "asked", "format"),
+    [
+        ("a.txt", '{"text": "好"}\n{"text": "坏"}\n', {}, {}, "jsonl"),
+        ("a.txt", "好\n坏\n", {"text_column": "title", "train": "x.csv"}, {}, "text"),
+        ("a.txt", "好\t0\n坏\t1\n", {"train": "x.csv"}, {}, "text"),
+        ("a.txt", "好\t0\n坏\t1\n", {"train": "x.txt"}, {}, "tsv"),
+        ("a.txt", "好\t0\n坏\t1\n", {"train": ["x.txt", "y.csv"]}, {}, "tsv"),
+        ("a.txt", "好\n坏\n", {"train": "x.txt"}, {}, "tsv"),
+        ("a.txt", "好,0\n坏,1\n", {"train": "x.txt", "format": "csv"}, {}, "csv"),
+        ("a.tsv", "好\t0\n坏\t1\n", {"train": "x.txt", "format": "csv"}, {}, "tsv"),
+        ("a.csv", '[["好", 0], ["坏", 1]]', {"train": "x.csv", "format": "csv"}, {}, "json"),
+        ("a.csv", "好\n坏\n", {"train": "x.csv"}, {"format": "text"}, "text"),
+    ],
+)
+def test_the_format_is_that_of_the_content_the_run_or_the_name(write, name, content, recorded, asked, format):
+    assert options_of_run(write(name, content), recorded, asked).format == format
+
+
+def test_the_encoding_is_that_of_the_run(write):
+    path = write("a.txt", "今天\n真好\n".encode("gb18030"))
+    assert [text for text, _, _ in texts_of_run(path, {"encoding": "gb18030"})] == ["今天", "真好"]
+    path = write("a.txt", '{"text": "今天"}\n'.encode("gb18030"))
+    options = options_of_run(path, {"encoding": "gb18030", "remove_spaces": True})
+    assert options == ReadOptions("jsonl", encoding="gb18030", quoting="none", remove_spaces=True)

@@ -1,7 +1,7 @@
 """Thousands of hostile files against every reader: python -m pytest tests/data/test_fuzz.py -m "slow or not
 slow"
 
-A failing case is read again, alone, with: python -m tests.data.fuzz_checks NUMBER
+A failing case is read again, alone, with: python -m tests.data.fuzz NUMBER
 """
 
 import random
@@ -12,7 +12,7 @@ import pytest
 from app.config.command_line import load_config
 from app.data.cache import computed_apart
 from app.errors import InputError
-from tests.data.fuzz_checks import quoted_places, run_case
+from tests.data.fuzz import quoted_places, run_case
 
 ROOT = Path(__file__).resolve().parents[2]
 

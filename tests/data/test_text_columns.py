@@ -10,7 +10,7 @@ from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.data.long_texts import RowEncoder
 from app.data.read import BadRow, ReadOptions
-from app.data.rows import read_rows
+from app.data.rows import RowReader
 from app.data.tokens import open_store
 from app.prediction.open_model import OpenedModel
 from chinese_text_classifier import load
@@ -49,7 +49,7 @@ def test_the_tokenizers_separator_stands_between_the_texts(tmp_path, table, tiny
 
 def test_a_row_needs_a_text_in_one_column(write):
     path = write("a.jsonl", '{"a": "好", "b": null}\n{"a": " ", "b": ""}\n{"a": "好", "b": 5}\n{"a": "好"}\n')
-    rows = list(read_rows(path, ReadOptions(text_column=["a", "b"]), need_label=False))
+    rows = list(RowReader(path, ReadOptions(text_column=["a", "b"]), need_label=False).rows())
     assert rows[0].text == "好"
     assert all(isinstance(row, BadRow) for row in rows[1:])
     assert [row.problem.partition(",")[0] for row in rows[1:]] == [

@@ -1,0 +1,531 @@
+"""Seeded hostile data files, and what must hold for each: python -m tests.data.fuzz 4711
+
+Case N is always the same file: valid, damaged, or no file of rows at all. The rows of valid ones are known by
+construction; they hold what other readers stumble on. A reader gives rows or an InputError, in bounded time,
+and drops no row without a message.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import json
+import lzma
+import os
+import random
+import re
+import resource
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
+
+from app.data.files import Stream, file_encoding
+from app.data.read import BadRow, ReadOptions, options_of_run, recognised
+from app.data.rows import Row, RowReader
+from app.data.table import Table, build_table
+from app.errors import InputError
+from app.prediction.sources import open_file
+
+FORMATS = ("csv", "tsv", "json", "jsonl", "parquet", "text")
+ENCODINGS = ("utf-8", "utf-8", "utf-8", "gb18030", "cp037")
+ENCODINGS += ("utf-16", "utf-16-le", "utf-16-be", "utf-32-be", "utf-32-le")
+VISIBLE = ["好", "今天真开心", "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", '=HYPERLINK("http://a","b")', "a", "😀", "𠮷",
+           "ﷺ", "e\u0301", '"', "''", "\\", "{}[]", "null", "\ufffd", "#", "1.5", "<b>", "\ue000", "label", "文本"]  # fmt: skip
+INVISIBLE = ["\u200b", "\u200d", "\u202e", "\u2066", "\u2069", "\ufeff", "\x00", "\u00ad", " ", "\u3000", "\x0b", "\x0c",
+             "\x1c", "\x85", "\u2028", "\u2029", "\x1b[2J", "\x7f"]  # fmt: skip
+LABELS = ["正面", "负面", "0", "=1", "a b"]
+NOISE = [b'"', b"\n", b"\r", b"\r\n", b"\t", b",", b"\0", b"[", b"]", b"{", b"}", b"\\", b"\\ud83d", b"1e999", b"null",
+         b"9" * 30, b"9" * 5000, b"\xef\xbb\xbf", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xff\xfe",
+         b"\xba\xc3", b"\xe2\x80\xa8", b"\x1a", b"=1+1", "\u202e".encode(), "\u200b".encode()]  # fmt: skip
+UNITS = ["好", ",", "\t", '"', '"",', "[", '{"a":', "\u200b", "\x00", "a\r", "1", "\\ud800", " ", "=1+1,"]
+LONG, LONG_EVERY = 10_000_000, 400  # bytes of a long line, and one case of so many has it
+MAX_MESSAGE = 3000  # characters
+MEMORY = 8 << 30  # bytes that the process may map
+LINE_END = r"\r\n?|\n"
+
+
+@dataclass
+class Case:
+    """One file, how it is read, and what is known of it.
+
+    `rows`, where known by construction: (line, text, label) of each row, text None for a row that must be
+    refused. `refused`: the file as a whole must be. `content`: its bytes, None for what is no regular file.
+    """
+
+    number: int
+    description: str
+    path: Path
+    options: ReadOptions
+    need_label: bool
+    content: bytes | None = None
+    rows: list[tuple[int, str | None, str | None]] | None = None
+    refused: bool = False
+
+    def __str__(self) -> str:
+        label = "with labels" if self.need_label else "without labels"
+        return f"case {self.number}: {self.description}, {self.path.name[:40]!r}, {label}, {self.options}"
+
+
+def _text(draw: random.Random, format: str, quoted: bool) -> str | None:
+    """Return a text that the format can hold, or None: one that must be refused."""
+    if draw.random() < 0.1:
+        return None
+    pieces = draw.choices(VISIBLE, k=draw.choice([1, 1, 2, 5])) + draw.choices(
+        INVISIBLE, k=draw.choice([0, 0, 1, 3])
+    )
+    if format in ("json", "jsonl", "parquet") or quoted:
+        pieces += draw.choices(["\n", "\r", "\r\n", "\t", ","], k=draw.choice([0, 1]))
+    draw.shuffle(pieces)
+    text = "".join(pieces)
+    return f"好{text}" if text.startswith("\ufeff") or not text.strip() else text
+
+
+def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
+    """Return a case whose file is not written yet."""
+    format = draw.choice(FORMATS)
+    is_table, need_label = format in ("csv", "tsv"), format != "text" and draw.random() < 0.7
+    encoding = "utf-8" if format == "parquet" else draw.choice(ENCODINGS)
+    quoting = draw.choice(["auto", "auto", "none", "double"]) if is_table else "auto"
+    is_quoted = is_table and (quoting == "double" or quoting == "auto" and format == "csv")
+    texts = [_text(draw, format, is_quoted) for _ in range(draw.choice([1, 2, 3, 10, 40]))]
+    if format == "csv" and not is_quoted:
+        texts = [text and text.replace(",", "，") for text in texts]
+    labels = [draw.choice(LABELS) for _ in texts]
+    # EBCDIC: has no Chinese, and its line feed is the byte 0x25
+    if encoding == "cp037":
+        texts = [text and "a" + text.encode("cp037", "ignore").decode("cp037") for text in texts]
+        labels = [str(len(label)) for label in labels]
+    has_header = draw.random() < 0.5 and is_table
+    columns = {"text": texts, "label": labels} if need_label else {"text": texts}
+    if format == "parquet":
+        content, places = parquet_file(draw, columns)
+    else:
+        text, places = _text_file(draw, columns, format, is_quoted, has_header, encoding)
+        mark = draw.choice(["", "\ufeff"]) if encoding in ("utf-8", "utf-16-le", "utf-16-be") else ""
+        content = (mark + text).encode(encoding)
+    header = draw.choice([None, has_header]) if is_table else None
+    # A text may be a usual name of a column, such as 文本
+    if is_table and not has_header and (not need_label or (texts[0] or "").strip() in ("文本", "label")):
+        header = False
+    options = ReadOptions(format, encoding=encoding, quoting=quoting, header=header)
+    if need_label and header is False:
+        options = replace(options, text_column=0, label_column=1)
+    rows = [
+        (place, None if text is None else text.strip(), label if need_label else None)
+        for place, text, label in zip(places, texts, labels, strict=True)
+    ]
+    path = folder / f"case{number}.{'txt' if format == 'text' else format}"
+    return Case(number, f"{format} in {encoding}", path, options, need_label, content, rows)
+
+
+def _text_file(
+    draw, columns: dict, format: str, quoted: bool, header: bool, encoding: str
+) -> tuple[str, list[int]]:
+    """Return the content of a file, and the number of each row in it."""
+    separator, is_ebcdic = "\t" if format == "tsv" else ",", encoding == "cp037"
+    shape = draw.choice(["array", "object"] if "label" in columns else ["string", "array", "object"])
+    ascii_only = is_ebcdic or draw.random() < 0.5
+    # Texts that must be refused
+    empty = "\x00" if is_ebcdic or format == "text" else "\u200b\u202e"
+
+    def cell(value: str) -> str:
+        special = any(character in value for character in f'"{separator}\r\n') or not value
+        doubled = '"' + value.replace('"', '""') + '"'
+        return doubled if quoted and (special or draw.random() < 0.3) else value
+
+    def value_of(row: list[str]) -> str | list | dict:
+        return {"string": row[0], "array": row, "object": dict(zip(columns, row, strict=True))}[shape]
+
+    rows = [
+        [empty if value is None else value for value in row] for row in zip(*columns.values(), strict=True)
+    ]
+    if format == "json":
+        text = json.dumps(list(map(value_of, rows)), indent=draw.choice([None, 1]), ensure_ascii=ascii_only)
+        return text, list(range(1, len(rows) + 1))
+    if format == "jsonl":
+        records = [json.dumps(value_of(row), ensure_ascii=ascii_only) for row in rows]
+    else:
+        records = [row[0] if format == "text" else separator.join(map(cell, row)) for row in rows]
+    if header:
+        records.insert(0, separator.join(columns))
+    # Blank lines between them
+    end = draw.choice(["\n", "\n", "\r\n"])
+    parts, places, line = [], [], 1
+    for record in records:
+        blank = draw.choice([0, 0, 0, 1, 2])
+        parts += [end] * blank + [record, end]
+        places.append(line + blank)
+        line += blank + len(re.findall("\r\n?|\n", record)) + 1
+    if draw.random() < 0.3:
+        parts.pop()
+    return "".join(parts), places[header:]
+
+
+def parquet_file(draw: random.Random, columns: dict[str, list]) -> tuple[bytes, list[int]]:
+    arrays = {name: pyarrow.array(values, pyarrow.string()) for name, values in columns.items()}
+    if draw.random() < 0.5:
+        arrays["text"] = arrays["text"].dictionary_encode()
+    size = len(columns["text"])
+    others = {
+        # No date that Python has
+        "when": pyarrow.array([1 << 60] * size, pyarrow.timestamp("ms", "Nowhere/Else")),
+        "bytes": pyarrow.array([b"\xff"] * size),
+        "nested": pyarrow.array([[{"a": [1]}]] * size),
+    }
+    if "label" in columns:
+        arrays |= {name: others[name] for name in draw.sample(list(others), draw.choice([0, 1, 3]))}
+    sink, compression = pyarrow.BufferOutputStream(), draw.choice(["none", "snappy", "gzip", "zstd"])
+    table, size_of_groups = pyarrow.table(arrays), draw.choice([3, 100])
+    parquet.write_table(table, sink, compression=compression, row_group_size=size_of_groups)
+    return sink.getvalue().to_pybytes(), list(range(1, size + 1))
+
+
+def make_case(number: int, folder: Path) -> Case:
+    """Write the file of case `number` into `folder`."""
+    draw = random.Random(number)
+    case = valid_case(number, folder, draw)
+    name = draw.choices(list(DAMAGES), [weight for weight, _ in DAMAGES.values()])[0]
+    name, damage = ("long line", _long_line) if number % LONG_EVERY == 0 else (name, DAMAGES[name][1])
+    case.description += f", {name}"
+    damage(case, draw)
+    if case.content is not None and not case.path.exists():
+        case.path.write_bytes(case.content)
+    return case
+
+
+def _content(change: Callable[[bytes, random.Random], bytes]) -> Callable[[Case, random.Random], None]:
+    """Return a damage that changes the bytes of a file."""
+
+    def damage(case: Case, draw: random.Random) -> None:
+        case.content, case.rows = change(case.content, draw), None
+
+    return damage
+
+
+def _noise(content: bytes, draw: random.Random) -> bytes:
+    for _ in range(draw.randint(1, 5)):
+        place = draw.randrange(len(content) + 1)
+        content = content[:place] + draw.choice(NOISE) + content[place + draw.choice([0, 0, 1, 4]) :]
+    return content
+
+
+def _flipped_bits(content: bytes, draw: random.Random) -> bytes:
+    content = bytearray(content)
+    for _ in range(draw.randint(1, 3)):
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    return bytes(content)
+
+
+def _mixed_encodings(content: bytes, draw: random.Random) -> bytes:
+    other = draw.choice(["gb18030", "utf-16-le", "big5"])
+    row, end = "好坏\t1".encode(other), "正".encode(other)
+    return b"\n".join(draw.choice([line, row, line + end]) for line in content.split(b"\n"))
+
+
+def _replace(case: Case, content: str | bytes, options: ReadOptions) -> None:
+    case.content = content.encode() if isinstance(content, str) else content
+    case.rows, case.options = None, options
+
+
+def _another_encoding(case: Case, draw: random.Random) -> None:
+    encoding = draw.choice([*ENCODINGS, "utf-7", "ascii", "latin-1", "shift_jis", "idna", "punycode", "unicode_escape",
+                            "base64", "hz", "iso2022_jp", "no such", "utf_8_sig", "big5hkscs", "\0"])  # fmt: skip
+    options = ReadOptions(case.options.format, encoding=encoding, quoting=case.options.quoting)
+    _replace(case, case.content, options)
+
+
+def _other_options(case: Case, draw: random.Random) -> None:
+    column = [None, 0, 1, -1, 99, "text", "label", "no such", "", "\ud800"]
+    options = ReadOptions(
+        draw.choice([case.options.format, *FORMATS[:4]]),
+        text_column=draw.choice(column),
+        text_pair_column=draw.choice([None, None, *column]),
+        label_column=draw.choice(column),
+        header=draw.choice([None, True, False]),
+        encoding=case.options.encoding,
+        quoting=draw.choice(["auto", "none", "double"]),
+        remove_spaces=draw.random() < 0.5,
+    )
+    _replace(case, case.content, options)
+
+
+def _long_line(case: Case, draw: random.Random) -> None:
+    unit = draw.choice(UNITS)
+    head = draw.choice(["", '["', '[["', '{"text": "', "好,1\n", "好\t1\n", '"'])
+    content = head + unit * (LONG // len(unit.encode())) + draw.choice(["", "\n", '"]\n'])
+    _replace(case, content, ReadOptions(draw.choice([f for f in FORMATS if f != "parquet"])))
+
+
+def _deep_json(case: Case, draw: random.Random) -> None:
+    depth = draw.choice([50, 500, 900, 10_000, draw.randrange(930, 1000), draw.randrange(930, 1000)])
+    opened, closed = draw.choice([("[", "]"), ('{"a":', "}"), ('{"text":', "}"), ('[{"a":[', "]}]")])
+    deep = opened * depth + draw.choice(["1", '"好"', ""]) + draw.choice([closed * depth, ""])
+    shapes = [deep, f'["好", {deep}]', f'[{deep}, "好"]', f'{{"text": {deep}, "label": 1}}']
+    rows = ['["好", 1]', draw.choice(shapes)]
+    rows = draw.choice([rows, rows[::-1], rows[1:]])
+    if draw.random() < 0.5:
+        _replace(case, "\n".join(rows), ReadOptions("jsonl"))
+    else:
+        _replace(case, f"[{', '.join(rows)}]", ReadOptions("json"))
+
+
+def _unpaired_surrogates(case: Case, draw: random.Random) -> None:
+    half = draw.choice(["\\ud83d", "\\udc80", "\\ude00\\ud83d"])
+    raw = draw.choice([b"\xed\xa0\xbd", b"\xed\xb2\x80", b"\xed\xa0\xbd\xed\xb8\x80"])
+    content = {
+        "json": f'[["好{half}", 1], ["好", "{half}"], {{"{half}": 1}}]',
+        "jsonl": f'{{"{half}": 2, "text": "好{half}", "label": 1}}\n["{half}", 1]\n"{half}"\n',
+    }.get(case.options.format, "好,1\n好".encode() + raw + b",1\n" + raw + b"\t" + raw + b"\n")
+    _replace(case, content, ReadOptions(case.options.format, text_column=draw.choice([None, 0])))
+
+
+def _packed(case: Case, draw: random.Random) -> None:
+    magic = [lambda data: b"PK\x03\x04" + data, lambda data: b"\x28\xb5\x2f\xfd" + data]
+    pack = draw.choice([gzip.compress, bz2.compress, lzma.compress, *magic])
+    _replace(case, pack(case.content), ReadOptions(case.options.format))
+    case.refused = True
+
+
+def _parquet_of_another_name(case: Case, draw: random.Random) -> None:
+    content, _ = parquet_file(draw, {"text": ["好", "坏"], "label": ["1", "0"]})
+    case.refused = case.options.format != "parquet"
+    _replace(case, content, ReadOptions(case.options.format))
+
+
+def _carriage_returns(case: Case, draw: random.Random) -> None:
+    """Lines that end as on old Macs."""
+    if case.options.format not in ("csv", "tsv", "text"):
+        return
+    separator = {"csv": ",", "tsv": "\t"}.get(case.options.format)
+    texts = [f"好{n}" for n in range(draw.randint(2, 9))]
+    rows = [f"{text}{separator}1" if case.need_label else text for text in texts]
+    options = ReadOptions(case.options.format, text_column=draw.choice([None, 0]), header=False)
+    _replace(case, "\r".join(rows) + draw.choice(["", "\r"]), options)
+    case.rows = [(line, text, "1" if case.need_label else None) for line, text in enumerate(texts, 1)]
+
+
+def _empty(case: Case, draw: random.Random) -> None:
+    texts = ["", "\n", "\r\n\r\n", "\ufeff", "\ufeff\n", " ", "[]", "text,label\n", "\r"]
+    _replace(case, draw.choice(texts), ReadOptions(case.options.format))
+
+
+def _file_name_in_another_encoding(case: Case, draw: random.Random) -> None:
+    case.path = case.path.with_name(os.fsdecode("好".encode("gb18030")) + case.path.name)
+
+
+def _link(case: Case, draw: random.Random) -> None:
+    target = case.path.with_name(f"target{case.number}")
+    target.write_bytes(case.content)
+    case.path.symlink_to(target)
+
+
+def _no_regular_file(case: Case, draw: random.Random) -> None:
+    path, pipe = case.path, case.path.with_name(f"pipe{case.number}")
+    os.mkfifo(pipe)
+    targets = {"link to a pipe": pipe, "device": "/dev/null", "endless device": "/dev/zero", "loop": path}
+    targets["dangling link"] = path.with_name("nowhere")
+    names = {"missing": path, "pipe": pipe, "long name": path.with_name("n" * 300)}
+    names["NUL in the name"] = path.with_name("a\0b")
+    what = draw.choice([*targets, *names, "directory"])
+    if what == "directory":
+        path.mkdir()
+    elif what in targets:
+        path.symlink_to(targets[what])
+    case.path = names.get(what, path)
+    case.description += f": {what}"
+    case.content, case.rows, case.refused = None, None, True
+
+
+DAMAGES: dict[str, tuple[int, Callable[[Case, random.Random], None]]] = {
+    "nothing": (20, lambda case, draw: None),
+    "cut short": (10, _content(lambda content, draw: content[: draw.randrange(len(content))])),
+    "noise": (14, _content(_noise)),
+    "flipped bits": (10, _content(_flipped_bits)),
+    "random bytes": (5, _content(lambda _, draw: draw.randbytes(draw.choice([1, 2, 3, 4, 9, 100, 3000])))),
+    "mixed encodings": (5, _content(_mixed_encodings)),
+    "another encoding": (6, _another_encoding),
+    "other options": (8, _other_options),
+    "deep json": (3, _deep_json),
+    "unpaired surrogates": (3, _unpaired_surrogates),
+    "packed": (2, _packed),
+    "parquet of another name": (1, _parquet_of_another_name),
+    "carriage returns": (3, _carriage_returns),
+    "empty": (2, _empty),
+    "file name in another encoding": (2, _file_name_in_another_encoding),
+    "link": (2, _link),
+    "no regular file": (4, _no_regular_file),
+}
+
+
+def check(case: Case, folder: Path) -> None:
+    """Read one case in every way there is; raises AssertionError, or what a reader should not have raised."""
+
+    def read(source: Stream | str, **changes: Any) -> list[Row | BadRow]:
+        return list(RowReader(source, replace(case.options, **changes), case.need_label).rows())
+
+    # A stream is not looked at for its encoding
+    with suppress(InputError):
+        case.options = replace(case.options, encoding=file_encoding(case.path, case.options.encoding))
+    found, message = _attempt(case, lambda: read(str(case.path)))
+    if (case.content or b"").startswith(codecs.BOM_UTF32_LE):
+        # In UTF-16 these bytes are the mark before a NUL
+        assert message is not None, "UTF-32 was read"
+        return
+    if message is None:
+        assert not case.refused, f"to be refused, but {len(found)} rows were read"
+        _check_rows(case, found)
+    else:
+        assert case.rows is None, f"valid, but refused: {message}"
+    if case.content is None:
+        return
+    # A stream has no labels, and is not looked at for quotes around its fields
+    is_read = message is None or "byte order mark" not in message and "or later" not in message
+    if (
+        case.options.format != "parquet"
+        and not case.need_label
+        and "deep" not in case.description
+        and is_read
+    ):
+        stream = Stream(str(case.path), io.BufferedReader(io.BytesIO(case.content)))
+        quoting = case.options.quoting
+        with suppress(InputError):
+            quoting = recognised(case.path, case.options).quoting
+        as_stream = _attempt(case, lambda: read(stream, quoting=quoting))
+        assert as_stream == (found, message), "a stream gives other rows"
+    if message is None:
+        _check_prediction_source(case)
+    if case.need_label:
+        _check_table(case, found, folder)
+
+
+def _attempt(case: Case, action: Callable[[], Any]) -> tuple[Any, str | None]:
+    """Return what an action returns, or the message of its InputError, which must be short enough to be
+    read."""
+    try:
+        return action(), None
+    except InputError as error:
+        message = str(error)
+    paths = message.count(str(case.path)) * len(str(case.path))
+    assert 0 < len(message) - paths < MAX_MESSAGE, f"a message of {len(message):,} characters"
+    return None, message
+
+
+def _check_rows(case: Case, found: list[Row | BadRow]) -> None:
+    for row in found:
+        # What is read can be written
+        "".join(value for value in row[1:] if isinstance(value, str)).encode()
+        assert 0 < len(row.problem) < MAX_MESSAGE if isinstance(row, BadRow) else row.text
+    if case.rows is not None:
+        read = [(row.line, None if isinstance(row, BadRow) else row.text) for row in found]
+        assert read == [(line, text) for line, text, _ in case.rows]
+        labels = [row.label for row in found if isinstance(row, Row)]
+        assert labels == [label for _, text, label in case.rows if text is not None]
+    expected = independent_places(case, found)
+    if expected is not None:
+        headers = {None: (0, 1), True: (1,), False: (0,)}[case.options.header]
+        headers = headers if case.options.format in ("csv", "tsv") else (0,)
+        places = [row.line for row in found]
+        assert places in [expected[count:] for count in headers], f"expected {expected[:9]}"
+
+
+def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | None:
+    """Return the numbers that rows must have, header included, counted without the readers; None where that
+    is undefined."""
+    format = case.options.format
+    if format == "parquet":
+        with case.path.open("rb") as file:
+            return list(range(1, parquet.ParquetFile(file).metadata.num_rows + 1))
+    text = _decoded(case)
+    if format == "json":
+        return list(range(1, len(json.loads(text)) + 1))
+    lines = re.split(LINE_END, text)
+    if format in ("text", "jsonl"):
+        return [number for number, line in enumerate(lines, 1) if line.strip()]
+    if case.options.quoting == "none" or (format == "tsv" and case.options.quoting == "auto"):
+        return [number for number, line in enumerate(lines, 1) if line.strip(" ")]
+    if any(isinstance(row, BadRow) and re.search("CSV|broken", row.problem) for row in found):
+        # What a broken record takes in is the reader's to say
+        return None
+    return quoted_places(text, "," if format == "csv" else "\t")
+
+
+def _decoded(case: Case) -> str:
+    encoding = case.options.encoding
+    if "\n".encode(encoding) != b"\n":
+        return case.content.decode(encoding, "surrogatepass").removeprefix("\ufeff")
+    # Line by line: a bad byte must not include the line feed after it
+    lines = [line.decode(encoding, "surrogateescape") for line in case.content.split(b"\n")]
+    return "\n".join(lines).removeprefix("\ufeff")
+
+
+def quoted_places(text: str, separator: str) -> list[int]:
+    """Return the line on which each record of quoted text begins that is not blank, found with a regular
+    expression."""
+    cell = rf'(?:"[^"]*(?:""[^"]*)*"|(?!")[^{separator}\r\n]*)'
+    record = re.compile(rf"({cell}(?:{separator}{cell})*)(?:{LINE_END}|\Z)")
+    places, line, position = [], 1, 0
+    while position < len(text):
+        match = record.match(text, position)
+        assert match, f"quotes that do not pair in line {line}"
+        if match[1]:
+            places.append(line)
+        line += len(re.findall(LINE_END, match[0]))
+        position = match.end()
+    return places
+
+
+def _check_prediction_source(case: Case) -> None:
+    """predict.py reads the file with the same readers, without labels; each row is counted as good or bad."""
+    source, message = _attempt(case, lambda: open_file(str(case.path), {}, asdict(case.options)))
+    if message is None:
+        count, message = _attempt(case, lambda: source.count("skip"))
+    if message is None:
+        assert count == sum(1 for _ in source.rows("skip"))
+        if not case.need_label:
+            # Without labels, which column has them is not asked either
+            options = options_of_run(case.path, {}, asdict(case.options))
+            assert count + source.num_bad == len(list(RowReader(case.path, options, need_label=False).rows()))
+
+
+def _check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> None:
+    """The table on disk has the good rows, and counts the bad ones."""
+    target, names = folder / "table", LABELS if case.number % 2 else None
+    target.mkdir()
+    good = [row.text for row in found or [] if isinstance(row, Row)]
+    _, message = _attempt(case, lambda: build_table(target, str(case.path), case.options, True, names))
+    if message is not None:
+        is_known = not good or names or "deep" in case.description or "whether this is a header" in message
+        assert is_known, f"rows were read, but no table made of them: {message}"
+        return
+    table = Table(target)
+    assert table.num_rows + table.skipped == len(found)
+    assert len(table.skipped_rows()) == table.skipped
+    table.source.encode()
+    assert names or [table.text(row) for row in range(table.num_rows)] == good
+
+
+def run_case(number: int) -> str | None:
+    """Make and check one case, with limited memory; return what is wrong with it."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        case = make_case(number, Path(name))
+        try:
+            check(case, Path(name))
+        except Exception:  # noqa: BLE001 - whatever a reader raises is the finding
+            return f"{case}\n{traceback.format_exc(limit=-4)}"
+    return None
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        sys.stdout.write(f"{run_case(int(argument)) or 'nothing wrong'}\n")
