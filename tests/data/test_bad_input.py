@@ -49,7 +49,7 @@ WHOLE_FILE = [
     ("a.tsv", "\ufeff", "no rows in the file", {}),
     ("a.json", "[]", "no rows in the file", {}),
     ("a.csv", "text,label\n", "no rows in the file, only a header", {}),
-    ("a.csv.gz", gzip.compress(b"1,2\n"), "text is needed|a packed file|unpack|--data.format", {}),
+    ("a.csv.gz", gzip.compress(b"1,2\n", mtime=0), "text is needed|a packed file|unpack|--data.format", {}),
     *(("a.csv", start + b"\n,1\n", "text is needed", {"format": "csv"}) for start in PACKED),
     ("a.csv", "好,1\n", "utf-16 needs its byte order mark|to utf-8, utf-16-le", {"encoding": "utf-16"}),
     ("a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], "line 2|not valid utf-16", {"encoding": "utf-16"}),
