@@ -121,9 +121,9 @@ def test_a_report_on_the_rows_of_test_has_the_figures_of_the_run(way, trained, t
     [
         ({"labels": ["别的"]}, [], "line 1: the model has no label '别的'"),
         ({"labels": "正面|负面"}, [], "set --data.label_separator '|', or write a JSON list"),
-        ({"a": 2}, ["--data.label_columns", "[a]"], "must be 0 or 1, found 2"),
-        ({"labels": []}, ["--data.label_columns", "a"], "a list of columns is needed"),
-        ({}, ["--data.label_columns", "[a]", "--label_column", "b"], "--data.label_columns is instead"),
+        ({"a": 2, "b": 0}, ["--data.label_columns", "[a, b]"], "must be 0 or 1, found 2"),
+        ({"labels": []}, ["--data.label_columns", "a"], "--data.label_columns must be a list"),
+        ({}, ["--data.label_columns", "[a, b]", "--label_column", "b"], "--data.label_columns is instead"),
     ],
 )
 def test_labelled_rows_that_cannot_be_reported_are_errors(
