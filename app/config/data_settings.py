@@ -169,21 +169,18 @@ class DataConfig:
     label_separator: Annotated[Separator | None, Needs("several")] = None
     """What is between the labels of a row of multi_label (such as , or |); none: lists, or one label."""
     label_columns: Annotated[Names | None, Needs("columns")] = None
-    """For multi_label: columns of 0 and 1, one for each label, by name, in the order of the labels' ids. For
-    single_path: the columns of the levels, by name, the highest first. none: the labels are in label_column.
-    """
+    """For multi_label: columns of 0 and 1 by name, one for each label. For single_path: the columns of the
+    levels by name, the highest first. none: the labels are in label_column."""
     label_hierarchy: Annotated[Separator | None, Needs("hierarchy")] = None
-    """For single_path and multi_path: what is between the levels of a label, for instance - or /; with
-    label_columns, what is put between them."""
+    """For single_path and multi_path: what is between the levels of a label, such as - or /."""
     header: bool | None = None
-    """Whether the first line of a CSV, TSV or Excel file has the column names; none: yes if a column is
-    chosen by name, or if the line has usual names or words above numbers."""
+    """Whether the first line of a table has the column names; none: yes if a column is chosen by name, or if
+    the line has usual names or words above numbers."""
     encoding: str = "utf-8"
     """Encoding of text files. utf-8: with or without a byte order mark, and GB18030 (GBK) where all of a file
     shows it; else big5, utf-16, ..."""
     quoting: Literal["auto", "none", "double"] = "auto"
-    """Whether double quotes enclose fields: double (yes) or none (they are part of the text); auto: double in
-    CSV, none in TSV."""
+    """Whether double quotes enclose fields: double, or none (part of the text); auto: in CSV, not in TSV."""
     labels: Annotated[Names | None, WITH_CLASSES] = None
     """Label names in the order of their ids; integers in the files are then ids, unless a name is an integer;
     none: the labels of the train file, sorted."""
@@ -196,30 +193,25 @@ class DataConfig:
     rows with the same text stay in the same split. random: all rows are shuffled with Python's
     random.Random(split_seed); test is the end of them, dev the part before it."""
     dev_size: SplitSize = 0.1
-    """Size of dev without a dev file: below 1 a fraction of the train file, from 1 a number of rows; 0: no
-    dev split."""
+    """Dev rows without a dev file: below 1 a fraction of the train file, from 1 a number; 0: none."""
     test_size: SplitSize = 0.1
-    """Size of test without a test file: below 1 a fraction of the train file, from 1 a number of rows; 0: no
-    test split."""
+    """Test rows without a test file: below 1 a fraction of the train file, from 1 a number; 0: none."""
     split_seed: Seed = 42
     """Random seed of the split."""
     relabel: Annotated[str | None, WITH_LABELS] = None
     """File of corrected labels (CSV with text_hash or text, and label): they replace the labels of these
     texts in all data files, which stay as they are."""
     on_bad_row: Literal["error", "skip"] = "error"
-    """How invalid rows are handled; error: stop (apart from empty texts up to 1 % of the rows, which are
-    skipped); skip: leave them out. The data report counts them, skipped_rows.csv in the run folder has them.
-    """
+    """How invalid rows are handled; error: stop (but skip empty texts up to 1 % of rows); skip: leave them
+    out. The data report counts them, skipped_rows.csv in the run folder has them."""
     max_length: Annotated[int, Field(ge=4, le=MAX_TOKENS)] = 128
-    """Most tokens of a row, with special tokens; `long` says what is read of longer texts, and the data
-    report counts them."""
+    """Most tokens of a row, with special tokens; `long` says what is read of longer texts."""
     long: Annotated[LongTextMode, WITH_LABELS] = "cut"
     """What is read of a text of more tokens. cut: the first max_length. head_tail: a quarter of them from its
     beginning, the others from its end. windows: all, in windows of max_length; the logits of a row are the
     mean of those of its windows."""
     max_windows: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Most windows of a row; the text after the last one is not read, and the data report counts such rows.
-    """
+    """Most windows of a row; the text after the last one is not read, and the data report says so."""
     cache_dir: str = ".cache"
     """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""
     verb: VerbArguments = VerbArguments()

@@ -192,20 +192,13 @@ def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:
         for needs in getattr(hint, "__metadata__", ()):
             if isinstance(needs, Needs) and needs.what not in has:
                 group, _dot, key = name.partition(".")
-                having = [one for one, known in TASKS.items() if needs.what in known.has]
-                if len(having) < len(TASKS) / 2:
-                    rule = _("left out unless data.task is {tasks}").format(tasks=_(" or ").join(having))
-                else:
-                    rule = _("left out with data.task {task}").format(task=task)
+                having = _(" or ").join(one for one, known in TASKS.items() if needs.what in known.has)
+                rule = _("left out unless data.task is {tasks}").format(tasks=having)
                 usual = getattr(GROUPS[group](), key)
                 yield getattr(getattr(config, group), key) in (usual, *needs.also), name, rule
     rule = _("what is between the levels of a label, such as - or /, and not data.label_separator")
-    separators = None, config.data.label_separator
-    yield (
-        "hierarchy" not in has or config.data.label_hierarchy not in separators,
-        "data.label_hierarchy",
-        rule,
-    )
+    is_between = config.data.label_hierarchy not in (None, config.data.label_separator)
+    yield "hierarchy" not in has or is_between, "data.label_hierarchy", rule
     if "labels" in has:
         without = _(" or ").join(name for name, known in TASKS.items() if "labels" not in known.has)
         rule = _("a format with labels unless data.task is {tasks}").format(tasks=without)

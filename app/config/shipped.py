@@ -1,6 +1,7 @@
 """The files that the defaults need, in the repository and in an installed package."""
 
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,6 @@ DEFAULT_CONFIGS = (DEFAULT_CONFIG, RANDOM_CONFIG)
 FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
 
-RANDOM_SETTINGS = ("model.architecture", "model.vocab_file", "model.config")
 # The package is called "app" in a clone, and "chinese_text_classifier" where it is installed.
 MODULE = __package__.partition(".")[0]
 PROGRAM = f"python -m {MODULE}"
@@ -41,14 +41,12 @@ def e5_file() -> Path | None:
 
 def is_about_the_source(setting: str) -> bool:
     """Return whether a setting is the name of a model, or the form of one with random weights."""
-    return setting in ("model.name", *RANDOM_SETTINGS) or setting.startswith("model.config.")
+    return re.fullmatch(r"model\.(name|architecture|vocab_file|config.*)", setting) is not None
 
 
 def default_config(options: set[str]) -> Path:
     """Return the file that a run starts from whose own files name no model, given the settings on its command
     line: configs/default.yaml, whose model --model.name replaces; or, without that name,
     configs/small_bert.yaml where e5-small-zh is not installed or a setting is for random weights only."""
-    if "model.name" in options:
-        return DEFAULT_CONFIG
-    has_random_weights = any(map(is_about_the_source, options))
-    return RANDOM_CONFIG if has_random_weights or e5_file() is None else DEFAULT_CONFIG
+    has_random_weights = any(map(is_about_the_source, options)) or e5_file() is None
+    return RANDOM_CONFIG if has_random_weights and "model.name" not in options else DEFAULT_CONFIG

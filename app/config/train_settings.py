@@ -41,11 +41,10 @@ class TrainConfig:
     accumulation_steps: Count = 1
     """Number of micro-batches per optimizer step, in each process."""
     micro_batch_tokens: Count | None = None
-    """Most tokens of a micro-batch, and of a batch in evaluation, so that long texts need no more memory than
-    many short ones; a longer row is one alone; none: no limit."""
+    """Most tokens of a micro-batch, and of a batch in evaluation, so that long texts fit into memory; a
+    longer row is one alone; none: no limit."""
     gradient_checkpointing: bool = False
-    """Keep only the input of each layer for the backward pass, which computes the layer again: less memory,
-    more time, the same weights."""
+    """Compute each layer again for the backward pass: less memory, more time, the same weights."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Optimizer."""
     learning_rate: Number | None = None
@@ -67,10 +66,8 @@ class TrainConfig:
     max_grad_norm: Number = 1.0
     """Clip gradients to this L2 norm; 0: no clipping."""
     loss: Annotated[Loss, WITH_LABELS] = "cross_entropy"
-    """Loss of a row.
-
-    focal: rows that are right already count less. logit_adjusted: classes count by their share of the rows.
-    huber: for numbers, it counts large errors less."""
+    """Loss of a row. focal: rows that are right already count less. logit_adjusted: classes count by their
+    share of the rows. huber: for numbers, it counts large errors less."""
     class_weights: Annotated[Weights, WITH_CLASSES] = "none"
     """Weight of each class in the loss; balanced: number of rows / (number of classes * rows of the class).
     For multi_label: weight of each label in the loss of the rows that have it; balanced: rows without it /
@@ -82,12 +79,11 @@ class TrainConfig:
     """Steps between evaluations on dev; none: one after each epoch (train.epochs auto: at most about 10).
     There is always one after the last step."""
     save_every: Count | None = None
-    """Steps between training states, from which an interrupted run can be resumed; none: one at each
-    evaluation."""
+    """Steps between training states, from which a run resumes; none: one at each evaluation."""
     best_metric: Metric = "auto"
-    """Metric on dev by which the best model is chosen; that model is kept. auto: the main one of
-    the data.task, see there. rare_f1: with two classes, the F1 of the rarer one; dev then also chooses from
-    which probability on that class is the answer."""
+    """Metric on dev by which the best model is chosen and kept. auto: the main one of the data.task, see
+    there. rare_f1: with two classes, the F1 of the rarer one; dev then also chooses the probability from
+    which it is the answer."""
     early_stopping: Count | None = None
     """Stop after this many evaluations in a row without a better best_metric; none: never."""
     log_every: Count = 10
@@ -95,11 +91,11 @@ class TrainConfig:
     seed: Seed = 42
     """Random seed of weights, dropout and the order of rows."""
     device: str = "auto"
-    """cpu, or an accelerator that torch finds: cuda (also for ROCm), npu, xpu or mps, with :N for one of
-    several; auto: the accelerator, else the CPU."""
+    """cpu, or what torch finds: cuda (also for ROCm), npu, xpu or mps, with :N for one of several; auto: the
+    accelerator, else the CPU."""
     timeout: Timeout = 120
-    """Seconds without a response from a process (stopped, or its machine unreachable) after which the other
-    processes end; at least 10."""
+    """Seconds without a response from a process (stopped, or its machine unreachable) after which the others
+    end; at least 10."""
     threads: Threads | None = None
     """CPU threads of each process; none: OMP_NUM_THREADS where a single process runs, else the cores of the
     machine divided by its number of processes."""

@@ -144,10 +144,8 @@ MISTAKES = [
     ("# train: {epochs: 3}\n", "there are no settings in the file; write some, or leave --config out"),
     ("train:\n  seed: 1\ntrain:\n  seed: 1\n", ", line 3: 'train' is set twice; keep one of them"),
     ("model: {config: {a: [{b: 1, b: 1}]}}", "line 1: 'b' is set twice"),
-    ("train: [", "is not a readable YAML file", "line 1"),
     (f"a: {'1' * 5000}\n", "is not a readable YAML file", "strings in quotes"),
     ("[" * 10_000, "is not a readable YAML file", "recursion"),
-    ("train:\n\tepochs: 3\n", "is not a readable YAML file", "'\\t'", "in the file, line 2"),
     ("train: {epochs: three}", NUMBER + "three"),
     ("train:\n  epochs:\n", NUMBER + "nothing; give it a value"),
     ("data: {train: 5}", "data.train must be a string (numbers, yes and no in quotes) or a list", "found 5"),
@@ -156,15 +154,12 @@ MISTAKES = [
         "must be a list such as [a, b] of two or more different names",
         "found [0, 1]",
     ),
-    ("data: {labels: [好, 坏, 好]}", "two or more different names", "found ['好', '坏', '好']"),
     ("data: {labels: ['好 ', 坏]}", "without white space around them", "found ['好 ', '坏']"),
     ("train: {optimizer: adam}", "must be one of adamw, sgd, found adam; did you mean 'adamw'?"),
     ("train: {class_weights: balance}", "one of none, balanced or a list of numbers", "mean 'balanced'?"),
-    ("model: {config: [1]}", "model.config must be a mapping of keys to values, found [1]"),
     ("train: {learning_rate: -1e-3}", "must be a finite number of at least 0 or null, found -1e-3"),
     ("train: {warmup: .nan}", "train.warmup must be a finite number of at least 0 or null, found nan"),
     ("data: {dev_size: 1.5}", "must be 0, a fraction below 1 or a whole number of rows", "found 1.5"),
-    ("data: {max_length: 3}", "data.max_length must be an integer from 4 to 1,000,000, found 3"),
     ("train: {timeout: 9}", "train.timeout must be an integer from 10 (seconds), or ranks that", "found 9"),
 ]
 
@@ -192,7 +187,6 @@ def test_the_file_and_line_of_the_mistake_are_named(write):
         ("{a: &name 1, b: *name, c: [x, 2.5, true, null]}", {"a": 1, "b": 1, "c": ["x", 2.5, True, None]}),
         ("{a: &x {y: 1}, b: {<<: *x, z: 2}}", {"a": {"y": 1}, "b": {"y": 1, "z": 2}}),
         ("{a: '<<', '<<': {b: 1}}", {"a": "<<", "<<": {"b": 1}}),
-        (f"{{a: '{'1' * 5000}', b: [{{c: 1}}, {{c: 1}}]}}", {"a": "1" * 5000, "b": [{"c": 1}, {"c": 1}]}),
     ],
 )
 def test_plain_values_of_a_file(load, text, values):
@@ -200,33 +194,29 @@ def test_plain_values_of_a_file(load, text, values):
     assert load(f"\ufeffmodel: {{config: {text}}}\n").model.config == values
 
 
-def test_a_file_in_another_encoding(write):
+def test_a_file_in_another_encoding_and_one_that_is_none(write, tmp_path):
+    for name, message in (("nope.yaml", "nope.yaml is not there"), ("", " is no file")):
+        with pytest.raises(InputError, match=f"a YAML file is needed; .*{message}"):
+            load_config(["--config", str(tmp_path / name)])
     with pytest.raises(InputError, match="gb.yaml is not a readable YAML file: 'utf-8' codec can't decode"):
         load_config(["--config", str(write("gb.yaml", "data: {labels: [好, 坏]}".encode("gb18030")))])
     config = load_config(["--config", str(write("配置😀.yaml", "\ufeffdata: {labels: [好, 坏]}"))])
     assert (config.data.labels, config.output.name) == (["好", "坏"], "配置😀")
 
 
+LEVELS = "data.label_hierarchy must be what is between the levels of a label, such as - or /, and not data."
 ARGUMENTS = [
     (["--data.tr=x"], "there is no setting 'data.tr'; did you mean 'data.train'?"),
     (["--lerning_rate", "1"], "there is no setting 'lerning_rate'", "--help all lists them"),
-    (["--model", "hfl/x"], "no setting 'model'; did you mean 'model.name'?"),
     (["--deepspeed={}"], "no setting 'deepspeed'; did you mean 'deepspeed.stage'?"),
     (["--train.epochs", "x"], NUMBER + "x"),
     (["--train.epochs"], "--train.epochs needs a value after it"),
     (["--data.dev", "x.csv"], "data.dev must be given together with data.train, found x.csv"),
     (["train.csv"], "unrecognized argument: train.csv", "--data.train FILE"),
+    (["--data.task=single_path", "--data.train=x"], LEVELS),
     (
-        ["--data.task=single_path", "--data.train=x"],
-        "data.label_hierarchy must be what is between the levels",
-    ),
-    (
-        [
-            *("--data.task=multi_path", "--data.train=x"),
-            "--data.label_hierarchy=-",
-            "--data.label_separator=-",
-        ],
-        "data.label_hierarchy must be what is between the levels of a label, such as - or /, and not data.",
+        ["--data.task=multi_path", "--data.train=x", "--data.label_hierarchy=-", "--data.label_separator=-"],
+        LEVELS,
     ),
 ]
 
@@ -236,12 +226,6 @@ def test_a_mistake_on_the_command_line(argv, parts):
     with pytest.raises(InputError) as error:
         load_config(argv)
     assert all(part in str(error.value) for part in parts), error.value
-
-
-@pytest.mark.parametrize(("name", "message"), [("nope.yaml", "nope.yaml is not there"), ("", " is no file")])
-def test_a_configuration_file_that_is_none(tmp_path, name, message):
-    with pytest.raises(InputError, match=f"a YAML file is needed; .*{message}"):
-        load_config(["--config", str(tmp_path / name)])
 
 
 def test_there_are_few_settings_and_a_document_lists_them():
@@ -282,31 +266,22 @@ def test_help_of_a_group_of_one_setting_and_of_none():
         help_of("trian")
 
 
-def test_help_is_quick():
-    """It imports nothing that takes seconds to import."""
+def test_help_and_mistakes_are_told_without_torch():
+    """They import nothing that takes seconds to import."""
     scripts = sorted(path.name for path in ROOT.glob("run_*.py"))
     code = (
         "import runpy, sys\nfrom contextlib import suppress\nfor script in sys.argv[1:]:\n"
-        "    sys.argv = [script, '--help']\n    with suppress(SystemExit):\n"
-        "        runpy.run_path(script, run_name='__main__')\n    print(end='\\f')\nprint(*sys.modules)"
+        "    for words in (['--help'], ['--train.epoch', '3']):\n        sys.argv = [script, *words]\n"
+        "        with suppress(SystemExit):\n            runpy.run_path(script, run_name='__main__')\n"
+        "    print(end='\\f')\nprint(*sys.modules)"
     )
-    command = [sys.executable, "-c", code, *scripts]
-    run = finish(command)
-    assert run.returncode == 0, run.stderr
+    run = finish([sys.executable, "-c", code, *scripts])
+    mistake = "error: command line: there is no setting 'train.epoch'; did you mean 'train.epochs'?"
+    assert run.stderr.count(mistake) == len(scripts), run.stderr
     *helps, modules = run.stdout.split("\f")
     assert all(f"python {script}" in text for script, text in zip(scripts, helps, strict=True))
     assert "app.errors" in modules.split()
     assert not {"torch", "transformers", "numpy", "pyarrow", "accelerate", "deepspeed"} & {*modules.split()}
-
-
-def test_a_mistake_on_the_command_line_is_told_without_torch():
-    code = (
-        "import sys\nfrom app.run import main\nstatus = main('single', 'words', ['--train.epoch', '3'])\n"
-        "print('torch' in sys.modules)\nsys.exit(status)"
-    )
-    run = finish([sys.executable, "-c", code])
-    assert (run.returncode, run.stdout.strip()) == (2, "False")
-    assert run.stderr.startswith("error: command line: there is no setting 'train.epoch'")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
