@@ -42,40 +42,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _process_as_before() -> Iterator[None]:
     """Undo what a run sets in its process (log, environment, threads, determinism), so that no test depends
     on another."""
-    root = logging.getLogger()
-    handlers = [handler for handler in root.handlers if type(handler).__module__ == "_pytest.logging"]
     # A fixture of a whole file may have run the program already
-    root.handlers[:] = handlers
-    root.setLevel(logging.WARNING)
-    environment = dict(os.environ)
-    # A fixture of a whole file may have finished a run, which then ignores signals
-    restore_signals()
-    torch = sys.modules.get("torch")
+    restore()
+    environment, torch = dict(os.environ), sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     yield
     use_language("auto")
-    root.handlers[:] = handlers
-    root.setLevel(logging.WARNING)
+    restore()
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
-    restore_signals()
     if torch:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(False)
-    assert not has_process_group(), (
-        "this test leaves a process group behind, with which no later test could start one"
-    )
+    distributed = sys.modules.get("torch.distributed")
+    has_group = distributed and distributed.is_available() and distributed.is_initialized()
+    assert not has_group, "this test leaves a process group behind, with which no later test could start one"
 
 
-def restore_signals() -> None:
+def restore() -> None:
+    """Restore the log and the handlers of signals, which a finished run ignores."""
+    root = logging.getLogger()
+    root.handlers[:] = [one for one in root.handlers if type(one).__module__ == "_pytest.logging"]
+    root.setLevel(logging.WARNING)
     for number, handler in HANDLERS.items():
         signal.signal(number, handler)
-
-
-def has_process_group() -> bool:
-    distributed = sys.modules.get("torch.distributed")
-    return bool(distributed and distributed.is_available() and distributed.is_initialized())
 
 
 @pytest.fixture(scope="session")

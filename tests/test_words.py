@@ -8,10 +8,7 @@ import asyncio
 import gettext
 import io
 import re
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -21,16 +18,10 @@ from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.words import N_, _, current_language, in_language, use_language
 from scripts.messages import MO, compiled, extracted, read_catalog
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
-FIELD = re.compile(r"\{([^{}!:]*)")
 HAN = re.compile("[\u3000-\u9fff\uff00-\uffef]")
 MESSAGES = [message for message in read_catalog() if message.id]
-
-
-def fields(text: str) -> set[str]:
-    """Return the names of the values in a text, without their formats."""
-    return set(FIELD.findall(text))
 
 
 def test_the_catalogue_has_the_messages_of_the_code_and_no_others():
@@ -39,6 +30,11 @@ def test_the_catalogue_has_the_messages_of_the_code_and_no_others():
     assert of_code - of_catalogue == set(), "run scripts/messages.py"
     assert of_catalogue - of_code == set(), "no code has these"
     assert len(of_code) > 200
+    of_file = gettext.GNUTranslations(io.BytesIO(MO.read_bytes()))._catalog
+    of_messages = gettext.GNUTranslations(io.BytesIO(compiled(read_catalog())))._catalog
+    # Its head names the version of Babel
+    of_file.pop(""), of_messages.pop("")
+    assert of_file == of_messages, "run scripts/messages.py"
 
 
 def test_every_message_of_the_code_is_extracted():
@@ -61,16 +57,10 @@ def test_every_message_has_chinese_with_the_same_values():
     for message in MESSAGES:
         assert message.string, f"no translation of: {message.id}"
         assert not message.fuzzy, message.id
-        assert fields(message.string) == fields(message.id), message.id
+        # The names of the values, without their formats
+        english, chinese = (set(re.findall(r"\{([^{}!:]*)", text)) for text in (message.id, message.string))
+        assert english == chinese, message.id
         assert HAN.search(message.string) or not re.search("[a-z]{3}", message.string), message.id
-
-
-def test_the_compiled_catalogue_is_that_of_the_messages():
-    of_file = gettext.GNUTranslations(io.BytesIO(MO.read_bytes()))._catalog
-    of_messages = gettext.GNUTranslations(io.BytesIO(compiled(read_catalog())))._catalog
-    # Its head names the version of Babel
-    of_file.pop(""), of_messages.pop("")
-    assert of_file == of_messages, "run scripts/messages.py"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +85,7 @@ def test_auto_is_the_language_of_the_locale(monkeypatch, names, language):
             assert _("accuracy") == N_("accuracy") == "accuracy"
 
 
-def test_the_language_of_a_process_is_that_of_its_threads_and_of_a_block_its_own():
+def test_the_language_of_a_process_is_that_of_its_threads_and_a_block_or_a_task_has_its_own():
     use_language("zh")
     found = {}
 
@@ -110,8 +100,6 @@ def test_the_language_of_a_process_is_that_of_its_threads_and_of_a_block_its_own
     keep("after")
     assert found == {"thread": "准确率", "block": "accuracy", "after": "准确率"}
 
-
-def test_tasks_of_a_server_speak_their_own_languages():
     async def answer(language: str) -> str:
         with in_language(language):
             await asyncio.sleep(0)
@@ -152,11 +140,3 @@ def test_errors_of_data_are_said_in_chinese(tmp_path, content, said):
     with in_language("zh"), pytest.raises(InputError, match=said) as error:
         open_dataset(DataConfig(train=str(path), cache_dir=str(tmp_path / "cache")))
     assert all(HAN.search(line) for line in str(error.value).splitlines())
-
-
-def test_words_are_quick_to_import():
-    code = (
-        "import sys, app.words; print([name for name in ('torch', 'babel', 'jinja2') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

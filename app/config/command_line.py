@@ -237,15 +237,9 @@ def _place(source: str | Path, name: str) -> str:
 
 def _no_setting(one: Value, name: str) -> InputError:
     """Return the error for a name that no setting has, with the one that was probably meant."""
-    group, _dot, key = name.partition(".")
     last = name.rpartition(".")[2].replace("-", "_")
-    known = [one.partition(".")[2] for one in SETTINGS if one.startswith(f"{group}.")]
-    if meant := OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.endswith(f".{last}")), None):
-        near = nearest(meant, [meant])
-    elif key and known:
-        near = nearest(key, known).replace("'", f"'{group}.", 1)
-    else:
-        near = nearest(name, [*GROUPS, *SETTINGS] if name not in GROUPS else SETTINGS)
+    meant = OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.endswith(f".{last}")), name)
+    near = nearest(meant, SETTINGS if "." in name or name in GROUPS else [*GROUPS, *SETTINGS])
     said = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
     return InputError(said.format(source=_place(one.source, name), name=name, near=near))
 

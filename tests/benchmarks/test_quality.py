@@ -78,17 +78,6 @@ def test_a_job_without_test_rows_is_refused_before_any_job_is_measured(job, tmp_
     assert not list(tmp_path.rglob("seed-*.json"))
 
 
-def test_the_summary_is_over_seeds():
-    cells = [
-        {"predicted": [0, 1, 1, 0], "accuracy": 1.0, "macro_f1": 1.0, "minutes": 1.0},
-        {"predicted": [0, 1, 1, 1], "accuracy": 0.75, "macro_f1": 0.7, "minutes": 3.0},
-    ]
-    summary = summarise(cells, np.array([0, 1, 1, 0]))
-    assert summary["accuracy"] == pytest.approx(0.875)
-    assert summary["accuracy_spread"] == pytest.approx(0.1768, abs=1e-4)
-    assert summary["minutes"] == 2.0
-
-
 def test_systems_are_compared_on_the_same_rows():
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 3, 600)
@@ -104,6 +93,12 @@ def test_systems_are_compared_on_the_same_rows():
         assert 0.2 < low < value < high < 0.5
     same = differences(labels, bad, bad, 3)
     assert same == {"accuracy": (0.0, (0.0, 0.0)), "macro_f1": (0.0, (0.0, 0.0))}
+    summary = summarise(
+        [one | {"minutes": minutes} for one, minutes in zip(good, (1, 3), strict=True)], labels
+    )
+    assert summary["accuracy"] == pytest.approx(np.mean([one["accuracy"] for one in good]))
+    assert summary["accuracy_spread"] == pytest.approx(np.std([one["accuracy"] for one in good], ddof=1))
+    assert summary["minutes"] == 2.0
 
 
 def test_other_weights_of_a_folder_are_another_version(tmp_path):

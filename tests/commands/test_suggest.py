@@ -50,27 +50,18 @@ def test_new_rows_are_written_with_their_columns_and_the_guess(run, pool, capsys
     assert suggest(run, pool, "next.csv") == 2
 
 
-def test_the_least_certain_rows_are_chosen(run, pool):
-    # More rows than the pool has are all of them
-    assert suggest(run, pool, "all.csv", "--num", "99") == 0
-    assert suggest(run, pool, "five.csv", "--num", "5", "--strategy", "least_confidence") == 0
-    every, five = (
-        [float(row["probability"]) for row in read(pool.parent / f"{name}.csv")] for name in ("all", "five")
-    )
-    assert five == sorted(every)[:5]
+def test_the_least_certain_rows_are_chosen_or_the_surest_of_each_label(run, pool):
+    """More rows than the pool has are all of them."""
 
+    def chosen(name: str, *options: str) -> list[tuple[str, float]]:
+        assert suggest(run, pool, name, "--num", *options) == 0
+        return [(row["label"], float(row["probability"])) for row in read(pool.parent / name)]
 
-def test_the_surest_rows_of_each_label_go_back_with_the_guess(run, pool, capsys):
-    assert suggest(run, pool, "all.csv", "--num", "30") == 0
-    assert suggest(run, pool, "sure.csv", "--num", "6", "--strategy", "highest_confidence") == 0
-    every, sure = (
-        [(row["label"], float(row["probability"])) for row in read(pool.parent / f"{name}.csv")]
-        for name in ("all", "sure")
-    )
-    labels = {label for label, _ in every}
-    surest = {max(row for row in every if row[0] == label) for label in labels}
+    every, five = chosen("all.csv", "99"), chosen("five.csv", "5", "--strategy", "least_confidence")
+    assert [value for _, value in five] == sorted(value for _, value in every)[:5]
+    sure, labels = chosen("sure.csv", "6", "--strategy", "highest_confidence"), {label for label, _ in every}
     assert len(sure) == 6
-    assert {*sure[: len(labels)]} == surest
+    assert {*sure[: len(labels)]} == {max(row for row in every if row[0] == label) for label in labels}
 
 
 @pytest.mark.parametrize(

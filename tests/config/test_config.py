@@ -138,7 +138,6 @@ NUMBER = "train.epochs must be auto or an integer from 1 to 1,000,000,000, found
 MISTAKES = [
     ("train: {epoch: 3}", "there is no setting 'train.epoch'; did you mean 'train.epochs'?"),
     ("trian: {epochs: 3}", "there is no setting 'trian'; did you mean 'train'?"),
-    ("train: {xyz: 3}", "there is no setting 'train.xyz' (--help all lists them)"),
     ("epochs: 3", "there is no setting 'epochs'; did you mean 'train.epochs'?"),
     ("train: 3", "train must be a mapping of keys to values, found 3"),
     ("# train: {epochs: 3}\n", "there are no settings in the file; write some, or leave --config out"),
@@ -207,7 +206,7 @@ def test_a_file_in_another_encoding_and_one_that_is_none(write, tmp_path):
 LEVELS = "data.label_hierarchy must be what is between the levels of a label, such as - or /, and not data."
 ARGUMENTS = [
     (["--data.tr=x"], "there is no setting 'data.tr'; did you mean 'data.train'?"),
-    (["--lerning_rate", "1"], "there is no setting 'lerning_rate'", "--help all lists them"),
+    (["--lerning_rate", "1"], "no setting 'lerning_rate'; did you mean 'train.learning_rate'? (--help all"),
     (["--deepspeed={}"], "no setting 'deepspeed'; did you mean 'deepspeed.stage'?"),
     (["--train.epochs", "x"], NUMBER + "x"),
     (["--train.epochs"], "--train.epochs needs a value after it"),
@@ -281,7 +280,8 @@ def test_help_and_mistakes_are_told_without_torch():
     *helps, modules = run.stdout.split("\f")
     assert all(f"python {script}" in text for script, text in zip(scripts, helps, strict=True))
     assert "app.errors" in modules.split()
-    assert not {"torch", "transformers", "numpy", "pyarrow", "accelerate", "deepspeed"} & {*modules.split()}
+    slow = {"torch", "transformers", "numpy", "pyarrow", "accelerate", "deepspeed", "babel", "jinja2"}
+    assert not slow & {*modules.split()}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)

@@ -158,11 +158,6 @@ def check_launcher(launcher: str, words: list[str]) -> None:
 
         args = parse_args(words)
         check_script(args.user_script, args.user_args)
-    elif launcher == "horovodrun" and find_spec("horovod"):
-        from horovod.runner.launch import parse_args
-
-        with patch.object(sys, "argv", ["horovodrun", *words]):
-            check(tuple(parse_args().command))
     else:
         first = next(index for index, word in enumerate(words) if word.endswith(".py"))
         check_script(words[first], words[first + 1 :])
@@ -210,19 +205,11 @@ def check_module(module: str, arguments: list[str]) -> None:
 
 
 def check_verb(words: list[str]) -> None:
-    if "--help" in words:
-        words = words[:1]
-    if words[:1] == ["tune"]:
-        if not find_spec("optuna"):
-            return
-        from app.runs.search import read_space
-
-        for at in [at for at, word in enumerate(words) if word == "--space"]:
-            read_space({words[at + 1]: words[at + 2]}, [], "single_label")
-    # Predict checks more than its parser does
+    words = words[:1] if "--help" in words else words
     if words[:1] == ["predict"] and len(words) > 1:
         from app.commands.predict import build_parser, parse
 
+        # It checks more than its parser does
         parse(build_parser("predict"), words[1:])
     elif len(words) > 1:
         check_parser(words, "app")
@@ -248,46 +235,28 @@ class Parsed(Exception):
 def check_parser(arguments: list[str], target: Path | str) -> None:
     """Start a script or module and stop it when its parser has taken the arguments; what that leaves must be
     settings."""
-    argv, path = [str(target), *arguments], sys.path[:]
+    path = [str(target.parent), *sys.path] if isinstance(target, Path) else sys.path[:]
+    run = runpy.run_path if isinstance(target, Path) else runpy.run_module
+    argv = [str(target), *arguments]
     with stopped_after_parsing(), patch.object(sys, "argv", argv), patch.object(sys, "path", path):
         try:
-            if isinstance(target, Path):
-                sys.path.insert(0, str(target.parent))
-                runpy.run_path(str(target), run_name="__main__")
-            else:
-                runpy.run_module(target, run_name="__main__", alter_sys=False)
+            run(str(target), run_name="__main__")
         except Parsed as parsed:
             check_settings(parsed.rest)
             return
-        if target == "app.config.help":
-            # It takes no arguments, and has printed what it prints
-            return
-    raise AssertionError(f"{target} has no parser")
+    # This one takes no arguments, and has printed what it prints
+    assert target == "app.config.help", f"{target} has no parser"
 
 
 @contextmanager
 def stopped_after_parsing() -> Iterator[None]:
-    """Make every argparse parser raise `Parsed` instead of returning."""
-    depth = 0
+    """Make every argparse parser raise `Parsed` instead of returning; parse_args and others call this one."""
+    original = argparse.ArgumentParser.parse_known_args
 
-    def stopping(name: str):
-        original = getattr(argparse.ArgumentParser, name)
+    def parse(self, args=None, namespace=None):
+        raise Parsed(original(self, args, namespace)[1])
 
-        def parse(self, *args, **kwargs):
-            nonlocal depth
-            depth += 1
-            try:
-                result = original(self, *args, **kwargs)
-            finally:
-                depth -= 1
-            # parse_args calls parse_known_args
-            if depth:
-                return result
-            raise Parsed(result[1] if isinstance(result, tuple) else [])
-
-        return patch.object(argparse.ArgumentParser, name, parse)
-
-    with stopping("parse_args"), stopping("parse_known_args"), stopping("parse_known_intermixed_args"):
+    with patch.object(argparse.ArgumentParser, "parse_known_args", parse):
         yield
 
 

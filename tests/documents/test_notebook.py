@@ -13,14 +13,12 @@ PYTHON_PAGES = ("docs/python.md", "docs/python.zh-CN.md")
 
 @pytest.mark.slow
 def test_the_notebook_runs_and_its_model_has_learned(monkeypatch):
-    nbclient = pytest.importorskip(
-        "nbclient", reason="needs nbclient: pip install -r requirements/notebook.txt"
-    )
+    nbclient = pytest.importorskip("nbclient", reason="needs requirements/notebook.txt")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
     nbclient.NotebookClient(notebook, timeout=400, kernel_name="python3", resources=resources).execute()
@@ -40,9 +38,7 @@ def test_the_notebook_runs_and_its_model_has_learned(monkeypatch):
 
 
 def test_the_notebook_is_kept_without_outputs():
-    nbformat = pytest.importorskip(
-        "nbformat", reason="needs nbformat: pip install -r requirements/notebook.txt"
-    )
+    nbformat = pytest.importorskip("nbformat", reason="needs requirements/notebook.txt")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]

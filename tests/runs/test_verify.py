@@ -1,7 +1,6 @@
 """Whether modes do the same job: what agrees passes, with every configuration and on every task, and what is
 broken fails by far. The command line: tests/commands/test_verify_verb.py"""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors.torch import save_file
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.runs.verify import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, Comparison, compare
+from tests.multi_label_runs import write_posts
 from tests.ranks import ROOT, SMALL
 from tests.real_data import REAL_DATA
 from tests.runs.mode_ranks import train
@@ -97,42 +97,31 @@ def assert_ddp_is_one_process(config: Config, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def posts(tmp_path_factory) -> dict[str, Path]:
-    """Files of each kind of task, of 45 short texts."""
-    tmp_path = tmp_path_factory.mktemp("posts")
-    single, pairs = write_tiny(tmp_path / "rows.tsv", 15), write_tiny(tmp_path / "pairs.tsv", 15, pairs=True)
-    texts = [line.split("\t")[0] for line in single.read_text(encoding="utf-8").splitlines()[1:]]
-    labels = [["a"], ["a", "b"], [], ["c"]]
-    several = [
-        json.dumps({"text": text, "label": labels[number % 4]}, ensure_ascii=False)
-        for number, text in enumerate(texts)
-    ]
-    (tmp_path / "several.jsonl").write_text("\n".join(several), encoding="utf-8")
-    (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
-    return {"rows": single, "pairs": pairs} | {
-        name: tmp_path / file for name, file in (("several", "several.jsonl"), ("texts", "texts.txt"))
-    }
+def posts(tmp_path_factory) -> Path:
+    """A folder with files of each kind of task."""
+    folder = tmp_path_factory.mktemp("posts")
+    write_tiny(folder / "rows.tsv", 15), write_tiny(folder / "pairs.tsv", 15, pairs=True)
+    write_posts(folder / "posts.jsonl")
+    return folder
 
 
 TASKS = {
-    "single_label": ("rows", []),
-    "class_weights": ("rows", ["--train.class_weights=[0.5,2,1]", "--train.loss=focal"]),
-    "logit_adjusted": ("rows", ["--train.loss=logit_adjusted", "--train.accumulation_steps=3"]),
-    "pairs": ("pairs", ["--data.text_pair_column=other"]),
-    "windows": ("rows", ["--data.long=windows", "--data.max_length=10"]),
-    "multi_label": ("several", ["--data.task=multi_label", "--train.class_weights=balanced"]),
-    "masked_language_modelling": (
-        "texts",
-        ["--data.task=masked_language_modelling", "--train.accumulation_steps=2"],
-    ),
+    "single_label": "rows.tsv",
+    "class_weights": "rows.tsv --train.class_weights=[0.5,2,1] --train.loss=focal",
+    "logit_adjusted": "rows.tsv --train.loss=logit_adjusted --train.accumulation_steps=3",
+    "pairs": "pairs.tsv --data.text_pair_column=other",
+    "windows": "rows.tsv --data.long=windows --data.max_length=10",
+    "multi_label": "posts.jsonl --data.task=multi_label --data.limit=45 --train.class_weights=balanced",
+    "pretraining": "rows.tsv --data.task=masked_language_modelling --data.format=text "
+    "--train.accumulation_steps=2",
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_is_the_same_job_in_float64(task, posts, small, tmp_path):
-    file, settings = TASKS[task]
-    config = small(["--data.train", str(posts[file]), *settings, "--train.epochs=2"])
+    file, *settings = TASKS[task].split()
+    config = small([f"--data.train={posts / file}", *settings, "--train.epochs=2"])
     assert_ddp_is_one_process(config, tmp_path)
 
 
@@ -144,12 +133,9 @@ def test_every_configuration_is_the_same_job_in_float64(path, small, monkeypatch
     (tmp_path / "data" / "public").symlink_to(REAL_DATA)
     (tmp_path / "data" / "composed").symlink_to(ROOT / "data" / "composed")
     monkeypatch.chdir(tmp_path)
-    config = small(["--config", str(path), "--data.limit=5000"])
+    own = ["--data.train=data/composed/posts.jsonl"] if path.stem == "pretrain" else []
+    config = small(["--config", str(path), "--data.limit=5000", *own])
     config = replace(config, model=replace(config.model, name=None))
-    if config.data.task == "masked_language_modelling":
-        config = replace(
-            config, data=replace(config.data, train=str(ROOT / "data" / "composed" / "posts.jsonl"))
-        )
     for file in (config.data.train, config.model.vocab_file):
         if file and not Path(file).is_file():
             pytest.skip(f"{file} is not here")
@@ -167,7 +153,7 @@ def test_every_configuration_is_the_same_job_in_float64(path, small, monkeypatch
     ],
 )
 def test_broken_modes_fail_by_more_than_a_thousand_times_the_limit(broken, settings, posts, small, tmp_path):
-    config = small(["--data.train", str(posts["rows"]), *settings])
+    config = small([f"--data.train={posts / 'rows.tsv'}", *settings])
     one_process = train(config, "single", tmp_path, "float64", world_size=1)
     row = compare(DDP, one_process, train(config, broken, tmp_path, "float64"))
     assert row.verdict == "FAIL"
@@ -177,7 +163,7 @@ def test_broken_modes_fail_by_more_than_a_thousand_times_the_limit(broken, setti
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, posts, small, tmp_path):
-    config = small(["--data.train", str(posts["rows"])])
+    config = small([f"--data.train={posts / 'rows.tsv'}"])
     trainings = (precision, f"{precision}-control")
     one_process, ddp = (
         train(config, "single", tmp_path, *trainings, world_size=1),
@@ -193,7 +179,7 @@ def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, posts,
 @pytest.mark.parametrize(("broken", "dtype"), [("WrongPrecision", "float16"), ("NoPrecision", "float32")])
 def test_a_mode_that_computes_in_another_precision_is_found(broken, dtype, posts, small, tmp_path):
     """By the dtype: numbers alone do not tell, because fp16 is nearer to fp32 than bf16 is."""
-    config = small(["--data.train", str(posts["rows"])])
+    config = small([f"--data.train={posts / 'rows.tsv'}"])
     one_process = train(config, "single", tmp_path, "bf16", "bf16-control", world_size=1)
     result = train(config, broken, tmp_path, "bf16", world_size=1)
     row = compare(Comparison(broken, 1, "bf16"), one_process, result)
