@@ -28,11 +28,13 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from tqdm import tqdm
+
 from ..data.read import FORMATS, ReadOptions
 from ..data.rows import text_rows
 from ..errors import InputError, nearest
 from ..prediction.open_model import ComputeOptions, OpenedModel, decision_threshold, open_model
-from ..prediction.output import SUFFIXES, check_output, progress, write_predictions
+from ..prediction.output import SUFFIXES, check_output, write_predictions
 from ..prediction.sources import ON_BAD_ROW, Source, open_file
 from ..runtime.processes import ended_by_ctrl_c
 from . import say
@@ -154,6 +156,10 @@ def _is_seen(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def progress_bar(total: int | None, shown: bool) -> tqdm:
+    return tqdm(total=total, disable=not shown, unit=" rows", unit_scale=True, dynamic_ncols=True, delay=1)
+
+
 def run(argv: list[str], program: str) -> None:
     """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
     be done."""
@@ -194,8 +200,8 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
     opened = open_chosen(args, folder)
     threshold, predictor = decision_threshold(opened, args.threshold, say), opened.predictor
     shown = _is_seen(sys.stderr) and not (args.output is None and _is_seen(sys.stdout))
-    with progress(total, shown) as on_batch:
-        predictions = predictor.predict(source.rows(args.on_bad_row), on_batch=on_batch)
+    with progress_bar(total, shown) as bar:
+        predictions = predictor.predict(source.rows(args.on_bad_row), on_batch=bar.update)
         write_predictions(
             args.output, args.output_format, source, predictor.task, predictions, threshold, args.on_bad_row
         )
@@ -239,8 +245,8 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     source = open_file(args.input, opened.recorded | {"task": task.name}, asked, need_label=True)
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
     total, threshold = source.count(args.on_bad_row), decision_threshold(opened, args.threshold, say)
-    with progress(total, _is_seen(sys.stderr)) as on_batch:
-        text = report_on(opened, source.rows(args.on_bad_row), source, folder, threshold, on_batch)
+    with progress_bar(total, _is_seen(sys.stderr)) as bar:
+        text = report_on(opened, source.rows(args.on_bad_row), source, folder, threshold, bar.update)
     print(text)
     say(source.summary())
     say(f"Saved in {folder}")

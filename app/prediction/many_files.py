@@ -161,9 +161,11 @@ def predict_files(
     names = [str(Path(name).absolute()) for name in files_of(str(input), DataConfig.cache_dir)]
     compute, output = ComputeOptions(device, precision, batch_tokens), Path(output).absolute()
     job = Job(Path(checkpoint), names, output, output_format, actors, reading, on_bad_row, threshold, compute)
-    schema = next(job.tables(0)).schema
-    if schema.names.count(ROW_ID) > 1:
-        raise InputError(f"{names[0]}: the column name {ROW_ID} is needed, and the file has it; rename it")
+    schema = next((table.schema for table in job.tables(0)), pa.schema([]))
+    if schema.names.count(ROW_ID) != 1:
+        raise InputError(
+            f"{names[0]}: a valid row is needed, and no column {ROW_ID}; fix it, or rename the column"
+        )
     unfinished = output.with_name(f"{output.name}.unfinished")
     record, has_rows = unfinished / "job.json", output.is_dir() and any(output.iterdir())
     if not record.exists() and (has_rows or output.is_file()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -84,10 +84,9 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
         return OpenedModel(folder, predictor, record.data)
     from .torch_runtime import load_predictor
 
-    settings, long = run_settings(folder), run_long_texts(folder)
-    computing = {"device": options.device, "precision": options.precision}
-    computing["batch_tokens"] = options.batch_tokens
-    predictor = load_predictor(folder, settings.get("max_length"), long, options.calibrate, **computing)
+    settings = run_settings(folder)
+    length, long = settings.get("max_length"), run_long_texts(folder)
+    predictor = load_predictor(folder, length, long, **asdict(options))
     return OpenedModel(folder, predictor, settings)
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..tasks.task import Task
     from .predictor import Prediction
 
+    Predictions = Iterable[Prediction]
+
 logger = logging.getLogger(__name__)
 SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 # REASON is the column that says why a row has no label; TAKEN stands before the name of an added column where
@@ -79,7 +81,7 @@ class AddedColumns:
         values = [answer, *self.task.columns(probabilities, self.threshold).values()]
         return values if self.place is None else [*values, None]
 
-    def arrays(self, predictions: Iterable[Prediction]) -> list:
+    def arrays(self, predictions: Predictions) -> list:
         """Return the columns of predictions as Arrow arrays, (num_rows,) each."""
         import pyarrow as pa
 
@@ -93,7 +95,7 @@ def write_predictions(
     format: str,
     source: Source,
     task: Task,
-    predictions: Iterable[Prediction],
+    predictions: Predictions,
     threshold: float | None = None,
     on_bad_row: str = "skip",
 ) -> None:
@@ -111,7 +113,7 @@ def write_predictions(
         WRITERS[format](file, source, added, chain(first, predictions))
 
 
-def _table(source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> Iterator[list]:
+def _table(source: Source, added: AddedColumns, predictions: Predictions) -> Iterator[list]:
     """Yield the names of all columns, then the values of each row."""
     names, known = source.names, set(source.names)
     late: set[str] = set()
@@ -127,7 +129,7 @@ def _table(source: Source, added: AddedColumns, predictions: Iterable[Prediction
         )
 
 
-def write_csv(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
+def write_csv(file: TextIO, source: Source, added: AddedColumns, predictions: Predictions) -> None:
     """Write rows with their predictions as CSV: lists and objects as JSON, probabilities with six digits."""
     writer = csv.writer(file)
     num_as_is = len(source.names) + 1  # the columns of the input, and the answer
@@ -136,9 +138,7 @@ def write_csv(file: TextIO, source: Source, added: AddedColumns, predictions: It
         writer.writerow([*map(as_text, row[:num_as_is]), *rest])
 
 
-def _write_jsonl(
-    file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]
-) -> None:
+def _write_jsonl(file: TextIO, source: Source, added: AddedColumns, predictions: Predictions) -> None:
     for prediction in predictions:
         record = source.record(prediction.row)
         # An object has keys of its own
@@ -170,9 +170,7 @@ def parquet_columns(
         raise InputError(f"{path}: a data file must not change while it is read; start again")
 
 
-def _write_parquet(
-    file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]
-) -> None:
+def _write_parquet(file: TextIO, source: Source, added: AddedColumns, predictions: Predictions) -> None:
     """Write the columns of a Parquet file with their types; rows without a prediction are left out."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -185,7 +183,7 @@ def _write_parquet(
             writer.write_table(pa.table([*table.columns, *added.arrays(some)], schema=schema))
 
 
-def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
+def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: Predictions) -> None:
     """Write a sheet in which every text is a text cell and none a formula. Numbers, truth values, dates and
     times keep their type; what Excel has no type for becomes text."""
     try:
@@ -204,13 +202,11 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
                     "write CSV"
                 )
             for column, value in enumerate(row):
-                if value is None:
-                    continue
                 if type(value) in DATES and getattr(value, "tzinfo", None) is None:
                     sheet.write_datetime(number, column, value, forms[type(value)])
                 elif isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < EXACT:
                     sheet.write(number, column, value)
-                else:
+                elif value is not None:
                     text = as_text(value).encode(errors=REPLACED).decode()
                     num_cut += len(text) > MAX_CELL
                     sheet.write_string(number, column, text[:MAX_CELL])
@@ -220,9 +216,7 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
         logger.warning("%d texts are longer than an Excel cell, and were cut at %d", num_cut, MAX_CELL)
 
 
-def _write_lines(
-    file: TextIO, _source: Source, added: AddedColumns, predictions: Iterable[Prediction]
-) -> None:
+def _write_lines(file: TextIO, _source: Source, added: AddedColumns, predictions: Predictions) -> None:
     """Write predictions of valid rows for people: answer and text, then the labels, the most probable
     first."""
     task = added.task
@@ -313,13 +307,3 @@ def written(what: str) -> Iterator[None]:
         raise TrainingError(
             f"{what}: cannot be written: {error.strerror or error}; {remedy} and run it again"
         ) from error
-
-
-@contextmanager
-def progress(total: int | None, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yield a function that advances a progress bar by a number of rows."""
-    from tqdm import tqdm
-
-    options = {"unit": " rows", "unit_scale": True, "dynamic_ncols": True, "delay": 1}
-    with tqdm(total=total, disable=not shown, **options) as bar:
-        yield bar.update

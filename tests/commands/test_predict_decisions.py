@@ -12,7 +12,6 @@ import pytest
 from scipy.special import softmax
 
 from app.report.logits_file import SplitLogits, write_logits
-from app.tasks.task import choose_thresholds, sigmoid
 from tests.multi_label_runs import write_thresholds
 from tests.saved_classifier import LABELS, random_texts, save_checkpoint
 from tests.verbs import predict as main
@@ -22,34 +21,25 @@ SHARES = [f"p_{name}" for name in LABELS]
 SEVERAL = "multi_label_classification"
 
 
-def dev_rows(has_several: bool) -> SplitLogits:
-    """Return rows whose labels are there as often as the logits say."""
-    generator = np.random.default_rng(0)
-    logits = generator.normal(0, 3 if has_several else 2, (800, 3)).astype(np.float32)
-    if has_several:
-        labels = (generator.random((800, 3)) < sigmoid(logits)).astype(np.int64)
-    else:
-        chances = softmax(logits / TEMPERATURE, axis=1).cumsum(axis=1)
-        labels = (generator.random((800, 1)) > chances).sum(axis=1).clip(max=2)
-    hashes = generator.integers(0, 1 << 63, 800).astype(np.uint64)
-    return SplitLogits(np.arange(800), labels, hashes, logits)
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """A checkpoint with decision.json and dev logits, whose predictions are right as often as they say."""
     folder = save_checkpoint(tmp_path_factory.mktemp("run"))
     (folder / "decision.json").write_text(json.dumps({"temperature": TEMPERATURE}))
-    write_logits(folder / "logits.safetensors", {"dev": dev_rows(False)}, LABELS, 5, "single_label")
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0, 2, (800, 3)).astype(np.float32)
+    chances = softmax(logits / TEMPERATURE, axis=1).cumsum(axis=1)
+    labels = (generator.random((800, 1)) > chances).sum(axis=1).clip(max=2)
+    hashes = generator.integers(0, 1 << 63, 800).astype(np.uint64)
+    dev = SplitLogits(np.arange(800), labels, hashes, logits)
+    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "single_label")
     return folder
 
 
 @pytest.fixture(scope="module")
 def run_of_several(tmp_path_factory) -> Path:
-    folder, dev = save_checkpoint(tmp_path_factory.mktemp("run"), problem_type=SEVERAL), dev_rows(True)
-    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "multi_label")
-    thresholds = choose_thresholds(dev.labels, sigmoid(dev.logits))
-    write_thresholds(folder, thresholds, LABELS, chosen_on="dev", rows=len(dev))
+    folder = save_checkpoint(tmp_path_factory.mktemp("run"), problem_type=SEVERAL)
+    write_thresholds(folder, np.array([0.4, 0.5, 0.6]), LABELS, chosen_on="dev", rows=800)
     return folder
 
 

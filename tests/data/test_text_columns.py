@@ -66,7 +66,7 @@ def test_characters_of_tokens_are_those_of_the_given_text():
 
 
 def test_predict_serve_and_python_take_the_same_columns(checkpoint, table, tmp_path, monkeypatch):
-    rows_of = pytest.importorskip("app.serving.requests", exc_type=ImportError).rows_of
+    rows_of = pytest.importorskip("app.serving.application", exc_type=ImportError).rows_of
     model, plain = load(checkpoint, device="cpu"), load(save_checkpoint(tmp_path / "plain"), device="cpu")
     expected = plain.predict_proba(JOINED)
     frame = pd.DataFrame(ROWS, columns=COLUMNS).assign(id=1)

@@ -35,6 +35,10 @@ def expected(predictor: Predictor, texts: list[str], pairs: list[str] | None = N
     return answers
 
 
+def classify(address: str, inputs: object = "今天", **options) -> httpx2.Response:
+    return HTTP.post(f"{address}/predict", json={"inputs": inputs}, **options)
+
+
 def test_one_text_many_texts_and_pairs_get_the_answers_of_predict_to_the_last_digit(client, model):
     texts = random_texts(20)
     one = client.post("/predict", json={"inputs": texts[0]})
@@ -42,18 +46,22 @@ def test_one_text_many_texts_and_pairs_get_the_answers_of_predict_to_the_last_di
     assert one.json() == expected(model.predictor, texts[:1])[0]
     assert client.post("/predict", json={"inputs": texts}).json() == expected(model.predictor, texts)
     pairs = [list(pair) for pair in zip(texts, texts[::-1], strict=True)]
-    assert client.post("/predict", json={"inputs": pairs}).json() == expected(
-        model.predictor, texts, texts[::-1]
-    )
+    of_pairs = client.post("/predict", json={"inputs": pairs}).json()
+    assert of_pairs == expected(model.predictor, texts, texts[::-1])
     assert client.post("/predict", json={"inputs": texts[:1], "top_k": 1}).json() == [one.json()[:1]]
 
 
 def test_health_info_and_metrics(client, model):
     assert client.get("/health").json() == {"status": "ok"}
     info = client.get("/info").json()
-    assert info["labels"] == LABELS
-    assert (info["model"], info["runtime"], info["max_length"]) == (model.folder.name, "torch", 60)
-    assert (info["threshold"], info["long"]) == (None, "cut")
+    known = {
+        "labels": LABELS,
+        "model": model.folder.name,
+        "runtime": "torch",
+        "max_length": 60,
+        "long": "cut",
+    }
+    assert info.items() >= (known | {"threshold": None, "max_length": 60}).items()
     client.post("/predict", json={"inputs": 1})
     client.post("/predict", json={"inputs": ["今天", "真好"]})
     metrics = client.get("/metrics")
@@ -67,29 +75,22 @@ def test_health_info_and_metrics(client, model):
 
 
 def test_what_is_refused_has_a_status_and_a_reason(client):
-    def post(content: bytes, kind: str = "application/json") -> tuple[int, str]:
+    def post(content: object, kind: str = "application/json") -> tuple[int, str]:
         answer = client.post("/predict", content=content, headers={"Content-Type": kind})
         assert set(answer.json()) == {"error", "error_type"}
         return answer.status_code, answer.json()["error"]
 
-    assert post(b"{}") == (422, client.post("/predict", json={}).json()["error"])
     assert post(b'{"inputs": "a"}', "text/plain")[0] == 422
-    assert post(b" " * ((1 << 20) + 1)) == (
-        413,
-        "the body may have 1,048,576 bytes; send fewer or shorter texts",
-    )
+    too_long = (413, "the body may have 1,048,576 bytes; send fewer or shorter texts")
+    assert post(b" " * ((1 << 20) + 1)) == too_long
+    assert post(iter([b" " * 600_000] * 2)) == too_long
     assert send(str(client.base_url), HEAD % (1 << 40)).recv(1000).startswith(b"HTTP/1.1 413")
-    chunks = client.post(
-        "/predict", content=iter([b" " * 600_000] * 2), headers={"Content-Type": "application/json"}
-    )
-    assert chunks.status_code == 413
     assert client.get("/predict").status_code == 405
     assert client.get("/nothing").status_code == 404
 
 
 def test_the_pages_load_nothing_from_a_network(client):
-    schema = client.get("/openapi.json").json()
-    assert {"/predict", "/predict_file", "/explain"} <= set(schema["paths"])
+    assert {"/predict", "/predict_file", "/explain"} <= set(client.get("/openapi.json").json()["paths"])
     page = client.get("/docs")
     assert "POST /predict" in page.text
     assert "top_k" in page.text
@@ -109,17 +110,16 @@ def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
     assert answer.status_code == 200
     found = list(csv.DictReader(io.StringIO(answer.text, newline="")))
     assert [row["id"] for row in found] == [str(number) for number in range(301)]
-    assert [row["label"] for row in found[:-1]] == [
-        prediction.answer for prediction in model.predictor.predict(as_rows(texts))
-    ]
+    labels = [prediction.answer for prediction in model.predictor.predict(as_rows(texts))]
+    assert [row["label"] for row in found] == [*labels, ""]
     assert "the text is empty" in found[-1]["reason"]
     summary = json.loads(answer.headers["x-summary"])
     assert (summary["rows"], summary["invalid"]) == (301, 1)
-    refused = client.post("/predict_file", params={"name": "a.csv"}, content="甲,乙\n一,二\n".encode())
+    chosen, content = {"name": "a.csv"}, "甲,乙\n一,二\n".encode()
+    refused = client.post("/predict_file", params=chosen, content=content)
     assert refused.status_code == 422
     assert refused.json()["error"].startswith("a.csv, line 1: cannot tell which column is the text")
-    chosen = {"name": "a.csv", "text_column": "乙"}
-    answer = client.post("/predict_file", params=chosen, content="甲,乙\n一,二\n".encode())
+    answer = client.post("/predict_file", params=chosen | {"text_column": "乙"}, content=content)
     assert answer.text.startswith("甲,乙,label,")
 
 
@@ -162,47 +162,32 @@ def test_a_key_is_needed_where_there_is_one(model):
 
 @pytest.fixture
 def held(checkpoint) -> OpenedModel:
-    """A model whose runtime computes once it is released."""
+    """A model whose runtime waits, once it is held, until it is released."""
     opened = open_model(checkpoint, CPU)
     opened.predictor.runtime = HeldRuntime(opened.predictor.runtime)
     return opened
 
 
-def classify(address: str, inputs: object = "今天", **options) -> httpx2.Response:
-    return HTTP.post(f"{address}/predict", json={"inputs": inputs}, **options)
-
-
-def hold(runtime: HeldRuntime) -> None:
-    runtime.released.clear()
-    runtime.started.clear()
-
-
 def test_a_full_queue_refuses_and_what_it_took_is_answered(held):
-    runtime = held.predictor.runtime
+    runtime, answers = held.predictor.runtime, []
     with running(held, ServeOptions(capacity=3)) as address:
-        hold(runtime)
-        answers: list[httpx2.Response] = []
-
-        def ask(texts: list[str]) -> None:
-            answers.append(classify(address, texts))
-
-        thread = threading.Thread(target=ask, args=[["今天", "真好"]])
+        runtime.hold()
+        thread = threading.Thread(target=lambda: answers.append(classify(address, ["今天", "真好"])))
         thread.start()
         assert runtime.started.wait(60)
-        ask(["开心", "生气"])
-        assert (answers[0].status_code, answers[0].headers["retry-after"]) == (429, "1")
-        assert answers[0].json()["error_type"] == "overloaded"
+        refused = classify(address, ["开心", "生气"])
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert refused.json()["error_type"] == "overloaded"
         runtime.released.set()
         thread.join()
-        assert answers[1].json() == expected(held.predictor, ["今天", "真好"])
-        ask(["开心", "生气"])
-        assert answers[2].status_code == 200
+        assert answers[0].json() == expected(held.predictor, ["今天", "真好"])
+        assert classify(address, ["开心", "生气"]).status_code == 200
 
 
 def test_late_answers_are_504_and_what_nobody_waits_for_is_not_computed(held):
     runtime = held.predictor.runtime
     with running(held, ServeOptions(timeout=0.2)) as address:
-        hold(runtime)
+        runtime.hold()
         runtime.rows.clear()
         for _ in range(3):
             answer = classify(address)
@@ -221,10 +206,9 @@ def send(address: str, raw: bytes) -> socket.socket:
 
 
 def test_clients_that_are_slow_and_those_that_break_off(held):
-    runtime = held.predictor.runtime
-    body = json.dumps({"inputs": "今天"}).encode()
+    runtime, body = held.predictor.runtime, json.dumps({"inputs": "今天"}).encode()
     with running(held, ServeOptions(timeout=60, receive_timeout=0.5)) as address:
-        hold(runtime)
+        runtime.hold()
         first = send(address, HEAD % len(body) + body)
         assert runtime.started.wait(60)
         send(address, HEAD % len(body) + body[:5]).close()
@@ -242,9 +226,8 @@ def test_a_model_that_gives_no_numbers_is_424_for_its_text_only(checkpoint):
 
     opened = open_model(checkpoint, CPU)
     with torch.no_grad():
-        opened.predictor.runtime.model.get_submodule("model.bert.embeddings.word_embeddings").weight[1] = (
-            torch.nan
-        )  # [UNK]
+        embeddings = opened.predictor.runtime.model.get_submodule("model.bert.embeddings.word_embeddings")
+        embeddings.weight[1] = torch.nan  # [UNK]
 
     async def ask(address: str) -> list[int]:
         async with httpx2.AsyncClient(base_url=address, timeout=60) as session:
