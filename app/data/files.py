@@ -182,9 +182,9 @@ def gb2312_characters() -> list[str]:
     return [character for code in codes if (character := code.decode("gb2312", "ignore"))]
 
 
-def read_lines(path: Source, encoding: str) -> Iterator[str]:
-    """Yield the lines of a file; LF, CR, or both end a line. Bytes that cannot be decoded become surrogates,
-    which `wrong_character` reports."""
+def line_blocks(path: Source, encoding: str) -> Iterator[list[str]]:
+    """Yield the lines of a file, in lists; LF, CR, or both end a line. Bytes that cannot be decoded become
+    surrogates, which `wrong_character` reports."""
     number, block, rest = 1, b"?", ""
     # UTF-16 has no single bytes that could be kept
     errors = "surrogateescape" if "\n".encode(encoding) == b"\n" else "surrogatepass"
@@ -197,7 +197,7 @@ def read_lines(path: Source, encoding: str) -> Iterator[str]:
                 lines = list(io.StringIO(text if number > 1 else text.removeprefix("\ufeff"), newline=""))
                 # A line may go on in the next block, and LF may follow CR there
                 rest = lines.pop() if block and lines and not lines[-1].endswith("\n") else ""
-                yield from lines
+                yield lines
                 number += len(lines)
     except UnicodeError as error:
         said = _("{path}, line {number} or later: not valid {encoding} text ({why}); set --data.encoding")

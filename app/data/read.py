@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, shorten
 from ..runtime.disk import unique_keys
 from ..words import _
-from .files import MAGIC, Source, Stream, file_encoding, read_lines, read_start
+from .files import MAGIC, Source, Stream, file_encoding, line_blocks, read_start
 
 START, SEEN_LINES = 1 << 20, 500  # bytes, and lines in them, from which the format is recognised
 CHUNK = 2048  # rows of Parquet that are read together
@@ -201,25 +202,27 @@ def read_records(
         return readable(path, _parquet_records(path, columns))
     if format == "xlsx":
         return readable(path, _excel_records(path))
-    lines = read_lines(path, options.encoding)
+    lines, delimiter = chain.from_iterable(line_blocks(path, options.encoding)), FORMATS[format].delimiter
     if format == "json":
         return _array_records(path, lines)
     if format == "jsonl":
         return _json_line_records(lines)
+    if options.quoting == "double":
+        return _quoted_records(lines, delimiter)
+    numbered = enumerate(lines, 1)
     if format == "text":
-        return ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, 1) if line.strip())
-    return _delimited_records(lines, FORMATS[format].delimiter, options.quoting == "double")
+        return ((number, line.rstrip("\r\n")) for number, line in numbered if line.strip())
+    # A line of spaces is no row, but one of tabs is
+    return ((at, line.rstrip("\r\n").split(delimiter)) for at, line in numbered if line.strip(" \r\n"))
 
 
-def _delimited_records(lines: Iterator[str], delimiter: str, is_quoted: bool) -> Iterator[Record]:
+def _quoted_records(lines: Iterator[str], delimiter: str) -> Iterator[Record]:
     csv.field_size_limit(FIELD_LIMIT)
-    quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-    reader, record = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting), []
+    reader, record = csv.reader(lines, delimiter=delimiter, strict=True), []
     while record is not None:
         first = reader.line_num + 1
         try:
-            # A line of spaces is no row, but one of separators is, and "" in quotes
-            if (record := next(reader, None)) and (is_quoted or len(record) > 1 or record[0].strip(" ")):
+            if record := next(reader, None):
                 yield first, record
         except csv.Error as error:
             # None of the lines of this record can be read, and each counts as a row

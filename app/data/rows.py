@@ -14,16 +14,7 @@ from ..words import _
 from .columns import Columns, EmptyText, choose_columns, clean_text, is_header, value_of
 from .files import Source, Stream, wrong_character
 from .long_texts import BETWEEN_TEXTS
-from .read import (
-    FORMATS,
-    BadRow,
-    ReadOptions,
-    Record,
-    bad_row_message,
-    column_names,
-    read_records,
-    recognised,
-)
+from .read import FORMATS, BadRow, ReadOptions, bad_row_message, column_names, read_records, recognised
 
 MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must not take minutes
 CHUNK = 2048  # rows that are checked together
@@ -63,10 +54,12 @@ class RowReader:
     def rows(self, keep_records: bool = False) -> Iterator[Row | BadRow]:
         """Yield the rows in order: valid ones as `Row`, others as `BadRow`; if `keep_records`, with records.
         Raises InputError if the file cannot be read, has no rows, or lacks a chosen column."""
-        return chain.from_iterable(self.chunks(keep_records))
+        for *columns, bad in self.chunks(keep_records):
+            for at, row in enumerate(map(Row, *columns)):
+                yield bad.get(at, row)
 
-    def chunks(self, keep_records: bool = False) -> Iterator[list[Row | BadRow]]:
-        """Yield what `rows` does, in lists."""
+    def chunks(self, keep_records: bool = False) -> Iterator[tuple]:
+        """Yield what `rows` does in columns, those of `Row`, and the invalid rows by their positions."""
         records, count = islice(self._records(keep_records), self.options.limit), 0
         while some := list(islice(records, CHUNK)):
             count += len(some)
@@ -77,7 +70,7 @@ class RowReader:
                 said = _("{path}: there are no rows in the file, only a header")
             raise InputError(said.format(path=self.path))
 
-    def _records(self, keep_records: bool) -> Iterator[Record]:
+    def _records(self, keep_records: bool) -> Iterator[tuple[int, Any]]:
         """Find the columns, by the first records, and return the records after a header."""
         # It imports NumPy, which predict --help does without
         from .labels import label_form
@@ -120,8 +113,8 @@ class RowReader:
             return read_records(path, options, None if keep_records else self.used.used)
         return chain(first[1:] if names else first, records)
 
-    def _checked(self, numbers: list[int], records: list, keep_records: bool) -> list[Row | BadRow]:
-        """Return validated rows: the rules are asked of whole columns, and of single rows that break one."""
+    def _checked(self, numbers: tuple, records: tuple, keep_records: bool) -> tuple:
+        """Return what `chunks` yields: rules are asked of columns, and of single rows that break one."""
         used, none, problems, found = self.used, [None] * len(numbers), {}, records
         if used and used.width == 1 and not used.label:
             # Plain text
@@ -138,16 +131,16 @@ class RowReader:
             if not columns:
                 return none
             values = columns[0] if len(keys) == 1 else list(map(join_texts, zip(*columns, strict=True)))
-            texts = []
-            for at, value in enumerate(values):
-                # Most texts are strings of visible characters
-                text = value.strip() if type(value) is str and not self.options.remove_spaces else ""
-                if not (text[:1].isalnum() and text.isprintable()):
-                    try:
-                        text = clean_text(value, self.options.remove_spaces, what)
-                    except ValueError as error:
-                        problems.setdefault(at, error)
-                texts.append(text)
+            texts = [value.strip() if type(value) is str else "" for value in values]
+            # Letters, digits and Chinese characters can be seen; what begins otherwise is looked at alone
+            odd = [at for at, text in enumerate(texts) if not text[:1].isalnum()]
+            if self.options.remove_spaces or wrong_character("".join(texts), what):
+                odd = range(len(texts))
+            for at in odd:
+                try:
+                    texts[at] = clean_text(values[at], self.options.remove_spaces, what)
+                except ValueError as error:
+                    problems.setdefault(at, error)
             return texts
 
         texts = pairs = labels = none
@@ -156,11 +149,11 @@ class RowReader:
             if used.label:
                 labels, wrong = self._labels(numbers, found)
                 problems = wrong | problems
-        rows = list(map(Row, numbers, texts, pairs, labels, records if keep_records else none))
-        for at, problem in problems.items():
-            record = None if isinstance(records[at], BadRow) else rows[at].record
-            rows[at] = BadRow(numbers[at], str(problem), record, isinstance(problem, EmptyText))
-        return rows
+        kept, bad = records if keep_records else none, {}
+        for at, problem in sorted(problems.items()):
+            record = None if isinstance(records[at], BadRow) else kept[at]
+            bad[at] = BadRow(numbers[at], str(problem), record, isinstance(problem, EmptyText))
+        return numbers, texts, pairs, labels, kept, bad
 
     def _problem_of_shape(self, record: Any) -> str | None:
         """Return why a record is no row with the columns in use."""
@@ -186,7 +179,7 @@ class RowReader:
 
     def _labels(self, numbers: list[int], records: list) -> tuple[list[str | None], dict[int, ValueError]]:
         """Return the text of each label, and what is wrong, by position; text is parsed once."""
-        labels, wrong, known, options = [], {}, {}, self.options
+        labels, wrong, known, options, names = [], {}, {}, self.options, self.label_names
         columns = [[record[key] for record in records] for key in self.used.label]
         values = columns[0] if options.label_columns is None else zip(*columns, strict=True)
         for at, value in enumerate(values):
@@ -195,23 +188,18 @@ class RowReader:
             if label is None:
                 is_plain = is_text and options.format in ("json", "jsonl")
                 try:
-                    label = self._known(self.form.text(value if is_plain else value_of(value), options))
+                    label = self.form.text(value if is_plain else value_of(value), options)
+                    if names and (unknown := self.form.unknown(label, names, self.accept_ids)):
+                        said = _("unknown label {label}; fix the row or set --data.labels")
+                        raise ValueError(said.format(label=unknown))
                 except InputError as error:
                     raise InputError(bad_row_message(self.path, self.unit, numbers[at], error)) from error
                 except ValueError as error:
-                    wrong[at] = error
+                    wrong[at], label = error, None
                 if is_text:
                     known[value] = label
             labels.append(label)
         return labels, wrong
-
-    def _known(self, label: str) -> str:
-        names = self.label_names
-        unknown = self.form.unknown(label, names, self.accept_ids) if names else None
-        if unknown is not None:
-            said = _("unknown label {label}; fix the row or set --data.labels")
-            raise ValueError(said.format(label=unknown))
-        return label
 
 
 def join_texts(texts: Sequence[Any]) -> Any:

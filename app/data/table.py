@@ -27,7 +27,7 @@ from ..words import _
 from .cache import build_once, content_key, file_digest
 from .files import files_of
 from .read import BadRow, ReadOptions, bad_row_message, recognised
-from .rows import Row, RowReader
+from .rows import RowReader
 
 VERSION = 8
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
@@ -214,18 +214,19 @@ def build_table(
         pa.ipc.new_file(file, schema) as writer,
         (folder / SKIPPED_FILE).open("w", encoding="utf-8") as skipped,
     ):
-        for rows in reader.chunks():
-            for row in rows:
-                if isinstance(row, BadRow):
-                    num_bad += 1
-                    num_empty += row.is_empty
-                    shown = [*shown, row][:SHOWN_BAD_ROWS]
-                    skipped.write(json.dumps({"line": row.line, "problem": row.problem}) + "\n")
-            if good := [row for row in rows if isinstance(row, Row)]:
-                lines, texts, pairs, labels, _records = zip(*good, strict=True)
+        for *columns, _records, bad in reader.chunks():
+            for row in bad.values():
+                num_bad += 1
+                num_empty += row.is_empty
+                shown = [*shown, row][:SHOWN_BAD_ROWS]
+                skipped.write(json.dumps({"line": row.line, "problem": row.problem}) + "\n")
+            if bad:
+                columns = [[one for at, one in enumerate(column) if at not in bad] for column in columns]
+            lines, texts, pairs, labels = columns
+            if texts:
+                num_rows += len(texts)
                 for label in dict.fromkeys(labels):
                     codes.setdefault(label, len(codes))
-                num_rows += len(good)
                 hashes = text_hashes(texts, pairs if reader.used.pair else None)
                 columns = [texts, pairs, [codes[label] for label in labels], lines, hashes]
                 writer.write_batch(pa.record_batch(columns, schema=schema))

@@ -279,48 +279,11 @@ def _deep_json(case: Case, draw: random.Random) -> None:
         _replace(case, f"[{', '.join(rows)}]", ReadOptions("json"))
 
 
-def _unpaired_surrogates(case: Case, draw: random.Random) -> None:
-    half = draw.choice(["\\ud83d", "\\udc80", "\\ude00\\ud83d"])
-    raw = draw.choice([b"\xed\xa0\xbd", b"\xed\xb2\x80", b"\xed\xa0\xbd\xed\xb8\x80"])
-    content = {
-        "json": f'[["好{half}", 1], ["好", "{half}"], {{"{half}": 1}}]',
-        "jsonl": f'{{"{half}": 2, "text": "好{half}", "label": 1}}\n["{half}", 1]\n"{half}"\n',
-    }.get(case.options.format, "好,1\n好".encode() + raw + b",1\n" + raw + b"\t" + raw + b"\n")
-    _replace(case, content, ReadOptions(case.options.format, text_column=draw.choice([None, 0])))
-
-
 def _packed(case: Case, draw: random.Random) -> None:
     magic = [lambda data: b"PK\x03\x04" + data, lambda data: b"\x28\xb5\x2f\xfd" + data]
     pack = draw.choice([gzip.compress, bz2.compress, lzma.compress, *magic])
     _replace(case, pack(case.content), ReadOptions(case.options.format))
     case.refused = True
-
-
-def _parquet_of_another_name(case: Case, draw: random.Random) -> None:
-    content, _ = parquet_file(draw, {"text": ["好", "坏"], "label": ["1", "0"]})
-    case.refused = case.options.format != "parquet"
-    _replace(case, content, ReadOptions(case.options.format))
-
-
-def _carriage_returns(case: Case, draw: random.Random) -> None:
-    """Lines that end as on old Macs."""
-    if case.options.format not in ("csv", "tsv", "text"):
-        return
-    separator = {"csv": ",", "tsv": "\t"}.get(case.options.format)
-    texts = [f"好{n}" for n in range(draw.randint(2, 9))]
-    rows = [f"{text}{separator}1" if case.need_label else text for text in texts]
-    options = ReadOptions(case.options.format, text_column=draw.choice([None, 0]), header=False)
-    _replace(case, "\r".join(rows) + draw.choice(["", "\r"]), options)
-    case.rows = [(line, text, "1" if case.need_label else None) for line, text in enumerate(texts, 1)]
-
-
-def _empty(case: Case, draw: random.Random) -> None:
-    texts = ["", "\n", "\r\n\r\n", "\ufeff", "\ufeff\n", " ", "[]", "text,label\n", "\r"]
-    _replace(case, draw.choice(texts), ReadOptions(case.options.format))
-
-
-def _file_name_in_another_encoding(case: Case, draw: random.Random) -> None:
-    case.path = case.path.with_name(os.fsdecode("好".encode("gb18030")) + case.path.name)
 
 
 def _link(case: Case, draw: random.Random) -> None:
@@ -356,12 +319,7 @@ DAMAGES: dict[str, tuple[int, Callable[[Case, random.Random], None]]] = {
     "another encoding": (6, _another_encoding),
     "other options": (8, _other_options),
     "deep json": (3, _deep_json),
-    "unpaired surrogates": (3, _unpaired_surrogates),
     "packed": (2, _packed),
-    "parquet of another name": (1, _parquet_of_another_name),
-    "carriage returns": (3, _carriage_returns),
-    "empty": (2, _empty),
-    "file name in another encoding": (2, _file_name_in_another_encoding),
     "link": (2, _link),
     "no regular file": (4, _no_regular_file),
 }

@@ -47,9 +47,6 @@ def first(table) -> tuple:
     return table.text(0), table.pair(0), table.label_values[table.labels[0]]
 
 
-# Headers and columns
-
-
 HEADERS = ["评论 评分", "内容 情感", "微博正文 标签", "反馈 结果", "这是什么 星级", "标题 类别", "甲列 乙列"]
 
 
@@ -104,9 +101,6 @@ def test_other_files_and_the_run_are_read_as_the_train_file(tmp_path):
         open_dataset(replace(config, long="windows"))
 
 
-# Quotes
-
-
 @pytest.mark.parametrize(
     ("header", "line", "text"),
     [
@@ -126,9 +120,6 @@ def test_quotes_of_tsv_are_part_of_the_text_unless_they_enclose_fields(read, hea
     assert rows_of(read("b.tsv", lines("text\tlabel", *map("\t".join, some)))) == some
 
 
-# Empty texts and few rows
-
-
 @pytest.mark.parametrize(("rows", "is_read"), [(100, True), (99, False)])
 def test_one_percent_of_the_rows_may_be_empty(table, rows, is_read):
     found = [(text, number % 2) for number, text in enumerate(texts(rows - 1))] + [(" ", 1)]
@@ -141,9 +132,6 @@ def test_one_percent_of_the_rows_may_be_empty(table, rows, is_read):
             table("a.csv", found, ("text", "label"))
         with pytest.raises(InputError, match=r"line \d+: the label is empty"):
             table("b.csv", [*found[:-1] * 9, ("好", "")], ("text", "label"))
-
-
-# Labels
 
 
 @pytest.mark.parametrize("separator", ["|", ",", "、"])
@@ -273,9 +261,6 @@ def test_the_files_of_public_reports_are_read_or_refused_with_a_remedy(tmp_path,
     except InputError as error:
         found = str(error)
     assert expected in found
-
-
-# Settings by the names of other tools
 
 
 MEANT = {"train.lr": "train.learning_rate", "bs": "train.batch_size", "model_name_or_path": "model.name"}
