@@ -36,11 +36,12 @@ def main(name: str, description: str, argv: list[str] | None = None) -> int:
         config = load_config(argv, f"run_{name}.py", description)
         with ended_by_ctrl_c():
             mode = load_mode(name)
-        if nprocs and mode.launcher.kind != "spawn":
+            from .modes.group import launch
+        if nprocs and mode.launcher != "spawn":
             raise InputError(f"--nprocs is for run_mp.py; run_{name}.py has its own launcher, see --help")
         if reason := mode.unavailable_reason():
             raise InputError(reason)
-        return mode.launcher.launch(work, (config, name), nprocs)
+        return launch(mode.launcher, work, (config, name), nprocs)
     except InputError as error:
         return _refuse(error, 2)
     except ModuleNotFoundError as error:
@@ -56,10 +57,10 @@ def work(config: Config, name: str) -> int:
     input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
     with ended_by_ctrl_c():
         from .training.train import Run
-    from .checkpoints.saving_and_resuming import with_saved_choices
+    from .checkpoints.training_state import with_saved_choices
     from .modes import open_mode
     from .runtime.disk import OF_THE_SYSTEM
-    from .runtime.signals import Stopped
+    from .runtime.group import Stopped
     from .training.log import start_logging
     from .training.step import is_out_of_memory
 

@@ -98,20 +98,20 @@ def data(tmp_path_factory) -> list[str]:
 def at_step(monkeypatch) -> Callable[..., None]:
     """Return a function that has something happen in the next run of this process, in its optimizer step
     after `count` others; None: nothing."""
-    from app.modes.single import Single
+    from app.modes.torch_modes import Single
 
-    unscale = Single.unscale
+    step = Single.step
 
     def plan(count: int | None, action: Callable[[], None] | None = None) -> None:
         seen = []
 
-        def disturbed(self) -> None:
+        def disturbed(self, max_norm):
             seen.append(1)
             if len(seen) - 1 == count:
                 action()
-            unscale(self)
+            return step(self, max_norm)
 
-        monkeypatch.setattr(Single, "unscale", disturbed)
+        monkeypatch.setattr(Single, "step", disturbed)
 
     return plan
 

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 from app.checkpoints.training_state import contiguous
-from app.runtime.machine import trim_heap
+from app.runtime.devices import trim_heap
 
 ROOT = Path(__file__).resolve().parent.parent
 context = multiprocessing.get_context("forkserver")
@@ -148,7 +148,7 @@ def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
 
 
 def forked_main(rank: int, world_size: int, port: int, log: Path, work: Callable, arguments: tuple) -> None:
-    from app.modes.launch import end_after
+    from app.modes.group import end_after
 
     print_to(log)
     set_variables(rank, world_size, port, hosted=True)
@@ -188,8 +188,8 @@ def rank_main(
     import app.config.train_settings
     from app.config.command_line import load_config
     from app.modes import load_mode
+    from app.modes.group import end_after
     from app.run import work
-    from app.runtime.processes import leave
     from app.training.train import Run
 
     print_to(log)
@@ -203,7 +203,7 @@ def rank_main(
     # So that the tests need not wait
     app.config.train_settings.MIN_TIMEOUT = 1
     disturb(load_mode(mode), rank, disturbances)
-    leave(work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode))
+    end_after(work, (load_config([word.replace("RANK", str(rank)) for word in argv]), mode))
 
 
 def keep_final_state(run_class: type) -> None:
@@ -223,19 +223,19 @@ def keep_final_state(run_class: type) -> None:
 def disturb(mode_class: type, rank: int, disturbances: list[Disturbance]) -> None:
     """Have what is planned for this rank happen in its steps."""
     plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
-    unscale, seen = mode_class.unscale, []
+    step, seen = mode_class.step, []
 
-    def disturbed(self) -> None:
+    def disturbed(self, max_norm):
         what = plan.get(len(seen))
         seen.append(1)
         if what and what.startswith("SIG"):
             os.kill(os.getpid(), signal.Signals[what])
         elif what:
             globals()[what](self)
-        unscale(self)
+        return step(self, max_norm)
 
     # The first thing a step does with the whole gradients
-    mode_class.unscale = disturbed
+    mode_class.step = disturbed
 
 
 def crawl(mode) -> None:

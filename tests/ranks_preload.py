@@ -10,9 +10,8 @@ import torch.utils.tensorboard  # noqa: F401
 import yaml  # noqa: F401
 from transformers.models.bert import modeling_bert, tokenization_bert  # noqa: F401
 
-import app.modes.accelerate
-import app.modes.ddp
-import app.modes.fsdp  # noqa: F401
+import app.modes.library_modes
+import app.modes.torch_modes  # noqa: F401
 
 # transformers imports it where it is installed
 with suppress(ImportError):

@@ -22,7 +22,7 @@ from ..data.read import ReadOptions
 from ..data.rows import Row
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import ComputeOptions
-from ..runtime.model_lock import MODEL_LOCK
+from ..runtime.processes import MODEL_LOCK
 from .model import Model, check_ordered, rows_of
 
 # `fit` sets these settings of data from what it is given.
@@ -124,7 +124,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         from ..model.pretrained import checkpoint_place
         from ..model.recipe import with_head
         from ..modes import open_mode
-        from ..runtime.signals import Stopped
+        from ..runtime.group import Stopped
         from ..training.train import Run
 
         has_pairs, path = rows[0].pair is not None, folder / "train.jsonl"

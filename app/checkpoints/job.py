@@ -13,7 +13,7 @@ from ..data.dataset import Dataset
 from ..data.tokens import TokenStore
 from ..errors import InputError
 from ..runtime.group import Group
-from .run_history import code_version
+from .run_folder import code_version, flat_settings
 
 # Settings that decide how long a run trains
 LENGTH = ("train.epochs", "train.max_steps")
@@ -45,7 +45,7 @@ def job_signature(
 ) -> dict[str, Any]:
     """Return all settings by dotted name, derived ones too, and path and content of each file. It can be
     written as JSON. The mode and the number of processes are not part of it."""
-    job = flat_settings(config)
+    job = flat_settings(config.to_dict())
     job |= {"train.best_metric": best_metric, "data.labels": dataset.label_names}
     for name, table in dataset.files.items():
         job[f"data.{name}"] = {"path": table.source, "rows": table.num_rows, "content": table.content}
@@ -62,11 +62,6 @@ def job_signature(
         # Training states have only what is trained, so a run resumes with these weights only
         job[FROZEN] = content_key(*(value.numpy().tobytes() for value in frozen))
     return job
-
-
-def flat_settings(config: Config) -> dict[str, Any]:
-    values = config.to_dict()
-    return {f"{group}.{key}": value for group, settings in values.items() for key, value in settings.items()}
 
 
 def changes(

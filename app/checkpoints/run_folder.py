@@ -1,26 +1,32 @@
-"""The folder of a run, and the names of its files. A start gets an empty folder, or that of the run which it
-resumes; nothing in it is erased."""
+"""The folder of a run: the names of its files, which run a start resumes, and what it says of its starts
+(run_history.json). A start gets an empty folder, or that of the run which it resumes; nothing is erased."""
 
 import errno
+import json
 import logging
 import os
+import platform
 import re
-from collections.abc import Iterator
+import sys
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..config.schema import OutputConfig
+from ..config.command_line import read_yaml
+from ..config.schema import Config, OutputConfig
+from ..data.cache import content_key, file_digest
 from ..errors import InputError, TrainingError
 from ..report.logits_file import LOGITS
-from ..runtime.disk import is_full
-from ..runtime.processes import launcher_id
+from ..runtime.disk import is_full, write_json, write_text
+from ..runtime.processes import launcher_id, num_cores
 from ..tasks.task import DECISION
 from ..words import _
-from .run_history import CARD, HISTORY, last_time, read_starts
 
 logger = logging.getLogger(__name__)
 CHECKPOINTS = Path("checkpoints")
@@ -32,9 +38,12 @@ MODEL = "model.safetensors"
 ADAPTER = "adapter/adapter_model.safetensors"
 # It is written last: a folder that has it is a finished run
 REPORT = "report.json"
-TEXT, PREDICTIONS, PAGE = "report.txt", "predictions.csv", "report.html"
+TEXT, PREDICTIONS, PAGE, CARD = "report.txt", "predictions.csv", "report.html", "README.md"
 # They are put aside in this order; the card is one of them, as it says what the report says
 REPORT_FILES = (LOGITS, DECISION, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
+CONFIG, HISTORY, SKIPPED = "config.yaml", "run_history.json", "skipped_rows.csv"
+APP = Path(__file__).resolve().parents[1]
+LIBRARIES = ("torch", "transformers", "tokenizers")
 
 
 def best_weights(folder: Path, has_adapter: bool) -> Path:
@@ -49,29 +58,23 @@ def run_to_resume(config: OutputConfig) -> Path | None:
         folder = Path(config.dir)
         is_asked = config.resume == "auto" or is_restarted(folder) and not is_finished(folder)
         return folder if holds_run(folder) and is_asked else None
-    own = [run for run in interrupted(CHECKPOINTS) if is_restarted(run)]
+    stem = CHECKPOINTS / str(config.name)
+    folders = {*CHECKPOINTS.glob("*"), *stem.parent.glob("*")}
+    runs = [run for run in folders if holds_run(run) and not is_finished(run)]
+    own = [run for run in runs if is_restarted(run)]
     if config.resume == "auto" and not own:
         # Only folders of this very name are meant: checkpoints/<name>-001, checkpoints/<name>-002, ...
-        stem = CHECKPOINTS / str(config.name)
-        pattern = re.escape(stem.name) + "-[0-9]{3,}"
-        own = [run for run in interrupted(stem.parent) if re.fullmatch(pattern, run.name)]
-
-    def started(run: Path) -> float:
-        return last_time(run, "started") or (run / HISTORY).stat().st_mtime
-
-    return max(own, key=started, default=None)
-
-
-def interrupted(parent: Path) -> Iterator[Path]:
-    return (run for run in parent.glob("*") if holds_run(run) and not is_finished(run))
+        pattern = re.escape(str(stem)) + "-[0-9]{3,}"
+        own = [run for run in runs if re.fullmatch(pattern, str(run))]
+    times = {run: last_time(run, "started") or (run / HISTORY).stat().st_mtime for run in own}
+    return max(times, key=times.get, default=None)
 
 
 def is_restarted(folder: Path) -> bool:
     """Return whether torchrun has started this process again after the last start of the run in a folder."""
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) == 0 or launcher_id() is None:
-        return False
-    starts = read_starts(folder)
-    return bool(starts) and starts[-1].get("launcher") == launcher_id()
+    launcher, starts = launcher_id(), read_starts(folder)
+    is_again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    return bool(launcher and is_again and starts) and starts[-1].get("launcher") == launcher
 
 
 def holds_run(folder: Path) -> bool:
@@ -88,9 +91,8 @@ def is_finished(folder: Path) -> bool:
 
 
 def finished_at(folder: Path) -> float | None:
-    """Return when a run wrote its last report, in seconds since 1970, or None without one; a run that has
-    gone on training since has one too. The time is that in its history, or of the file where that is
-    damaged."""
+    """Return when a run wrote its last report, in seconds since 1970, or None without one: the time in its
+    history, or of the file where that is damaged. A run that has gone on training since has one too."""
     times = [path.stat().st_mtime for path in folder.glob("report*.json")]
     return (last_time(folder, "finished") or max(times)) if times else None
 
@@ -127,11 +129,10 @@ def check_content(config: OutputConfig) -> None:
     states = saved_states(folder)
     if not holds_run(folder):
         # A run that was killed in its very first write leaves these.
-        if {path.name for path in folder.iterdir()} <= {LOCK, f".{HISTORY}"}:
-            return
-        message = _("{folder} is not empty and holds no run; choose another output.dir")
-        raise InputError(message.format(folder=folder))
-    if is_finished(folder):
+        if not {path.name for path in folder.iterdir()} <= {LOCK, f".{HISTORY}"}:
+            message = _("{folder} is not empty and holds no run; choose another output.dir")
+            raise InputError(message.format(folder=folder))
+    elif is_finished(folder):
         if config.resume != "auto" or not states:
             raise finished_error(folder)
     elif run_to_resume(config) is None:
@@ -159,9 +160,12 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
     run to resume, else `config.dir` or a new checkpoints/<name>-001 or so. Raises InputError as
     `check_run_folder` does, and for a folder that cannot be made."""
     check_run_folder(config)
-    folder = run_to_resume(config)
+    folder = run_to_resume(config) or (config.dir and Path(config.dir))
     try:
-        folder = folder or _new_folder(config)
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            folder = _new_folder(CHECKPOINTS / str(config.name))
     except OSError as error:
         raise InputError(
             f"output.dir: the folder of the run cannot be made: {error}; choose another one"
@@ -176,14 +180,10 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
         raise
 
 
-def _new_folder(config: OutputConfig) -> Path:
-    path = Path(config.dir or CHECKPOINTS / str(config.name))
-    if config.dir is not None:
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _new_folder(stem: Path) -> Path:
+    stem.parent.mkdir(parents=True, exist_ok=True)
     for number in count(1):
-        folder = path.with_name(f"{path.name}-{number:03d}")
+        folder = stem.with_name(f"{stem.name}-{number:03d}")
         with suppress(FileExistsError):
             folder.mkdir()
             return folder
@@ -228,7 +228,114 @@ def cannot_write(error: Exception, folder: Path) -> TrainingError:
     remedy = "free space on the disk" if is_full(error) else "let this user read and write there"
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
         remedy = "raise the limit of open files (ulimit -n)"
-    return TrainingError(
-        f"a file of the run {folder} cannot be written: {error}; {kept}; {remedy} and resume with "
-        "--resume auto"
-    )
+    problem = f"a file of the run {folder} cannot be written: {error}; {kept}"
+    return TrainingError(f"{problem}; {remedy} and resume with --resume auto")
+
+
+def describe_start(mode: str, world_size: int, device: str) -> dict:
+    """Return time, versions, device and command line of this start, so that it can be repeated."""
+    import torch
+
+    return {
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "launcher": launcher_id(),
+        "mode": mode,
+        "processes": world_size,
+        "device": device,
+        "cores": num_cores(),
+        "threads": torch.get_num_threads(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        **code_version(),
+    }
+
+
+def code_version() -> dict[str, str]:
+    """Return what the numbers depend on: a digest of our sources, and the versions of libraries."""
+    sources = sorted(path.relative_to(APP).as_posix() for path in APP.rglob("*.py"))
+    digest = content_key(*(part for name in sources for part in (name, file_digest(APP / name))))
+    # Builds of one version for other devices (2.13.0+cpu) are the same code.
+    return {"code": digest} | {name: version(name).partition("+")[0] for name in LIBRARIES}
+
+
+def write_first_start(folder: Path, config: Config, start: dict, dataset) -> None:
+    """Write history, settings and skipped rows of a run that starts from the beginning. `start` is that of
+    `describe_start`. The history comes first: a folder without it holds no run."""
+    write_json(folder / HISTORY, {"starts": [{"step": 0, **start}]})
+    write_config(folder, config)
+    if skipped := [row for table in dataset.tables if table.skipped for row in table.skipped_rows()]:
+        import pandas as pd
+
+        pd.DataFrame(skipped, columns=["file", "line", "problem"]).to_csv(folder / SKIPPED, index=False)
+
+
+def add_start(folder: Path, config: Config, start: dict, step: int) -> None:
+    """Add the start of a run that resumes after `step`, with its changed settings, and write these."""
+    before = read_settings(folder)
+    changed = {
+        key: [before[key], value]
+        for key, value in flat_settings(config.to_dict()).items()
+        if key in before and before[key] != value and key != "output.resume"
+    }
+    if changed:
+        listed = ", ".join(f"{key} was {one} and is {other}" for key, (one, other) in changed.items())
+        logger.info("Settings since step %d: %s.", step, listed)
+    earlier = read_starts(folder)
+    if not earlier:
+        logger.warning("%s is damaged and begins with this start", folder / HISTORY)
+    write_json(folder / HISTORY, {"starts": [*earlier, {"step": step, **start, "changed": changed}]})
+    write_config(folder, config)
+
+
+def add_finish(folder: Path, weights: str) -> None:
+    starts = read_starts(folder)
+    if starts:
+        starts[-1] |= {"finished": datetime.now().astimezone().isoformat(), "weights": weights}
+        write_json(folder / HISTORY, {"starts": starts})
+
+
+def last_time(folder: Path, key: str) -> float | None:
+    """Return the last time in a run's history that has this name, `started` or `finished`, in seconds since
+    1970; None where the history has none."""
+    times = [start[key] for start in read_starts(folder) if key in start]
+    with suppress(ValueError, TypeError, IndexError):
+        return datetime.fromisoformat(times[-1]).timestamp()
+    return None
+
+
+def finished_weights(folder: Path) -> str | None:
+    starts = read_starts(folder)
+    return starts[-1].get("weights") if starts else None
+
+
+def read_starts(folder: Path) -> list[dict]:
+    """Return the starts of a run, the first one first; none where the file is missing or damaged."""
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        starts = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"]
+        if all(isinstance(start, dict) for start in starts):
+            return starts
+    return []
+
+
+def flat_settings(groups: dict[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted name."""
+    groups = {name: settings for name, settings in groups.items() if isinstance(settings, dict)}
+    return {f"{name}.{key}": value for name, settings in groups.items() for key, value in settings.items()}
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of a run by dotted name; with a warning none where the file is damaged."""
+    try:
+        settings = read_yaml(folder / CONFIG)
+    except InputError as error:
+        logger.warning("The settings of the run cannot be read: %s", error)
+        settings = None
+    return flat_settings(settings) if isinstance(settings, dict) else {}
+
+
+def write_config(folder: Path, config: Config) -> None:
+    import yaml
+
+    text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
+    write_text(folder / CONFIG, f"# All settings of this run\n{text}")

@@ -1,38 +1,48 @@
-"""Training states on disk, from which a run resumes: weights, optimizer state and progress of the run.
+"""What a run writes while it trains, and how it resumes from there or trains for longer.
 
-One folder for each, `state/step-00000120`, written aside, synced and renamed: it is complete or absent. Its
-manifest has the checksum of every file. Only safetensors and JSON, so that reading one cannot run code, and
-the same files in every mode.
+A training state has weights, optimizer state and progress: a folder for each, `state/step-00000120`, written
+aside, synced and renamed, so it is complete or absent. Its manifest has the checksum of every file. Only
+safetensors and JSON, so that reading one cannot run code, and the same files in every mode.
 """
 
 import json
 import logging
 import shutil
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from ..config.schema import Config
 from ..data.cache import MANIFEST
-from ..errors import TrainingError
-from ..runtime.disk import checksum, copy_file, sync
-from .run_folder import STATES, saved_states
+from ..errors import InputError, TrainingError
+from ..model.classifier import PackedModel
+from ..model.pretrained import save_model
+from ..model.recipe import started
+from ..model.trained_weights import load_adapter, save_adapter
+from ..modes.mode import Mode, Tensors
+from ..runtime.disk import checksum, sync, whole_file
+from . import run_folder
+from .job import FREE_TO_RESUME, changes, listed_changes
+from .run_folder import STATES, best_weights, check_is_there, finished_error, is_finished, saved_states
 
 logger = logging.getLogger(__name__)
-FORMAT = 4
+FORMAT = 5
+KEPT_STATES = 2  # training states of an unfinished run
 PROGRESS = "progress.json"
 # The run's best model as it was when the state was written
 BEST = "best.safetensors"
 DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, SafetensorError)
-Tensors = dict[str, torch.Tensor]
 
 
 @dataclass
 class RunProgress:
-    """Plain data, equal on every rank; a training state on disk keeps all of it but `stop`."""
+    """Plain data, equal on every rank; a training state on disk keeps it."""
 
     step: int = 0  # global batches seen
     updates: int = 0  # steps that changed the weights; fewer only where fp16 overflowed
@@ -75,35 +85,81 @@ class TrainingState:
     folder: Path
 
 
-def save_training_state(
-    folder: Path,
-    progress: RunProgress,
-    job: dict,
-    weights: Tensors,
-    optimizer: Tensors,
-    keep_states: int = 1,
-    best_model: Path | None = None,
-) -> None:
-    """Write a training state into the run folder, then remove all but the newest `keep_states`, on rank 0.
+class Saver:
+    """Copies weights and writes them in the background, one write at a time; the error of a write is raised
+    by the next call. Each rank has one, and the one with a `folder` writes. `job` is stored in each training
+    state; `record` is called first in each write."""
 
-    `best_model` is the file of the best weights so far, which the state gets a copy of. Raises OSError or
-    SafetensorError where the state cannot be written; earlier states are then untouched, and nothing of the
-    new one is left.
-    """
+    def __init__(
+        self, mode: Mode, folder: Path | None, model: PackedModel, tokenizer, job: dict, record: Callable
+    ) -> None:
+        self.mode, self.folder, self.tokenizer, self.job = mode, folder, tokenizer, job
+        # The configuration of this model is saved; the mode has wrapped it
+        self.model = model
+        # Training states leave these out: a run that resumes has them already
+        self.frozen = {name for name, value in model.model.named_parameters() if not value.requires_grad}
+        self.record = record
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="writer")
+        self.running: Future | None = None
+
+    def save(self, progress: RunProgress, is_best: bool, with_state: bool) -> None:
+        """Copy, and write in the background, the model where `is_best`, and a training state where
+        `with_state`. Every rank calls it."""
+        mode, folder, adapter = self.mode, self.folder, self.model.adapter
+        weights = mode.weights() if is_best or with_state else {}
+        optimizer = mode.optimizer_state() if with_state else {}
+        if folder is None:
+            return
+        progress = deepcopy(progress)
+        progress.scaler = mode.scaler.state_dict() if mode.scaler else {}
+
+        def write() -> None:
+            check_is_there(folder)
+            self.record()
+            if is_best and adapter:
+                save_adapter(folder, adapter, weights)
+            elif is_best:
+                save_model(folder, self.model.model, weights, self.tokenizer)
+            if with_state:
+                best = best_weights(folder, adapter is not None) if progress.best_step else None
+                trained = {name: value for name, value in weights.items() if name not in self.frozen}
+                check_is_there(folder)
+                save_training_state(folder, progress, self.job, trained, optimizer, best)
+
+        self.wait()
+        self.running = self.pool.submit(write)
+
+    def check(self) -> None:
+        if self.running and self.running.done():
+            self.wait()
+
+    def wait(self) -> None:
+        running, self.running = self.running, None
+        if running:
+            running.result()
+
+    def close(self) -> None:
+        self.pool.shutdown(wait=True)
+
+
+def save_training_state(
+    folder: Path, progress: RunProgress, job: dict, weights: Tensors, optimizer: Tensors, best: Path | None
+) -> None:
+    """Write a training state into the run folder, with a copy of the best weights so far, then remove all but
+    the newest two, on rank 0. Raises OSError or SafetensorError where it cannot be written; earlier states
+    are then untouched, and nothing of the new one is left."""
     final = folder / STATES / f"step-{progress.step:08d}"
     aside = final.with_name(f".{final.name}")
-    values = asdict(progress) | {"job": job}
-    del values["stop"]
     remove_unfinished(folder)
     try:
         (folder / STATES).mkdir(exist_ok=True)
         aside.mkdir()
         save_file(contiguous(weights), aside / "weights.safetensors")
         save_file(contiguous(optimizer), aside / "optimizer.safetensors")
-        (aside / PROGRESS).write_text(json.dumps(values, indent=2))
-        if best_model:
+        (aside / PROGRESS).write_text(json.dumps(asdict(progress) | {"job": job}, indent=2))
+        if best:
             # No link: damage to one state must not reach another
-            shutil.copyfile(best_model, aside / BEST)
+            shutil.copyfile(best, aside / BEST)
         checksums = {path.name: checksum(path) for path in sorted(aside.iterdir())}
         (aside / MANIFEST).write_text(json.dumps({"format": FORMAT, "sha256": checksums}, indent=2))
         for path in [*aside.iterdir(), aside]:
@@ -114,13 +170,13 @@ def save_training_state(
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    drop_states(folder, keep_states, final)
+    drop_states(folder, KEPT_STATES, final)
 
 
 def load_training_state(folder: Path) -> TrainingState | None:
     """Return the newest undamaged training state of a run folder, or None; warns of damaged ones, which are
     renamed, and of unreadable ones. Raises TrainingError where only unreadable ones are left, and for a state
-    of an older version."""
+    of another version."""
     states, unreadable = saved_states(folder), []
     for state in states:
         try:
@@ -149,14 +205,12 @@ def load_training_state(folder: Path) -> TrainingState | None:
 
 def _read_state(state: Path) -> TrainingState:
     manifest = json.loads((state / MANIFEST).read_text())
-    if manifest["format"] in range(1, FORMAT):
+    if manifest["format"] != FORMAT:
         # It is whole, and not ours to put aside.
         raise TrainingError(
-            f"{state}: a training state of format {FORMAT} is needed, found {manifest['format']}, of an "
-            "older version of this program; finish the run with that version, or choose another output.dir"
+            f"{state}: a training state of format {FORMAT} is needed, found {manifest['format']}, of another "
+            "version of this program; finish the run with that version, or choose another output.dir"
         )
-    if manifest["format"] != FORMAT:
-        raise ValueError(f"its format must be {FORMAT}, found {manifest['format']}")
     for name, expected in manifest["sha256"].items():
         if checksum(state / name) != expected:
             raise ValueError(f"{name} has another checksum than when it was written")
@@ -164,11 +218,6 @@ def _read_state(state: Path) -> TrainingState:
     job = values.pop("job")
     weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
     return TrainingState(RunProgress(**values), job, weights, optimizer, state)
-
-
-def restore_best_model(state: Path, model: Path) -> None:
-    if (state / BEST).exists():
-        copy_file(state / BEST, model)
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
@@ -192,3 +241,101 @@ def remove_unfinished(folder: Path) -> None:
 
 def contiguous(tensors: Tensors) -> Tensors:
     return {name: value.contiguous() for name, value in tensors.items()}
+
+
+def with_saved_choices(config: Config) -> Config:
+    """Return the configuration with the head and the precision of the run that it resumes, where they are
+    auto. Chosen again, they could be others: another precision may be the fastest in a new measurement, and
+    another version of this program may call other numbers of rows few."""
+    if "auto" not in (config.train.precision, config.model.head):
+        return config
+    folder = run_folder.run_to_resume(config.output)
+    saved = run_folder.read_settings(folder) if folder else {}
+    head, precision = saved.get("model.head"), saved.get("train.precision")
+    if config.model.head == "auto" and head in ("linear", "random"):
+        is_few = head == "linear" and saved.get("model.freeze")
+        config = started(config, "few labels" if is_few else head)
+    if config.train.precision == "auto" and precision in ("fp32", "bf16"):
+        config = replace(config, train=replace(config.train, precision=precision))
+    return config
+
+
+def find_state(folder: Path, job: dict) -> TrainingState | None:
+    """Return the newest training state of the run in `folder`, or None: the run starts from the beginning.
+    Rank 0 calls it. Raises InputError for a state of another job, for a finished run that gets no more steps,
+    and for fewer steps than the run has done."""
+    state = load_training_state(folder)
+    if state is None:
+        if is_finished(folder):
+            raise finished_error(folder)
+        logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
+        return None
+    paths = [(one.get("model.name") or {}).get("path") for one in (state.job, job)]
+    # A run resumes with its own weights, whatever those that it began with are now
+    free = FREE_TO_RESUME | {"model.name"} if paths[0] == paths[1] else FREE_TO_RESUME
+    if changed := changes(state.job, job, free):
+        raise InputError(
+            "a run can be resumed only with the settings and data it was started with: "
+            f"{listed_changes(changed)}; change them back, or choose another output.dir"
+        )
+    done, steps = state.progress.step, job["steps"]
+    if state.job["steps"] == steps and is_finished(folder):
+        raise finished_error(folder)
+    if state.job["steps"] != steps and steps <= done:
+        raise InputError(
+            f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
+            f"found {steps}; raise them, or choose another output.dir"
+        )
+    return state
+
+
+def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job: dict) -> RunProgress:
+    """Load a training state into the mode, where there is one, and return the progress of the run. Every rank
+    calls it; only rank 0 has a state and a folder, others pass None."""
+    found = mode.group.broadcast((state.progress, state.job["steps"]) if state else None)
+    if found is None:
+        return RunProgress()
+    # A copy, as training changes it
+    progress, steps = deepcopy(found)
+    has_adapter = mode.unwrapped_module().adapter is not None
+    mode.group.on_rank_0(lambda: restore_best_model(state.folder, best_weights(folder, has_adapter)))
+    mode.load_optimizer_state(state.optimizer if state else {})
+    mode.load_weights(state.weights if state else {})
+    if mode.scaler and progress.scaler:
+        mode.scaler.load_state_dict(progress.scaler)
+    logger.info("Resuming from step %d.", progress.step)
+    if (total := job["steps"]) != steps:
+        logger.info(
+            f"Training to step {total} instead of {steps}; from here on the learning rate is that of a run "
+            f"of {total} steps."
+        )
+        if progress.stopped_early:
+            progress.stopped_early, progress.evaluations_without_improvement = False, 0
+    return progress
+
+
+def restore_best_model(state: Path, model: Path) -> None:
+    if (state / BEST).exists():
+        with (state / BEST).open("rb") as file, whole_file(model) as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+
+
+def load_best(mode: Mode, folder: Path | None) -> None:
+    """Load the best weights so far, which rank 0 reads from `folder`, into the model; every rank calls it."""
+    weights, has_adapter = {}, mode.unwrapped_module().adapter is not None
+
+    def read() -> None:
+        path = best_weights(folder, has_adapter)
+        weights.update(load_adapter(path) if has_adapter else load_file(path))
+
+    mode.group.on_rank_0(read)
+    mode.load_weights(weights)
+
+
+def record_resume(folder: Path, config: Config, start: dict, state: TrainingState, total_steps: int) -> None:
+    """Write that a run resumes from `state`. Rank 0 calls it before the first new file; until then the run
+    stays as it was. A run that trains for longer puts its report aside: from here on it is not finished."""
+    step = state.progress.step
+    if state.job["steps"] != total_steps:
+        run_folder.keep_reports(folder, step)
+    run_folder.add_start(folder, config, start, step)

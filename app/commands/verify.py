@@ -36,24 +36,27 @@ def run(argv: list[str], program: str) -> int:
     config, one_process = load_config(settings), settings
     import pandas as pd
 
-    from ..modes import load_mode, mode_names
+    from ..modes import MODES, load_mode
+    from ..modes.group import launch
     from ..runs.series import plan_mode
     from ..runs.verify import KINDS, Comparison, compare_apart, run_trainings
-    from ..runtime.devices import choose_device, computes_float64
+    from ..runtime.devices import choose_device, has_memory, is_cuda
 
     if options.worker:
         arguments = (config, options.steps, *options.worker)
-        return load_mode(options.worker[0]).launcher.launch(run_trainings, arguments, options.nprocs)
+        return launch(load_mode(options.worker[0]).launcher, run_trainings, arguments, options.nprocs)
     planned, device = [], choose_device(options.device or config.train.device)
+    # MPS and Ascend have none
+    has_float64 = is_cuda(device) or not has_memory(device)
     if options.device:
         planned.append(Comparison(str(device), 1, "fp32"))
         one_process, settings = ([*settings, "--train.device", name] for name in ("cpu", str(device)))
     else:
         # Single is first, because the others are compared with it
-        for name in dict.fromkeys(["single", *sorted(options.modes or mode_names())]):
+        for name in dict.fromkeys(["single", *sorted(options.modes or MODES)]):
             processes, unavailable = plan_mode(name, options.processes, config.train.device)
-            has_float64 = load_mode(name).has_float64 and computes_float64(device)
-            precision = options.precision if options.precision != "float64" or has_float64 else "fp32"
+            is_exact = options.precision == "float64" and has_float64 and load_mode(name).has_float64
+            precision = "fp32" if options.precision == "float64" and not is_exact else options.precision
             planned.append(Comparison(name, processes, precision, unavailable))
     rows = []
     for one in compare_apart(planned, options.steps, one_process, settings):

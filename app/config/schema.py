@@ -77,8 +77,7 @@ class DeepSpeedConfig:
     stage: Literal[1, 2, 3] = 2
     """What is partitioned across processes: 1 optimizer states, 2 also gradients, 3 also parameters."""
     config: str | None = None
-    """DeepSpeed JSON file to merge in; its "auto" values are filled in from these settings, values for
-    what follows from them are refused."""
+    """DeepSpeed JSON file to merge in; values for what follows from these settings are refused."""
 
 
 @dataclass(frozen=True, config=STRICT)

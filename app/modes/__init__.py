@@ -1,45 +1,33 @@
-"""The modes, one file each (mp is in ddp.py); only the module of the mode that is asked for is imported."""
-
-from __future__ import annotations
+"""The modes; only the module of the mode that is asked for is imported."""
 
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-# Which imports torch
-if TYPE_CHECKING:
-    from ..config.schema import Config
-    from .mode import Mode
+from ..config.schema import Config
 
 MODES = {
-    "single": ".single:Single",
-    "dp": ".dp:DataParallel",
-    "ddp": ".ddp:DDP",
-    "mp": ".ddp:SpawnedDDP",
-    "fsdp": ".fsdp:FSDP",
-    "accelerate": ".accelerate:Accelerate",
-    "deepspeed": ".deepspeed:DeepSpeed",
-    "horovod": ".horovod:Horovod",
+    "accelerate": ".library_modes:Accelerate",
+    "ddp": ".torch_modes:DDP",
+    "deepspeed": ".library_modes:DeepSpeed",
+    "dp": ".torch_modes:DataParallel",
+    "fsdp": ".torch_modes:FSDP",
+    "horovod": ".library_modes:Horovod",
+    "mp": ".torch_modes:SpawnedDDP",
+    "single": ".torch_modes:Single",
 }
 
 
-def mode_names() -> list[str]:
-    """Return the names of all modes, in alphabetical order."""
-    return sorted(MODES)
-
-
-def load_mode(name: str) -> type[Mode]:
-    """Return the class of a mode."""
+def load_mode(name: str) -> type:
+    """Return the class of a mode, a `Mode`."""
     module, kind = MODES[name].split(":")
     return getattr(importlib.import_module(module, __package__), kind)
 
 
 @contextmanager
-def open_mode(name: str, config: Config) -> Iterator[Mode]:
-    """Give a mode: its group is joined; threads, memory and arithmetic are set up. Its
-    `config` has every setting that follows from the device."""
-    from ..runtime.machine import keep_few_kernels, set_up_machine
+def open_mode(name: str, config: Config) -> Iterator:
+    """Give a `Mode` that has joined its group, with every setting of its `config`, on a machine set up."""
+    from ..runtime.devices import keep_few_kernels, set_up_machine
 
     keep_few_kernels()
     with load_mode(name)(config) as mode:

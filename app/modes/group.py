@@ -1,25 +1,30 @@
-"""The ranks of a torch process group: meeting by a store, collectives, signs of life."""
+"""The ranks of a torch process group: how they are started, meet by a store, exchange, give signs of life."""
 
-import ctypes
+import faulthandler
+import logging
 import os
+import signal
 import sys
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.elastic.multiprocessing.errors import record
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..runtime.group import Group
-from ..runtime.processes import end_with_launcher, launched_number
-from .launch import Launcher
-from .mode import Mode
+from ..runtime.processes import end_with_launcher
 
 TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
 BEAT_SECONDS = 1.0
+GRACE_SECONDS = 5  # for the other processes to end after a failure, then for SIGTERM to end them
 
 
 class TorchGroup(Group):
@@ -28,53 +33,61 @@ class TorchGroup(Group):
     heart: threading.Thread | None = None
 
     def __init__(self) -> None:
-        self.world_size = launched_number("WORLD_SIZE", 1, least=1)
-        missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-        if self.world_size > 1 and missing:
+        env = os.environ
+        try:
+            self.rank, self.world_size = int(env.get("RANK", 0)), int(env.get("WORLD_SIZE", 1))
+            self.local_rank = int(env.get("LOCAL_RANK", 0))
+            self.local_world_size = int(env.get("LOCAL_WORLD_SIZE", self.world_size))
+            self.store = self.meet()
+        except (ValueError, dist.DistNetworkError) as error:
             raise InputError(
-                "the environment must have RANK, MASTER_ADDR and MASTER_PORT where WORLD_SIZE is set (to "
-                f"{self.world_size}), found no {' and no '.join(missing)}; start with a launcher, such as "
-                "torchrun, which sets them, or unset WORLD_SIZE to train in one process"
-            )
-        self.rank = launched_number("RANK", 0, most=self.world_size - 1)
-        self.local_rank = launched_number("LOCAL_RANK", 0)
-        self.local_world_size = launched_number("LOCAL_WORLD_SIZE", self.world_size, least=1)
+                "a launcher such as torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; "
+                f"found: {first_line(error)}; choose a free port (torchrun --master-port, or "
+                "--standalone, which finds one), or unset these to train in one process"
+            ) from error
         self.has_left = threading.Event()
         end_with_launcher()
 
+    def meet(self) -> dist.Store:
+        """Return the store at MASTER_ADDR:MASTER_PORT through which the ranks find each other."""
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError("RANK must be from 0 to WORLD_SIZE - 1")
+        if self.world_size == 1:
+            return dist.HashStore()
+        store, *_ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+        # A store that the launcher hosts still holds, after a restart, the addresses of the processes that
+        # died. Else rank 0 hosts a new one; machines that have joined later have counted fewer restarts.
+        is_hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0) if is_hosted else 0
+        return dist.PrefixStore(f"restart{restarts}", store)
+
     def join(self, device: torch.device, timeout: int) -> None:
         """Join the process group, with the back ends of `backends`."""
+        if dist.is_initialized():
+            # `leave` keeps it: after an error other ranks may be waiting in it, and its destructor may hang,
+            # because it holds Python's lock while it waits for threads of gloo (torch 2.13).
+            dist.destroy_process_group()
         own = backends(device)
-        store = rendezvous_store(self.rank, self.world_size)
         # Told its device, a back end such as NCCL connects at once, and never guesses the device of a rank
         # that has not sent a tensor yet.
         bound = None if own == "gloo" else device
-        dist.init_process_group(
-            own, store=store, rank=self.rank, world_size=self.world_size, timeout=TIMEOUT, device_id=bound
-        )
+        place = {"store": self.store, "rank": self.rank, "world_size": self.world_size}
+        dist.init_process_group(own, **place, timeout=TIMEOUT, device_id=bound)
         self.device = device
         if self.world_size > 1:
             # Of its own, because the main thread may be waiting in another one
-            connection = store.clone()
+            connection = self.store.clone()
             self.heart = threading.Thread(target=self.beat, args=(connection, timeout), daemon=True)
             self.heart.start()
 
     def beat(self, store: dist.Store, timeout: int) -> None:
-        """Beat for this rank once a second; end the process when the next rank is silent for `timeout`
-        seconds. A collective fails at once where a process has died, but waits half an hour for one that is
-        only stopped, or whose machine is gone.
-
-        The silence is counted in beats of this rank, so that a pause of the whole machine does not count.
-        """
+        """Beat once a second; end the process when the next rank is silent for `timeout` seconds, counted in
+        own beats, so that a pause of the whole machine does not count. A collective fails at once where a
+        process has died, but waits half an hour for one that is stopped, or whose machine is gone."""
         store.set_timeout(timedelta(seconds=BEAT_SECONDS))
         watched, silent, last = (self.rank + 1) % self.world_size, 0.0, b""
         own_key, key = f"beat{self.rank}", f"beat{watched}"
-        while silent < timeout:
-            if self.has_left.wait(BEAT_SECONDS):
-                # The process that hosted the store may be done too
-                with suppress(RuntimeError):
-                    store.set(own_key, "left")
-                return
+        while not self.has_left.wait(BEAT_SECONDS):
             asked_at, beat = time.monotonic(), last
             # A store that does not answer is a silence too
             with suppress(RuntimeError):
@@ -83,27 +96,22 @@ class TorchGroup(Group):
             is_silent = beat == last and beat != b"left"
             silent = silent + BEAT_SECONDS + time.monotonic() - asked_at if is_silent else 0.0
             last = beat
-        if not self.has_left.is_set():
-            message = (
-                f"error (rank {self.rank}): rank {watched} has not responded for {timeout} seconds "
-                "(train.timeout): it is stopped, or its machine cannot be reached. This rank ends; resume "
-                "from the last training state with --output.resume auto"
-            )
-            print(message, file=sys.stderr, flush=True)  # noqa: T201
-            os._exit(1)
+            if silent >= timeout and not self.has_left.is_set():
+                message = (
+                    f"error (rank {self.rank}): rank {watched} has not responded for {timeout} seconds "
+                    "(train.timeout): it is stopped, or its machine is gone; resume with --output.resume auto"
+                )
+                print(message, file=sys.stderr, flush=True)  # noqa: T201
+                os._exit(1)
+        # The process that hosted the store may be done too
+        with suppress(RuntimeError):
+            store.set(own_key, "left")
 
     def leave(self, has_failed: bool) -> None:
         self.has_left.set()
         if self.heart:
             self.heart.join(2 * BEAT_SECONDS)
-        # After an error the other ranks may be waiting, and leaving would hang; a single rank has none to
-        # wait for.
-        if dist.is_initialized() and (not has_failed or self.world_size == 1):
-            # In torch 2.13 gloo's destructor waits for the group's threads while it holds Python's lock, and
-            # such a thread may need that lock to release its last result: one run in some dozens then hung
-            # at its very end. So no group, DeepSpeed's own ones among them, is ever freed.
-            for group in list(dist.distributed_c10d._world.pg_map):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+        if self.world_size == 1 and dist.is_initialized():
             dist.destroy_process_group()
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
@@ -127,17 +135,6 @@ class TorchGroup(Group):
         return holder[0]
 
 
-class ProcessGroupMode(Mode):
-    """A rank of a torch process group."""
-
-    launcher = Launcher("torchrun")
-    group_class = TorchGroup
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients; the factor undoes the averaging over ranks, which would make a mean of means."""
-        super().backward(loss * self.group.world_size)
-
-
 def backends(device: torch.device) -> str:
     """Return the back ends of a process group on `device`: gloo for the CPU, and for a device what torch or
     the device's package has registered for it (nccl, xccl, hccl), where it is built in; else gloo for both.
@@ -146,24 +143,76 @@ def backends(device: torch.device) -> str:
     return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
 
 
-def rendezvous_store(rank: int, world_size: int) -> dist.Store:
-    """Return the store at MASTER_ADDR:MASTER_PORT through which the ranks find each other.
+def launch_command(launcher: str, program: list[str], processes: int) -> list[str]:
+    """Return the command that runs a script or `-m module` with arguments in `processes` processes."""
+    python, count = sys.executable, str(processes)
+    torchrun = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
+    horovodrun = [python, "-m", "horovod.runner.launch", "-np", count, "-H", f"localhost:{count}"]
+    return {
+        "one": [python, *program],
+        "torchrun": [*torchrun, *program],
+        "horovodrun": [*horovodrun, "--gloo", python, *program],
+        "spawn": [python, *program, "--nprocs", count],
+    }[launcher]
 
-    A launcher that hosts the store itself says so (TORCHELASTIC_USE_AGENT_STORE); then each restart uses its
-    own prefix, because the store still holds the addresses of the processes that died. Else rank 0 hosts
-    a new one; machines that have joined later have counted fewer restarts.
-    """
-    if world_size == 1:
-        return dist.HashStore()
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
-    host, port = os.environ["MASTER_ADDR"], launched_number("MASTER_PORT", 0, least=1, most=65535)
+
+def launch(launcher: str, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
+    """Call `work(*arguments)` in the processes of a `launcher`, and return the exit status: here, or in new
+    processes of `spawn`, `nprocs` or one for each accelerator, or two on the CPU."""
+    if launcher == "one":
+        return work(*arguments)
+    if launcher != "spawn":
+        # `record` stores the traceback where torchrun looks for it, to print that of the first failure last.
+        end_after(record(work), arguments)
+    nprocs = nprocs or torch.accelerator.device_count() or 2
+    # The parent hosts the store, on a port that the system chooses and that stays open from the start. So no
+    # other program can take the port in between.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    processes = mp.spawn(_start, (nprocs, store.port, work, arguments), nprocs, join=False)
+    received: list[int] = []
+
+    def forward(number: int, frame: object) -> None:
+        received.append(number)
+        for pid in processes.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
     try:
-        store = dist.TCPStore(host, port, world_size, is_master=rank == 0 and not hosted, timeout=TIMEOUT)
-    except dist.DistNetworkError as error:
-        raise InputError(
-            f"the ranks meet at {host}:{port} (MASTER_ADDR, MASTER_PORT), but rank {rank} cannot use that: "
-            f"{str(error).splitlines()[0]}; choose a free port, such as torchrun --master-port, or torchrun "
-            "--standalone, which finds one"
-        ) from error
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0) if hosted else 0
-    return dist.PrefixStore(f"restart{restarts}", store)
+        while not processes.join(grace_period=GRACE_SECONDS):
+            pass
+    except mp.ProcessExitedException as error:
+        if error.signal_name is None:
+            # The process has printed why
+            return error.exit_code
+        if not received:
+            raise
+        return 128 + received[0]
+    return 0
+
+
+def _start(local_rank: int, nprocs: int, port: int, work: Callable[..., int], arguments: tuple) -> None:
+    names = {"RANK": local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": nprocs, "LOCAL_WORLD_SIZE": nprocs}
+    names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    os.environ.update({name: str(value) for name, value in names.items()})
+    end_after(work, arguments)
+
+
+def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:
+    """Call `work(*arguments)`, then end this process with its status, or 1 after an error. Where native code
+    ends it, as gloo does by SIGABRT, the place in Python is printed."""
+    faulthandler.enable(2)
+    try:
+        status = work(*arguments)
+    except BaseException:  # noqa: BLE001 - Python's own way to end with it could abort the process
+        # Printed here: a parent prints that of the first process that it sees end, which may have ended
+        # because of this one.
+        traceback.print_exc()
+        status = 1
+    # Without Python's own shutdown, which ends a thread of gloo by force and so aborts the process (SIGABRT,
+    # torch 2.13): of some hundred complete runs, one was reported as failed.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

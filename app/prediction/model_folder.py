@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints.run_folder import CHECKPOINTS, MODEL, finished_at
-from ..checkpoints.run_history import CONFIG
+from ..checkpoints.run_folder import CHECKPOINTS, CONFIG, MODEL, finished_at
 from ..config.command_line import load_data_settings, read_yaml
 from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.read import ReadOptions

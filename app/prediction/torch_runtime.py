@@ -11,8 +11,7 @@ from transformers import AutoTokenizer
 
 from ..batching.loader import collate, to_device
 from ..batching.token_limit import BATCH_TOKENS, CPU_BATCH_TOKENS
-from ..checkpoints.run_folder import MODEL
-from ..checkpoints.run_history import HISTORY, finished_weights
+from ..checkpoints.run_folder import HISTORY, MODEL, finished_weights
 from ..data.long_texts import CUT, LongTexts, check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest
 from ..model.classifier import Classifier, max_positions
@@ -25,10 +24,9 @@ from ..model.pretrained import (
     quiet_transformers,
     wrong_shape,
 )
-from ..runtime.devices import Precision, choose_device
+from ..runtime.devices import Precision, choose_device, keep_freed_memory
 from ..runtime.disk import checksum, read_json
-from ..runtime.machine import keep_freed_memory
-from ..runtime.model_lock import MODEL_LOCK
+from ..runtime.processes import MODEL_LOCK
 from ..tasks import task_of_model
 from ..tasks.task import Task
 from ..words import _

@@ -60,7 +60,7 @@ def write_logits(
     arrays = {name: np.ascontiguousarray(array) for name, array in of_splits.items()}
     # One key only: the library writes several in any order, and equal runs shall leave equal files.
     metadata = {"label_names": label_names, "step": step, "task": task}
-    with whole_file(path, "wb") as file:
+    with whole_file(path) as file:
         file.write(save(arrays, {METADATA: json.dumps(metadata)}))
 
 

@@ -104,7 +104,7 @@ def write_oof(path: Path, oof_rows: OutOfFold) -> None:
         "logits": pa.FixedSizeListArray.from_arrays(split.logits.ravel(), split.logits.shape[1]),
     }
     names = {"label_names": json.dumps(task.label_names, ensure_ascii=False)}
-    with whole_file(path, "wb") as file:
+    with whole_file(path) as file:
         parquet.write_table(pa.table(columns, metadata=names), file)
 
 

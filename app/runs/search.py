@@ -27,7 +27,7 @@ from ..data.dataset import open_dataset
 from ..errors import InputError, TrainingError
 from ..report.metrics import BY_KEY
 from ..runtime.disk import read_json, write_text
-from ..runtime.signals import Stopped
+from ..runtime.group import Stopped
 from ..training.log import METRICS_FILE, read_evaluations
 from .series import Series, rendered, say
 

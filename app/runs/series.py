@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import torch
 from filelock import FileLock
 
-from ..checkpoints.job import FILES, FREE_TO_RESUME, LENGTH, changes, flat_settings, listed_changes
-from ..checkpoints.run_folder import CHECKPOINTS, LOCK, is_finished
+from ..checkpoints.job import FILES, FREE_TO_RESUME, LENGTH, changes, listed_changes
+from ..checkpoints.run_folder import CHECKPOINTS, LOCK, flat_settings, is_finished
 from ..checkpoints.training_state import drop_states
 from ..config.command_line import load_config
 from ..config.schema import Config
@@ -23,10 +24,10 @@ from ..data.cache import content_key, file_digest
 from ..data.dataset import with_sample
 from ..errors import InputError, TrainingError
 from ..modes import MODES, load_mode
+from ..modes.group import launch_command
 from ..report.text import page_environment
-from ..runtime.devices import count_devices
 from ..runtime.disk import write_json, write_text
-from ..runtime.signals import StopAtOnce, Stopped
+from ..runtime.group import Stopped, stop_at_once
 from ..tasks import task_class
 from ..words import _, use_language
 
@@ -54,7 +55,7 @@ class Series:
         settings, and data files of the same content. `searched` has the ranges of settings that differ
         between the runs."""
         folder, record = self.folder, self.folder / JOB
-        job, data = {"kind": self.kind} | flat_settings(self.config), with_sample(self.config.data)
+        job, data = {"kind": self.kind} | flat_settings(self.config.to_dict()), with_sample(self.config.data)
         for name in (*FILES, "relabel"):
             path = getattr(data, name)
             content = path and content_key(file_digest(Path(path)))
@@ -93,7 +94,7 @@ class Series:
         words = [*self.settings, *words, "--output.dir", str(folder), "--output.resume", "auto"]
         program = ["-m", f"{MODULE}.run", self.mode, *words]
         with log.open("ab") as file:
-            command = load_mode(self.mode).launcher.command(program, self.processes)
+            command = launch_command(load_mode(self.mode).launcher, program, self.processes)
             status = run_to_end(command, file, is_hopeless)
         if is_finished(folder):
             # Nobody trains a run of a series for longer
@@ -142,8 +143,9 @@ def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:
     and why it cannot run here, or nothing. Raises InputError for an unknown mode."""
     if name not in MODES:
         raise InputError(f"there is no mode {name} (known: {', '.join(sorted(MODES))})")
-    mode, devices = load_mode(name), count_devices(device)
-    count = 1 if mode.launcher.kind == "one" else processes or devices or 2
+    mode = load_mode(name)
+    devices = 0 if device == "cpu" or ":" in device else torch.accelerator.device_count()
+    count = 1 if mode.launcher == "one" else processes or devices or 2
     too_few = f"{count} processes need as many accelerators, this machine has {devices}"
     return count, mode.unavailable_reason() or (too_few if 0 < devices < count else "")
 
@@ -171,7 +173,7 @@ def run_to_end(command: list[str], output: IO, is_hopeless: Callable[[], bool] =
     process = subprocess.Popen(command, env=child_environment(), **options)
     try:
         is_terminated = False
-        with StopAtOnce():
+        with stop_at_once():
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)

@@ -23,6 +23,7 @@ from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..errors import InputError
 from ..modes import MODES, load_mode, open_mode
+from ..modes.group import launch_command
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
 from ..training.build import build, set_up
@@ -71,7 +72,7 @@ def compare_apart(
         say(f"{mode}, {processes} process{'es' * (processes > 1)}, {', '.join(sorted(trainings))} ...")
         folder.mkdir()
         words = ["--worker", mode, str(folder), *sorted(trainings), "--steps", str(steps), *words]
-        command = load_mode(mode).launcher.command(["-m", MODULE, "verify", *words], processes)
+        command = launch_command(load_mode(mode).launcher, ["-m", MODULE, "verify", *words], processes)
         done = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=False)
         ended = f"it ended with status {done.returncode}: {done.stderr[-300:]}"
         return (last_error(done.stderr.splitlines()) or ended) if done.returncode else ""

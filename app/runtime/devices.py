@@ -1,21 +1,25 @@
-"""What this machine offers a process: its device and its part of the cores; and the arithmetic."""
+"""What this machine offers a process: its device, its part of the cores, memory; and the arithmetic."""
 
+import ctypes
+import gc
 import os
-import platform
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import torch
 from torch.nn.functional import linear
 
+from ..config.schema import TrainConfig
 from ..errors import InputError, listed
 from .processes import num_cores
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # bf16 needs casts, too: below this ratio of matrix products a training step gains nothing
 FASTER = 1.2
-MAX_MEASUREMENT_SECONDS = 0.1
+# glibc's names and numbers, https://man7.org/linux/man-pages/man3/mallopt.3.html
+M_TRIM_THRESHOLD = -1  # free bytes at the end of the heap above which they are returned to the system
+M_MMAP_THRESHOLD = -3  # bytes above which a block is taken from the system, and returned to it when freed
 
 
 def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
@@ -25,19 +29,15 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
     offered = ["cpu"] if accelerator is None else [accelerator.type, "cpu"]
     name, colon, number = wanted.partition(":")
     name = {"auto": offered[0], "hip": "cuda"}.get(name, name)
-    if name not in offered or (colon and not number.isdecimal()):
-        raise InputError(
-            f"the device must be auto or what this torch ({torch.__version__}) offers on this machine, "
-            f"{listed(offered)}, with :N for one of several, found '{wanted}'; for another device install "
-            "the torch, or the package beside it, that is made for it"
-        )
     if name == "cpu":
         return torch.device("cpu")
-    index, count = int(number or local_rank), torch.accelerator.device_count()
+    count = torch.accelerator.device_count() if name in offered else 0
+    index = int(number) if number.isdecimal() else count if colon else local_rank
     if index >= count:
         raise InputError(
-            f"device {wanted}, process {local_rank} of this machine: torch finds {count} {name} devices "
-            "here, numbered from 0; choose another one, or fewer processes"
+            f"the device must be auto or what torch {torch.__version__} offers on this machine, "
+            f"{listed(offered)}, with :N for one of several, found '{wanted}' for process {local_rank}; "
+            f"there are {count}; choose another one, or fewer processes, or install the torch for that device"
         )
     return torch.device(name, index)
 
@@ -53,24 +53,6 @@ def has_memory(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def computes_float64(device: torch.device) -> bool:
-    """Return whether a device is known to compute in float64; MPS and Ascend's matrix units do not."""
-    return device.type in ("cpu", "cuda")
-
-
-def count_devices(wanted: str) -> int:
-    """Return the number of accelerators that a run with `train.device` set to `wanted` may use."""
-    return 0 if wanted == "cpu" or ":" in wanted else torch.accelerator.device_count()
-
-
-def device_name(device: torch.device) -> str:
-    """Return the name of a device's product, where torch or the system tells it."""
-    get_name = getattr(torch.get_device_module(device), "get_device_name", None)
-    if get_name is not None and has_memory(device):
-        return get_name(device)
-    return platform.processor() or platform.machine()
-
-
 def peak_memory(device: torch.device) -> int | None:
     """Return the most bytes that this process has had allocated on a device, None where torch cannot tell."""
     get_peak = getattr(torch.get_device_module(device), "max_memory_allocated", None)
@@ -78,12 +60,13 @@ def peak_memory(device: torch.device) -> int | None:
 
 
 class Precision:
-    """The contexts and the loss scaler of one precision (`fp32`, `bf16` or `fp16`) on one type of device:
-    https://docs.pytorch.org/docs/stable/amp.html."""
+    """The contexts and the loss scaler of one precision (`fp32`, `bf16` or `fp16`) on one type of device,
+    https://docs.pytorch.org/docs/stable/amp.html; `caches_casts` where there is memory for the whole model in
+    low precision during a step."""
 
-    def __init__(self, name: str, device: torch.device) -> None:
-        self.name = name
-        self.device_type = device.type
+    def __init__(self, name: str, device: torch.device, caches_casts: bool = True) -> None:
+        self.name, self.device_type = name, device.type
+        self.caches_casts = caches_casts and name != "fp32"
 
     def autocast(self) -> AbstractContextManager:
         """Return the context of a forward pass."""
@@ -96,7 +79,7 @@ class Precision:
         Autocast keeps the low-precision copy of each weight until the outermost autocast ends. This is that
         one, switched off inside: only code under `autocast` itself runs in low precision.
         """
-        if self.name == "fp32":
+        if not self.caches_casts:
             yield
             return
         with self.autocast(), torch.autocast(self.device_type, enabled=False):
@@ -112,18 +95,16 @@ def at_least_float32(values: torch.Tensor) -> torch.Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
-def bf16_speedup() -> float:
-    """Return this CPU's speed in bf16 divided by that in fp32, on BERT's shapes, measured in 0.1 s: with bf16
-    instructions it may yet be half as fast (Xeon, AVX-512 without AMX, torch 2.13)."""
-    cpu = torch.device("cpu")
-    return product_speed(cpu, torch.bfloat16) / product_speed(cpu, torch.float32)
-
-
 def fastest_precision(device: torch.device) -> str:
-    """Return `bf16` for a device that is faster in it, else `fp32`; on the CPU measures both, in 0.1 s."""
+    """Return `bf16` for a device that is faster in it, else `fp32`. On the CPU both are measured, in 0.1 s on
+    BERT's shapes: with bf16 instructions it may yet be half as fast (Xeon, AVX-512 without AMX, torch 2.13).
+    """
     if is_cuda(device):
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if device.type == "cpu" and bf16_speedup() > FASTER else "fp32"
+    if has_memory(device):
+        return "fp32"
+    speedup = product_speed(device, torch.bfloat16) / product_speed(device, torch.float32)
+    return "bf16" if speedup > FASTER else "fp32"
 
 
 def product_speed(device: torch.device, dtype: torch.dtype) -> float:
@@ -135,7 +116,7 @@ def product_speed(device: torch.device, dtype: torch.dtype) -> float:
     weight = torch.ones(width, width, dtype=dtype, device=device)
     seconds: list[float] = []
     linear(states, weight)
-    while len(seconds) < 8 and sum(seconds) < MAX_MEASUREMENT_SECONDS:
+    while len(seconds) < 8 and sum(seconds) < 0.1:
         started = time.perf_counter()
         for _ in range(times):
             product = linear(states, weight)
@@ -145,9 +126,58 @@ def product_speed(device: torch.device, dtype: torch.dtype) -> float:
     return 2 * rows * width**2 * times / min(seconds)
 
 
-def set_threads(threads: int | None, local_world_size: int) -> None:
-    """Give this process its part of the cores: more threads than cores can make a step ten times slower. A
-    single process takes OMP_NUM_THREADS, if it is set; for several, launchers set it to 1."""
-    given = os.environ.get("OMP_NUM_THREADS", "") if local_world_size == 1 else ""
-    wanted = threads or (int(given) if given.isdecimal() else 0)
-    torch.set_num_threads(wanted or max(1, num_cores() // local_world_size))
+def set_up_machine(config: TrainConfig, device: torch.device, local_world_size: int) -> None:
+    """Set threads, allocator and precision of matrix products of a process that will train on `device`.
+
+    More threads than cores can make a step ten times slower, so several processes get parts of the cores; a
+    single one takes OMP_NUM_THREADS, if it is set. For several, launchers set it to 1.
+    """
+    if config.threads or local_world_size > 1 or "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(config.threads or max(1, num_cores() // local_world_size))
+    keep_freed_memory()
+    if is_cuda(device):
+        # What autocast leaves in fp32 may use TF32 then; a run in fp32 keeps all its bits.
+        torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
+
+
+def keep_few_kernels() -> None:
+    """Let oneDNN and torch keep 64 compiled kernels each, not 1,024; to be called before the first product.
+
+    In bf16 they compile a kernel for each size of a matrix, and nearly every packed batch has another number
+    of tokens: 5 MB of kernels for BERT-base, between the tensors, so that less of the freed memory can be
+    reused. A pass needs about 30. The user's own environment variables come first. See
+    https://uxlfoundation.github.io/oneDNN/dev_guide_primitive_cache.html and pytorch issue 27971.
+    """
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, "64")
+
+
+def keep_freed_memory() -> None:
+    """Make malloc keep freed memory, except blocks of more than 32 MB, the most that glibc allows.
+
+    A step asks for the memory that the previous step has freed. Pages that were returned to the system in
+    between come back as new pages, which takes 5 % of a step of BERT-base in a virtual machine.
+    """
+    _malloc("mallopt", M_MMAP_THRESHOLD, 32 << 20)
+    _malloc("mallopt", M_TRIM_THRESHOLD, -1)
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Return freed memory to the system, now and later: kept blocks may have the wrong size."""
+    gc.collect()
+    if has_memory(device):
+        torch.accelerator.empty_cache()
+    _malloc("mallopt", M_MMAP_THRESHOLD, 1 << 20)
+    _malloc("mallopt", M_TRIM_THRESHOLD, 128 << 10)
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Return the freed memory that malloc keeps to the system; what is freed later is kept as before."""
+    _malloc("malloc_trim", 0)
+
+
+def _malloc(function: str, *arguments: int) -> None:
+    """Call a function of glibc; nothing happens where the C library is another one."""
+    with suppress(AttributeError, OSError, TypeError):
+        getattr(ctypes.CDLL(None), function)(*arguments)

@@ -33,21 +33,16 @@ def sync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, whole or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
-    with whole_file(path, "wb") as file:
-        file.write(content)
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 @contextmanager
-def whole_file(path: Path, mode: str = "w", **encoding: str) -> Iterator[IO]:
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file to write to, which is at `path` once it is complete and on the disk."""
     aside = path.with_name(f".{path.name}")
     try:
-        with aside.open(mode, **encoding) as file:
+        with aside.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -98,12 +93,6 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict:
             raise ValueError(f"the key '{shorten(key)}' is twice in an object; keep one of them")
         values[key] = value
     return values
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file, whole or not at all."""
-    with source.open("rb") as file, whole_file(target, "wb") as copy:
-        shutil.copyfileobj(file, copy, 1 << 20)
 
 
 def checksum(path: Path) -> str:

@@ -1,20 +1,19 @@
-"""The processes of a run: their cores, what launcher started them, and that they end with it."""
+"""This process: its cores, what launcher started it, and that it ends with that."""
 
-import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
-
-from ..errors import InputError, shorten
 
 # Variables of torchrun and our own mp.spawn, horovodrun, deepspeed
 OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
+# Held while a model is built, loaded or fitted: transformers' switch that leaves weights uninitialised, its
+# verbosity, and torch's random generator belong to the whole process, so two threads would get wrong models.
+# `fit` also loads, so the same thread may take it again.
+MODEL_LOCK = threading.RLock()
 
 
 def num_cores() -> int:
@@ -25,15 +24,6 @@ def num_cores() -> int:
     import joblib
 
     return joblib.cpu_count()
-
-
-def leave(status: int) -> NoReturn:
-    """End this process without Python's own shutdown, which ends a thread of gloo by force and so aborts the
-    process (SIGABRT, torch 2.13): of some hundred complete runs, one was reported as failed."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 @contextmanager
@@ -78,18 +68,6 @@ def launched_rank() -> int:
     """Return the rank that the launcher gave this process, torchrun or horovodrun; 0 without one."""
     rank = os.environ.get("RANK", os.environ.get("HOROVOD_RANK", ""))
     return int(rank) if rank.isdecimal() else 0
-
-
-def launched_number(name: str, default: int, least: int = 0, most: int = 1 << 31) -> int:
-    """Return the whole number that a launcher put into an environment variable, `default` if it is not set.
-    Raises InputError, naming the variable, for anything else."""
-    text = os.environ.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and least <= int(text[:20]) <= most):
-        raise InputError(
-            f"the environment variable {name}, which a launcher sets, must be a whole number from {least} to "
-            f"{most}, found '{shorten(text)}'; correct it, or unset it to train in one process"
-        )
-    return int(text)
 
 
 def launcher_id() -> str | None:

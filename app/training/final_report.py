@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..checkpoints.run_folder import ADAPTER, MODEL, PAGE, PREDICTIONS, REPORT, TEXT
-from ..checkpoints.run_history import add_finish, write_card
+from ..checkpoints.run_folder import ADAPTER, CARD, MODEL, PAGE, PREDICTIONS, REPORT, TEXT, add_finish
 from ..checkpoints.training_state import RunProgress
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model
@@ -78,7 +77,7 @@ def write_report(
         )
         write_text(folder / PAGE, page)
         content = card_content(folder.resolve().name, components, split, on_page, settings)
-        write_card(folder, render_card(content))
+        write_text(folder / CARD, f"---\n{render_card(content)}")
     details = {"split": split, "step": best_step, "data": dataset.statistics}
     if dataset.relabelled:
         details["relabelled"] = dataset.relabelled

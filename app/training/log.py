@@ -21,8 +21,7 @@ from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..checkpoints.job import flat_settings
-from ..checkpoints.run_folder import check_is_there
+from ..checkpoints.run_folder import check_is_there, flat_settings
 from ..config.schema import Config, OutputConfig
 from ..errors import InputError, first_line, nearest
 from ..modes.mode import Mode
@@ -220,7 +219,7 @@ class RunLog:
         self.trackers[name] = tracker
         self.closing.callback(lambda: name in self.trackers and self.guard(name, tracker.finish))
         if name != TENSORBOARD:
-            settings = flat_settings(self.config)
+            settings = flat_settings(self.config.to_dict())
             tracker.store_init_configuration({key: one for key, one in settings.items() if one is not None})
 
     def guard(self, name: str, call: Callable[[], Any]) -> None:

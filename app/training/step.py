@@ -1,5 +1,5 @@
 """The only training loop, whatever the mode, and its step: batch, forward, loss, backward (in the last
-micro-batch with the exchange between the ranks), unscale, clip, update, zero. `train.py` builds what it works
+micro-batch with the exchange between the ranks), unscale, clip, step, zero. `train.py` builds what it works
 with, and does what follows a step. Below are the optimizer and its learning rate."""
 
 import logging
@@ -18,8 +18,7 @@ from ..errors import TrainingError, first_line
 from ..model.recipe import USUAL_WARMUP
 from ..model.trained_weights import layer_depth
 from ..modes.mode import Mode
-from ..runtime.devices import has_memory, is_cuda
-from ..runtime.machine import give_back_memory
+from ..runtime.devices import give_back_memory, has_memory, is_cuda
 from .recorded_passes import record_passes
 
 logger = logging.getLogger(__name__)
@@ -90,9 +89,8 @@ def train_steps(
         mode.module.train()
         of_passes = passes.run_within_memory(progress, batch)
         before_update()
-        mode.unscale()
-        norm, skipped = mode.update(mode.clip(config.max_grad_norm))
-        mode.zero_grad()
+        norm, skipped = mode.step(config.max_grad_norm)
+        mode.optimizer.zero_grad()
         progress.step += 1
         progress.updates += not skipped
         numbers = {"rows": len(batch), "tokens": int(loader.lengths(batch).sum()), "skipped": skipped}
@@ -126,7 +124,7 @@ class Passes:
         torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
         divisor = self.loader.divisor(batch, step)
         loss_sum, positions, finite = torch.zeros((), device=device), [], []
-        with mode.cached_autocast():
+        with mode.precision.cached_autocast():
             for index, rows in enumerate(micro_batches):
                 micro_batch = self.loader.load(np.tile(rows, self.copies), device, step)
                 # Gradients are exchanged with the other ranks in the last one only.
@@ -169,7 +167,7 @@ class Passes:
                     ) from error
                 replace_onednn(error)
             # From here on the error no longer keeps the tensors of the failed passes alive.
-            self.mode.zero_grad()
+            self.mode.optimizer.zero_grad()
             # Recorded passes keep memory, and are for one micro-batch.
             self.forward = self.mode.forward
             largest = max(len(rows) for of_rank in parts for rows in of_rank)

@@ -17,17 +17,30 @@ import numpy as np
 from safetensors import SafetensorError
 
 from ..checkpoints.job import check_ranks, job_signature
-from ..checkpoints.run_folder import cannot_write, check_run_folder, open_run_folder
-from ..checkpoints.run_history import describe_start, write_first_start
-from ..checkpoints.saving_and_resuming import Saver, find_state, load_best, load_state, record_resume
-from ..checkpoints.training_state import RunProgress, TrainingState, drop_states
+from ..checkpoints.run_folder import (
+    cannot_write,
+    check_run_folder,
+    describe_start,
+    open_run_folder,
+    write_first_start,
+)
+from ..checkpoints.training_state import (
+    RunProgress,
+    Saver,
+    TrainingState,
+    drop_states,
+    find_state,
+    load_best,
+    load_state,
+    record_resume,
+)
 from ..data.report import render
 from ..errors import TrainingError
 from ..modes.mode import Mode
 from ..report.logits_file import split_of_report
 from ..report.metrics import is_better, metrics_in_training
 from ..runtime.devices import peak_memory
-from ..runtime.signals import StopAtOnce, Stopped, StopSignals
+from ..runtime.group import Stopped, StopSignals, stop_at_once
 from .build import build, set_up
 from .evaluate import BATCH_ROWS, add_losses, evaluate
 from .final_report import merge_adapter, write_report
@@ -125,7 +138,7 @@ class Run:
                     # A barrier: the launcher ends all other ranks as soon as one has ended.
                     self.group.broadcast(None)
                     return 128 + self.stopped_by
-                with StopAtOnce():
+                with stop_at_once():
                     self.finish()
             except Stopped as stop:
                 logger.info("Stopped by %s before the report was complete; --resume auto writes it.", stop)

@@ -14,6 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from app.modes import load_mode
+from app.modes.group import launch_command
 from tests.processes import finish
 from tests.ranks import Disturbance, largest_difference, run, settings
 
@@ -190,7 +191,7 @@ def test_horovod_takes_over(data, tmp_path):
     assert run("single", 1, settings(data, tmp_path / "whole", **changes)) == [0]
     argv = settings(data, tmp_path / "stopped", **changes)
     assert run("single", 1, argv, [Disturbance(6, "SIGTERM")]) == [143]
-    done = finish(horovod.launcher.command(["run_horovod.py", *argv], 2))
+    done = finish(launch_command(horovod.launcher, ["run_horovod.py", *argv], 2))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Resuming from step" in done.stdout + done.stderr
     assert largest_difference(tmp_path / "whole", tmp_path / "stopped") <= 1e-5

@@ -11,8 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 from app.checkpoints import training_state
-from app.checkpoints.run_folder import cannot_write, saved_states
-from app.checkpoints.run_history import HISTORY
+from app.checkpoints.run_folder import HISTORY, cannot_write, saved_states
 from app.checkpoints.training_state import (
     RunProgress,
     drop_states,
@@ -32,13 +31,13 @@ def progress_of(step: int) -> RunProgress:
     return RunProgress(step, step - 1, **counts, best_value=0.5, logged=[1.5, 4], scaler={"s": 2.0})
 
 
-def save(folder: Path, step: int, keep_states: int = 3) -> None:
+def save(folder: Path, step: int) -> None:
     (folder / HISTORY).touch()
     model = folder / "model.safetensors"
     model.write_bytes(b"the best weights up to step %d" % step)
     weights = {"head.weight": torch.full((20, 30), float(step))}
     optimizer = {"head.weight/exp_avg": torch.full((20, 30), step / 2), "head.weight/step": torch.tensor(1.0)}
-    save_training_state(folder, progress_of(step), JOB, weights, optimizer, keep_states, model)
+    save_training_state(folder, progress_of(step), JOB, weights, optimizer, model)
 
 
 def state_of(folder: Path, step: int) -> Path:
@@ -87,41 +86,34 @@ def test_without_an_undamaged_state_there_is_none(tmp_path, caplog):
     assert f"{tmp_path} has no undamaged training state" in caplog.text
 
 
-@pytest.mark.parametrize("keep_states", [1, 2, 3])
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_is_skipped_and_takes_no_whole_ones_place(
-    tmp_path, caplog, keep_states, name, damage
-):
-    """After damage to the newest states, a job that is interrupted again and again still gets further."""
-    for step in (5, 10, 15):
+def test_a_damaged_state_is_skipped_and_takes_no_whole_ones_place(tmp_path, caplog, name, damage):
+    """After damage to the newest state, a job that is interrupted again and again still gets further."""
+    for step in (5, 10):
         save(tmp_path, step)
-    for step in (10, 15):
-        DAMAGES[damage](state_of(tmp_path, step) / name)
+    DAMAGES[damage](state_of(tmp_path, 10) / name)
     assert load_training_state(tmp_path).progress.step == 5
-    assert all(f"step-{step:08d} is damaged and is skipped: " in caplog.text for step in (10, 15))
-    save(tmp_path, 7, keep_states)
-    assert steps(tmp_path) == [7, 5][:keep_states]
-    assert load_training_state(tmp_path).progress.step == 7
-    save(tmp_path, 15, keep_states)
-    assert steps(tmp_path) == [15, 7, 5][:keep_states]
+    assert "step-00000010 is damaged and is skipped: " in caplog.text
+    for step, kept in ((7, [7, 5]), (15, [15, 7])):
+        save(tmp_path, step)
+        assert steps(tmp_path) == kept
     flip_a_bit(state_of(tmp_path, 15) / "weights.safetensors")
-    state = load_training_state(tmp_path)
-    assert (state and state.progress.step) == (7 if keep_states > 1 else None)
-    save(tmp_path, 20, keep_states)
-    save(tmp_path, 25, keep_states)
-    assert steps(tmp_path) == [25, 20, 7][:keep_states]
+    assert load_training_state(tmp_path).progress.step == 7
+    for step, kept in ((20, [20, 7]), (25, [25, 20])):
+        save(tmp_path, step)
+        assert steps(tmp_path) == kept
     damaged = sorted(path.name for path in (tmp_path / "state").glob("damaged-*"))
     assert damaged == ["damaged-step-00000010", "damaged-step-00000015"]
     drop_states(tmp_path, 1)
     assert not list((tmp_path / "state").glob("damaged-*")), "a finished run keeps none"
 
 
-def test_a_state_of_an_older_version_is_refused_and_stays(tmp_path):
+def test_a_state_of_another_version_is_refused_and_stays(tmp_path):
     save(tmp_path, 7)
     manifest = state_of(tmp_path, 7) / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 3}))
-    with pytest.raises(TrainingError, match="of format 4 is needed, found 3, of an older version"):
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 4}))
+    with pytest.raises(TrainingError, match="of format 5 is needed, found 4, of another version"):
         load_training_state(tmp_path)
     assert steps(tmp_path) == [7]
 
@@ -172,14 +164,14 @@ def test_the_best_model_comes_back_with_the_state(tmp_path):
 
 
 def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
-    save(tmp_path, 5, keep_states=1)
+    save(tmp_path, 5)
     before = files(state_of(tmp_path, 5))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises((OSError, SafetensorError)) as caught:
-            save(tmp_path, 10, keep_states=1)
+            save(tmp_path, 10)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)

@@ -1,17 +1,42 @@
-"""A run writes only into an empty folder, or into its own: python -m pytest
-tests/checkpoints/test_run_folder.py"""
+"""A run writes only into an empty folder, or into its own, one run at a time; which run a new start resumes:
+python -m pytest tests/checkpoints/test_run_folder.py"""
 
+import errno
+import fcntl
+import json
+import multiprocessing
+import os
+import signal
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from app.checkpoints.run_folder import open_run_folder
+from app.checkpoints.run_folder import LOCK, check_run_folder, lock_folder, open_run_folder, run_to_resume
 from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.run import main
 from tests.ranks import settings
 
+NOW = datetime.now().astimezone()
+LAUNCHER = "/tmp/torchelastic_x/exp_1"
+NEW, AUTO = OutputConfig(dir="run"), OutputConfig(dir="run", resume="auto")
 pytestmark = pytest.mark.usefixtures("empty_folder")
+
+
+def make_run(folder: str, age: int = 0, **details) -> Path:
+    """Make an interrupted run that was started `age` seconds ago."""
+    path = Path(folder)
+    path.mkdir(parents=True)
+    (path / "run_history.json").write_text(json.dumps({"starts": [details]}))
+    (path / "train.log").write_text("step 1")
+    moment = NOW.timestamp() - age
+    os.utime(path / "run_history.json", (moment, moment))
+    return path
+
+
+def started(seconds_ago: int) -> str:
+    return (NOW - timedelta(seconds=seconds_ago)).isoformat(timespec="seconds")
 
 
 def open_folder(folder: str | None = "run", **settings) -> bool:
@@ -22,15 +47,7 @@ def open_folder(folder: str | None = "run", **settings) -> bool:
 
 
 @pytest.mark.parametrize(
-    "present",
-    [
-        ["notes.txt"],
-        ["config.yaml", "notes.txt"],
-        ["config.yaml", "src/main.py"],
-        ["config.yaml"],
-        ["report.json"],
-        [".gitkeep"],
-    ],
+    "present", [["notes.txt"], ["config.yaml", "src/main.py"], ["report.json"], [".gitkeep"]]
 )
 @pytest.mark.parametrize("resume", ["never", "auto"])
 def test_folder_that_is_no_run_is_never_touched(present, resume):
@@ -41,34 +58,27 @@ def test_folder_that_is_no_run_is_never_touched(present, resume):
         path.write_text("mine")
     with pytest.raises(InputError, match="is not empty and holds no run; choose another output.dir"):
         open_folder(resume=resume)
+    found = {path.relative_to("run").as_posix() for path in Path("run").rglob("*") if path.is_file()}
+    assert found == set(present)
     assert all((Path("run") / name).read_text() == "mine" for name in present)
 
 
 @pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"folder": "file"}, r"output\.dir"),
-        ({"folder": "file/run"}, r"output\.dir"),
-        ({"folder": None, "name": "run"}, r"output\.dir"),
-        ({"folder": "checkpoints"}, "a link to nowhere"),
-    ],
+    "settings",
+    [{"folder": "file"}, {"folder": "file/run"}, {"folder": None, "name": "run"}, {"folder": "checkpoints"}],
     ids=["a file", "below a file", "below a dead link", "a dead link"],
 )
-def test_a_folder_that_cannot_be_made(settings, problem):
+def test_a_folder_that_cannot_be_made(settings):
     Path("file").write_text("")
     Path("checkpoints").symlink_to("no-such-disk")
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match=r"output\.dir"):
         open_folder(**settings)
 
 
-def test_a_run_that_was_killed_in_its_first_write_left_an_empty_folder():
+def test_a_run_that_was_killed_in_its_first_write_starts_again():
     Path("run").mkdir()
     Path("run/.run_history.json").write_text("{")
     assert not open_folder()
-
-
-def test_a_run_that_was_killed_at_its_very_start_is_resumed_from_the_beginning():
-    Path("run").mkdir()
     Path("run/run_history.json").write_text("{")
     with pytest.raises(InputError, match=r"not finished \(it has no training state yet\); continue it with"):
         open_folder()
@@ -84,3 +94,146 @@ def test_what_a_run_reads_is_never_written(data):
         for reads in ("--model.name=run", "--data.train=run/predictions.csv"):
             assert main("single", "", [*first, f"--output.resume={resume}", reads]) == 2
     assert {path: path.read_bytes() for path in before} == before
+
+
+OTHERS = ("exp-2-001", "exp-001-001", "exp-20", "exp-1x1", "a1-001", "aa-001", "other-001", "exp")
+
+
+@pytest.mark.parametrize("name", ["exp", "train[1]", "a*", "a?", "情感", "exp-2", "exp-001", "sub/exp"])
+def test_resume_auto_takes_the_newest_run_of_this_very_name(name):
+    config = OutputConfig(name=name, resume="auto")
+    for number, other in enumerate(OTHERS):
+        if not other.startswith(f"{name}-0"):
+            make_run(f"checkpoints/{other}", launcher=str(number))
+    if name not in ("exp-2", "exp-001"):
+        assert run_to_resume(config) is None
+    first = make_run(f"checkpoints/{name}-1000" if name != "exp" else "checkpoints/exp-001", age=-20)
+    assert run_to_resume(config) == first
+    second = make_run(f"checkpoints/{name}-002", age=-30)
+    assert run_to_resume(config) == second
+    (second / "report.json").write_text("{}")
+    assert run_to_resume(config) == first
+
+
+def test_a_copy_was_started_when_the_run_was():
+    make_run("checkpoints/a-001", started=started(60))
+    new = make_run("checkpoints/a-002", started=started(30))
+    copied = make_run("checkpoints/a-003", age=-20, started=started(60))
+    config = OutputConfig(name="a", resume="auto")
+    assert run_to_resume(config) == new
+    for content in ("", "[]", '{"starts": [1]}', '{"starts": [{"started": 1}]}'):
+        (copied / "run_history.json").write_text(content)
+        assert run_to_resume(config) == copied
+
+
+@pytest.fixture
+def restarted(monkeypatch):
+    """Be a process that torchrun has started again."""
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", f"{LAUNCHER}/attempt_1/0/error.json")
+
+
+# The first is of yesterday, with the same rdzv_id
+@pytest.mark.parametrize("details", [{"launcher": "/tmp/torchelastic_x/exp_2"}, {"launcher": None}, {}])
+def test_a_restarted_job_resumes_no_other_job(restarted, details):
+    run = make_run("checkpoints/a-001", **details)
+    in_folder = OutputConfig(dir=str(run))
+    assert run_to_resume(OutputConfig(name="a")) is run_to_resume(in_folder) is None
+    with pytest.raises(InputError, match="holds a run that is not finished"):
+        check_run_folder(in_folder)
+    # Asked for
+    assert run_to_resume(OutputConfig(name="a", resume="auto")) == run
+    assert run_to_resume(OutputConfig(name="b", resume="auto")) is None
+    assert run_to_resume(OutputConfig(dir=str(run), resume="auto")) == run
+
+
+def test_a_restarted_job_resumes_its_own_run(restarted, monkeypatch):
+    make_run("checkpoints/a-001", age=-9, launcher=LAUNCHER, started=started(86400))
+    own = make_run("checkpoints/a-002", launcher=LAUNCHER, started=started(50))
+    make_run("checkpoints/a-003", launcher="other", started=started(20))
+    for config in (OutputConfig(name="a"), OutputConfig(name="a", resume="auto"), OutputConfig(dir=str(own))):
+        assert run_to_resume(config) == own
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
+    make_run("checkpoints/b-001", launcher=None, started=started(20))
+    assert run_to_resume(OutputConfig(name="b")) is None, "without a launcher no run is its own"
+
+
+def hold(folder: str, ready) -> None:
+    lock = lock_folder(Path(folder))
+    ready.set()
+    signal.pause()
+    lock.release()
+
+
+@pytest.fixture
+def other():
+    """Return a function that starts a process which holds a folder, and returns it."""
+    context = multiprocessing.get_context("fork")
+    processes = []
+
+    def start(folder: str):
+        ready = context.Event()
+        process = context.Process(target=hold, args=(folder, ready))
+        process.start()
+        processes.append(process)
+        assert ready.wait(20)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.parametrize("config", [NEW, AUTO])
+@pytest.mark.parametrize("call", [check_run_folder, open_run_folder])
+def test_a_second_run_is_refused_until_the_first_is_dead(other, config, call):
+    folder = make_run("run", launcher=None)
+    process = other("run")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(InputError, match="for one run at a time: run is in use by another one; wait until"):
+        call(config)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    process.kill()
+    process.join()
+    check_run_folder(AUTO)
+    assert open_folder(resume="auto")
+
+
+def test_two_starts_of_resume_auto_without_a_folder(other):
+    make_run("checkpoints/exp-001", launcher=None)
+    other("checkpoints/exp-001")
+    for call in (check_run_folder, open_run_folder):
+        with pytest.raises(InputError, match=r"checkpoints/exp-001 is in use by another one"):
+            call(OutputConfig(name="exp", resume="auto"))
+
+
+def test_a_start_between_check_and_lock_is_seen():
+    """Both have checked the same empty folder; the second finds the run of the first, after it was killed
+    too."""
+    check_run_folder(NEW)
+    folder, is_resumed, lock = open_run_folder(NEW)
+    assert not is_resumed
+    with pytest.raises(InputError, match="is in use by"):
+        open_run_folder(NEW)
+    for name in ("run_history.json", "train.log"):
+        (folder / name).write_text("{}")
+    lock.release()
+    with pytest.raises(InputError, match="holds a run that is not finished"):
+        open_run_folder(NEW)
+
+
+def test_the_rest_of_a_dead_run_is_no_obstacle():
+    Path("run").mkdir()
+    Path("run", LOCK).write_text('{"pid": 1, "host": "gone"}')
+    assert not open_folder()
+
+
+@pytest.mark.parametrize("number", ["ENOLCK", "EOPNOTSUPP"])
+def test_where_there_are_no_locks_a_warning_says_so(monkeypatch, caplog, number):
+    def refuse(*_):
+        raise OSError(getattr(errno, number), "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert not open_folder()
+    assert f"run cannot be locked ([Errno {getattr(errno, number)}] no locks): start no second" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from app.commands import run_verb
-from app.modes import mode_names
+from app.modes import MODES
 from app.runs.series import plan_mode
 from tests.processes import ROOT, finish
 
@@ -36,7 +36,7 @@ def test_an_unknown_mode_and_no_processes_are_refused(capsys):
     assert run_verb("verify", ["--processes", "0"]) == 2
     assert "--processes must be at least 1, found 0" in capsys.readouterr().err
     assert run_verb("verify", ["--modes", "ddpp"]) == 2
-    known = ", ".join(mode_names())
+    known = ", ".join(MODES)
     assert capsys.readouterr().err == f"error: there is no mode ddpp (known: {known})\n"
 
 

@@ -14,10 +14,10 @@ import torch
 from pyarrow import parquet
 
 from app.config.command_line import OTHER_NAMES, load_config
-from app.config.schema import SETTINGS, DataConfig
+from app.config.schema import SETTINGS, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.runtime.devices import set_threads
+from app.runtime.devices import set_up_machine
 from app.runtime.processes import num_cores
 from tests.data.brought import NAMES, ROWS, lines, opened, rows_of, texts
 from tests.real_data import REAL_DATA
@@ -277,12 +277,11 @@ def test_names_of_other_tools_are_known(given, meant):
 def test_the_threads_of_one_process_are_those_of_the_environment(monkeypatch):
     before = torch.get_num_threads()
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    cpu, several = torch.device("cpu"), 2 * num_cores()
     try:
-        set_threads(None, 1)
-        assert torch.get_num_threads() == 3
-        set_threads(2, 1)
-        assert torch.get_num_threads() == 2
-        set_threads(None, num_cores())
-        assert torch.get_num_threads() == (3 if num_cores() == 1 else 1)
+        torch.set_num_threads(3)
+        for threads, processes, found in ((None, 1, 3), (2, 1, 2), (None, several, 1)):
+            set_up_machine(TrainConfig(threads=threads), cpu, processes)
+            assert torch.get_num_threads() == found
     finally:
         torch.set_num_threads(before)

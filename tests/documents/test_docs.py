@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.modes import mode_names
+from app.modes import MODES
 from app.text_table import columns_of
 from tests.documents.commands import DOCUMENTS, ROOT, fenced_commands, inline_code, read
 from tests.test_architecture import LAYERS
@@ -97,7 +97,7 @@ def test_the_table_of_rooms_has_every_folder_of_the_package_in_the_order_of_the_
     assert set(rooms) == {path.parent.name for path in (ROOT / "app").glob("*/__init__.py")}
 
 
-@pytest.mark.parametrize("mode", mode_names())
+@pytest.mark.parametrize("mode", MODES)
 def test_every_mode_has_a_script_and_is_documented(mode):
     assert (ROOT / f"run_{mode}.py").exists()
     for document in ("README.md", "README.zh-CN.md", "docs/modes.md", "docs/modes.zh-CN.md"):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from transformers import BertConfig
 
-from app.checkpoints.run_history import HISTORY, write_config
-from app.checkpoints.saving_and_resuming import with_saved_choices
+from app.checkpoints.run_folder import HISTORY, write_config
+from app.checkpoints.training_state import with_saved_choices
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.config.shipped import DEFAULT_CONFIG, FEW_LABELS_CONFIG

@@ -5,8 +5,7 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
-from app.modes.ddp import DDP
-from app.modes.single import Single
+from app.modes.torch_modes import DDP, Single
 
 
 class MeanOfMeans(DDP):
@@ -17,35 +16,36 @@ class MeanOfMeans(DDP):
         return super().forward(inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
-        # The loop divided by the rows of the global batch; this divides by the rows of the micro-batch
-        # instead.
+        # The loop divided by the rows of the global batch; this divides by those of the micro-batch instead.
         super().backward(loss * 16 / (self.rows * self.group.world_size))
 
 
 class ForgottenZeroGrad(DDP):
     """Never zeroes the gradients, so each step adds to those before."""
 
-    def zero_grad(self) -> None:
-        pass
+    def wrap(self, model, build_optimizer):
+        module, optimizer = super().wrap(model, build_optimizer)
+        optimizer.zero_grad = lambda: None
+        return module, optimizer
 
 
 class MissingUnscale(DDP):
     """Clips gradients that still carry the loss scale; it scales in every precision, also in float64."""
 
-    def wrap(self, model, build_optimizer) -> None:
-        super().wrap(model, build_optimizer)
+    def wrap(self, model, build_optimizer):
         self.scaler = torch.amp.GradScaler(self.device.type)
+        return super().wrap(model, build_optimizer)
 
-    def unscale(self) -> None:
-        pass
+    def step(self, max_norm):
+        norm = nn.utils.clip_grad_norm_(self.module.parameters(), max_norm or float("inf"))
+        return norm, super().step(0)[1]
 
 
 class UnsynchronisedGradients(DDP):
     """Wraps nothing: every rank trains alone on its share."""
 
-    def wrap(self, model, build_optimizer) -> None:
-        super().wrap(model, build_optimizer)
-        self.module = Alone(self.module.module)
+    def wrap(self, model, build_optimizer):
+        return Alone(model), build_optimizer(model)
 
     def micro_batch(self, is_last: bool):
         return nullcontext()

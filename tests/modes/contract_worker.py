@@ -21,7 +21,7 @@ def work(target: str, data: str, out: str, names: list[str], stage: int) -> int:
     import torch
 
     from app.config.schema import Config, DeepSpeedConfig, TrainConfig
-    from app.runtime.machine import set_up_machine
+    from app.runtime.devices import set_up_machine
 
     base = Config(train=TrainConfig(**BASE), deepspeed=DeepSpeedConfig(stage=stage))
     with resolve_name(target)(base) as mode:
@@ -125,6 +125,8 @@ def check_optimizer_round_trip(mode) -> float:
 
 
 if __name__ == "__main__":
+    from app.modes.group import launch
+
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("target", "data", "out"):
         parser.add_argument(name)
@@ -133,4 +135,4 @@ if __name__ == "__main__":
     parser.add_argument("--stage", type=int, default=2, help="of ZeRO, for DeepSpeed")
     options = parser.parse_args()
     arguments = (options.target, options.data, options.out, options.names, options.stage)
-    sys.exit(resolve_name(options.target).launcher.launch(work, arguments, options.nprocs))
+    sys.exit(launch(resolve_name(options.target).launcher, work, arguments, options.nprocs))

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.modes import load_mode, mode_names
+from app.modes import MODES, load_mode
+from app.modes.group import launch_command
 from app.modes.mode import Mode
 from tests.modes import broken_modes
 from tests.modes.contract_cases import CASES, OF_THE_MODE, OF_THE_ROWS
@@ -21,8 +22,8 @@ from tests.processes import ROOT, finish
 from tests.ranks import fork
 
 WORKER = str(ROOT / "tests" / "modes" / "contract_worker.py")
-# Accelerate refuses fp16 on the CPU
-NOT_ON_CPU = {"accelerate": ("fp16", "fp16_overflow")}
+# Accelerate refuses fp16 on the CPU, and DeepSpeed everywhere
+NOT_ON_CPU = dict.fromkeys(("accelerate", "deepspeed"), ("fp16", "fp16_overflow"))
 TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
 # What the quick suite compares, and on what more the reference itself is checked
 FEW = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "r_drop"]
@@ -33,10 +34,11 @@ def launch(mode: type[Mode], nprocs: int, data: Path, out: Path, cases: list[str
     """Run the worker in a mode with `nprocs` processes."""
     out.mkdir()
     target = f"{mode.__module__}:{mode.__name__}"
-    if mode.launcher.kind in ("one", "torchrun"):
+    if mode.launcher in ("one", "torchrun"):
         fork(work, (target, str(data), str(out), cases, stage), nprocs, out / "log")
         return
-    command = mode.launcher.command([WORKER, target, str(data), str(out), *cases, f"--stage={stage}"], nprocs)
+    words = [WORKER, target, str(data), str(out), *cases, f"--stage={stage}"]
+    command = launch_command(mode.launcher, words, nprocs)
     done = finish(command, timeout=600, PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -117,12 +119,12 @@ def single_all(data, single) -> Path:
 def modes() -> list:
     """Every mode but single, with one, two and three processes where a launcher starts any number."""
     found = []
-    for name in mode_names():
+    for name in MODES:
         if name == "single":
             continue
         launcher = load_mode(name).launcher
         # One that starts the processes of another mode is that mode
-        counts = {"one": (1,), "spawn": (2,)}.get(launcher.kind, (2, 1, 3))
+        counts = {"one": (1,), "spawn": (2,)}.get(launcher, (2, 1, 3))
         found += [pytest.param(name, nprocs, 2, id=f"{name}-{nprocs}") for nprocs in counts]
     found += [pytest.param("deepspeed", 2, stage, id=f"deepspeed-2-stage{stage}") for stage in (1, 3)]
     return found
@@ -130,7 +132,7 @@ def modes() -> list:
 
 def test_every_mode_is_in_the_suite():
     names = {parameter.values[0] for parameter in modes()} | {"single"}
-    assert names == set(mode_names())
+    assert names == set(MODES)
     assert len(names) >= 6, f"only {sorted(names)} were found"
 
 
@@ -142,7 +144,7 @@ def test_same_job_as_single(mode, nprocs, stage, data, single_all, tmp_path):
         pytest.skip(lacks)
     # Every case in two processes of each mode with a step of its own; `mp` starts those of DDP
     chosen = OF_THE_MODE
-    if kind.launcher.kind == "one" or nprocs == 2 and stage == 2 and kind.launcher.kind != "spawn":
+    if kind.launcher == "one" or nprocs == 2 and stage == 2 and kind.launcher != "spawn":
         chosen = CASES
     elif nprocs == 3:
         chosen = OF_THE_ROWS

@@ -12,6 +12,7 @@ from shlex import split
 import pytest
 
 from app.modes import load_mode
+from app.modes.group import launch_command
 from app.run import main
 from tests.processes import finish
 from tests.ranks import SMALL, run_alone, settings
@@ -85,7 +86,7 @@ def test_the_launcher_of_deepspeed_stage_3_and_a_plain_checkpoint(tmp_path, caps
 @pytest.mark.slow
 def test_the_launcher_of_horovod(tmp_path):
     need("horovod")
-    command = load_mode("horovod").launcher.command(["run_horovod.py"], 2)
+    command = launch_command("horovodrun", ["run_horovod.py"], 2)
     assert_two_trained(run(command, tmp_path, "--train.precision", "bf16"))
 
 
@@ -93,7 +94,6 @@ def test_the_launcher_of_horovod(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "command", "said"),
     [
-        ("accelerate", [*ACCELERATE, "--cpu", "--num_processes", "2"], "but 1 would train alone"),
         ("horovod", TORCHRUN, "but Horovod has 1, each training alone"),
     ],
 )

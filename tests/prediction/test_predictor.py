@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from app.checkpoints.run_history import add_finish
+from app.checkpoints.run_folder import add_finish
 from app.data.long_texts import LongTexts
 from app.errors import InputError, TrainingError
 from app.prediction.model_folder import choose_run

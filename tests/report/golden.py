@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checkpoints.run_folder import MODEL, REPORT, TEXT
-from app.checkpoints.run_history import describe_start, write_first_start
+from app.checkpoints.run_folder import MODEL, REPORT, TEXT, describe_start, write_first_start
 from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from app.checkpoints.run_history import CARD, write_card
+from app.checkpoints.run_folder import CARD
 from app.report.card import CardContent, render_card
 from tests.report.rows_case import page_content
 from tests.spoken import spoken_in
@@ -46,7 +46,7 @@ def card(
 def test_hub_reads_its_metadata_and_figures(tmp_path, language, task, num_labels, averages):
     content = card(num_labels, task=task)
     metrics = content.metrics
-    write_card(tmp_path, spoken_in(language, render_card, content))
+    (tmp_path / CARD).write_text("---\n" + spoken_in(language, render_card, content), encoding="utf-8")
     loaded = ModelCard.load(tmp_path / CARD)
     said = loaded.data
     assert (said.language, said.pipeline_tag, said.library_name) == (
@@ -110,7 +110,9 @@ def test_names_of_strangers_are_neither_markdown_nor_html_nor_metadata(tmp_path)
         "\u202egnp",
         "{{ 7*7 }}",
     ]
-    write_card(tmp_path, render_card(card(names=names, name="---\nx: <b>")))
+    (tmp_path / CARD).write_text(
+        "---\n" + render_card(card(names=names, name="---\nx: <b>")), encoding="utf-8"
+    )
     loaded = ModelCard.load(tmp_path / CARD)
     assert loaded.data.get("license") is None
     assert "‹U+202E›" in loaded.text

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app.config.command_line import load_config
 from app.modes import load_mode
+from app.modes.group import launch
 from app.modes.mode import Mode
 from app.run import work
 
@@ -16,21 +17,21 @@ from app.run import work
 def disturbed_work(config, mode: str, what: str) -> int:
     """Do the work of `mode`."""
     kind = load_mode(mode)
-    unscale, seen = kind.unscale, []
+    step, seen = kind.step, []
 
-    def disturbed(self: Mode) -> None:
+    def disturbed(self: Mode, max_norm: float):
         seen.append(1)
         if what == "fail" and self.group.rank == 1 and len(seen) == 12:
             raise RuntimeError("rank 1 gives up")
         if Path(what).exists():
             time.sleep(0.5)
-        unscale(self)
+        return step(self, max_norm)
 
-    kind.unscale = disturbed
+    kind.step = disturbed
     return work(config, mode)
 
 
 if __name__ == "__main__":
     what, mode = sys.argv[1:3]
     arguments = load_config(sys.argv[3:]), mode, what
-    sys.exit(load_mode(mode).launcher.launch(disturbed_work, arguments, 2 if mode == "mp" else None))
+    sys.exit(launch(load_mode(mode).launcher, disturbed_work, arguments, 2))

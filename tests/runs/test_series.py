@@ -14,7 +14,7 @@ import pytest
 from app.config.command_line import load_config
 from app.errors import InputError, TrainingError
 from app.runs.series import Series, run_to_end
-from app.runtime.signals import Stopped
+from app.runtime.group import Stopped
 from tests.tiny import write_tiny
 
 WAITS = """

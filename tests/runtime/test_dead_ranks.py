@@ -19,7 +19,8 @@ import pytest
 from safetensors.torch import load_file
 
 from app.checkpoints.training_state import load_training_state
-from app.modes import load_mode, mode_names
+from app.modes import MODES, load_mode
+from app.modes.group import launch_command
 from tests.processes import finish
 from tests.ranks import ROOT, SMALL
 
@@ -29,11 +30,11 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
 DEEPSPEED = [sys.executable, "-m", "deepspeed.launcher.runner"]
 OLD_LAUNCHER = [sys.executable, "-m", "torch.distributed.launch", "--nproc_per_node=2"]
 # One mode for each launcher; tests/runtime/test_chaos.py has the ranks of the others
-MODES = {
+COMMANDS = {
     "ddp": [*TORCHRUN, "--standalone", "run_ddp.py"],
     "mp": [sys.executable, "run_mp.py", "--nprocs", "2"],
     "deepspeed launcher": [*DEEPSPEED, "--num_accelerators=2", "run_deepspeed.py"],
-    "horovod": load_mode("horovod").launcher.command(["run_horovod.py"], 2),
+    "horovod": launch_command("horovodrun", ["run_horovod.py"], 2),
 }
 
 
@@ -48,12 +49,12 @@ def settings(folder: Path, epochs: int) -> list[str]:
 def start(mode: str, folder: Path, epochs: int = 200) -> subprocess.Popen:
     # "deepspeed launcher" is DeepSpeed too
     name = mode.split()[0]
-    if name in mode_names() and (reason := load_mode(name).unavailable_reason()):
+    if name in MODES and (reason := load_mode(name).unavailable_reason()):
         pytest.skip(reason)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     environment |= {"PYTHONPATH": str(ROOT)}
     log = (folder.parent / "log").open("w")
-    command = [*MODES.get(mode, [mode]), *settings(folder, epochs)]
+    command = [*COMMANDS.get(mode, [mode]), *settings(folder, epochs)]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
     )
@@ -107,7 +108,7 @@ def folder(tmp_path):
                 process.kill()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", COMMANDS)
 def test_kill_9_of_a_rank_ends_all(mode, folder):
     run, family = started(mode, folder)
     ranks(run)[1].kill()
@@ -142,7 +143,7 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
     """For example, rank 1 cannot reach the disk of its run folder: here a subclass of the mode raises on rank
     1 at step 12."""
     launcher = [*TORCHRUN, "--standalone"] if mode == "ddp" else [sys.executable]
-    MODES[f"{mode} failing"] = [*launcher, str(ROOT / "tests/run/disturbed_run.py"), "fail", mode]
+    COMMANDS[f"{mode} failing"] = [*launcher, str(ROOT / "tests/run/disturbed_run.py"), "fail", mode]
     run, family = started(f"{mode} failing", folder)
     wait_for_end(run, family)
     assert run.returncode != 0
@@ -156,13 +157,13 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
 def test_torchrun_restarts_and_the_run_resumes(folder):
     """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never
     stopped (and that torch.distributed.launch --use_env started)."""
-    MODES["restart"] = [*TORCHRUN, "--standalone", "--max-restarts=1", "run_ddp.py"]
+    COMMANDS["restart"] = [*TORCHRUN, "--standalone", "--max-restarts=1", "run_ddp.py"]
     run = start("restart", folder, epochs=4)
     wait_for_state(run, folder)
     ranks(run)[1].kill()
     assert run.wait(timeout=180) == 0, (folder.parent / "log").read_text()[-3000:]
     assert "Resuming from step" in (folder / "train.log").read_text()
-    MODES["old launcher"] = [*OLD_LAUNCHER, f"--master_port={free_port()}", "--use_env", "run_ddp.py"]
+    COMMANDS["old launcher"] = [*OLD_LAUNCHER, f"--master_port={free_port()}", "--use_env", "run_ddp.py"]
     whole = start("old launcher", folder.parent / "whole", epochs=4)
     assert whole.wait(timeout=180) == 0
     stopped, never_stopped = (
@@ -207,7 +208,7 @@ def test_sigterm_to_the_launcher_saves(mode, folder):
 def test_a_stopped_rank_ends_all(mode, folder):
     """SIGSTOP of a rank: the other says so, and the launcher kills the stopped one (torchrun after 30
     seconds)."""
-    MODES[f"{mode} timeout"] = [*MODES[mode], "--train.timeout", "10"]
+    COMMANDS[f"{mode} timeout"] = [*COMMANDS[mode], "--train.timeout", "10"]
     run, family = started(f"{mode} timeout", folder)
     ranks(run)[1].suspend()
     run.wait(timeout=60)

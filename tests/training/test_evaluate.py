@@ -10,7 +10,7 @@ import torch
 from app.checkpoints.training_state import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
-from app.modes.single import Single
+from app.modes.torch_modes import Single
 from app.run import main
 from app.training.evaluate import add_losses, evaluate
 from tests.ranks import Disturbance, Run, settings
@@ -137,7 +137,7 @@ def test_a_step_that_is_not_finite_names_its_rows(add, training, step, start, pl
 
 @pytest.mark.parametrize("early", [{}, {"train__early_stopping": 1, "train__eval_every": 1}])
 def test_a_training_without_an_update_has_no_report(early, data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Single, "update", lambda self, norm: (norm, True))
+    monkeypatch.setattr(Single, "step", lambda self, max_norm: (torch.zeros(()), True))
     for _ in range(2):
         assert main("single", "", settings(data, tmp_path / "run", train__epochs=1, **early)) == 1
         said = capsys.readouterr().err.splitlines()[-1]

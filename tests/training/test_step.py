@@ -8,7 +8,7 @@ import torch
 
 from app.errors import TrainingError
 from app.model import attention
-from app.modes.single import Single
+from app.modes.torch_modes import Single
 from app.runtime.group import Group
 from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training
@@ -92,7 +92,7 @@ class NoMemory(Small):
 class SmallForAdamW(Single):
     """Memory runs out when the weights are changed, some of which may then have changed already."""
 
-    def update(self, norm):
+    def step(self, max_norm):
         raise torch.OutOfMemoryError("out of memory in the update")
 
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from app.config.schema import TrainConfig
 from app.modes.mode import Mode
-from app.modes.single import Single
+from app.modes.torch_modes import Single
 from app.runtime.group import Group
 from app.training.evaluate import evaluate
 from app.training.step import StepResult
@@ -189,11 +189,9 @@ def sharded(num_shards: int, shard: int) -> type[Mode]:
     class Shard(Mode):
         group_class = ShardGroup
 
-        def unscale(self) -> None:
+        def step(self, max_norm: float) -> tuple[torch.Tensor, bool]:
             self.gradients = {name: p.grad.clone() for name, p in self.module.named_parameters()}
-
-        def update(self, norm: torch.Tensor) -> tuple[torch.Tensor, bool]:
-            return norm, False
+            return torch.zeros(()), False
 
     return Shard
 

@@ -1,0 +1,117 @@
+"""What a mode makes of the model and of the settings: python -m pytest tests/modes/test_wrapping.py
+
+That its results are those of the other modes: tests/modes/test_contract.py, and python -m app verify
+--precision bf16.
+"""
+
+import json
+from threading import Thread
+
+import pytest
+import torch
+
+from app.batching.loader import collate
+from app.config.schema import Config, DeepSpeedConfig, TrainConfig
+from app.errors import InputError
+from app.modes.library_modes import DeepSpeed, deepspeed_config
+from app.modes.torch_modes import FSDP, DataParallel, InPrecision
+from app.runtime.devices import Precision, at_least_float32
+from tests.tiny import tiny_model, token_rows
+
+INPUTS = {"input_ids": torch.arange(5, 17).view(3, 4), "attention_mask": torch.ones(3, 4, dtype=torch.int64)}
+
+
+def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision, dtype):
+    """torch's parallel_apply calls each copy so; autocast and its dtype belong to a thread."""
+    with DataParallel(Config(train=TrainConfig(device="cpu", threads=1, precision=precision))) as mode:
+        model, dtypes = tiny_model(), []
+        mode.setup(model, sgd)
+        model.register_forward_hook(lambda *_: dtypes.append(torch.get_autocast_dtype("cpu")))
+
+        def call() -> None:
+            # As the thread of a copy finds it
+            with torch.autocast("cpu", torch.float16, enabled=precision != "fp32"):
+                dtypes.append(mode.module(**INPUTS).dtype)
+
+        thread = Thread(target=call)
+        thread.start()
+        thread.join()
+        assert dtypes[-1] == dtype
+        if precision != "fp32":
+            assert dtypes == [dtype, dtype]
+        assert at_least_float32(mode.forward(INPUTS)).dtype == torch.float32
+        assert mode.unwrapped_module() is model
+
+
+def test_copies_have_the_weights_of_their_own_device():
+    """A copy's parts are set after it is made from the attributes of the original, so nothing may be bound to
+    the original."""
+    copy = InPrecision(tiny_model(), Precision("bf16", torch.device("cpu")))._replicate_for_data_parallel()
+    copy._modules["model"] = torch.nn.Identity()
+    copy._modules["model"].forward = lambda **inputs: inputs["value"]
+    assert copy(value=torch.ones(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float32)]
+)
+def test_parameters_are_gathered_in_bf16_under_bf16_only(monkeypatch, precision, dtype):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    model, gathered = tiny_model().train(), set()
+    for layer in model.model.bert.encoder.layer:
+        layer.output.dense.register_forward_hook(lambda module, *_: gathered.add(module.weight.dtype))
+    with FSDP(Config(train=TrainConfig(precision=precision, device="cpu"))) as mode:
+        mode.setup(model, sgd)
+        inputs = collate(token_rows([5, 9]), None, model.layout(True))
+        with mode.micro_batch(is_last=True):
+            logits = at_least_float32(mode.forward(inputs))
+            mode.backward(logits.sum())
+        assert gathered == {dtype}
+        assert logits.dtype == torch.float32
+        kept = [*mode.weights().values(), *mode.gradients().values()]
+        assert {value.dtype for value in kept} == {torch.float32}
+
+
+def merged(tmp_path, users: object) -> dict:
+    """Return the configuration of DeepSpeed with a user's JSON file merged in."""
+    path = tmp_path / "ds.json"
+    path.write_text(users if isinstance(users, str) else json.dumps(users))
+    train = TrainConfig(batch_size=32, accumulation_steps=2, max_grad_norm=0.5, learning_rate=1e-3)
+    return deepspeed_config(Config(train=train, deepspeed=DeepSpeedConfig(config=str(path))))
+
+
+def test_the_configuration_of_deepspeed_follows_from_ours(tmp_path):
+    found = merged(
+        tmp_path, {"zero_optimization": {"reduce_bucket_size": 1000}, "wall_clock_breakdown": True}
+    )
+    assert found["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 1000}
+    assert (found["wall_clock_breakdown"], found["gradient_clipping"]) == (True, 0.5)
+    assert found["gradient_accumulation_steps"] == 2
+    assert "train_batch_size" not in found, "it need not come out even over the processes"
+    # Left out, DeepSpeed would clip at 1.0.
+    assert deepspeed_config(Config(train=TrainConfig(max_grad_norm=0)))["gradient_clipping"] == 0
+
+
+@pytest.mark.parametrize(
+    ("users", "said"),
+    [
+        ({"train_batch_size": 64, "fp16": {}}, "train_batch_size, fp16 must follow from the settings"),
+        ({"zero_optimization": {"stage": 3}}, "stage must follow from the settings"),
+        ({"gradient_clipping": 1.0}, "gradient_clipping must follow from the settings"),
+        ("{", r"not valid JSON"),
+    ],
+)
+def test_contradictions_are_refused(tmp_path, users, said):
+    with pytest.raises(InputError, match=said):
+        merged(tmp_path, users)
+
+
+def test_without_the_package_one_line_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(DeepSpeed, "package", "no_such_package")
+    assert "pip install -r requirements/deepspeed.txt" in DeepSpeed.unavailable_reason()
