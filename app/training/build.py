@@ -65,9 +65,9 @@ def build(config: Config, mode: Mode) -> Components:
     loaders = {name: task.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     plan = BatchPlan(len(loaders["train"]), train.batch_size, train.seed)
 
-    class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     # What was assumed of the files is kept, so that they are read in the same way again.
     config = replace(config, data=replace(data, **dataset.assumed))
+    class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
     config = with_recipe(config, plan.steps_per_epoch, has_pairs)
     return Components(config, dataset, tokenizer, stores, model, loaders, plan, task)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..checkpoints.run_folder import ADAPTER, CARD, MODEL, PAGE, PREDICTIONS, REPORT, TEXT, add_finish
-from ..checkpoints.training_state import RunProgress
+from ..checkpoints.training_state import RunProgress, drop_states
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model
 from ..report.advice import render_advice, what_next
@@ -86,6 +86,7 @@ def write_report(
         details["before_training"] = progress.start_metrics
     add_finish(folder, checksum(folder / MODEL))
     write_json(folder / REPORT, details | metrics)
+    drop_states(folder, keep=1)
     return text, metrics
 
 

@@ -23,7 +23,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..checkpoints.run_folder import check_is_there, flat_settings
 from ..config.schema import Config, OutputConfig
-from ..errors import InputError, first_line, nearest
+from ..errors import InputError, first_line
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES, product_speed
 from ..runtime.disk import write_text
@@ -52,13 +52,12 @@ def start_logging(is_main: bool) -> None:
 
 
 def check_trackers(config: OutputConfig) -> None:
-    known = list(tracking.LOGGER_TYPE_TO_CLASS)
     for name in config.trackers:
-        if name not in known:
-            near = nearest(name, known)
-            raise InputError(f"output.trackers must be names out of {', '.join(known)}, found '{name}'{near}")
-        if find_spec(name) is None:
-            raise InputError(f"output.trackers {name} needs a library: pip install {name}, or leave it out")
+        if name not in tracking.LOGGER_TYPE_TO_CLASS or find_spec(name) is None:
+            raise InputError(
+                f"output.trackers must be names of {', '.join(tracking.LOGGER_TYPE_TO_CLASS)}, each with its "
+                f"library, found '{name}': correct it, or pip install {name}"
+            )
 
 
 def token_limit(mode: Mode, components: Components) -> float | None:

@@ -28,7 +28,6 @@ from ..checkpoints.training_state import (
     RunProgress,
     Saver,
     TrainingState,
-    drop_states,
     find_state,
     load_best,
     load_state,
@@ -58,9 +57,7 @@ class Run:
     and signals after the report are ignored.
     """
 
-    def __init__(
-        self, mode_name: str, mode: Mode, with_report: bool = True, ends_process: bool = False
-    ) -> None:
+    def __init__(self, name: str, mode: Mode, with_report: bool = True, ends_process: bool = False) -> None:
         self.mode, self.group = mode, mode.group
         self.with_report, self.ends_process = with_report, ends_process
         # Before the long work, not after it.
@@ -71,15 +68,13 @@ class Run:
         self.total_steps = planned_steps(components.plan, self.config.train)
         dataset, model, best_metric = components.dataset, components.model, self.task.best_metric
         self.job = job_signature(self.config, dataset, components.tokenizer, model, best_metric)
-        check_ranks(self.group, mode_name, self.config, dataset, components.stores, self.job)
+        check_ranks(self.group, name, self.config, dataset, components.stores, self.job)
         self.job |= {"steps": self.total_steps, "the optimizer state": mode.state_form}
-        self.start = describe_start(mode_name, self.group.world_size, str(mode.device))
+        self.start = describe_start(name, self.group.world_size, str(mode.device))
         self.signals = StopSignals(self.group)
         self.stopped_by = 0  # the number of the signal that has stopped the run
-        # Rank 0 could not write a file: all ranks end with this error after their next step.
-        self.failure: Exception | None = None
-        # The best checkpoint has given these, where this process has evaluated it.
-        self.dev_logits: np.ndarray | None = None
+        self.failure: Exception | None = None  # rank 0 cannot write: all ranks end with it after a step
+        self.dev_logits: np.ndarray | None = None  # of the best checkpoint, if this process has evaluated it
         # Only rank 0 has a folder, and the training state from which it resumes, where there is one.
         self.folder: Path | None = None
         self.state: TrainingState | None = None
@@ -100,8 +95,7 @@ class Run:
             self.closing = self.closing.pop_all()
 
     def open_folder(self) -> None:
-        """Open the run folder, find the state to resume from, and say what will be trained; rank 0 calls
-        it."""
+        """Open the run folder, find the state to resume from, and describe the job; rank 0 calls it."""
         logger.info(render(self.components.dataset, self.components.stores))
         self.folder, is_resumed, lock = open_run_folder(self.config.output)
         self.closing.callback(lock.release)
@@ -173,9 +167,8 @@ class Run:
         eval_every = settings.eval_every or self.components.plan.steps_per_epoch
         self.log_step(step)
         self.agree()
-        is_best = False
-        if progress.step % eval_every == 0 or progress.step == self.total_steps:
-            is_best = self.evaluate_dev()
+        is_evaluated = progress.step % eval_every == 0 or progress.step == self.total_steps
+        is_best = is_evaluated and self.evaluate_dev()
         # Early stopping may have ended the training.
         is_last = progress.is_trained(self.total_steps) or bool(self.stopped_by)
         with_state = is_last or progress.step % (settings.save_every or eval_every) == 0
@@ -243,10 +236,8 @@ class Run:
         failed = progress.evaluations_without_improvement
         if failed >= (self.config.train.early_stopping or math.inf):
             progress.stopped_early = True
-            logger.info(
-                f"Stopped early after step {progress.step}: {metric} has not been better than at step "
-                f"{progress.best_step} in {failed} evaluations."
-            )
+            best = f"{metric} has not been better than at step {progress.best_step} in {failed} evaluations"
+            logger.info("Stopped early after step %d: %s.", progress.step, best)
         return is_best
 
     def evaluate(self, name: str) -> np.ndarray:
@@ -286,5 +277,4 @@ class Run:
             print(f"\n{text}\n")  # noqa: T201
         shown = {name: metrics[name] for name in self.log.metrics}
         self.log.track(f"report_{split}", shown, self.progress.step)
-        drop_states(self.folder, keep=1)
         logger.info("Saved in %s; %s", self.folder, self.task.next_command.format(folder=self.folder))

@@ -15,11 +15,8 @@ from tests.tiny import tiny_model, token_rows
 
 CPU = torch.device("cpu")
 TEXTS = ["abc", "abcdefghijklmnop" * 2, "ponmlkjihg" * 9, "a", "fedcba" * 4, "abcd" * 5]
-LENGTHS = pytest.mark.parametrize(
-    "lengths",
-    [[5, 9, 3, 20, 2, 7, 32], [6, 6, 6], [16, 16], [11], [2], [30] * 5 + [2] * 9],
-    ids=["mixed", "equal", "equal, of 8", "one row", "one short row", "more tokens than positions"],
-)
+# Mixed; equal, also a multiple of 8; one row; more tokens than positions
+LENGTHS = [[5, 9, 3, 20, 2, 7, 32], [6, 6, 6], [16, 16], [11], [2], [30] * 5 + [2] * 9]
 
 
 def second_starts(lengths: list[int]) -> list[int]:
@@ -27,7 +24,7 @@ def second_starts(lengths: list[int]) -> list[int]:
     return [min(length, 1 + 3 * index) for index, length in enumerate(lengths)]
 
 
-@LENGTHS
+@pytest.mark.parametrize("lengths", LENGTHS)
 def test_padded_tensors(lengths):
     rows = token_rows(lengths)
     batch = collate(rows, second_starts(lengths), Layout(packed=False, pad_id=4))
@@ -43,7 +40,7 @@ def test_padded_tensors(lengths):
         assert types == [0] * start + [1] * (len(row) - start) + [0] * (shape[1] - len(row))
 
 
-@LENGTHS
+@pytest.mark.parametrize("lengths", LENGTHS)
 def test_packed_tensors(lengths):
     rows = token_rows(lengths)
     batch = collate(rows, second_starts(lengths), Layout(packed=True, first_position=2))

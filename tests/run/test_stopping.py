@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import app.training.train
+import app.training.final_report
 from app.run import main
 from app.training.train import Run
 from tests.ranks import ROOT, Disturbance, run, settings
@@ -62,9 +62,9 @@ def test_a_signal_in_the_last_evaluations_stops_and_only_the_report_is_missing(
 
 
 def test_a_report_that_is_being_written_is_finished(start, tmp_path, monkeypatch):
-    drop_states = app.training.train.drop_states
+    drop_states = app.training.final_report.drop_states
     monkeypatch.setattr(
-        app.training.train,
+        app.training.final_report,
         "drop_states",
         lambda *values, **keys: (signal.raise_signal(signal.SIGTERM), drop_states(*values, **keys)),
     )
