@@ -1,6 +1,7 @@
 """Settings -> the components of a run: data, tokenizer, task, model, loaders, batch plan, optimizer."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -52,7 +53,7 @@ def build(config: Config, mode: Mode) -> Components:
 
     torch.manual_seed(train.seed)
     model = task.build_model(stores)
-    freeze(model, config.model.freeze, num_layers(model))
+    freeze(model, config.model.freeze, getattr(model.model.config, "num_hidden_layers", 0))
     add_lora(model, config.model.lora_rank)
     if train.gradient_checkpointing:
         model.checkpoint_layers()
@@ -82,9 +83,5 @@ def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, Toke
 
 def set_up(mode: Mode, components: Components) -> None:
     """Wrap the model for the mode and build its optimizer; every rank calls it."""
-    mode.config, layers = components.config, num_layers(components.model)
-    mode.setup(components.model, lambda module: build_optimizer(module, mode.config.train, layers))
-
-
-def num_layers(model: PackedModel) -> int:
-    return getattr(model.model.config, "num_hidden_layers", 0)
+    mode.config = components.config
+    mode.setup(components.model, partial(build_optimizer, config=mode.config.train))

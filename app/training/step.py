@@ -15,6 +15,7 @@ from ..batching.loader import BatchPlan, Loader, micro_batches
 from ..checkpoints.training_state import RunProgress
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
+from ..model.classifier import PackedModel
 from ..model.recipe import USUAL_WARMUP
 from ..model.trained_weights import layer_depth
 from ..modes.mode import Mode
@@ -213,12 +214,13 @@ def is_out_of_memory(error: Exception) -> bool:
     return is_of_torch or any(text in str(error) for text in MESSAGES)
 
 
-def build_optimizer(model: torch.nn.Module, config: TrainConfig, num_layers: int) -> torch.optim.Optimizer:
+def build_optimizer(model: PackedModel, config: TrainConfig) -> torch.optim.Optimizer:
     """Return AdamW (fused on CPU and CUDA) or SGD over the trainable parameters of a model. Each group has an
     `lr_scale`, by which the learning rate of the encoder, or where this is 0 of the head, is multiplied."""
     encoder, head = config.learning_rate, config.head_learning_rate
     head = encoder if head is None else head
     peak, groups = encoder or head, {}
+    num_layers = getattr(model.model.config, "num_hidden_layers", 0)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             # Biases and norms do not decay

@@ -1,8 +1,5 @@
-"""A run of one rank, from its settings to its report: read it from top to bottom, then `step.py`.
-
-`app/run.py` has read the command line and joined the processes: that is the `mode`. Each process makes one
-`Run`, which opens all that it works with, and calls `run`. `after_step` is what happens between two steps.
-"""
+"""A run of one rank, from its settings to its report: read it from top to bottom, then `step.py`. Each
+process makes a `Run`, which opens all that it works with, and calls `run`."""
 
 import logging
 import math
@@ -71,7 +68,6 @@ class Run:
         check_ranks(self.group, name, self.config, dataset, components.stores, self.job)
         self.job |= {"steps": self.total_steps, "the optimizer state": mode.state_form}
         self.start = describe_start(name, self.group.world_size, str(mode.device))
-        self.signals = StopSignals(self.group)
         self.stopped_by = 0  # the number of the signal that has stopped the run
         self.failure: Exception | None = None  # rank 0 cannot write: all ranks end with it after a step
         self.dev_logits: np.ndarray | None = None  # of the best checkpoint, if this process has evaluated it
@@ -145,7 +141,7 @@ class Run:
 
     def train(self) -> None:
         loader, plan, settings = self.loaders["train"], self.components.plan, self.config.train
-        with self.signals:
+        with StopSignals(self.group) as self.signals:
             if not self.task.has_labels and not self.progress.step:
                 split = split_of_report(self.loaders)
                 metrics = metrics_in_training(self.task, self.loaders[split].split, self.evaluate(split))
@@ -190,8 +186,7 @@ class Run:
             logger.info(f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB.")
 
     def agree(self) -> None:
-        """Let a signal that any rank has received stop the run, and raise a failure of rank 0 on all ranks;
-        every rank calls it after each step."""
+        """Stop by a signal that any rank has received; raise a failure of rank 0 on all ranks."""
 
         def fail() -> None:
             raise self.failure

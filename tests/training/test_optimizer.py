@@ -25,7 +25,7 @@ def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(archi
     model = tiny_model(architecture)
     config = TrainConfig(learning_rate=1e-3, weight_decay=0.05)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = build_optimizer(model, config, num_layers=2).param_groups
+    groups = build_optimizer(model, config).param_groups
     found = [(names[id(weight)], group["weight_decay"]) for group in groups for weight in group["params"]]
     wanted = [(name, 0.05 * (weight.ndim > 1)) for name, weight in model.named_parameters()]
     assert sorted(found) == sorted(wanted)

@@ -1,6 +1,7 @@
 """A tiny training through the loop, for the tests of what is around its steps."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ class Training:
             model.checkpoint_layers()
         self.loader = loaders_of(dataset, stores, model, self.packed)["train"]
         self.loader.layout = replace(self.loader.layout, varlen=self.varlen)
-        self.mode.setup(model, lambda module: build_optimizer(module, self.config, num_layers=2))
+        self.mode.setup(model, partial(build_optimizer, config=self.config))
         self.loss = SmoothedCrossEntropy("cross_entropy", WEIGHTS.to(self.mode.device))
         self.plan = BatchPlan(len(self.loader), self.config.batch_size, self.config.seed)
         self.steps: list[StepResult] = []
