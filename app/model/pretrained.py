@@ -67,8 +67,6 @@ def explained(problem: str, remedy: str = REMEDY) -> Iterator[None]:
     """Make an InputError, with the problem and the remedy, of whatever transformers raises in the block."""
     try:
         yield
-    except InputError:
-        raise
     except Exception as error:  # noqa: BLE001 - it raises errors of some fifteen types for broken checkpoints
         found = error if isinstance(error, (OSError, ValueError)) else repr(error)
         if isinstance(error, pickle.UnpicklingError):
@@ -187,9 +185,8 @@ def build_model(
     its configuration.
 
     A new head starts with the bias `head_bias`, (num_labels,), where there is one; the head of a checkpoint
-    that was trained on the same labels is kept as it is. Weights come from safetensors, or from a PyTorch
-    file read with `weights_only`, which runs no code of the file. Raises InputError for a checkpoint that
-    cannot be loaded, an unknown configuration key, or texts that do not fit the model.
+    that was trained on the same labels is kept. Weights come from safetensors, or from a PyTorch file as
+    tensors only. Raises InputError for a checkpoint, key or length of texts that does not fit.
     """
     with quiet_transformers():
         config = encoder_config(settings, tokenizer, max_length)

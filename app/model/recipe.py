@@ -37,18 +37,16 @@ def with_head(config: Config, num_rows: int, num_labels: int, has_pairs: bool) -
     names = [field.name for field in fields(usual) if field.name not in FREE]
     has_own = any(getattr(config.train, name) != getattr(usual, name) for name in names)
     has_own = has_own or data.dev_size not in (0, DataConfig().dev_size) or not data.verb.use_test
+    how, said = "linear", "a linear head is fitted first, then all weights are trained"
     if num_rows < ENOUGH_ROWS * num_labels and not has_own:
-        logger.info(
-            f"Few rows, {num_rows:,} for {num_labels:,} labels: a linear head is fitted on the encoder as it "
-            f"is, and no row is held out as dev, as with --config configs/{FEW_LABELS_CONFIG.name}; "
-            "--model.head random trains the encoder."
+        how, said = (
+            "few labels",
+            "a linear head is fitted on the encoder as it is, and no row is held out as ",
         )
-        return started(config, "few labels")
-    logger.info(
-        f"{num_rows:,} rows for {num_labels:,} labels: a linear head is fitted first, then all weights are "
-        "trained; --model.head random leaves out the first part."
-    )
-    return started(config, "linear")
+        said += f"dev, as with --config configs/{FEW_LABELS_CONFIG.name}"
+    said += "; --model.head random trains the encoder from the start"
+    logger.info("%s rows for %s labels: %s.", f"{num_rows:,}", f"{num_labels:,}", said)
+    return started(config, how)
 
 
 def started(config: Config, how: str) -> Config:

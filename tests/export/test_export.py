@@ -102,17 +102,22 @@ def test_other_models(tmp_path, monkeypatch, architecture, config):
     assert read_record(tmp_path / "model-onnx").proof["flipped"] == 0
 
 
-def test_predict_needs_only_the_packages_of_the_image_and_writes_the_same(exported, tmp_path, capsys):
+def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_path, capsys):
     checkpoint, folder = exported
     source, home = texts_file(tmp_path), tmp_path / "home"
     home.mkdir()
     code = "from app.commands import run_verb\nsys.exit(run_verb('predict'))"
     ended = run_in_image(code, "--checkpoint", str(folder), "--input", source, home=home)
-    assert not list(home.iterdir()), "ONNX Runtime keeps an id of the machine there, for its telemetry"
     assert predict(["--checkpoint", str(checkpoint), "--input", source, "--device", "cpu"]) == 0
     lines, wanted = ended.stdout.splitlines(), capsys.readouterr().out.splitlines()
     assert lines[0] == wanted[0]
     assert [line.split(",")[:3] for line in lines] == [line.split(",")[:3] for line in wanted]
+    pytest.importorskip("fastapi")
+    code = "from app.commands import run_verb\nfrom app.serving import server\n"
+    code += "server.uvicorn.Server.run = lambda self, sockets: print('serving')\nprint(run_verb('serve'))"
+    ended = run_in_image(code, str(folder), "--port", "0", home=home)
+    assert ended.stdout.split() == ["serving", "0"]
+    assert not list(home.iterdir()), "ONNX Runtime keeps an id of the machine there, for its telemetry"
 
 
 def test_int8_that_changes_too_much_is_not_written(exported, tmp_path, capsys):
@@ -136,6 +141,8 @@ def test_int8_that_changes_too_much_is_not_written(exported, tmp_path, capsys):
     assert (output / WEIGHTS).stat().st_size < (exported[1] / WEIGHTS).stat().st_size
     assert export([*options, "--tolerance", "1"]) == 2
     assert "a new folder is needed" in capsys.readouterr().err
+    assert export(options[:3]) == 2
+    assert "found no settings of one; name a file of texts with --rows" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -196,23 +203,6 @@ def test_a_damaged_folder(exported, tmp_path, name, content, message):
         path.write_bytes(content or b"x" * path.stat().st_size)
     with pytest.raises(InputError, match=message):
         open_model(folder, ComputeOptions())
-
-
-def test_an_export_needs_rows_where_there_is_no_run(exported, capsys, tmp_path):
-    assert export([str(exported[0]), "--output", str(tmp_path / "out")]) == 2
-    assert "found no settings of one; name a file of texts with --rows" in capsys.readouterr().err
-
-
-def test_a_server_of_an_exported_folder_needs_only_the_packages_of_the_image(exported, tmp_path):
-    pytest.importorskip("fastapi")
-    code = (
-        "from app.commands import run_verb\nfrom app.serving import server\n"
-        "server.uvicorn.Server.run = lambda self, sockets: print('serving')\n"
-        "print(run_verb('serve'))"
-    )
-    ended = run_in_image(code, str(exported[1]), "--port", "0", home=tmp_path)
-    assert ended.stdout.split() == ["serving", "0"]
-    assert not list(tmp_path.iterdir())
 
 
 def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(exported, tmp_path, monkeypatch):

@@ -131,7 +131,7 @@ def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(logged):
     chosen = with_head(load(*own), FEW, 2, False)
     wanted = load_config(["--config", str(FEW_LABELS_CONFIG), "--data.train=new.csv", *own])
     assert replace(chosen, output=wanted.output) == wanted
-    assert "Few rows, 16 for 2 labels" in logged.text
+    assert "16 rows for 2 labels: a linear head is fitted on the encoder as it is" in logged.text
     assert "--model.head random trains the encoder" in logged.text
     with_dev = with_head(load("--data.dev=dev.csv"), FEW, 2, False)
     assert (with_dev.model.head, with_dev.data.dev) == ("linear", "dev.csv")

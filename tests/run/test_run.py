@@ -408,7 +408,7 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.max_length", "16"]
     data += ["--train.device", "cpu", "--train.precision", "fp32"]
     for folder, words, said, head, rates in (
-        ("few", [], "Few rows, 60 for 3 labels", "linear", None),
+        ("few", [], "60 rows for 3 labels: a linear head is fitted on the encoder", "linear", None),
         ("linear", ["--train.epochs", "1"], "a linear head is fitted first", "linear", (5e-5, None)),
         ("run", ["--model.head", "random"], "chosen for you: train.learning_rate 0.0002", "random", None),
     ):
