@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from ..words import N_, _
-from .data_settings import STRICT, TASKS, Count, DataConfig, Float, Needs, Rule, as_number, check_address
+from .data_settings import STRICT, TASKS, DataConfig, Float, Needs, Rule, as_number, check_address
 from .train_settings import Share, TrainConfig
 
 # Values are plain, so that nothing in a file can name code to run.
@@ -60,9 +60,9 @@ class ModelConfig:
     """How a new head starts: random, or linear: as a logistic regression on the means of the states of the
     tokens (of a BERT, which gets one more layer for it); auto: linear for up to 12,000 rows of the default
     model, with configs/few_labels.yaml for few rows; else random (docs/models.md)."""
-    freeze: Literal["embeddings", "encoder"] | Count | None = None
-    """Train without changing the embeddings (embeddings), these and so many of the lowest layers (a number),
-    or these and all layers, so only the head is trained (encoder); none: train all."""
+    freeze: Literal["embeddings", "encoder"] | None = None
+    """Train without changing the embeddings (embeddings), or these and all layers, so only the head is
+    trained (encoder); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)
     """Keys to set in the transformers configuration of the model: num_hidden_layers, hidden_size, ..."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None

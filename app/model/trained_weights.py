@@ -4,9 +4,9 @@
 tokens. The head of a BERT reads the first token, of which an encoder for likeness, such as e5, says little.
 One more layer makes the mean of all tokens of it, so that a checkpoint stays one of a usual BERT.
 
-`model.freeze` leaves out the lowest layers, and `model.lora_rank` all but LoRA factors and the head. What is
-not trained has no gradient, no optimizer state and no backward pass. LoRA is that of peft: beside each frozen
-matrix of the encoder a small one of two trained factors; the head is trained in full.
+`model.freeze` leaves out a part, and `model.lora_rank` all but LoRA factors and the head. What is not trained
+has no gradient, no optimizer state and no backward pass. LoRA is that of peft: beside each frozen matrix of
+the encoder a small one of two trained factors; the head is trained in full.
 https://huggingface.co/docs/peft/package_reference/lora
 """
 
@@ -113,34 +113,27 @@ FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_confi
 PREFIX, NAME = "base_model.model.", "default"
 
 
-def layer_depth(name: str, num_layers: int) -> int:
-    """Return 0 for the embeddings, 1 to `num_layers` for the encoder's layers, one more for the head."""
-    if layer := re.search(r"\blayers?\.(\d+)\.", name):
-        return int(layer.group(1)) + 1
-    # After the last layer of decoders, ModernBERT and DeBERTa-v2
-    if re.search(r"\b(model\.norm|final_norm|encoder\.LayerNorm)\.", name):
-        return num_layers
-    return 0 if "embed" in name else num_layers + 1
+# Names of an encoder's parameters: of layers, and of the norm after the last layer of some
+LAYERS = re.compile(r"\blayers?\.\d+\.|\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
 
 
-def freeze(model: nn.Module, lowest: str | int | None, num_layers: int) -> None:
-    """Do not train the `embeddings` of a model, or these and its `lowest` layers, or the whole `encoder`;
-    None: train all.
+def is_of_head(name: str) -> bool:
+    """Return whether a parameter is one of the head, by its name."""
+    return "embed" not in name and not LAYERS.search(name)
 
-    A weight that the head shares with the embeddings is frozen too. Raises InputError for more layers than
-    the model has, and for a model whose layers cannot be told from the names of its parameters.
-    """
-    if lowest is None:
+
+def freeze(model: nn.Module, part: str | None) -> None:
+    """Do not train the `embeddings` of a model, or its whole `encoder`; None: train all. A weight that the
+    head shares with the embeddings is frozen too. Raises InputError for a model whose embeddings and layers
+    cannot be told from the names of its parameters."""
+    if part is None:
         return
-    last = int({"embeddings": 0, "encoder": num_layers}.get(lowest, lowest))
-    depths = {name: layer_depth(name, num_layers) for name, _ in model.named_parameters()}
-    if not set(range(last + 1)) <= set(depths.values()) - {num_layers + 1}:
-        raise InputError(
-            f"model.freeze must be at most the model's {num_layers} layers, found {lowest}, and these must "
-            "have parameters named embeddings and layer.N; lower it, or leave it out"
-        )
+    names = " ".join(name for name, _ in model.named_parameters())
+    if "embed" not in names or not LAYERS.search(names):
+        raise InputError("model.freeze needs parameters that are named embeddings and layer.N; leave it out")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(depths[name] > last)
+        in_layer = part == "embeddings" and bool(LAYERS.search(name))
+        parameter.requires_grad_(in_layer or is_of_head(name))
 
 
 def add_lora(model: PackedModel, rank: int | None) -> None:

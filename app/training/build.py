@@ -53,7 +53,7 @@ def build(config: Config, mode: Mode) -> Components:
 
     torch.manual_seed(train.seed)
     model = task.build_model(stores)
-    freeze(model, config.model.freeze, getattr(model.model.config, "num_hidden_layers", 0))
+    freeze(model, config.model.freeze)
     add_lora(model, config.model.lora_rank)
     if train.gradient_checkpointing:
         model.checkpoint_layers()

@@ -15,9 +15,8 @@ from ..batching.loader import BatchPlan, Loader, micro_batches
 from ..checkpoints.training_state import RunProgress
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
-from ..model.classifier import PackedModel
 from ..model.recipe import USUAL_WARMUP
-from ..model.trained_weights import layer_depth
+from ..model.trained_weights import is_of_head
 from ..modes.mode import Mode
 from ..runtime.devices import give_back_memory, has_memory, is_cuda
 from .recorded_passes import record_passes
@@ -214,18 +213,17 @@ def is_out_of_memory(error: Exception) -> bool:
     return is_of_torch or any(text in str(error) for text in MESSAGES)
 
 
-def build_optimizer(model: PackedModel, config: TrainConfig) -> torch.optim.Optimizer:
+def build_optimizer(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """Return AdamW (fused on CPU and CUDA) or SGD over the trainable parameters of a model. Each group has an
     `lr_scale`, by which the learning rate of the encoder, or where this is 0 of the head, is multiplied."""
     encoder, head = config.learning_rate, config.head_learning_rate
     head = encoder if head is None else head
     peak, groups = encoder or head, {}
-    num_layers = getattr(model.model.config, "num_hidden_layers", 0)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             # Biases and norms do not decay
             decay = 0.0 if name.endswith("bias") or "norm" in name.lower() else config.weight_decay
-            rate = head if layer_depth(name, num_layers) > num_layers else encoder
+            rate = head if is_of_head(name) else encoder
             group = {"params": [], "weight_decay": decay, "lr_scale": rate / peak if peak else 0.0}
             groups.setdefault((decay, rate), group)["params"].append(parameter)
     groups = list(groups.values())

@@ -86,7 +86,10 @@ def test_states_and_adapter_have_what_is_trained_only_and_peft_reads_it(data, ba
         torch.testing.assert_close(adapted(**tokens).logits, merged(**tokens).logits)
 
 
-@pytest.mark.parametrize("part", [{}, {"model__lora_rank": 0, "model__freeze": 1}], ids=["lora", "freeze"])
+FROZEN = {"model__lora_rank": 0, "model__freeze": "encoder"}
+
+
+@pytest.mark.parametrize("part", [{}, FROZEN], ids=["lora", "freeze"])
 def test_a_run_resumes_with_the_weights_it_began_with_only(data, base, tmp_path, capfd, part):
     """Its training states do not have them."""
     copy, folder = shutil.copytree(base, tmp_path / "base"), tmp_path / "run"

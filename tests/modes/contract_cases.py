@@ -68,7 +68,7 @@ CASES = {
     "r_drop_multi_label": Case(SIX | {"r_drop": 1.0}, task="multi_label"),
     "r_drop_adamw": Case(ADAMW | {"r_drop": 1.0}),
     "frozen_embeddings_padded": Case(TWO, limit=65, layout="padded", model={"freeze": "embeddings"}),
-    "frozen_layer_adamw": Case(ADAMW, model={"freeze": 1}),
+    "frozen_encoder_adamw": Case(ADAMW, model={"freeze": "encoder"}),
     "decoder": Case(THREE, limit=65, model={"architecture": "qwen3"}, **DECODER),
     "gradient_checkpointing": Case(THREE | {"gradient_checkpointing": True}, limit=65),
     "masked_language_modelling": Case(THREE | SIX, **MASKED),
@@ -85,7 +85,7 @@ if find_spec("peft"):
 # What depends on the code of a mode more than on its processes
 OF_THE_MODE = [
     *("adamw", "accumulation_3", "varlen", "clipped", "fp16", "fp16_overflow", "windows_padded", "r_drop"),
-    *("r_drop_adamw", "frozen_embeddings_padded", "frozen_layer_adamw", "gradient_checkpointing"),
+    *("r_drop_adamw", "frozen_embeddings_padded", "frozen_encoder_adamw", "gradient_checkpointing"),
     *("multi_label", "masked_language_modelling", "lora_padded_adamw"),
 ]
 # What depends on how many rows and tokens each process gets

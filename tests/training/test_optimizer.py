@@ -8,7 +8,7 @@ import torch
 
 from app.config.schema import TrainConfig
 from app.errors import InputError
-from app.model.trained_weights import freeze, layer_depth
+from app.model.trained_weights import freeze, is_of_head
 from app.training.step import build_optimizer, learning_rate_factor
 from tests.tiny import open_tiny, tiny_model
 from tests.training.tiny_training import SETTINGS, Training
@@ -31,23 +31,14 @@ def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(archi
     assert sorted(found) == sorted(wanted)
 
 
-@pytest.mark.parametrize(
-    ("name", "depth"),
-    [
-        ("model.bert.embeddings.word_embeddings.weight", 0),
-        ("module.model.bert.encoder.layer.11.output.dense.bias", 12),
-        ("model.distilbert.transformer.layer.3.ffn.lin1.weight", 4),
-        ("model.model.layers.2.mlp.Wi.weight", 3),
-        ("model.model.norm.weight", 12),
-        ("model.head.norm.weight", 13),
-        ("model.classifier.weight", 13),
-    ],
-)
-def test_layer_depth(name, depth):
-    assert layer_depth(name, num_layers=12) == depth
+def test_what_is_of_the_head():
+    encoder = ("bert.embeddings.word_embeddings.weight", "bert.encoder.layer.11.output.dense.bias")
+    encoder += ("distilbert.transformer.layer.3.ffn.lin1.weight", "model.layers.2.mlp.Wi.weight")
+    assert not any(is_of_head(f"module.model.{name}") for name in (*encoder, "model.norm.weight"))
+    assert all(is_of_head(f"model.{name}") for name in ("head.norm.weight", "classifier.weight"))
 
 
-@pytest.mark.parametrize(("frozen", "depth"), [("embeddings", 0), (1, 1), (2, 2)])
+@pytest.mark.parametrize(("frozen", "depth"), [("embeddings", 0), ("encoder", 2)])
 def test_frozen_weights_have_no_gradient_and_no_optimizer_state(rows, frozen, depth):
     training = Training(rows, frozen=frozen)
     start = {name: value.clone() for name, value in training.weights.items()}
@@ -62,9 +53,9 @@ def test_frozen_weights_have_no_gradient_and_no_optimizer_state(rows, frozen, de
     assert {key.rpartition("/")[0] for key in state} == weights.keys() - frozen_names
 
 
-def test_more_frozen_layers_than_the_model_has_are_refused():
-    with pytest.raises(InputError, match=r"model.freeze must be at most the model's 2 layers, found 3"):
-        freeze(tiny_model(), 3, 2)
+def test_a_model_whose_layers_have_other_names_cannot_be_frozen():
+    with pytest.raises(InputError, match=r"model.freeze needs parameters .* embeddings and layer.N"):
+        freeze(tiny_model("albert"), "encoder")
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,14 @@ class Training:
     packed: bool = True
     varlen: bool = False
     dropout: float = 0.0
-    frozen: str | int | None = None
+    frozen: str | None = None
     state: RunProgress = field(default_factory=RunProgress)
 
     def __post_init__(self) -> None:
         dataset, tokenizer, stores = self.rows
         self.mode = self.mode_class(Config(train=self.config)).__enter__()
         model = tiny_model(vocab_size=len(tokenizer), dropout=self.dropout, **self.shape).train()
-        freeze(model, self.frozen, 2)
+        freeze(model, self.frozen)
         if self.config.gradient_checkpointing:
             model.checkpoint_layers()
         self.loader = loaders_of(dataset, stores, model, self.packed)["train"]
