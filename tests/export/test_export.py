@@ -1,13 +1,20 @@
 """Exported models give what the original gives, or are refused: python -m pytest tests/export"""
 
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from transformers import AutoModelForSequenceClassification
 
 pytest.importorskip("onnxruntime")
@@ -21,7 +28,6 @@ from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.run import main
 from tests import saved_classifier
-from tests.export.image import run_in_image
 from tests.multi_label_runs import NAMES, read_predictions, train, write_posts
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.tiny import write_tiny
@@ -100,6 +106,62 @@ def test_other_models(tmp_path, monkeypatch, architecture, config):
     checkpoint = save_checkpoint(tmp_path / "model", architecture)
     assert export([str(checkpoint), "--rows", texts_file(tmp_path)]) == 0
     assert read_record(tmp_path / "model-onnx").proof["flipped"] == 0
+
+
+ROOT = Path(__file__).resolve().parents[2]
+ABSENT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}: the image has not got it", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def image_packages() -> set[str]:
+    """Return the names of the packages that the Dockerfile installs by default, with what they need, as far
+    as they are installed here."""
+    dockerfile = (ROOT / "examples" / "Dockerfile").read_text(encoding="utf-8")
+    wanted = re.search(r'^ARG PACKAGES="(.*)"$', dockerfile, re.MULTILINE)[1].split()
+    command = dockerfile.split("RUN pip install")[1].split("\n")[0]
+    for name in re.findall(r"-r (requirements/\S+\.txt)", command):
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        wanted += [line for line in lines if line and not line.startswith("#")]
+    found, waiting = set(), [Requirement(text) for text in wanted]
+    while waiting:
+        requirement = waiting.pop()
+        name, extras = canonicalize_name(requirement.name), requirement.extras or {""}
+        if name in found:
+            continue
+        try:
+            needed = [Requirement(text) for text in requires(name) or []]
+        except PackageNotFoundError:
+            # Pip installs it only elsewhere
+            continue
+        found.add(name)
+        for one in needed:
+            if not one.marker or any(one.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(one)
+    return found
+
+
+def run_in_image(code: str, *arguments: str, home: Path) -> subprocess.CompletedProcess:
+    """Run Python code with the image's packages only, and an empty folder for `HOME`; raises where it
+    fails."""
+    packages, modules = image_packages(), packages_distributions().items()
+    absent = {name for name, owners in modules if not packages & set(map(canonicalize_name, owners))}
+    # Some libraries behave otherwise where they see that they are tested.
+    dropped = {"CI", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return subprocess.run(
+        [sys.executable, "-c", ABSENT.format(absent=absent) + code, *arguments],
+        cwd=ROOT,
+        env=kept | {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
 
 
 def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_path, capsys):
