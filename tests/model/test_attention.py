@@ -1,5 +1,5 @@
-"""Packed batches of every type of model against plain transformers, padded; dropout; layers that are computed
-again: python -m pytest tests/model/test_attention.py"""
+"""Packed batches of every type of model against plain transformers, padded, also for masked tokens; dropout;
+layers that are computed again: python -m pytest tests/model/test_attention.py"""
 
 import copy
 import re
@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from app.batching.loader import collate
+from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model import attention
 from app.model.attention import Drop, Dropout, Rule, attend
-from app.model.classifier import PACKINGS, Classifier
-from app.model.pretrained import check_passes
-from tests.tiny import open_tiny, tiny_model, token_rows
+from app.model.classifier import PACKINGS, Classifier, MaskedLanguageModel
+from app.model.pretrained import build_masked_model, build_model, check_passes, save_model
+from tests.tiny import SIZES, open_tiny, tiny_model, tiny_tokenizer, token_rows
 from tests.training.tiny_training import SETTINGS, Training
 
 GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
@@ -264,3 +265,71 @@ def test_layers_that_are_computed_again_give_the_same_bits(tmp_path, shape, chan
 def test_a_model_that_cannot_compute_layers_again_is_refused():
     with pytest.raises(InputError, match="train.gradient_checkpointing true does not work with mpnet"):
         tiny_model("mpnet").checkpoint_layers()
+
+
+def masked_model(architecture: str = "bert", pad_id: int = 0) -> MaskedLanguageModel:
+    torch.manual_seed(0)
+    sizes = SIZES | {"initializer_range": 0.2, "max_position_embeddings": 64}
+    settings = ModelConfig(architecture=architecture, config=sizes, dropout=0.0)
+    return build_masked_model(settings, tiny_tokenizer(pad_id), 32).eval()
+
+
+def weights(model: MaskedLanguageModel) -> dict:
+    return {name.removeprefix("model."): value for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "ernie", "roberta", "xlm-roberta", "electra", "modernbert"])
+def test_packed_logits_of_masked_tokens_are_those_of_transformers(architecture, tmp_path):
+    """Saved and loaded by transformers, the model computes the same for every token; ours only those that are
+    asked for."""
+    pad_id = 1 if "roberta" in architecture else 0
+    model = masked_model(architecture, pad_id)
+    save_model(tmp_path, model.model, weights(model), tiny_tokenizer(pad_id))
+    plain, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] | info["unexpected_keys"]
+    rows = token_rows([9, 4, 17])
+    packed, padded = (collate(rows, None, model.layout(is_packed)) for is_packed in (True, False))
+    places = [(0, 3), (1, 1), (1, 2), (2, 16)]
+    mask = torch.zeros_like(padded["input_ids"], dtype=torch.bool)
+    for row, place in places:
+        mask[row, place] = True
+    index = torch.tensor([int(packed["first_tokens"][row]) + place for row, place in places])
+    with torch.inference_mode():
+        expected = plain.eval()(**padded).logits[mask]
+        torch.testing.assert_close(model(**padded, masked=mask), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(model(**packed, masked=index), expected, rtol=1e-4, atol=1e-4)
+        assert model(**packed, masked=index[:0]).shape == expected[:0].shape
+
+
+def test_the_output_matrix_is_a_parameter_once():
+    model = masked_model()
+    shapes = [tuple(parameter.shape) for _, parameter in model.named_parameters()]
+    assert (shapes.count((21, 32)), shapes.count((21,))) == (1, 1)
+    model(**collate(token_rows([5]), None, model.layout(True))).sum().backward()
+    assert model.model.get_input_embeddings().weight.grad.norm() > 0
+
+
+def test_a_head_that_is_there_is_kept_and_a_classifier_takes_the_encoder(tmp_path):
+    model = masked_model()
+    save_model(tmp_path, model.model, weights(model), tiny_tokenizer())
+    again = build_masked_model(ModelConfig(name=str(tmp_path)), tiny_tokenizer(), 32)
+    assert all(torch.equal(value, weights(again)[name]) for name, value in weights(model).items())
+    classifier = build_model(ModelConfig(name=str(tmp_path)), tiny_tokenizer(), ["a", "b"], 32)
+    layer = "bert.encoder.layer.1.output.dense.weight"
+    assert torch.equal(weights(model)[layer], classifier.model.state_dict()[layer])
+    # The checkpoint has none
+    assert torch.equal(classifier.model.bert.pooler.dense.weight, torch.eye(32))
+    # And back: without a head for masked tokens it gets a new one
+    classifier.model.save_pretrained(tmp_path / "classifier")
+    new = build_masked_model(ModelConfig(name=str(tmp_path / "classifier")), tiny_tokenizer(), 32)
+    assert torch.equal(weights(new)[layer], weights(model)[layer])
+    with pytest.raises(InputError, match="the weights of .* must be those of"):
+        build_masked_model(ModelConfig(name=str(tmp_path), config={"hidden_size": 16}), tiny_tokenizer(), 32)
+
+
+def test_models_that_cannot_run_packed_predict_padded():
+    model = masked_model("roformer")
+    padded = collate(token_rows([6, 3]), None, model.layout(False))
+    mask = torch.zeros_like(padded["input_ids"], dtype=torch.bool)
+    mask[0, 2] = mask[1, 1] = True
+    assert model(**padded, masked=mask).shape == model(**padded).shape == (2, 21)

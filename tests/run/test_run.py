@@ -28,7 +28,7 @@ from app.run import main
 from app.runtime import devices
 from app.tasks.task import softmax as probabilities
 from tests import multi_label_runs
-from tests.model.tiny_e5_file import be_the_fetched_file
+from tests.model.test_e5_small import be_the_fetched_file
 from tests.processes import finish as finished_process
 from tests.tiny import LABELS, SIZES, write_tiny
 
