@@ -74,7 +74,7 @@ ONE = TaskSettings(
     ("macro_f1", "weighted_f1", "accuracy", "loss"),
 )
 SEVERAL = TaskSettings(
-    frozenset({"labels", "classes", "unordered", "several", "columns"}),
+    frozenset({"labels", "classes", "unordered", "several"}),
     ("cross_entropy", "focal"),
     ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss"),
 )
@@ -92,7 +92,7 @@ TASKS = {
         ("cross_entropy", "huber"),
         ("rmse", "mae", "pearson", "spearman", "loss"),
     ),
-    "single_path": replace(ONE, has=ONE.has | {"hierarchy", "columns"}),
+    "single_path": replace(ONE, has=ONE.has | {"hierarchy"}),
     "multi_path": replace(SEVERAL, has=SEVERAL.has | {"hierarchy"}),
     "masked_language_modelling": TaskSettings(frozenset(), (), ("loss", "accuracy")),
 }
@@ -168,9 +168,9 @@ class DataConfig:
     one that has labels."""
     label_separator: Annotated[Separator | None, Needs("several")] = None
     """What is between the labels of a row of multi_label (such as , or |); none: lists, or one label."""
-    label_columns: Annotated[Names | None, Needs("columns")] = None
-    """For multi_label: columns of 0 and 1 by name, one for each label. For single_path: the columns of the
-    levels by name, the highest first. none: the labels are in label_column."""
+    label_columns: Annotated[Names | None, Needs("several")] = None
+    """For multi_label: columns of 0 and 1 by name, one for each label. none: the labels are in
+    label_column."""
     label_hierarchy: Annotated[Separator | None, Needs("hierarchy")] = None
     """For single_path and multi_path: what is between the levels of a label, such as - or /."""
     header: bool | None = None

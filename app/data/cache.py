@@ -17,7 +17,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,9 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    executor = ProcessPoolExecutor(workers)
+    executor = ProcessPoolExecutor(workers, initializer=_begin, initargs=(os.getpid(), current_language()))
     try:
-        started = [executor.submit(_compute, os.getpid(), current_language(), function, job) for job in jobs]
+        started = [executor.submit(_compute, function, job) for job in jobs]
         while started:
             yield started.pop(0).result()
     except TerminatedWorkerError as error:
@@ -54,24 +53,20 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
         executor.shutdown(kill_workers=True)
 
 
-@cache
-def _end_with(parent: int) -> None:
-    """Start the thread that ends this process with its parent; once, however many jobs it has."""
-
-    def wait() -> None:
+def _begin(parent: int, language: str) -> None:
+    def end_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _compute(parent: int, language: str, function: Callable, job: tuple) -> Any:
+    threading.Thread(target=end_with_parent, daemon=True).start()
     use_language(language)
-    _end_with(parent)
     # Millions of short lists have no reference cycles, and looking for some would take a fifth of the time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+
+
+def _compute(function: Callable, job: tuple) -> Any:
     try:
         return function(*job)
     except (InputError, TrainingError, OSError):
@@ -81,7 +76,6 @@ def _compute(parent: int, language: str, function: Callable, job: tuple) -> Any:
 
 
 def file_digest(path: Path) -> bytes:
-    """Return a digest of the content of a file; raises InputError where it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "blake2b").digest()
@@ -144,9 +138,14 @@ def build_once(
             temporary.mkdir()
             try:
                 if num_bytes is not None and num_bytes <= SMALL_BYTES:
-                    _build(build, temporary, arguments)
+                    build(temporary, *arguments)
                 else:
-                    list(computed_apart(_build, [(build, temporary, arguments)]))
+                    list(computed_apart(build, [(temporary, *arguments)]))
+                files = sorted(path for path in temporary.rglob("*") if path.is_file())
+                sizes = {str(path.relative_to(temporary)): path.stat().st_size for path in files}
+                (temporary / MANIFEST).write_text(json.dumps(sizes, indent=1))
+                for path in (*files, temporary / MANIFEST, temporary):
+                    sync(path)
                 temporary.rename(folder)
                 sync(folder.parent)
             finally:
@@ -161,12 +160,3 @@ def build_once(
             "free space on the disk" if is_full(error) else "nothing of the cache was removed; start again"
         )
         raise TrainingError(f"{problem}; {remedy}, or set data.cache_dir to another folder") from error
-
-
-def _build(build: Callable[..., None], temporary: Path, arguments: tuple) -> None:
-    build(temporary, *arguments)
-    files = sorted(path for path in temporary.rglob("*") if path.is_file())
-    sizes = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in files}
-    (temporary / MANIFEST).write_text(json.dumps(sizes, indent=1))
-    for path in (*files, temporary / MANIFEST, temporary):
-        sync(path)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import compress
@@ -24,14 +23,9 @@ from .read import ReadOptions
 # These are the values of a column for each label, in lower case
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 USUAL_SEPARATORS = (",", "|", ";", "，", "；", "、")
-# How programs write a missing value that became text, in lower case
-MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
 MAX_RANGES, ROWS_OF_RANGE = 10, 20  # ranges of numbers whose proportions a split keeps, least rows of one
 LARGEST = 1e100  # the squares of larger numbers do not add up
-
-
-def is_integer(label: str) -> bool:
-    return re.fullmatch("-?[0-9]{1,18}", label) is not None
+INTEGER = re.compile("-?[0-9]{1,18}")
 
 
 @lru_cache(16)
@@ -39,39 +33,23 @@ def label_ids(names: tuple[str, ...], accept_ids: bool = True) -> dict[str, int]
     """Return the id of each label as files write it: by name, of which label_text takes the .0 off; with
     `accept_ids` also the id itself, unless a name is an integer."""
     ids = {name.removesuffix(".0"): at for at, name in enumerate(names)}
-    if accept_ids and not any(map(is_integer, names)):
+    if accept_ids and not any(map(INTEGER.fullmatch, names)):
         ids = {str(at): at for at in range(len(names))} | ids
     return ids | {name: at for at, name in enumerate(names)}
 
 
 def sort_labels(values: list[str]) -> list[str]:
-    return sorted(values, key=int) if all(map(is_integer, values)) else sorted(values)
-
-
-def missing_values(names: list[str]) -> list[str]:
-    return [name for name in names if name.strip().lower() in MISSING_VALUES]
-
-
-def look_alikes(names: list[str]) -> list[list[str]]:
-    """Return the groups of labels that a person cannot tell apart, or hardly: by hidden characters, width of
-    letters and digits, case, white space, quotes, a full stop at the end, or leading zeros."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        text = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
-        text = re.sub("[\\s\ufe0f\"'“”‘’「」]|[.。]$", "", text.casefold())
-        groups.setdefault(str(int(text)) if is_integer(text) else text, []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
+    return sorted(values, key=int) if all(map(INTEGER.fullmatch, values)) else sorted(values)
 
 
 class LabelForm:
     """How the labels of a task are read, what they are called, and their array in a dataset: one label a row,
     as class ids (num_rows,) int64. The other forms override what differs.
 
-    A *label text* is what a table has of a row's label; `labels_in` has the labels of it that other rows may
-    have too. `what` names the label of a row in messages; `has_several`: a row may have several.
+    A *label text* is what a table has of a row's label; `has_several`: a row may have several labels.
     """
 
-    has_labels, has_several, what = True, False, "label"
+    has_labels, has_several = True, False
 
     def are_labels(self, values: Sequence) -> bool:
         return label_like(values)
@@ -80,26 +58,17 @@ class LabelForm:
         """Return the label text of a cell; raises ValueError for a wrong row, InputError if all are."""
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        task, separator = (
-            ("multi_path" if options.label_hierarchy else "multi_label"),
-            options.label_hierarchy,
-        )
-        if options.label_columns is not None:
-            return levels_text(value, separator)
-        # Not wrong rows: to skip such rows would skip those with several labels
-        is_list = isinstance(value, list) and value and all(isinstance(one, (str, int)) for one in value)
-        if is_list or isinstance(value, dict):
+        if isinstance(value, (list, dict)) and value:
+            # No wrong row: to skip such rows would skip those with several labels
+            task = "multi_path" if options.label_hierarchy else "multi_label"
             remedy = f"write one label, or a list of several labels and set --data.task {task}"
             raise InputError(f"a row must have one label, found {excerpt(value)}; {remedy}")
-        return path_of(label_text(value), separator)
-
-    def labels_in(self, text: str) -> list[str]:
-        return [text]
+        return path_of(label_text(value), options.label_hierarchy)
 
     def unknown(self, text: str, names: list[str], accept_ids: bool = True) -> str | None:
         """Return a label of a label text that is not one of `names`, for a message, with the nearest name and
         those that there are; None where all are known."""
-        for label in self.labels_in(text):
+        for label in json.loads(text) if self.has_several else [text]:
             if label not in label_ids(tuple(names), accept_ids):
                 said = _("{label}{near} (known: {names})")
                 return said.format(label=excerpt(label), near=nearest(label, names), names=listed(names))
@@ -109,16 +78,22 @@ class LabelForm:
         """Return the names of the labels by id, of the settings, else of the table of the train file."""
         if config.labels is not None:
             return config.labels
-        if separator := separator_in(train.label_values):
-            code, label = next(one for one in enumerate(train.label_values) if separator in one[1])
-            said = _(
-                "{where}: a row must have one label, found {label}; for several labels a row set --data.task "
-                "{task} --data.label_separator '{separator}'; if it is one label, list all in --data.labels"
-            )
-            where = train.where(np.flatnonzero(train.labels == code)[0])
-            task = "multi_path" if config.label_hierarchy else "multi_label"
-            values = {"label": excerpt(label), "task": task, "separator": separator}
-            raise InputError(said.format(where=where, **values))
+        for separator in USUAL_SEPARATORS:
+            with_it = [label for label in train.label_values if separator in label]
+            joined = [{part.strip() for part in label.split(separator)} for label in with_it]
+            parts = Counter(part for parts in joined for part in parts if part)
+            again = sum(count > 1 or part in train.label_values for part, count in parts.items())
+            if joined and 2 * again >= len(parts):
+                said = _(
+                    "{where}: a row must have one label, found {label}; for several labels a row set "
+                    "--data.task {task} --data.label_separator '{separator}'; if it is one label, list all "
+                    "in --data.labels"
+                )
+                code = train.label_values.index(with_it[0])
+                where = train.where(np.flatnonzero(train.labels == code)[0])
+                task = "multi_path" if config.label_hierarchy else "multi_label"
+                values = {"label": excerpt(with_it[0]), "task": task, "separator": separator}
+                raise InputError(said.format(where=where, **values))
         return sort_labels(train.label_values)
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
@@ -126,54 +101,28 @@ class LabelForm:
         ids = label_ids(tuple(names))
         return np.array([ids[text] for text in texts], dtype=np.int64)
 
-    def of_rows(self, table: Any, names: list[str]) -> np.ndarray:
-        """Return the labels of a table's rows, (num_rows, ...)."""
-        return self.of_texts(table.label_values, names)[table.labels]
-
     def groups(self, labels: np.ndarray) -> np.ndarray:
         """Return the group of each row, (num_rows,) int64, whose proportion a part of the rows keeps."""
         return labels
 
-    def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
-        """Raise InputError for labels that nothing can be learnt from: labels and row ids by split, and the
-        table of each file. Each of two or more labels must have a row in train."""
-        for label in np.flatnonzero(counts(labels["train"], len(names)) == 0):
-            where = "it has no rows at all"
-            for name in ("test", "dev"):
-                has_label = labels[name][:, label] if labels[name].ndim > 1 else labels[name] == label
-                if len(matches := rows[name][np.flatnonzero(has_label)]):
-                    first = tables.get(name, tables["train"]).where(int(matches[0]))
-                    where = f"the first of its {len(matches):,} {name} rows is {first}"
+    def check(self, train: np.ndarray, source: str, names: list[str]) -> None:
+        """Raise InputError for labels of train, read from `source`, that nothing can be learnt from. Each of
+        two or more labels must have a row."""
+        if absent := [name for name, rows in self.statistics(train, names)["classes"].items() if not rows]:
             said = _(
-                "every label needs rows in train; label '{label}' is absent from train ({where}); add rows "
+                "{source}: every label needs rows in train; label '{label}' is absent from train; add rows "
                 "of it, or remove it from the data and from data.labels"
             )
-            raise InputError(said.format(label=shorten(names[label]), where=where))
+            raise InputError(said.format(source=source, label=shorten(absent[0])))
         if len(names) < 2:
             said = _("{path}: two or more labels are needed, found {labels}; set --data.label_column")
-            raise InputError(said.format(path=tables["train"].source, labels=listed(names)))
+            raise InputError(said.format(path=source, labels=listed(names)))
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
         """Return what the data report has of a split's labels: at least `classes`, the rows of each label."""
-        return {"classes": dict(zip(names, counts(labels, len(names)).tolist(), strict=False))}
-
-
-def separator_in(labels: list[str]) -> str | None:
-    """Return the separator of several labels in one, if half of the parts come again, or None."""
-    for separator in USUAL_SEPARATORS:
-        joined = [{part.strip() for part in label.split(separator)} for label in labels if separator in label]
-        parts = Counter(part for parts in joined for part in parts if part)
-        again = sum(count > 1 or part in labels for part, count in parts.items())
-        if joined and 2 * again >= len(parts):
-            return separator
-    return None
-
-
-def counts(labels: np.ndarray, num_labels: int) -> np.ndarray:
-    """Return the rows of each label, (num_labels,) int64, of class ids or of rows of 0 and 1."""
-    if labels.ndim > 1:
-        return labels.sum(axis=0, dtype=np.int64)
-    return np.bincount(labels, minlength=num_labels)
+        is_matrix, number = labels.ndim > 1, len(names)
+        counts = labels.sum(axis=0, dtype=np.int64) if is_matrix else np.bincount(labels, minlength=number)
+        return {"classes": dict(zip(names, counts.tolist(), strict=False))}
 
 
 class NoLabels(LabelForm):
@@ -184,10 +133,7 @@ class NoLabels(LabelForm):
     def names(self, config: DataConfig, train: Any) -> list[str]:
         return []
 
-    def of_rows(self, table: Any, names: list[str]) -> np.ndarray:
-        return np.zeros(table.num_rows, dtype=np.int64)
-
-    def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
+    def check(self, train: np.ndarray, source: str, names: list[str]) -> None:
         pass
 
 
@@ -196,20 +142,16 @@ class OrderedLabels(LabelForm):
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         labels = super().names(config, train)
-        if config.labels is not None:
-            return labels
-        if len({number_of(label) for label in labels} - {None}) < len(labels):
+        if config.labels is None and len({number_of(label) for label in labels} - {None}) < len(labels):
             raise InputError(
                 f"{train.source}: the order of labels that are not different numbers must be known, found "
                 f"{listed(map(repr, labels))}; list all from the lowest to the highest in --data.labels"
             )
-        return sorted(labels, key=number_of)
+        return sorted(labels, key=number_of) if config.labels is None else labels
 
 
 class NumberLabels(LabelForm):
     """The labels of rows are numbers, (num_rows,) float64; a label text is a number as Python writes it."""
-
-    what = "number"
 
     def are_labels(self, values: Sequence) -> bool:
         return len(values) >= MIN_ROWS and None not in map(number_of, values)
@@ -223,8 +165,8 @@ class NumberLabels(LabelForm):
             )
         return repr(number)
 
-    def labels_in(self, text: str) -> list[str]:
-        return []
+    def unknown(self, text: str, names: list[str], accept_ids: bool = True) -> str | None:
+        return None
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         return ["score"]
@@ -238,11 +180,10 @@ class NumberLabels(LabelForm):
         edges = np.unique(np.quantile(labels, np.arange(1, number) / number))
         return np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]
 
-    def check(self, labels: dict, rows: dict, tables: dict, names: list[str]) -> None:
-        train = labels["train"]
+    def check(self, train: np.ndarray, source: str, names: list[str]) -> None:
         if len(train) and float(np.ptp(train)) == 0:
             found = f"found {train[0]:g} in all rows; is data.label_column the right column?"
-            raise InputError(f"{tables['train'].source}: the numbers of train must differ, {found}")
+            raise InputError(f"{source}: the numbers of train must differ, {found}")
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
         ends = {"least": float(labels.min()), "largest": float(labels.max())}
@@ -264,24 +205,36 @@ class LabelLists(LabelForm):
     """The labels of rows are 0 and 1, (num_rows, num_labels) uint8; a label text is a JSON list, in which a
     label is once."""
 
-    has_several, what = True, "set of labels"
+    has_several = True
 
     def text(self, value: Any, options: ReadOptions) -> str:
-        if options.label_columns is None:
-            labels = [label_text(label) for label in labels_in_cell(value, options.label_separator)]
-        else:
+        if options.label_columns is not None:
             has_label = [ZERO_OR_ONE.get(str(one).strip().lower()) for one in value]
             if None in has_label:
                 at = has_label.index(None)
                 rule = f"the column {excerpt(options.label_columns[at])} of data.label_columns must be 0 or 1"
                 raise ValueError(f"{rule}, found {excerpt(value[at])}; fix the row")
             labels = list(compress(options.label_columns, has_label))
+        else:
+            if isinstance(value, str):
+                separator, usual = options.label_separator, [one for one in USUAL_SEPARATORS if one in value]
+                if value.lstrip().startswith("["):
+                    rule = 'a list of labels must be JSON, like ["a", "b"]'
+                    remedy = "fix the row, or set --data.label_separator for labels without brackets"
+                    raise ValueError(f"{rule}, found {excerpt(value)}; {remedy}")
+                if separator is None and usual:
+                    rule = "cannot tell whether this is one label or several"
+                    remedy = f"set --data.label_separator '{usual[0]}', or write a JSON list"
+                    raise InputError(f"{rule}: found {excerpt(value)}; {remedy}")
+                cells = [value] if separator is None else value.split(separator)
+                value = [label for label in cells if label.strip()]
+            cells = value if isinstance(value, list) else [] if value is None else [value]
+            labels = list(map(label_text, cells))
         if separator := options.label_hierarchy:
-            labels = without_ancestors([path_of(label, separator) for label in labels], separator)
+            paths = [path_of(label, separator) for label in labels]
+            # Files may name each level of a path
+            labels = [one for one in paths if not any(path.startswith(one + separator) for path in paths)]
         return json.dumps(sorted(set(labels)), ensure_ascii=False)
-
-    def labels_in(self, text: str) -> list[str]:
-        return json.loads(text)
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         in_train = {label for text in train.label_values for label in json.loads(text)}
@@ -297,59 +250,15 @@ class LabelLists(LabelForm):
         # Most lists of labels are in few rows
         return np.zeros(len(labels), np.int64)
 
-    def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
-        """Return also `unlabelled`, the rows without a label, and `labels_per_row`, their mean number."""
-        per_row = labels.sum(axis=1, dtype=np.int64)
-        more = {"unlabelled": int((per_row == 0).sum()), "labels_per_row": float(per_row.mean())}
-        return super().statistics(labels, names) | more
-
-
-def labels_in_cell(value: Any, separator: str | None) -> list:
-    """Return the labels in a value, not cleaned: a list, text with separators, or nothing. Raises ValueError
-    for a wrong row, and InputError where it is not known how several labels are written."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return []
-    if not isinstance(value, str):
-        return value if isinstance(value, list) else [value]
-    if value.lstrip().startswith("["):
-        remedy = "fix the row, or set --data.label_separator for labels without brackets"
-        raise ValueError(f'a list of labels must be JSON, like ["a", "b"], found {excerpt(value)}; {remedy}')
-    if separator is not None:
-        return [label for label in value.split(separator) if label.strip()]
-    if usual := next((character for character in USUAL_SEPARATORS if character in value), None):
-        found = f"found {excerpt(value)}; set --data.label_separator '{usual}', or write a JSON list"
-        raise InputError(f"cannot tell whether this is one label or several: {found}")
-    return [value]
-
 
 def path_of(label: str, separator: str | None) -> str:
     """Return a label, in a hierarchy without white space around its levels; raises ValueError where a level
     is empty."""
-    if separator is None:
-        return label
-    levels = [level.strip() for level in label.split(separator)]
+    levels = [level.strip() for level in label.split(separator)] if separator else [label]
     if not all(levels):
         problem = f"level {levels.index('') + 1} of the label is empty, found {excerpt(label)}"
         raise ValueError(f"{problem}; write '{separator}' between two levels only, or fix the row")
-    return separator.join(levels)
-
-
-def levels_text(cells: Sequence, separator: str) -> str:
-    """Return the path whose levels have a column each; those after its end are empty. Raises ValueError."""
-    levels = ["" if one is None or not str(one).strip() else label_text(one) for one in cells]
-    while levels and not levels[-1]:
-        levels.pop()
-    if not levels or "" in levels or any(separator in level for level in levels):
-        rule = f"the levels must be filled from the first on, without '{separator}' in them"
-        remedy = "fix the row, or choose another --data.label_hierarchy"
-        raise ValueError(f"{rule}, found {excerpt(levels)}; {remedy}")
-    return separator.join(levels)
-
-
-def without_ancestors(labels: Iterable[str], separator: str) -> list[str]:
-    """Return the labels of a row without those above another one: files may name each level of a path."""
-    labels = list(labels)
-    return [label for label in labels if not any(one.startswith(label + separator) for one in labels)]
+    return (separator or "").join(levels)
 
 
 # The keys are values of data.task

@@ -1,5 +1,5 @@
 """Texts -> the token ids of rows of at most `max_length`, with anybody's tokenizer: long texts are cut, read
-as head and tail, or read in windows, without reading more of a text than these need. Where a tokenizer fails,
+as head and tail, or read in windows. Where a tokenizer fails,
 even by a panic in Rust, is an input error."""
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -107,49 +106,45 @@ class LongTexts(NamedTuple):
 CUT = LongTexts()
 
 
-def long_texts(way: str, max_windows: int) -> LongTexts:
-    """Return what is configured; a setting that a way does not use has no effect on tokens."""
-    return LongTexts(way, max_windows) if way == "windows" else LongTexts(way)
-
-
 def saved_long_texts(values: dict, path: Path) -> LongTexts:
     """Return what a run has written as `data.long` and `data.max_windows`, defaults where it has none. Raises
     InputError for other values, naming the file, `path`."""
-    way, windows = (
-        values.get(name, default) for name, default in zip(("long", "max_windows"), CUT, strict=True)
-    )
-    modes = get_args(LongTextMode)
-    if way not in modes or type(windows) is not int or windows < 1:
+    long = LongTexts(values.get("long", CUT.way), values.get("max_windows", CUT.max_windows))
+    modes, most = get_args(LongTextMode), long.max_windows
+    if long.way not in modes or type(most) is not int or most < 1:
         rule = f"data.long must be one of {', '.join(modes)}, and data.max_windows a number from 1"
-        raise InputError(f"{path}: {rule}, found {excerpt(way)} and {excerpt(windows)}; fix the file")
-    return long_texts(way, windows)
+        raise InputError(f"{path}: {rule}, found {excerpt(long.way)} and {excerpt(most)}; fix the file")
+    return long
 
 
 class RowEncoder:
     """Encodes texts with `tokenizer`, whose truncation it sets, as rows of up to `max_length` tokens, or any:
-    cut at a `side`, or read as `long` says. Of a long text only the characters that these rows need are
-    tokenised. Raises InputError where `long` and `max_length` do not fit."""
+    cut at a `side`, or read as `long` says. Raises InputError where `long` and `max_length` do not fit."""
 
     def __init__(
         self, tokenizer: Tokenizer, max_length: int | None, side: str = "right", long: LongTexts = CUT
     ) -> None:
         definition_of(tokenizer)
-        self.tokenizer, self.max_length, self.side = tokenizer, max_length, side
-        self.long = CUT if max_length is None else long
+        self.tokenizer, self.long = tokenizer, CUT if max_length is None else long
+        self.max_length = max_length or sys.maxsize
         probe = tokenizer.encode(*PROBES[0])
         is_special = probe.special_tokens_mask
-        self.before = is_special.index(0) if 0 in is_special else len(is_special)
-        self.after = is_special[::-1].index(0) if 0 in is_special else 0
+        before = is_special.index(0) if 0 in is_special else len(is_special)
+        after = is_special[::-1].index(0) if 0 in is_special else 0
         # The special token behind a text also stands between the texts of several columns
         self.separator = probe.tokens[-1] if is_special[-1:] == [1] else "\n"
-        self.capacity = (max_length or sys.maxsize) - self.before - self.after
-        least = 1 if self.long.way == "cut" else HEAD
-        if self.capacity < least:
-            rule = f"data.long {self.long.way} needs {least} or more tokens of a text in a row"
-            raise InputError(f"{rule}, found {self.capacity} with data.max_length {max_length}; raise it")
-        self.step = max(1, self.capacity * 3 // 4)  # tokens from the start of a window to that of the next
-        windows = self.long.max_windows if self.long.way == "windows" else 1
-        self.needed = min(self.capacity + (windows - 1) * self.step + MARGIN, sys.maxsize // 16)
+        capacity, way = self.max_length - before - after, self.long.way
+        least = 1 if way == "cut" else HEAD
+        if capacity < least:
+            rule = f"data.long {way} needs {least} or more tokens of a text in a row"
+            raise InputError(f"{rule}, found {capacity} with data.max_length {max_length}; raise it")
+        self.head = before + capacity // HEAD
+        # Tokens from the start of a window to that of the next, and those that the windows need of a text
+        self.step = max(1, capacity * 3 // 4) if way == "windows" else capacity
+        self.needed = capacity * (self.long.max_windows if way == "windows" else 1) + MARGIN
+        self.side = side if way == "cut" else "right"
+        if max_length is not None and way != "head_tail":
+            tokenizer.enable_truncation(max_length, stride=capacity - self.step, direction=self.side)
 
     def encode(self, texts: Texts, place: Place) -> list[EncodedRow]:
         """Return the rows of single texts, or of pairs. Raises InputError for a text that cannot be encoded
@@ -157,45 +152,63 @@ class RowEncoder:
         are_pairs = bool(texts) and not isinstance(texts[0], str)
         if are_pairs and self.long.way != "cut":
             rule = f"data.long {self.long.way} reads single texts"
-            raise InputError(f"{place(0)}: {rule}, found a pair of texts; leave one out")
-        separated = [self.separated(text) for text in texts]
-        if are_pairs:
-            encodings = encode_batch(self._pairs, separated, place)
-            # The types of an encoding are 0, then 1 from the second text on
-            rows = [EncodedRow([e.ids], bool(e.overflowing), [*e.type_ids, 1].index(1)) for e in encodings]
-        else:
-            rows = [EncodedRow(*self._windows(ids)) for ids in self._ids(separated, place)]
-        for index, row in enumerate(rows):
-            if not row.windows[0]:
+            remedy = "leave data.long out, or set --data.text_column for single texts"
+            raise InputError(f"{place(0)}: {rule}, found a pair; {remedy}")
+        separated, size = list(map(self.separated, texts)), 8 * self.needed
+        # The tokenizer gets only the part of a long text that its windows need
+        part = slice(size) if self.side == "right" else slice(-size, None)
+        shortens = not are_pairs and self.long.way != "head_tail"
+        long = {at for at, text in enumerate(separated) if shortens and len(text) > 2 * size}
+        parts = [text[part] if at in long else text for at, text in enumerate(separated)]
+        encodings = encode_batch(self.tokenizer, parts, place)
+        # A few characters may be many tokens, but many characters few tokens too
+        again = [at for at in sorted(long) if len(encodings[at].overflowing) * self.step < self.needed]
+        whole = encode_batch(self.tokenizer, [separated[at] for at in again], lambda at: place(again[at]))
+        for at, encoding in zip(again, whole, strict=True):
+            encodings[at] = encoding
+        rows = []
+        for index, encoding in enumerate(encodings):
+            read, is_cut = self._windows(encoding)
+            windows = [one.ids for one in read]
+            if not windows[0]:
                 rule = f"each text must have a token, and the tokenizer makes none of {excerpt(texts[index])}"
                 raise InputError(f"{place(index)}: {rule}; remove the row, or choose another model")
+            if is_cut and self.long.way == "head_tail":
+                windows = [windows[0][: self.head] + windows[0][self.head - self.max_length :]]
+            # The types of an encoding are 0, then 1 from the second text on
+            start = [*encoding.type_ids, 1].index(1) if are_pairs else None
+            rows.append(EncodedRow(windows, is_cut, start))
         return rows
+
+    def _windows(self, encoding: Encoding) -> tuple[list[Encoding], bool]:
+        """Return the windows that are read of a text, and whether some tokens are in none, or, of head and
+        tail, between them."""
+        if self.long.way == "head_tail":
+            return [encoding], len(encoding) > self.max_length
+        windows = [encoding, *encoding.overflowing]
+        most = self.long.max_windows if self.long.way == "windows" else 1
+        return windows[:most], len(windows) > most
 
     def parts_read(self, texts: tuple[str, ...]) -> tuple[list[list[Token]], bool]:
         """Return the tokens that are read of one text, or of a pair: of each window; of the head and of the
         tail, which make one row; else of one part. And whether tokens of the text are in none of them."""
-        whole = (self._pairs if len(texts) == 2 else self.tokenizer).encode(*self.separated(texts))
-        positions = list(range(len(whole.ids)))
-        if len(texts) == 2:
-            parts, is_cut = [positions], bool(whole.overflowing)
-        else:
-            parts, is_cut = self._windows(positions)
-        if self.long.way == "head_tail" and is_cut:
-            end = self.before + self.capacity // HEAD
-            parts = [parts[0][:end], parts[0][end:]]
+        windows, is_cut = self._windows(self.tokenizer.encode(*map(self.separated, texts)))
         # The place in a text as it was given of each of its characters as the tokenizer got it
         places = [
             [at for at, c in enumerate(text) for _ in (self.separator if c == BETWEEN_TEXTS else c)]
             for text in texts
         ]
-
-        def token(at: int) -> Token:
-            number, (start, end) = whole.sequence_ids[at], whole.offsets[at]
-            if number is not None and start < end:
-                start, end = places[number][start], places[number][end - 1] + 1
-            return Token(whole.ids[at], whole.type_ids[at], number, start, end)
-
-        return [[token(at) for at in part] for part in parts], is_cut
+        parts = []
+        for window in windows:
+            parts.append([])
+            columns = window.ids, window.type_ids, window.sequence_ids, window.offsets
+            for token_id, token_type, number, (start, end) in zip(*columns, strict=True):
+                if number is not None and start < end:
+                    start, end = places[number][start], places[number][end - 1] + 1
+                parts[-1].append(Token(token_id, token_type, number, start, end))
+        if is_cut and self.long.way == "head_tail":
+            parts = [parts[0][: self.head], parts[0][self.head - self.max_length :]]
+        return parts, is_cut
 
     def characters_read(self, texts: tuple[str, ...]) -> list[list[tuple[int, int]]]:
         """Return which characters of one text, or of each of a pair, become tokens: the first, and the last
@@ -205,57 +218,11 @@ class RowEncoder:
             parts = [[*chain(*parts)]]
         return [ranges_of(parts, number) for number in range(len(texts))]
 
-    @cached_property
-    def _pairs(self) -> Tokenizer:
-        """A tokenizer that cuts pairs of texts, the longer one first."""
-        tokenizer = type(self.tokenizer).from_str(self.tokenizer.to_str())
-        if self.max_length is not None:
-            tokenizer.enable_truncation(self.max_length, direction=self.side)
-        return tokenizer
-
     def separated(self, texts: Any) -> Any:
         """Return a text, or a pair, with the separator between the texts of several columns."""
         if isinstance(texts, tuple):
             return tuple(map(self.separated, texts))
         return texts.replace(BETWEEN_TEXTS, self.separator)
-
-    def _ids(self, texts: list[str], place: Place) -> list[list[int]]:
-        """Return the token ids of each text; of a long one at least those at its beginning, or at its end, or
-        both, that its rows may have."""
-        size, ids = 8 * self.needed, {}
-        starts = self.long.way != "cut" or self.side == "right"
-        parts = [slice(size)] * starts + [slice(-size, None)] * (self.long.way == "head_tail" or not starts)
-        long = [index for index, text in enumerate(texts) if len(text) > 2 * size]
-        of_parts = [
-            encode_batch(self.tokenizer, [texts[at][part] for at in long], lambda at: place(long[at]))
-            for part in parts
-        ]
-        for index, encodings in zip(long, zip(*of_parts, strict=True), strict=True):
-            # A few characters may be many tokens, but many characters few tokens too
-            if min(len(encoding.ids) for encoding in encodings) >= self.needed:
-                ids[index] = [token for encoding in encodings for token in encoding.ids]
-        whole = [index for index in range(len(texts)) if index not in ids]
-        encodings = encode_batch(self.tokenizer, [texts[at] for at in whole], lambda at: place(whole[at]))
-        ids |= {index: encoding.ids for index, encoding in zip(whole, encodings, strict=True)}
-        return [ids[index] for index in range(len(texts))]
-
-    def _windows(self, tokens: list[int]) -> tuple[list[list[int]], bool]:
-        """Return the tokens of each window of a text with these, special tokens included, and whether there
-        are more."""
-        end = len(tokens) - self.after
-        first, body, last = tokens[: self.before], tokens[self.before : end], tokens[end:]
-        if len(body) <= self.capacity:
-            return [tokens], False
-        if self.long.way == "windows":
-            starts = range(0, len(body) - self.capacity + self.step, self.step)
-            most = self.long.max_windows
-            windows = [first + body[start : start + self.capacity] + last for start in starts[:most]]
-            return windows, len(starts) > most
-        if self.long.way == "head_tail":
-            head = self.capacity // HEAD
-            return [first + body[:head] + body[head - self.capacity :] + last], True
-        kept = body[: self.capacity] if self.side == "right" else body[-self.capacity :]
-        return [first + kept + last], True
 
 
 def ranges_of(parts: list[list[Token]], text: int) -> list[tuple[int, int]]:

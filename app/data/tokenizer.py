@@ -34,14 +34,28 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
     else:
         from transformers import BertTokenizer
 
-        if config.vocab_file:
-            tokens = _read_vocabulary(Path(config.vocab_file))
-        else:
+        path = Path(config.vocab_file or "")
+        if not config.vocab_file:
             table, rows_file = dataset.splits["train"].table, dataset.vocabulary_rows
             key = content_key("vocabulary", 2, table.key, file_digest(rows_file))
             folder = Path(cache_dir) / f"vocabulary-{key}"
-            build_once(folder, build_vocabulary, table, rows_file, num_bytes=table.num_bytes)
-            tokens = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+            path = (
+                build_once(folder, build_vocabulary, table, rows_file, num_bytes=table.num_bytes)
+                / "vocab.txt"
+            )
+        try:
+            # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens
+            text = path.read_bytes().decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = f"{path} cannot be read as a text file in UTF-8: {error}"
+            raise InputError(f"model.vocab_file: {problem}; name another one") from error
+        tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+        [(repeated, count)] = Counter(tokens).most_common(1)
+        missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+        if missing or count > 1:
+            rule = f"each line must be a different token, {' '.join(SPECIAL_TOKENS)} among them"
+            found = f"{excerpt(repeated)} more than once" if count > 1 else f"no {' '.join(missing)}"
+            raise InputError(f"{path}: {rule}; found {found}; choose another file")
         tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=True)
     if config.prefix is not None:
         from transformers import PreTrainedTokenizerFast
@@ -63,9 +77,10 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
 
     processor = tokenizer.post_processor
     if not isinstance(processor, TemplateProcessing):
-        found = "none" if processor is None else type(processor).__name__
-        rule = "model.prefix needs a tokenizer with the post-processor TemplateProcessing"
-        raise InputError(f"{rule}, found {found}; leave it out")
+        found = type(processor).__name__ if processor else "none"
+        raise InputError(
+            f"model.prefix needs the post-processor TemplateProcessing, found {found}; leave it out"
+        )
     template = json.loads(processor.__getstate__())
     encoding = tokenizer.encode(words, add_special_tokens=False)
     own = {"SpecialToken": {"id": PREFIX, "type_id": 0}}
@@ -108,23 +123,6 @@ def _checkpoint_tokenizer(config: ModelConfig):
         # Decoders often have no token for padding, and transformers then takes no batches
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-def _read_vocabulary(path: Path) -> list[str]:
-    try:
-        # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens.
-        text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = f"{path} cannot be read as a text file in UTF-8: {error}"
-        raise InputError(f"model.vocab_file: {problem}; name another one") from error
-    tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    [(repeated, count)] = Counter(tokens).most_common(1)
-    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
-    if missing or count > 1:
-        rule = f"each line must be a different token, {' '.join(SPECIAL_TOKENS)} among them"
-        found = f"{excerpt(repeated)} more than once" if count > 1 else f"no {' '.join(missing)}"
-        raise InputError(f"{path}: {rule}; found {found}; choose another file")
-    return tokens
 
 
 def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -39,7 +38,7 @@ class TokenStore:
         meta = json.loads((folder / "store.json").read_text())
         self.max_length: int = meta["max_length"]
         self.unknown_tokens: int = meta["unknown_tokens"]
-        self.long = LongTexts(**meta["long"])
+        self.long = LongTexts(*meta["long"])
         self.has_windows = self.long.way == "windows"
         self.tokens = np.memmap(folder / "tokens.bin", np.dtype(meta["dtype"]), "r")
         arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
@@ -68,18 +67,6 @@ class TokenStore:
             self._read = 0
 
 
-class EncodingJob(NamedTuple):
-    """The table to tokenise, the `definition` of the tokenizer as JSON, and how texts are cut; see
-    `open_store`."""
-
-    table: Table
-    definition: str
-    max_length: int
-    unknown_id: int | None
-    side: str = "right"
-    long: LongTexts = CUT
-
-
 def open_store(
     table: Table,
     tokenizer,
@@ -90,35 +77,37 @@ def open_store(
 ) -> TokenStore:
     """Return the token store of a table; tokenises it as `build_store` does unless the cache has it. Raises
     InputError for a text without a token, and the errors of `build_once`."""
-    definition = definition_of(tokenizer.backend_tokenizer)
-    job = EncodingJob(table, definition, max_length, tokenizer.unk_token_id, tokenizer.truncation_side, long)
-    folder = (
-        Path(cache_dir) / f"tokens-{content_key('tokens', VERSION, table.key, *job[1:-1], long._asdict())}"
-    )
-    return TokenStore(build_once(folder, build_store, job, workers, num_bytes=table.num_bytes))
+    encoding = definition_of(tokenizer.backend_tokenizer), max_length, tokenizer.truncation_side, long
+    key = content_key("tokens", VERSION, table.key, tokenizer.unk_token_id, encoding)
+    arguments = table, encoding, tokenizer.unk_token_id, workers
+    folder = Path(cache_dir) / f"tokens-{key}"
+    return TokenStore(build_once(folder, build_store, *arguments, num_bytes=table.num_bytes))
 
 
-def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> None:
+def build_store(
+    folder: Path, table: Table, encoding: tuple, unknown_id: int | None, workers: int | None = None
+) -> None:
     """Tokenise a table into `folder`, in `workers` processes (None: in one, on all cores); the files are the
-    same for any number. Each process needs memory for a few chunks; 13 bytes a row and 8 a window are needed
-    in all."""
+    same for any number. `encoding` has the arguments of RowEncoder, the tokenizer as JSON. Each process needs
+    memory for a few chunks; 13 bytes a row and 8 a window are needed in all."""
     from tokenizers import Tokenizer
     from tqdm import tqdm
 
-    dtype = np.dtype(np.uint16 if highest_id(Tokenizer.from_str(job.definition)) < 1 << 16 else np.int32)
-    ends, starts = np.cumsum(job.table.sizes), [0]
+    definition, max_length, _side, long = encoding
+    dtype = np.dtype(np.uint16 if highest_id(Tokenizer.from_str(definition)) < 1 << 16 else np.int32)
+    ends, starts = np.cumsum(table.sizes), [0]
     while (start := starts[-1]) < len(ends):
         before = ends[start - 1] if start else 0
         fitting = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
         starts.append(min(start + CHUNK, max(fitting, start + 1), len(ends)))
     in_processes = (workers or 1) > 1
-    chunks = [(job, dtype, range(*bounds), in_processes) for bounds in pairwise(starts)]
+    chunks = [(table, encoding, dtype, range(*bounds), in_processes) for bounds in pairwise(starts)]
     unknown, parts = 0, []
     # A rank may tokenise: see ProgressBar for its lock
     tqdm.set_lock(threading.RLock())
     bar = {"desc": "tokenise", "unit": " rows", "unit_scale": True, "disable": None, "delay": 2}
     with (
-        tqdm(total=job.table.num_rows, **bar) as progress,
+        tqdm(total=table.num_rows, **bar) as progress,
         (folder / "tokens.bin").open("wb") as file,
         ThreadPoolExecutor(2) as pool,
     ):
@@ -126,30 +115,31 @@ def build_store(folder: Path, job: EncodingJob, workers: int | None = None) -> N
         encoded = computed_apart(encode_chunk, chunks, workers) if in_processes else None
         for tokens, *of_rows in encoded or pool.map(encode_chunk, *zip(*chunks, strict=True)):
             tokens.tofile(file)
-            unknown += 0 if job.unknown_id is None else int((tokens == job.unknown_id).sum())
+            unknown += 0 if unknown_id is None else int((tokens == unknown_id).sum())
             parts.append(of_rows)
             progress.update(len(of_rows[-1]))
     lengths, counts, second_starts, cut = map(np.concatenate, zip(*parts, strict=True))
     offsets, first_windows = (np.r_[0, np.cumsum(sizes, dtype=np.int64)] for sizes in (lengths, counts))
     arrays = {"offsets": offsets[first_windows], "cut": cut}
-    if job.table.has_pairs and (second_starts < lengths).any():
+    if table.has_pairs and (second_starts < lengths).any():
         arrays["second_starts"] = second_starts
-    if job.long.way == "windows":
+    if long.way == "windows":
         arrays |= {"window_ends": offsets[1:], "first_windows": first_windows}
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
-    meta = {"dtype": dtype.name, "max_length": job.max_length, "unknown_tokens": unknown}
-    (folder / "store.json").write_text(json.dumps(meta | {"long": job.long._asdict()}))
+    meta = {"dtype": dtype.name, "max_length": max_length, "unknown_tokens": unknown, "long": long}
+    (folder / "store.json").write_text(json.dumps(meta))
 
 
-def encode_chunk(job: EncodingJob, dtype: np.dtype, rows: range, is_apart: bool) -> tuple[np.ndarray, ...]:
+def encode_chunk(
+    table: Table, encoding: tuple, dtype: np.dtype, rows: range, is_apart: bool
+) -> tuple[np.ndarray, ...]:
     """Return the tokens of rows, end to end, and the lengths of their windows; and for each row the number of
     its windows, the start of its second text (0 without one) and whether it was cut."""
     if is_apart:
         # The other cores have processes of their own
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    encoder = _encoder(job.definition, job.max_length, job.side, job.long)
-    encoded = encoder.encode(job.table.texts(np.asarray(rows)), lambda index: job.table.where(rows[index]))
+    encoded = _encoder(*encoding).encode(table.texts(np.asarray(rows)), lambda at: table.where(rows[at]))
     windows = [window for row in encoded for window in row.windows]
     return (
         np.fromiter(chain.from_iterable(windows), dtype),

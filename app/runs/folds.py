@@ -11,8 +11,7 @@ import pandas as pd
 
 from ..checkpoints.run_folder import REPORT
 from ..config.data_settings import VerbArguments
-from ..data.dataset import open_dataset
-from ..data.relabel import written_hash
+from ..data.dataset import open_dataset, written_hash
 from ..data.table import Table
 from ..errors import InputError
 from ..report.bootstrap import all_metrics, differences, seed_variance

@@ -8,7 +8,7 @@ import torch
 from ..batching.loader import BatchPlan, Loader
 from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset
-from ..data.long_texts import long_texts
+from ..data.long_texts import LongTexts
 from ..data.tokenizer import load_tokenizer
 from ..data.tokens import TokenStore, open_store
 from ..model.classifier import PackedModel
@@ -75,7 +75,7 @@ def build(config: Config, mode: Mode) -> Components:
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
-    long = long_texts(data.long, data.max_windows)
+    long = LongTexts(data.long, data.max_windows)
     settings = data.max_length, data.cache_dir, long
     stores = {table.key: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.key] for name, split in dataset.splits.items()}

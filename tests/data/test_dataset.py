@@ -10,7 +10,7 @@ import pytest
 from app.config.schema import DataConfig
 from app.data.dataset import SPLITS, open_dataset
 from app.data.labels import label_ids, sort_labels
-from app.data.report import render, token_statistics
+from app.data.report import length_line, render
 from app.data.tokens import open_store
 
 MOODS = ["愤怒", "高兴", "😀"]
@@ -42,9 +42,9 @@ def labelled(dataset, *names):
 @pytest.fixture
 def stores_of(tmp_path, tiny_tokenizer):
     """Encode the splits of a dataset: stores_of(dataset, max_length)."""
+    cache = str(tmp_path / "cache")
     return lambda dataset, length: {
-        name: open_store(split.table, tiny_tokenizer, length, str(tmp_path / "cache"))
-        for name, split in dataset.splits.items()
+        name: open_store(split.table, tiny_tokenizer, length, cache) for name, split in dataset.splits.items()
     }
 
 
@@ -121,22 +121,21 @@ def test_statistics(opened):
 
 
 def test_pairs_are_the_same_only_as_a_whole(opened):
-    train = (
-        "".join(f"甲\t{number}\t{number % 2}\n" for number in range(20))
-        + "甲\t1\t1\n甲 1\tx\t0\n甲\t1 x\t0\n"
-    )
+    train = "".join(f"甲\t{number}\t{number % 2}\n" for number in range(20))
     settings = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "dev_size": 0, "test_size": 0}
-    dataset = opened(train=train, **settings)
+    dataset = opened(train=train + "甲\t1\t1\n甲 1\tx\t0\n甲\t1 x\t0\n", **settings)
     assert dataset.statistics["train"]["repeated"] == 1
-    table = dataset.splits["train"].table
-    assert (table.text(20), table.pair(20), table.pair(21), table.pair(22)) == ("甲", "1", "x", "1 x")
+    assert dataset.splits["train"].table.texts(np.arange(20, 23)) == [
+        ("甲", "1"),
+        ("甲 1", "x"),
+        ("甲", "1 x"),
+    ]
 
 
 def test_the_report_for_people(opened, stores_of):
-    train = 'label,text\n愤怒,"好,1\n高兴,坏"\n' + "".join(
-        f"{MOODS[n % 2]},今天{'真' * n}\n" for n in range(20)
-    )
-    dataset = opened("csv", train=train + "高兴,今天\n", dev="label,text\n愤怒,今天\n", test_size=0)
+    rows = "".join(f"{MOODS[n % 2]},今天{'真' * n}\n" for n in range(20))
+    train = f'label,text\n愤怒,"好,1\n高兴,坏"\n{rows}高兴,今天\n'
+    dataset = opened("csv", train=train, dev="label,text\n愤怒,今天\n", test_size=0)
     assert dataset.label_names == ["愤怒", "高兴"]
     text = render(dataset, stores_of(dataset, 12))
     assert "train.csv: 22 rows (text 'text', label 'label')" in text
@@ -161,11 +160,16 @@ def test_percentiles_of_lengths(opened, stores_of):
     generator = random.Random(0)
     train = "".join(f"{'好' * generator.randint(1, 40)}\t{n % 2}\n" for n in range(301))
     dataset = opened(train=train, dev_size=30, test_size=0.2, split="random")
-    for name, statistics in token_statistics(dataset, stores_of(dataset, 32)).items():
+    for name, store in stores_of(dataset, 32).items():
         lengths = [min(32, len(text) + 2) for text in texts(dataset, name)]
-        wanted = np.percentile(lengths, [5, 50, 95, 99, 100], method="inverted_cdf")
-        assert list(statistics["tokens"].values()) == wanted.tolist()
-        assert statistics["cut"] == sum(len(text) + 2 > 32 for text in texts(dataset, name))
+        wanted = np.percentile(lengths, [5, 50, 95, 99, 100], method="inverted_cdf").astype(int)
+        names, num_cut = (
+            ["5 %", "50 %", "95 %", "99 %", "longest"],
+            sum(len(t) > 30 for t in texts(dataset, name)),
+        )
+        shown = ", ".join(f"{name} {length}" for name, length in zip(names, wanted, strict=True))
+        line = length_line(store, dataset.splits[name].rows)
+        assert line.startswith(f"tokens by percentile: {shown}; {num_cut} rows (")
 
 
 def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from app.config.schema import ModelConfig
+from app.data.long_texts import CUT
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
 from app.data.tokenizer import load_tokenizer
-from app.data.tokens import EncodingJob, build_store, open_store
+from app.data.tokens import build_store, open_store
 from app.errors import InputError
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import as_rows, save_checkpoint
@@ -116,6 +117,6 @@ def test_ids_with_gaps_are_stored_whole(checkpoint, tmp_path):
     tokenizer = load_tokenizer(ModelConfig(name=str(checkpoint)), None, 32, "").backend_tokenizer
     table, folder = table_of(tmp_path, "今天\t1\n好\t0\n"), tmp_path / "store"
     folder.mkdir()
-    build_store(folder, EncodingJob(table, tokenizer.to_str(), 32, 1))
+    build_store(folder, table, (tokenizer.to_str(), 32, "right", CUT), 1)
     assert json.loads((folder / "store.json").read_text())["dtype"] == "int32"
     assert tokenizer.encode("今天").ids[1] == 70_000

@@ -97,8 +97,6 @@ def test_other_files_and_the_run_are_read_as_the_train_file(tmp_path):
     dataset = open_dataset(replace(config, dev=str(tmp_path / "dev.tsv")))
     assert dataset.splits["dev"].table.pair(0) == PAIRS[0][1]
     assert open_dataset(replace(config, **dataset.assumed)).assumed == {}
-    with pytest.raises(InputError, match="data.long windows reads single texts, found pairs"):
-        open_dataset(replace(config, long="windows"))
 
 
 @pytest.mark.parametrize(

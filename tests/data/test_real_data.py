@@ -26,16 +26,10 @@ PAIR_COLUMNS = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "hea
 SETS = {
     "weibo": (REAL_DATA / "weibo_emotion6" / "train.json", {"remove_spaces": True}, 40_133, 6),
     "waimai": (REAL_DATA / "waimai_10k" / "waimai_10k.csv", {}, 11_987, 2),
-    "smp train": (SMP / "train.tsv", {}, 27_766, 6),
-    "smp dev": (SMP / "dev.tsv", {}, 2000, 6),
-    "smp test": (SMP / "test.tsv", {}, 5000, 6),
-    "tnews train": (REAL_DATA / "tnews" / "train.tsv", {"header": False}, 53_360, 15),
-    "tnews dev": (REAL_DATA / "tnews" / "dev.tsv", {}, 10_000, 15),
-    "csl train": (REAL_DATA / "csl13" / "train.tsv", CSL_COLUMNS, 8000, 13),
-    "csl dev": (REAL_DATA / "csl13" / "dev.tsv", CSL_COLUMNS, 1000, 13),
-    "csl test": (REAL_DATA / "csl13" / "test.tsv", CSL_COLUMNS, 1000, 13),
-    "afqmc train": (REAL_DATA / "afqmc" / "train.txt", PAIR_COLUMNS, 34_334, 2),
-    "afqmc dev": (REAL_DATA / "afqmc" / "dev.txt", PAIR_COLUMNS, 4316, 2),
+    "smp": (SMP / "train.tsv", {}, 27_766, 6),
+    "tnews": (REAL_DATA / "tnews" / "train.tsv", {"header": False}, 53_360, 15),
+    "csl": (REAL_DATA / "csl13" / "train.tsv", CSL_COLUMNS, 8000, 13),
+    "afqmc": (REAL_DATA / "afqmc" / "train.txt", PAIR_COLUMNS, 34_334, 2),
 }
 
 
@@ -46,14 +40,10 @@ def plain(path: Path) -> list[tuple[str, ...]]:
     if path.suffix == ".json":
         return [("".join(text.split()), str(label)) for text, label in json.loads(content)]
     if path.suffix == ".csv":
-        return [
-            (text.strip(), label) for label, text in list(csv.reader(content.splitlines(keepends=True)))[1:]
-        ]
-    rows = [
-        [field.strip() for field in line.split("\t")]
-        for line in content.replace("\r\n", "\n").split("\n")
-        if line
-    ]
+        rows = list(csv.reader(content.splitlines(keepends=True)))[1:]
+        return [(text.strip(), label) for label, text in rows]
+    lines = filter(None, content.replace("\r\n", "\n").split("\n"))
+    rows = [[field.strip() for field in line.split("\t")] for line in lines]
     if path.parent == SMP:
         return [(text, label) for label, text in rows[1:]]
     return [tuple(row[1:]) if path.parent.name == "csl13" else tuple(row) for row in rows]
@@ -72,17 +62,15 @@ def test_every_row_is_read(tmp_path, path, settings, num_rows, num_labels):
 def test_tokens_of_the_vocabulary_of_bert(tmp_path):
     """Its file has U+2028 and the like among its 21,128 lines, which must not end lines."""
     cache_dir = str(tmp_path / "cache")
-    dataset = open_dataset(
-        DataConfig(train=str(SMP / "dev.tsv"), dev_size=0, test_size=0, cache_dir=cache_dir)
-    )
+    sizes = {"dev_size": 0, "test_size": 0}
+    dataset = open_dataset(DataConfig(train=str(SMP / "dev.tsv"), cache_dir=cache_dir, **sizes))
     config = ModelConfig(vocab_file=str(REAL_DATA / "vocab" / "google_zh_vocab.txt"))
     tokenizer = load_tokenizer(config, dataset, 48, cache_dir)
     assert len(tokenizer) == 21_128
     table = dataset.splits["train"].table
     store = open_store(table, tokenizer, 48, cache_dir)
-    wanted = tokenizer([text for text, _ in plain(SMP / "dev.tsv")], truncation=True, max_length=48)[
-        "input_ids"
-    ]
+    texts = [text for text, _ in plain(SMP / "dev.tsv")]
+    wanted = tokenizer(texts, truncation=True, max_length=48)["input_ids"]
     assert [store.row(row).tolist() for row in range(table.num_rows)] == wanted
     assert store.tokens.dtype == "uint16"
     assert 0 < int(store.cut.sum()) < 2000

@@ -108,7 +108,7 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(side):
         assert row.second_start == len(expected.ids) - sum(expected.type_ids)
 
 
-@pytest.mark.parametrize("long", [CUT, HEAD_TAIL, LongTexts("windows", 4)])
+@pytest.mark.parametrize("long", [CUT, LongTexts("windows", 4)])
 def test_no_more_of_a_long_text_is_read_than_needed(monkeypatch, long):
     read, encode = [], long_texts.encode_batch
     monkeypatch.setattr(
@@ -137,7 +137,6 @@ def test_a_length_that_leaves_tokens_out(long, length, least, found):
 
 def test_settings_of_a_run_folder(tmp_path):
     assert saved_long_texts({}, tmp_path) == CUT
-    assert saved_long_texts({"long": "cut", "max_windows": 3}, tmp_path) == CUT
     written = {"long": "windows", "max_windows": 3}
     assert saved_long_texts(written, tmp_path) == LongTexts("windows", 3)
     for name, value in (("long", "whole"), ("max_windows", 0), ("max_windows", "9"), ("max_windows", True)):

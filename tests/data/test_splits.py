@@ -1,15 +1,19 @@
-"""Rows -> train, dev and test, or folds: python -m pytest tests/data/test_splits.py"""
+"""Rows -> train, dev and test, or folds, and near copies of training texts: python -m pytest
+tests/data/test_splits.py"""
 
 import random
+from difflib import SequenceMatcher
 
 import numpy as np
 import pytest
 
 from app.config.data_settings import VerbArguments
 from app.config.schema import DataConfig, ModelConfig
+from app.data import splits
 from app.data.dataset import open_dataset
 from app.data.labels import label_form
-from app.data.splits import fold_of_rows, part_of_rows, split_rows, split_sizes
+from app.data.report import render
+from app.data.splits import fold_of_rows, near_copies, part_of_rows, split_rows
 from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
 from app.training.build import open_stores
@@ -73,7 +77,6 @@ def random_rows(seed: int):
 )
 def test_sizes(case):
     num_rows, dev_size, test_size, *sizes = map(float, case.split())
-    assert split_sizes(int(num_rows), dev_size, test_size) == tuple(sizes)
     found = random_split(int(num_rows), dev_size, test_size, 3)
     assert [len(found["dev"]), len(found["test"])] == sizes
 
@@ -81,7 +84,7 @@ def test_sizes(case):
 @pytest.mark.parametrize(("dev_size", "test_size"), [(0.5, 0.5), (10, 0), (0, 11), (0.9, 1)])
 def test_rows_are_left_to_train_on(dev_size, test_size):
     with pytest.raises(InputError, match="it has 10, and dev_size .* take .*; make them smaller"):
-        split_sizes(10, dev_size, test_size)
+        random_split(10, dev_size, test_size, 0)
 
 
 @pytest.mark.parametrize("seed", [0, 2**40])
@@ -114,7 +117,7 @@ def test_a_stratified_split(seed):
     assert np.bincount(labels[split["train"]], minlength=len(names)).min() >= 1
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_text_that_makes_up_much_of_a_class_goes_to_train(seed):
     """On dev or test it would stand for hundreds of others."""
     labels = np.array([0] * 1000 + [1] * 1000)
@@ -257,3 +260,66 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
     assert len(tokens) == 1
     for kind in ("table", "tokens", "vocabulary"):
         assert len([path for path in cache.glob(f"{kind}-*") if path.is_dir()]) == 1
+
+
+TEXTS = [
+    "今天的天气真好，我们去公园里散步吧",
+    "快递送了三天还没有到，客服也不回复",
+    "这家店的味道不错，下次还会再来的",
+    "手机的电池用半天就没有电了，想退货",
+]
+NEAR, OTHER = "今天的天气真好呀，我们去公园散步吧！", "电影的结局让人想不到，值得再看一遍"
+
+
+def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypatch):
+    """Of texts with errors in random places, compared in many batches."""
+    generator = random.Random(0)
+    characters = [chr(0x4E00 + number) for number in range(600)]
+    train = ["".join(generator.choices(characters, k=generator.randrange(8, 40))) for _ in range(300)]
+    changed = []
+    for text in train[:120]:
+        letters, share = list(text), generator.choice([0.05, 0.1, 0.4])
+        for at in generator.sample(range(len(letters)), round(len(letters) * share)):
+            letters[at] = generator.choice(characters)
+        changed.append("".join(letters))
+    monkeypatch.setattr(splits, "BATCH_ROWS", 7)
+    found = near_copies(train, changed)
+    expected = []
+    for text in changed:
+        matchers = [SequenceMatcher(None, one, text, autojunk=False) for one in train]
+        near = (at for at, one in enumerate(matchers) if one.quick_ratio() >= 0.8 and one.ratio() >= 0.8)
+        expected.append(next(near, -1))
+    assert found.tolist() == expected
+    assert 60 < (found >= 0).sum() < 120
+    others = [NEAR, OTHER, TEXTS[2], "好", "这家店的味道很差，再也不会来的了吧"]
+    assert near_copies(TEXTS, others).tolist() == [0, -1, 2, -1, -1]
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_dataset_has_near_copies_and_the_report_their_number(write, tmp_path, tiny_tokenizer, pairs):
+    def rows(texts: list[str]) -> str:
+        second = f"{TEXTS[0]}\t" if pairs else ""
+        return "".join(f"{text}\t{second}{number % 2}\n" for number, text in enumerate(texts))
+
+    files = {"train": str(write("train.tsv", rows(TEXTS * 6)))}
+    files["test"] = str(write("test.tsv", rows([OTHER, NEAR, TEXTS[1]])))
+    columns = {"text_column": 0, "label_column": 1 + pairs, "text_pair_column": 1 if pairs else None}
+    data = DataConfig(**files, **columns, header=False, dev_size=0, cache_dir=str(tmp_path / "cache"))
+    dataset = open_dataset(data)
+    test, train = dataset.splits["test"], dataset.splits["train"]
+    assert train.copies is None
+    assert [at if at < 0 else train.table.text(at) for at in test.copies] == [-1, TEXTS[0], TEXTS[1]]
+    assert dataset.statistics["test"]["also_in"] == {"train": 1}
+    stores = open_stores(dataset, tiny_tokenizer, data)
+    assert "1 rows are near copies of other texts in train" in render(dataset, stores)
+
+
+@pytest.mark.parametrize(("most", "looked"), [(700, []), (900, ["test"]), (9999, ["dev", "test"])])
+def test_a_split_with_too_many_texts_is_not_compared(write, tmp_path, monkeypatch, most, looked):
+    """Of one that fits, also where train is more than half of the limit."""
+    monkeypatch.setattr(splits, "MAX_BYTES", most)
+    lines = [f"{text}第{number}条\t{number % 2}\n" for number, text in enumerate(TEXTS * 6)]
+    files = {"train": "".join(lines[:12]), "dev": "".join(lines[12:]), "test": f"{NEAR}\t0\n{OTHER}\t1\n"}
+    paths = {name: str(write(f"{name}.tsv", text)) for name, text in files.items()}
+    found = open_dataset(DataConfig(**paths, cache_dir=str(tmp_path / "cache"))).splits
+    assert [name for name, split in found.items() if split.copies is not None] == looked

@@ -17,7 +17,7 @@ from app.data.cache import MANIFEST, build_once, is_complete
 from app.data.long_texts import CUT, LongTexts
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
-from app.data.tokens import EncodingJob, TokenStore, build_store, open_store
+from app.data.tokens import TokenStore, build_store, open_store
 from app.errors import InputError
 from tests.tiny import tiny_tokenizer
 
@@ -54,8 +54,8 @@ def make_store(folder, table, tokenizer, max_length, long=CUT, workers=None) -> 
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    job = EncodingJob(table, backend.to_str(), max_length, tokenizer.unk_token_id, "right", long)
-    build_store(folder, job, workers)
+    encoding = backend.to_str(), max_length, "right", long
+    build_store(folder, table, encoding, tokenizer.unk_token_id, workers)
     return TokenStore(folder)
 
 
@@ -107,7 +107,7 @@ def test_an_error_in_a_process_names_the_row(tmp_path, tiny_tokenizer):
     definition |= {"normalizer": None, "post_processor": None, "pre_tokenizer": pattern}
     (tmp_path / "store").mkdir()
     with pytest.raises(InputError, match="rows.json, element 10: each text must have a token"):
-        build_store(tmp_path / "store", EncodingJob(table, json.dumps(definition), 12, 1), 2)
+        build_store(tmp_path / "store", table, (json.dumps(definition), 12, "right", CUT), 1, 2)
 
 
 @pytest.mark.parametrize("max_length", [4, 5, 9, 64])
@@ -141,26 +141,20 @@ def test_pairs_of_a_model_that_does_not_tell_two_texts_apart(tmp_path):
 
 @pytest.mark.parametrize(("size", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
 def test_the_smallest_type_that_holds_the_vocabulary(tmp_path, size, dtype):
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"t{index}" for index in range(size - 6)), "好"]
-    tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)})
-    table = make_table(tmp_path, [["好", 0], ["t0 好", 1]])
-    store = make_store(tmp_path / "store", table, tokenizer, 8)
-    assert store.tokens.dtype == dtype
-    assert rows_of(store) == [[2, size - 1, 3], [2, 5, size - 1, 3]]
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"t{index}" for index in range(size - 6)), "好"]
+    tokenizer = BertTokenizer({token: index for index, token in enumerate(names)})
+    store = make_store(tmp_path / "store", make_table(tmp_path, [["t0 好", 1]]), tokenizer, 8)
+    assert (store.tokens.dtype, rows_of(store)) == (dtype, [[2, 5, size - 1, 3]])
 
 
 def test_a_store_is_built_once_for_rows_tokenizer_and_length(tmp_path, table, tiny_tokenizer):
     """Calling a tokenizer leaves its last truncation and padding in it; they do not reach the store."""
     cache = str(tmp_path / "cache")
-
-    def times() -> dict:
-        return {path: path.stat().st_mtime_ns for path in [store.folder, *store.folder.rglob("*")]}
-
     store = open_store(table, tiny_tokenizer, 16, cache)
-    wanted, before = rows_of(store), times()
+    wanted, before = rows_of(store), store.folder.stat().st_mtime_ns
     tiny_tokenizer(["好", "今天真开心"], padding="max_length", truncation=True, max_length=4)
     again = open_store(table, tiny_tokenizer, 16, cache)
-    assert (again.folder, rows_of(again), times()) == (store.folder, wanted, before)
+    assert (again.folder, rows_of(again), store.folder.stat().st_mtime_ns) == (store.folder, wanted, before)
     other = BertTokenizer({**tiny_tokenizer.get_vocab(), "😀": len(tiny_tokenizer)})
     others = {open_store(table, tiny_tokenizer, 17, cache).folder, open_store(table, other, 16, cache).folder}
     assert len({store.folder, *others}) == 3
@@ -221,8 +215,8 @@ def start(tmp_path):
 
     def start_one(source: Path) -> subprocess.Popen:
         command = [sys.executable, *map(str, (tmp_path / "script.py", source, tmp_path / "cache"))]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
         started.append(subprocess.Popen(command, env=environment, text=True, **pipes))
         return started[-1]
 
@@ -260,7 +254,7 @@ def test_processes_that_start_at_once_get_one_whole_store(start, tmp_path, write
 
 @pytest.mark.chaos
 def test_a_run_killed_while_it_tokenises_leaves_no_half_store(start, tmp_path):
-    """That the process which prepares ends with the run: tests/data/test_preparation.py."""
+    """That the process which prepares ends with the run: tests/data/test_cache.py."""
     table, cache = make_table(tmp_path, [[text, 0] for text in numbered(60_000)]), tmp_path / "cache"
     process = start(table.folders[0])
     while not (written := list(cache.glob("tokens-*.aside-*/tokens.bin"))):
