@@ -50,7 +50,7 @@ def test_frozen_weights_have_no_gradient_and_no_optimizer_state(rows, frozen, de
     assert changed | {name for name in weights if "key.bias" in name} >= weights.keys() - frozen_names
     assert not changed & frozen_names
     state = training.mode.optimizer_state()
-    assert {key.rpartition("/")[0] for key in state} == weights.keys() - frozen_names
+    assert {key.removeprefix("state.").rpartition(".")[0] for key in state} == weights.keys() - frozen_names
 
 
 def test_a_model_whose_layers_have_other_names_cannot_be_frozen():
