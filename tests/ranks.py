@@ -22,7 +22,6 @@ from pathlib import Path
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from app.checkpoints.training_state import contiguous
 from app.runtime.devices import trim_heap
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -214,7 +213,8 @@ def keep_final_state(run_class: type) -> None:
     def keep_and_finish(self):
         weights, optimizer = self.mode.weights(), self.mode.optimizer_state()
         if self.folder and optimizer:
-            save_file(contiguous(weights | optimizer), self.folder.with_name(f"{self.folder.name}.final"))
+            tensors = {name: value.contiguous() for name, value in (weights | optimizer).items()}
+            save_file(tensors, self.folder.with_name(f"{self.folder.name}.final"))
         return finish(self)
 
     run_class.finish = keep_and_finish

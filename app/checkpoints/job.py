@@ -92,13 +92,6 @@ def listed_changes(changed: list[str]) -> str:
     return ", ".join(changed[:MAX_LISTED]) + more
 
 
-def cache_content(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
-    """Return a digest of what a run reads from the cache: rows, splits and tokens. Reads them once."""
-    folders = [dataset.folder, *(folder for table in dataset.tables for folder in table.folders)]
-    folders += dict.fromkeys(store.folder for store in stores.values())
-    return content_key(*map(folder_digest, folders))
-
-
 def check_ranks(
     group: Group, mode: str, config: Config, dataset: Dataset, stores: dict[str, TokenStore], job: dict
 ) -> None:
@@ -108,7 +101,11 @@ def check_ranks(
     if group.world_size == 1:
         return
     own = job | code_version() | {"mode": mode}
-    own["data.cache_dir"] = {"path": config.data.cache_dir, "content": cache_content(dataset, stores)}
+    # What a run reads from the cache: rows, splits and tokens
+    folders = [dataset.folder, *(folder for table in dataset.tables for folder in table.folders)]
+    folders += dict.fromkeys(store.folder for store in stores.values())
+    content = content_key(*map(folder_digest, folders))
+    own["data.cache_dir"] = {"path": config.data.cache_dir, "content": content}
     if path := config.deepspeed.config:
         own["deepspeed.config"] = {"path": path, "content": content_key(file_digest(Path(path)))}
     ranks = group.gather_values({"host": platform.node(), "job": own})

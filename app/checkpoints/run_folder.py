@@ -42,8 +42,6 @@ TEXT, PREDICTIONS, PAGE, CARD = "report.txt", "predictions.csv", "report.html", 
 # They are put aside in this order; the card is one of them, as it says what the report says
 REPORT_FILES = (LOGITS, DECISION, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 CONFIG, HISTORY, SKIPPED = "config.yaml", "run_history.json", "skipped_rows.csv"
-APP = Path(__file__).resolve().parents[1]
-LIBRARIES = ("torch", "transformers", "tokenizers")
 
 
 def best_weights(folder: Path, has_adapter: bool) -> Path:
@@ -253,10 +251,12 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
 
 def code_version() -> dict[str, str]:
     """Return what the numbers depend on: a digest of our sources, and the versions of libraries."""
-    sources = sorted(path.relative_to(APP).as_posix() for path in APP.rglob("*.py"))
-    digest = content_key(*(part for name in sources for part in (name, file_digest(APP / name))))
+    app = Path(__file__).resolve().parents[1]
+    sources = sorted(path.relative_to(app).as_posix() for path in app.rglob("*.py"))
+    digest = content_key(*(part for name in sources for part in (name, file_digest(app / name))))
     # Builds of one version for other devices (2.13.0+cpu) are the same code.
-    return {"code": digest} | {name: version(name).partition("+")[0] for name in LIBRARIES}
+    libraries = ("torch", "transformers", "tokenizers")
+    return {"code": digest} | {name: version(name).partition("+")[0] for name in libraries}
 
 
 def write_first_start(folder: Path, config: Config, start: dict, dataset) -> None:

@@ -154,8 +154,9 @@ def save_training_state(
     try:
         (folder / STATES).mkdir(exist_ok=True)
         aside.mkdir()
-        save_file(contiguous(weights), aside / "weights.safetensors")
-        save_file(contiguous(optimizer), aside / "optimizer.safetensors")
+        for name, tensors in (("weights", weights), ("optimizer", optimizer)):
+            contiguous = {key: value.contiguous() for key, value in tensors.items()}
+            save_file(contiguous, aside / f"{name}.safetensors")
         (aside / PROGRESS).write_text(json.dumps(asdict(progress) | {"job": job}, indent=2))
         if best:
             # No link: damage to one state must not reach another
@@ -237,10 +238,6 @@ def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
 def remove_unfinished(folder: Path) -> None:
     for left in (folder / STATES).glob(".step-*"):
         shutil.rmtree(left, ignore_errors=True)
-
-
-def contiguous(tensors: Tensors) -> Tensors:
-    return {name: value.contiguous() for name, value in tensors.items()}
 
 
 def with_saved_choices(config: Config) -> Config:
@@ -330,12 +327,3 @@ def load_best(mode: Mode, folder: Path | None) -> None:
 
     mode.group.on_rank_0(read)
     mode.load_weights(weights)
-
-
-def record_resume(folder: Path, config: Config, start: dict, state: TrainingState, total_steps: int) -> None:
-    """Write that a run resumes from `state`. Rank 0 calls it before the first new file; until then the run
-    stays as it was. A run that trains for longer puts its report aside: from here on it is not finished."""
-    step = state.progress.step
-    if state.job["steps"] != total_steps:
-        run_folder.keep_reports(folder, step)
-    run_folder.add_start(folder, config, start, step)

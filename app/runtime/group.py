@@ -119,18 +119,15 @@ class StopSignals:
     """A context in which the first SIGTERM or SIGINT is only recorded; the second ends this process.
 
     A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they
-    received, on the CPU. The same sum tells all ranks in `has_failed` that one of them cannot write a file.
+    received, on the CPU. The same sum tells all ranks that one of them cannot write a file.
 
     Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores
-    SIGTERM from the end of the context on: a launcher sends it as soon as the first rank has ended, and all
-    ranks are to finish what they write, and to end with the status of what stopped the run.
+    SIGTERM from the end of the context on: a launcher sends it as soon as the first rank has ended.
     """
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.received, self.received_at = 0, 0.0
-        self.stopped_by, self.has_failed = 0, False
-        self.counts = [0, 0, 0]
+        self.received, self.received_at, self.stopped_by = 0, 0.0, 0
 
     def __enter__(self) -> Self:
         self.previous_handlers = install(self.receive)
@@ -156,15 +153,11 @@ class StopSignals:
         """Ignore all signals from the end of the context on: the work of this process is complete."""
         self.previous_handlers = dict.fromkeys(self.previous_handlers, signal.SIG_IGN)
 
-    def share(self, has_failed: bool = False) -> None:
-        """Tell the other ranks of signals and a failure; every rank calls it each step."""
+    def agree(self, has_failed: bool) -> bool:
+        """Let a signal that any rank has received be `stopped_by` on all ranks alike, and return whether any
+        rank has failed; every rank calls it each step."""
         flags = torch.tensor([*(self.received == number for number in SIGNALS), has_failed])
-        self.counts = self.group.reduce_sum(flags.long()).tolist()
-
-    def agreed(self) -> int:
-        """Return the signal that any rank had received at this step's `share`, or 0, on all ranks alike."""
-        *counts, failures = self.counts
-        self.has_failed = failures > 0
+        *counts, failures = self.group.reduce_sum(flags.long()).tolist()
         received = [int(number) for number, count in zip(SIGNALS, counts, strict=True) if count]
         self.stopped_by = received[0] if received else 0
-        return self.stopped_by
+        return failures > 0

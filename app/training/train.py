@@ -13,23 +13,9 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError
 
+from ..checkpoints import run_folder, training_state
 from ..checkpoints.job import check_ranks, job_signature
-from ..checkpoints.run_folder import (
-    cannot_write,
-    check_run_folder,
-    describe_start,
-    open_run_folder,
-    write_first_start,
-)
-from ..checkpoints.training_state import (
-    RunProgress,
-    Saver,
-    TrainingState,
-    find_state,
-    load_best,
-    load_state,
-    record_resume,
-)
+from ..checkpoints.training_state import RunProgress, Saver, TrainingState
 from ..data.report import render
 from ..errors import TrainingError
 from ..modes.mode import Mode
@@ -58,7 +44,7 @@ class Run:
         self.mode, self.group = mode, mode.group
         self.with_report, self.ends_process = with_report, ends_process
         # Before the long work, not after it.
-        self.group.on_rank_0(partial(check_run_folder, mode.config.output))
+        self.group.on_rank_0(partial(run_folder.check_run_folder, mode.config.output))
         self.group.on_rank_0(partial(check_trackers, mode.config.output))
         self.components = components = build(mode.config, mode)
         self.config, self.task, self.loaders = components.config, components.task, components.loaders
@@ -67,7 +53,7 @@ class Run:
         self.job = job_signature(self.config, dataset, components.tokenizer, model, best_metric)
         check_ranks(self.group, name, self.config, dataset, components.stores, self.job)
         self.job |= {"steps": self.total_steps, "the optimizer state": mode.state_form}
-        self.start = describe_start(name, self.group.world_size, str(mode.device))
+        self.start = run_folder.describe_start(name, self.group.world_size, str(mode.device))
         self.stopped_by = 0  # the number of the signal that has stopped the run
         self.failure: Exception | None = None  # rank 0 cannot write: all ranks end with it after a step
         self.dev_logits: np.ndarray | None = None  # of the best checkpoint, if this process has evaluated it
@@ -78,7 +64,7 @@ class Run:
         with ExitStack() as self.closing:
             self.group.on_rank_0(self.open_folder)
             set_up(mode, components)
-            self.progress = load_state(mode, self.state, self.folder, self.job)
+            self.progress = training_state.load_state(mode, self.state, self.folder, self.job)
             # The results of steps stay on the device until they are needed.
             self.steps: list[StepResult] = []
             self.collect = partial(add_losses, mode, self.loaders["train"], self.steps, self.progress)
@@ -93,10 +79,10 @@ class Run:
     def open_folder(self) -> None:
         """Open the run folder, find the state to resume from, and describe the job; rank 0 calls it."""
         logger.info(render(self.components.dataset, self.components.stores))
-        self.folder, is_resumed, lock = open_run_folder(self.config.output)
+        self.folder, is_resumed, lock = run_folder.open_run_folder(self.config.output)
         self.closing.callback(lock.release)
         if is_resumed:
-            self.state = find_state(self.folder, self.job)
+            self.state = training_state.find_state(self.folder, self.job)
         else:
             self.record_start()
         model, is_packed = self.components.model, self.loaders["train"].layout.packed
@@ -113,9 +99,13 @@ class Run:
         """Write that the run starts or resumes, before its first file; rank 0 calls it."""
         start, self.start = self.start, None
         if start and self.state:
-            record_resume(self.folder, self.config, start, self.state, self.total_steps)
+            step = self.state.progress.step
+            if self.state.job["steps"] != self.total_steps:
+                # It trains for longer: from here on it is not finished
+                run_folder.keep_reports(self.folder, step)
+            run_folder.add_start(self.folder, self.config, start, step)
         elif start:
-            write_first_start(self.folder, self.config, start, self.components.dataset)
+            run_folder.write_first_start(self.folder, self.config, start, self.components.dataset)
 
     def run(self) -> int:
         """Run to the end; return the exit status: 0, or 128 + the signal that stopped it."""
@@ -136,7 +126,7 @@ class Run:
             except (OSError, SafetensorError) as error:
                 if self.folder is None:
                     raise
-                raise cannot_write(error, self.folder) from error
+                raise run_folder.cannot_write(error, self.folder) from error
         return 0
 
     def train(self) -> None:
@@ -193,9 +183,9 @@ class Run:
 
         with self.failure_of_rank_0():
             self.saver.check()
-        self.signals.share(self.failure is not None)
-        self.stopped_by = self.signals.agreed()
-        if self.signals.has_failed:
+        has_failed = self.signals.agree(self.failure is not None)
+        self.stopped_by = self.signals.stopped_by
+        if has_failed:
             self.group.on_rank_0(fail)
 
     @contextmanager
@@ -206,7 +196,7 @@ class Run:
         except (OSError, SafetensorError) as error:
             if self.group.world_size == 1:
                 raise
-            self.failure = self.failure or cannot_write(error, self.folder)
+            self.failure = self.failure or run_folder.cannot_write(error, self.folder)
 
     def evaluate_dev(self) -> bool:
         """Evaluate on dev, stop early where that is due; return whether this is the best checkpoint so far.
@@ -256,7 +246,7 @@ class Run:
             return
         split, logits = split_of_report(self.loaders), self.dev_logits
         if self.progress.best_step != self.progress.step:
-            load_best(self.mode, self.folder)
+            training_state.load_best(self.mode, self.folder)
         results = {split: self.evaluate(split)}
         if split != "dev" and "dev" in self.loaders:
             results["dev"] = self.evaluate("dev") if logits is None else logits
