@@ -63,10 +63,6 @@ class TorchGroup(Group):
 
     def join(self, device: torch.device, timeout: int) -> None:
         """Join the process group, with the back ends of `backends`."""
-        if dist.is_initialized():
-            # `leave` keeps it: after an error other ranks may be waiting in it, and its destructor may hang,
-            # because it holds Python's lock while it waits for threads of gloo (torch 2.13).
-            dist.destroy_process_group()
         own = backends(device)
         # Told its device, a back end such as NCCL connects at once, and never guesses the device of a rank
         # that has not sent a tensor yet.
@@ -111,6 +107,8 @@ class TorchGroup(Group):
         self.has_left.set()
         if self.heart:
             self.heart.join(2 * BEAT_SECONDS)
+        # Several ranks just end: after an error others may be waiting in the group, and its destructor may
+        # hang, because it holds Python's lock while it waits for threads of gloo (torch 2.13).
         if self.world_size == 1 and dist.is_initialized():
             dist.destroy_process_group()
 

@@ -16,8 +16,7 @@ from app.modes import MODES, load_mode
 from app.modes.group import launch_command
 from app.modes.mode import Mode
 from tests.modes import broken_modes
-from tests.modes.contract_cases import CASES, OF_THE_MODE, OF_THE_ROWS
-from tests.modes.contract_worker import work
+from tests.modes.contract_worker import CASES, FEWER, work
 from tests.processes import ROOT, finish
 from tests.ranks import fork
 
@@ -143,14 +142,9 @@ def test_same_job_as_single(mode, nprocs, stage, data, single_all, tmp_path):
     if lacks := kind.unavailable_reason():
         pytest.skip(lacks)
     # Every case in two processes of each mode with a step of its own; `mp` starts those of DDP
-    chosen = OF_THE_MODE
-    if kind.launcher == "one" or nprocs == 2 and stage == 2 and kind.launcher != "spawn":
-        chosen = CASES
-    elif nprocs == 3:
-        chosen = OF_THE_ROWS
-    elif stage == 3:
-        chosen = list(dict.fromkeys([*OF_THE_MODE, *OF_THE_ROWS]))
-    cases = [case for case in chosen if case in CASES and case not in NOT_ON_CPU.get(mode, ())]
+    is_usual = nprocs == 2 and stage == 2 and kind.launcher != "spawn" or kind.launcher == "one"
+    chosen = dict.fromkeys(CASES if is_usual else FEWER).keys() - set(NOT_ON_CPU.get(mode, ()))
+    cases = sorted(chosen & CASES.keys())
     launch(kind, nprocs, data, tmp_path / "out", cases, stage)
     assert_same_job(single_all, tmp_path / "out", cases, nprocs)
 
