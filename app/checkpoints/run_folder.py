@@ -102,7 +102,7 @@ def keep_reports(folder: Path, step: int) -> None:
             path.rename(path.with_name(f"{path.stem}.step-{step}{path.suffix}"))
 
 
-def check_run_folder(config: OutputConfig) -> None:
+def check_run_folder(config: OutputConfig, is_locked: bool = False) -> None:
     """Raise InputError for a folder in use, and for one that is neither empty nor that of a run to resume.
 
     An interrupted run is resumed with `config.resume`, or where its launcher restarts it; a finished one with
@@ -115,15 +115,10 @@ def check_run_folder(config: OutputConfig) -> None:
         raise InputError(
             f"output.dir must be a folder, found {folder}, a file or a link to nowhere; choose another one"
         )
-    if (folder / LOCK).exists():
+    if not is_locked and (folder / LOCK).exists():
         lock_folder(folder).release()
-    if config.dir is not None and folder.exists():
-        check_content(config)
-
-
-def check_content(config: OutputConfig) -> None:
-    """Raise InputError as `check_run_folder` does, for what is in the folder `config.dir`."""
-    folder = Path(config.dir)
+    if config.dir is None or not folder.exists():
+        return
     states = saved_states(folder)
     if not holds_run(folder):
         # A run that was killed in its very first write leaves these.
@@ -171,7 +166,7 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
     lock = lock_folder(folder)
     try:
         # The folder is looked at again, as another process may have changed it before it was locked
-        check_content(replace(config, dir=str(folder)))
+        check_run_folder(replace(config, dir=str(folder)), is_locked=True)
         return folder, holds_run(folder), lock
     except BaseException:
         lock.release()
