@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 import sys
 from dataclasses import replace
@@ -23,14 +24,16 @@ from transformers import (
 from app.checkpoints.run_folder import HISTORY, write_config
 from app.checkpoints.training_state import with_saved_choices
 from app.config.schema import Config, OutputConfig, TrainConfig
+from app.data.rows import Row
 from app.modes import open_mode
+from app.prediction.open_model import ComputeOptions, open_model
 from app.run import main
 from app.runtime import devices
 from app.tasks.task import softmax as probabilities
 from tests import multi_label_runs
 from tests.model.test_e5_small import be_the_fetched_file
 from tests.processes import finish as finished_process
-from tests.tiny import LABELS, SIZES, write_tiny
+from tests.tiny import LABELS, SIZES, WORDS, write_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -233,12 +236,9 @@ def test_early_stopping_and_evaluation_between_epochs(data, capsys):
 
 
 def test_runs_without_a_folder_get_new_ones(data):
-    short = ("--train.max_steps", "1")
     for _ in range(2):
-        assert start(data, *short, folder=None)[0] == 0
+        assert start(data, "--train.max_steps", "1", folder=None)[0] == 0
     assert sorted(path.name for path in Path("checkpoints").iterdir()) == ["rows-001", "rows-002"]
-    assert start(data, *short, "--output.name", "mine", folder=None)[0] == 0
-    assert (Path("checkpoints/mine-001") / "report.json").is_file()
 
 
 def test_a_run_is_resumed_only_when_told_and_never_replaced(data, capsys):
@@ -377,6 +377,49 @@ def test_the_report_has_accuracy_without_copies_of_training_texts():
     said = "2 rows are copies or near copies of training texts; accuracy without them "
     assert f"{said}{sum(right[2:]) / 4:.4f}" in (folder / "report.txt").read_text("utf-8")
     assert "near copy of a training text" in (folder / "report.html").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def long_data(tmp_path_factory) -> list[str]:
+    """The arguments for a file of 120 rows whose label is only in the end of the text, which is long in every
+    third row. One text has 100,000 characters."""
+    folder = tmp_path_factory.mktemp("data")
+    generator, lines = random.Random(0), ["text\tlabel"]
+    for number in range(120):
+        label = LABELS[number % 3]
+        filler = "的一" * (generator.randint(12, 30) if number % 4 == 0 else 2)
+        beginning = "的一" * 50_000 if number == 60 else filler
+        end = "".join(generator.choices(WORDS[label], k=6))
+        lines.append(f"{beginning}{number}{end}\t{label}")
+    (folder / "rows.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return ["--data.train", str(folder / "rows.tsv"), "--data.cache_dir", str(folder / "cache")]
+
+
+@pytest.mark.parametrize(
+    ("way", "part", "said"),
+    [
+        ("head_tail", "not_whole", "read as head and tail of 20"),
+        ("windows", "several_windows", "rows in several windows of 20; 1 rows"),
+    ],
+)
+def test_prediction_reads_long_texts_as_the_training_did(long_data, way, part, said):
+    windows = ["--data.max_windows", "5"] if way == "windows" else []
+    short = split(f"--data.max_length 20 --train.epochs 1 --data.long {way}")
+    folder = finish(long_data, *short, *windows)
+    rows = read_predictions(folder)
+    texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
+    predictor = open_model(folder, ComputeOptions("cpu", calibrate=False)).predictor
+    found = [prediction.probabilities for prediction in predictor.predict(texts, chunk_rows=5)]
+    wanted = [[float(row[f"p_{name}"]) for name in predictor.label_names] for row in rows]
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    assert sum(len(row["text"]) > 25 for row in rows) >= 2
+    report = read_json(folder / "report.json")["long_texts"]
+    parts = {name: part["rows"] for name, part in report.items() if isinstance(part, dict)}
+    assert {"whole", part} <= set(parts)
+    assert sum(parts.values()) == len(rows)
+    assert "Accuracy by what was read" in (folder / "report.txt").read_text("utf-8")
+    assert "by what was read of the text" in (folder / "report.html").read_text("utf-8")
+    assert said in (folder / "train.log").read_text("utf-8")
 
 
 AUTO = Config(train=TrainConfig(device="cpu", precision="auto", threads=1))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.run import main
+from app.tasks.losses import ClassLoss
 from tests.ranks import settings
 from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training
@@ -42,7 +43,9 @@ def called(action: Callable[[], object]) -> set[str]:
 
 
 def test_a_step_goes_through_the_files_of_its_walk(tmp_path):
-    training = Training(open_tiny(tmp_path, rows_per_label=20), SETTINGS, dropout=0.1).run(until=2)
+    training = Training(open_tiny(tmp_path, rows_per_label=20), SETTINGS, dropout=0.1)
+    training.loss = ClassLoss("cross_entropy")
+    training.run(until=2)
     # The step after, whose first pass of the mode was made before
     found = called(lambda: training.run(until=3)) - {"app/training/recorded_passes.py"}
     rows = {"app/data/tokens.py"}
