@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +32,18 @@ MANIFEST = "manifest.json"
 SMALL_BYTES = 2**20
 
 
-def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> Iterator[Any]:
-    """Yield `function(*job)` of each job, in order, computed in `workers` other processes by loky. They
-    never run the program that is running here: scripts without `if __name__ == "__main__":` and notebooks
-    may call this. They end with this process, also when it is killed. `function` must be importable by
-    name. Raises what it raises, and TrainingError where a process was killed."""
+def call_apart(function: Callable, *arguments: Any) -> Any:
+    """Return `function(*arguments)`, computed in another process by loky. It never runs the program that is
+    running here: scripts without `if __name__ == "__main__":` and notebooks may call this. It ends with this
+    process, also when that is killed. `function` must be importable by name. Raises what it raises, and
+    TrainingError where the other process was killed."""
     # It is imported here, so that --help is quick
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    executor = ProcessPoolExecutor(workers, initializer=_begin, initargs=(os.getpid(), current_language()))
+    executor = ProcessPoolExecutor(1)
     try:
-        started = [executor.submit(_compute, function, job) for job in jobs]
-        while started:
-            yield started.pop(0).result()
+        return executor.submit(_compute, os.getpid(), current_language(), function, arguments).result()
     except TerminatedWorkerError as error:
         problem = "a process that prepared data was killed; did memory run out?"
         raise TrainingError(f"{problem} Start again with more free memory") from error
@@ -53,7 +51,7 @@ def computed_apart(function: Callable, jobs: list[tuple], workers: int = 1) -> I
         executor.shutdown(kill_workers=True)
 
 
-def _begin(parent: int, language: str) -> None:
+def _compute(parent: int, language: str, function: Callable, arguments: tuple) -> Any:
     def end_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
@@ -64,11 +62,8 @@ def _begin(parent: int, language: str) -> None:
     # Millions of short lists have no reference cycles, and looking for some would take a fifth of the time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-
-
-def _compute(function: Callable, job: tuple) -> Any:
     try:
-        return function(*job)
+        return function(*arguments)
     except (InputError, TrainingError, OSError):
         raise
     except BaseException as error:  # noqa: BLE001 - many errors of libraries cannot be sent to another process
@@ -140,7 +135,7 @@ def build_once(
                 if num_bytes is not None and num_bytes <= SMALL_BYTES:
                     build(temporary, *arguments)
                 else:
-                    list(computed_apart(build, [(temporary, *arguments)]))
+                    call_apart(build, temporary, *arguments)
                 files = sorted(path for path in temporary.rglob("*") if path.is_file())
                 sizes = {str(path.relative_to(temporary)): path.stat().st_size for path in files}
                 (temporary / MANIFEST).write_text(json.dumps(sizes, indent=1))

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from .cache import build_once, computed_apart, content_key
+from .cache import build_once, content_key
 from .long_texts import CUT, LongTexts, RowEncoder, definition_of, highest_id
 from .table import Table
 
@@ -67,41 +65,45 @@ class TokenStore:
             self._read = 0
 
 
-def open_store(
-    table: Table,
-    tokenizer,
-    max_length: int,
-    cache_dir: str,
-    long: LongTexts = CUT,
-    workers: int | None = None,
-) -> TokenStore:
+def open_store(table: Table, tokenizer, max_length: int, cache_dir: str, long: LongTexts = CUT) -> TokenStore:
     """Return the token store of a table; tokenises it as `build_store` does unless the cache has it. Raises
     InputError for a text without a token, and the errors of `build_once`."""
     encoding = definition_of(tokenizer.backend_tokenizer), max_length, tokenizer.truncation_side, long
     key = content_key("tokens", VERSION, table.key, tokenizer.unk_token_id, encoding)
-    arguments = table, encoding, tokenizer.unk_token_id, workers
-    folder = Path(cache_dir) / f"tokens-{key}"
+    folder, arguments = Path(cache_dir) / f"tokens-{key}", (table, encoding, tokenizer.unk_token_id)
     return TokenStore(build_once(folder, build_store, *arguments, num_bytes=table.num_bytes))
 
 
-def build_store(
-    folder: Path, table: Table, encoding: tuple, unknown_id: int | None, workers: int | None = None
-) -> None:
-    """Tokenise a table into `folder`, in `workers` processes (None: in one, on all cores); the files are the
-    same for any number. `encoding` has the arguments of RowEncoder, the tokenizer as JSON. Each process needs
-    memory for a few chunks; 13 bytes a row and 8 a window are needed in all."""
+def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | None) -> None:
+    """Tokenise a table into `folder`, on all cores; the files are the same for any number. `encoding` has the
+    arguments of RowEncoder, the tokenizer as JSON. Needs memory for a few chunks, and 13 bytes a row and 8 a
+    window."""
     from tokenizers import Tokenizer
     from tqdm import tqdm
 
-    definition, max_length, _side, long = encoding
-    dtype = np.dtype(np.uint16 if highest_id(Tokenizer.from_str(definition)) < 1 << 16 else np.int32)
+    definition, max_length, side, long = encoding
+    tokenizer = Tokenizer.from_str(definition)
+    dtype = np.dtype(np.uint16 if highest_id(tokenizer) < 1 << 16 else np.int32)
+    encoder = RowEncoder(tokenizer, max_length, side, long)
+
+    def encode(rows: range) -> tuple[np.ndarray, ...]:
+        """Return the tokens of rows, end to end, and the lengths of their windows; and for each row the
+        number of its windows, the start of its second text (0 without one) and whether it was cut."""
+        encoded = encoder.encode(table.texts(np.asarray(rows)), lambda at: table.where(rows[at]))
+        windows = [window for row in encoded for window in row.windows]
+        return (
+            np.fromiter(chain.from_iterable(windows), dtype),
+            np.array([len(window) for window in windows], np.int32),
+            np.array([len(row.windows) for row in encoded], np.int32),
+            np.array([row.second_start or 0 for row in encoded], np.int32),
+            np.array([row.is_cut for row in encoded], np.uint8),
+        )
+
     ends, starts = np.cumsum(table.sizes), [0]
     while (start := starts[-1]) < len(ends):
         before = ends[start - 1] if start else 0
         fitting = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
         starts.append(min(start + CHUNK, max(fitting, start + 1), len(ends)))
-    in_processes = (workers or 1) > 1
-    chunks = [(table, encoding, dtype, range(*bounds), in_processes) for bounds in pairwise(starts)]
     unknown, parts = 0, []
     # A rank may tokenise: see ProgressBar for its lock
     tqdm.set_lock(threading.RLock())
@@ -111,9 +113,8 @@ def build_store(
         (folder / "tokens.bin").open("wb") as file,
         ThreadPoolExecutor(2) as pool,
     ):
-        # In this process a chunk is encoded, on all cores, while the one before becomes an array
-        encoded = computed_apart(encode_chunk, chunks, workers) if in_processes else None
-        for tokens, *of_rows in encoded or pool.map(encode_chunk, *zip(*chunks, strict=True)):
+        # A chunk is encoded, on all cores, while the one before becomes an array
+        for tokens, *of_rows in pool.map(encode, [range(*bounds) for bounds in pairwise(starts)]):
             tokens.tofile(file)
             unknown += 0 if unknown_id is None else int((tokens == unknown_id).sum())
             parts.append(of_rows)
@@ -129,29 +130,3 @@ def build_store(
         np.save(folder / f"{name}.npy", values)
     meta = {"dtype": dtype.name, "max_length": max_length, "unknown_tokens": unknown, "long": long}
     (folder / "store.json").write_text(json.dumps(meta))
-
-
-def encode_chunk(
-    table: Table, encoding: tuple, dtype: np.dtype, rows: range, is_apart: bool
-) -> tuple[np.ndarray, ...]:
-    """Return the tokens of rows, end to end, and the lengths of their windows; and for each row the number of
-    its windows, the start of its second text (0 without one) and whether it was cut."""
-    if is_apart:
-        # The other cores have processes of their own
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    encoded = _encoder(*encoding).encode(table.texts(np.asarray(rows)), lambda at: table.where(rows[at]))
-    windows = [window for row in encoded for window in row.windows]
-    return (
-        np.fromiter(chain.from_iterable(windows), dtype),
-        np.array([len(window) for window in windows], np.int32),
-        np.array([len(row.windows) for row in encoded], np.int32),
-        np.array([row.second_start or 0 for row in encoded], np.int32),
-        np.array([row.is_cut for row in encoded], np.uint8),
-    )
-
-
-@lru_cache(1)
-def _encoder(definition: str, max_length: int, side: str, long: LongTexts) -> RowEncoder:
-    from tokenizers import Tokenizer
-
-    return RowEncoder(Tokenizer.from_str(definition), max_length, side, long)

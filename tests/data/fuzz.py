@@ -484,6 +484,11 @@ def run_case(number: int) -> str | None:
     return None
 
 
+def run_cases(numbers: range) -> list[str]:
+    """Return what is wrong with cases."""
+    return [wrong for number in numbers if (wrong := run_case(number))]
+
+
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
         sys.stdout.write(f"{run_case(int(argument)) or 'nothing wrong'}\n")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from app.config.schema import DataConfig
-from app.data.cache import build_once, computed_apart, file_digest
+from app.data.cache import build_once, call_apart, file_digest
 from app.data.dataset import open_dataset
 from app.data.read import ReadOptions
 from app.data.table import build_table
@@ -113,11 +113,11 @@ def test_what_is_open_outlives_the_cache(tmp_path, tiny_tokenizer):
 
 
 SCRIPT = """
-from app.data.cache import computed_apart
+from app.data.cache import call_apart
 from tests.data.called_apart import double
 
 print("start")
-print(*computed_apart(double, [(21,), (4,)], 2))
+print(call_apart(double, 21))
 """
 
 
@@ -134,7 +134,7 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path, from_standard_input):
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "start\n42 8\n"
+    assert done.stdout == "start\n42\n"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path, from_standard_input):
 )
 def test_errors_are_raised_here(kind, error, message):
     with pytest.raises(error, match=message):
-        list(computed_apart(fail, [(kind,)]))
+        call_apart(fail, kind)
 
 
 def test_a_killed_preparation_is_said_and_leaves_nothing(tmp_path):
@@ -161,8 +161,8 @@ def test_it_ends_with_the_process_that_waits(tmp_path, number):
     # A shell's background jobs ignore SIGINT, and so would this process if pytest is one.
     code = (
         "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from app.data.cache import computed_apart\nfrom tests.data.called_apart import say_and_sleep\n"
-        f"list(computed_apart(say_and_sleep, [({str(tmp_path / 'pid')!r},)]))"
+        "from app.data.cache import call_apart\nfrom tests.data.called_apart import say_and_sleep\n"
+        f"call_apart(say_and_sleep, {str(tmp_path / 'pid')!r})"
     )
     waiting = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from app.config.command_line import load_config
-from app.data.cache import computed_apart
+from app.data.cache import call_apart
 from app.errors import InputError
-from tests.data.fuzz import quoted_places, run_case
+from tests.data.fuzz import quoted_places, run_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def check_all(numbers: range) -> None:
     """In another process, which a case may end; one that hangs is ended by the time limit of the test."""
-    wrong = [one for one in computed_apart(run_case, [(number,) for number in numbers]) if one]
+    wrong = call_apart(run_cases, numbers)
     assert not wrong, f"{len(wrong)} cases, the first:\n" + "\n\n".join(wrong[:3])
 
 

@@ -48,14 +48,14 @@ def make_table(folder, rows, **options) -> Table:
     return Table(folder / "table")
 
 
-def make_store(folder, table, tokenizer, max_length, long=CUT, workers=None) -> TokenStore:
+def make_store(folder, table, tokenizer, max_length, long=CUT) -> TokenStore:
     """Make a store here, instead of in the process that `open_store` starts for it."""
     folder.mkdir()
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
     encoding = backend.to_str(), max_length, "right", long
-    build_store(folder, table, encoding, tokenizer.unk_token_id, workers)
+    build_store(folder, table, encoding, tokenizer.unk_token_id)
     return TokenStore(folder)
 
 
@@ -77,37 +77,33 @@ def test_a_store_holds_what_the_tokenizer_makes_of_each_text(tmp_path, table, ti
 
 
 @pytest.mark.parametrize("case", ["texts", "pairs", "windows"])
-def test_the_bits_are_the_same_for_any_number_of_processes(tmp_path, tiny_tokenizer, monkeypatch, case):
+def test_the_bits_are_the_same_for_any_chunks(tmp_path, tiny_tokenizer, monkeypatch, case):
     texts = ["好" * (1 + 7 * number % 40) + f"第{number}条" for number in range(60)]
     rows = [[text, *([text[::-1]] * (case == "pairs")), index % 3] for index, text in enumerate(texts)]
     table = make_table(tmp_path, rows)
     assert table.has_pairs == (case == "pairs")
     long = LongTexts("windows", max_windows=3) if case == "windows" else CUT
 
-    def content(name: str, workers: int | None) -> dict[str, bytes]:
-        make_store(tmp_path / name, table, tiny_tokenizer, 12, long, workers)
+    def content(name: str) -> dict[str, bytes]:
+        make_store(tmp_path / name, table, tiny_tokenizer, 12, long)
         return {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
 
-    with monkeypatch.context() as patch:
-        # None: no other processes
-        patch.setattr(tokens, "computed_apart", None)
-        one = content("none", None)
+    one = content("one")
     assert len(one) == 4 + (case == "pairs") + 2 * (case == "windows")
-    assert content("2", 2) == one
     monkeypatch.setattr(tokens, "CHUNK", 7)
-    assert [content(f"7 {workers}", workers) for workers in (1, 3)] == [one, one]
+    assert content("rows") == one
     monkeypatch.setattr(tokens, "CHUNK_BYTES", 100)
-    assert content("100", 1) == one
+    assert content("bytes") == one
 
 
-def test_an_error_in_a_process_names_the_row(tmp_path, tiny_tokenizer):
+def test_an_error_names_the_row(tmp_path, tiny_tokenizer):
     table = make_table(tmp_path, [["好", 1]] * 8 + [["\u00ad\u200b好", 1], ["\ue000", 2]])
     definition = json.loads(tiny_tokenizer.backend_tokenizer.to_str())
     pattern = {"type": "Split", "pattern": {"Regex": "\ue000"}, "behavior": "Removed", "invert": False}
     definition |= {"normalizer": None, "post_processor": None, "pre_tokenizer": pattern}
     (tmp_path / "store").mkdir()
     with pytest.raises(InputError, match="rows.json, element 10: each text must have a token"):
-        build_store(tmp_path / "store", table, (json.dumps(definition), 12, "right", CUT), 1, 2)
+        build_store(tmp_path / "store", table, (json.dumps(definition), 12, "right", CUT), 1)
 
 
 @pytest.mark.parametrize("max_length", [4, 5, 9, 64])
