@@ -1,4 +1,3 @@
-"""Vectors of texts, by which texts are like each other."""
+"""Vectors of texts; and the names of strategies.py, for a help text that does without NumPy."""
 
-# Of app/vectors/strategies.py, for a help text that does without NumPy
 STRATEGIES = ("random", "least_confidence", "breaking_ties", "embedding_kmeans", "highest_confidence")

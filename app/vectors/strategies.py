@@ -1,5 +1,4 @@
-"""Which of many rows without a label to have labelled next; the names are those of the library small-text,
-but highest_confidence."""
+"""Which of many rows to have labelled next; all names but highest_confidence are those of small-text."""
 
 import numpy as np
 

@@ -20,9 +20,8 @@ CHUNK_ROWS = 2048
 def text_vectors(
     model: PackedModel, encoder: RowEncoder, texts: Sequence[str | tuple[str, str]], device: str = "auto"
 ) -> np.ndarray:
-    """Return the vectors, (num_texts, size) float32, of texts or of pairs, computed in fp32 by a model, such
-    as that of a loaded classifier; `encoder` makes tokens of texts. Raises InputError for a text that has no
-    token."""
+    """Return the vectors, (num_texts, size) float32, of texts or of pairs, by the model of a classifier, in
+    fp32; `encoder` makes tokens of texts. Raises InputError for a text that has no token."""
     on = choose_device(device)
     model.eval().to(on)
     layout = model.layout(model.can_pack, model.has_varlen_kernels(on))
