@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.data.labels import LABEL_FORMS
-from app.tasks import TASK_CLASSES, task_class
+from app.tasks import TASK_CLASSES
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
@@ -120,9 +120,9 @@ def test_a_kind_of_answer_is_named_in_four_other_files(task):
     own = {
         module
         for kind in TASK_CLASSES
-        for module in (task_class(kind).__module__, type(LABEL_FORMS[kind]).__module__)
+        for module in (TASK_CLASSES[kind].__module__, type(LABEL_FORMS[kind]).__module__)
     }
-    module, names = task_class(task).__module__, {task, task_class(task).problem_type or task}
+    module, names = TASK_CLASSES[task].__module__, {task, TASK_CLASSES[task].problem_type or task}
     places = {
         name
         for name, path in MODULES.items()

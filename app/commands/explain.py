@@ -33,8 +33,7 @@ def run(argv: list[str], program: str) -> None:
     args = parser.parse_args(argv)
     if args.html is not None:
         check_new(args.html, "--html")
-    from ..explanation.explanation import ExplainedModel, explain
-    from ..explanation.shown import render_page, render_text
+    from ..explanation.explanation import ExplainedModel, explain, render_page, render_text
     from ..prediction.model_folder import check_pairs, run_settings
 
     settings = run_settings(args.model)

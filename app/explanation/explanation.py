@@ -1,5 +1,6 @@
 """A text -> what each of its tokens adds to the label's log-odds, by integrated gradients
-(https://arxiv.org/abs/1703.01365), and whether that explains anything, by a deletion test."""
+(https://arxiv.org/abs/1703.01365), whether that explains anything, by a deletion test, and what people see of
+it: text for the terminal, and one HTML file of coloured words."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +20,10 @@ from ..data.rows import Row, text_rows
 from ..errors import InputError, TrainingError, excerpt, listed, nearest
 from ..prediction.model_folder import is_exported, read_record, run_long_texts, run_settings
 from ..prediction.torch_runtime import load_checkpoint, longest_row, task_of_checkpoint
+from ..report.shown import page_environment, visible
 from ..runtime.devices import choose_device
+from ..text_table import text_table
+from ..words import _
 
 BATCH_TOKENS = 4096  # tokens of a pass: its rows times its longest row
 STEPS = 64  # of the integral, on the line from the neutral text to the text
@@ -28,10 +33,12 @@ MIN_UNITS = 5  # with fewer, random deletion is the same deletion too often
 # A p-value up to this passes. It is no smaller, as a single unit may decide: of as many random orders as
 # there are units, one begins with it too.
 LEVEL = 0.1
+STRONGEST_SHADE = 0.85
+MAX_LISTED = 10  # tokens for the label, and as many against it
+MAX_TOKEN = 20  # characters
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """Characters `start` to `end` of text `part` (1: the second of a pair), and their tokens' positions. Most
     units have one token. Tokens that share a character, as in byte-level tokenizers, are one unit."""
 
@@ -42,8 +49,7 @@ class Unit:
     is_unknown: bool
 
 
-@dataclass(frozen=True)
-class TokenisedText:
+class TokenisedText(NamedTuple):
     """One text, or a pair: `tokens` (2, num_tokens) int64 are ids and token types; `units` in order. `read`
     has the ranges of characters, from the first to the last (exclusive), that the model reads of each text:
     none, one, or head and tail."""
@@ -126,12 +132,10 @@ class ExplainedModel:
     def log_odds_of_rows(self, rows: Sequence[np.ndarray], label: int) -> np.ndarray:
         """Return the log-odds of a label, (num_rows,) float64, of rows of tokens, (2, length) each. Rows of
         one length are computed together, so that none is padded."""
-        lengths = np.array([row.shape[1] for row in rows])
-        log_odds = np.empty(len(rows))
+        lengths, log_odds = np.array([row.shape[1] for row in rows]), np.empty(len(rows))
         for length in np.unique(lengths):
             same = np.flatnonzero(lengths == length)
-            num_batches = math.ceil(len(same) * int(length) / BATCH_TOKENS)
-            for batch in np.array_split(same, num_batches):
+            for batch in np.array_split(same, math.ceil(len(same) * int(length) / BATCH_TOKENS)):
                 tokens = torch.as_tensor(np.stack([rows[at] for at in batch]), device=self.device)
                 log_odds[batch] = self.log_odds(tokens[:, 0], tokens[:, 1], label).double().cpu().numpy()
         return log_odds
@@ -144,12 +148,10 @@ def explain(
     label: str | None = None,
     draws: int = DRAWS,
 ) -> list[Explanation]:
-    """Return the explanation of a text, or of a pair of texts, for a label (None: for each predicted one).
-
-    Where no label is predicted, the most probable one is explained. The same arguments give the
-    same explanation. Raises InputError for an empty text, an unknown label, and where captum is not
-    installed; TrainingError for a model that gives no numbers.
-    """
+    """Return the explanation of a text, or of a pair of texts, for a label (None: for each predicted one;
+    where none is predicted, for the most probable one). The same arguments give the same explanation. Raises
+    InputError for an empty text, an unknown label, and where captum is not installed; TrainingError for a
+    model that gives no numbers."""
     task = model.task
     if label is not None and label not in task.label_names:
         raise InputError(
@@ -163,7 +165,12 @@ def explain(
     with torch.no_grad():
         logits = model.logits(*torch.as_tensor(text.tokens[:, None], device=model.device))
     probabilities = task.probabilities(logits.double().cpu().numpy())[0]
-    predicted = task.explained_labels(probabilities)
+    answer = task.answer(task.chosen(probabilities[None])[0])
+    predicted = task.ranked_labels(probabilities).tolist()
+    if isinstance(answer, list):
+        predicted = [at for at in predicted if task.label_names[at] in answer]
+    else:
+        predicted = predicted[:1]
     labels = predicted or [int(probabilities.argmax())]
     found = []
     for label_id in labels if label is None else [task.label_names.index(label)]:
@@ -209,10 +216,8 @@ def attribute(model: ExplainedModel, text: TokenisedText, label: int) -> tuple[n
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
-        raise InputError(
-            f"explain needs captum ({error}); install it: pip install -r requirements/explain.txt -c "
-            "constraints.txt"
-        ) from error
+        remedy = "pip install -r requirements/explain.txt -c constraints.txt"
+        raise InputError(f"explain needs captum ({error}); install it: {remedy}") from error
     neutral = text.tokens.copy()
     neutral[0, [at for unit in text.units for at in unit.tokens]] = model.neutral_id
     (ids, types), (neutral_ids, _) = torch.as_tensor(np.stack([text.tokens, neutral]), device=model.device)
@@ -226,8 +231,7 @@ def attribute(model: ExplainedModel, text: TokenisedText, label: int) -> tuple[n
     )
     of_tokens = gradients[0].double().sum(-1).cpu().numpy()
     values = np.array([of_tokens[list(unit.tokens)].sum() for unit in text.units])
-    log_odds = model.log_odds_of_rows([text.tokens, neutral], label)
-    return values, *map(float, log_odds)
+    return values, *map(float, model.log_odds_of_rows([text.tokens, neutral], label))
 
 
 def deletion_test(
@@ -246,11 +250,85 @@ def deletion_test(
     generator = np.random.default_rng(0)
     orders = [np.argsort(-values, kind="stable"), *(generator.permutation(num_units) for _ in range(draws))]
     # Special tokens stay
-    tokens_of = [list(unit.tokens) for unit in text.units]
-    shorter = [
-        np.delete(text.tokens, sum((tokens_of[at] for at in order[:count]), []), axis=1)
-        for order in orders
-        for count in counts
-    ]
+    shorter = []
+    for order in orders:
+        tokens = [list(text.units[at].tokens) for at in order]
+        shorter += [np.delete(text.tokens, sum(tokens[:count], []), axis=1) for count in counts]
     remaining = model.log_odds_of_rows(shorter, label).reshape(len(orders), len(counts)).mean(axis=1)
     return float((1 + (remaining[1:] <= remaining[0] + 1e-9).sum()) / (1 + draws))
+
+
+def explanation_shown(explanation: Explanation) -> dict:
+    """Return what people see of an explanation: sentences, the pieces of its texts with their shades, and the
+    `strongest` tokens for the label, and against it, the strongest first, with their `place`, from 1."""
+    environment, text = page_environment(Path(__file__).parent, autoescape=False), explanation.text
+    said, listed = environment.get_template("sentences.jinja").module, []
+    for unit, value in zip(text.units, explanation.values.tolist(), strict=True):
+        number = "" if len(text.texts) == 1 else f"{unit.part + 1}: "
+        characters = visible(text.texts[unit.part][unit.start : unit.end], MAX_TOKEN)
+        listed.append({"text": characters, "place": f"{number}{unit.start + 1}", "value": value})
+    listed.sort(key=lambda token: -token["value"])
+    # There is a note for each text that the model did not read whole, because it takes no more tokens
+    cut = [one for one in zip(text.texts, text.read, strict=True) if one[1] != [(0, len(one[0]))]]
+    return {
+        "is_good": explanation.is_explanation,
+        "what": said.what(explanation),
+        "heading": said.heading(explanation),
+        "verdict": said.verdict(explanation, MIN_UNITS),
+        "notes": [said.note(*one, text.tokens.shape[1]) for one in cut],
+        "figures": said.figures(explanation),
+        "texts": shaded_texts(explanation),
+        "strongest": [
+            [token for token in listed[:MAX_LISTED] if token["value"] > 0],
+            [token for token in listed[::-1][:MAX_LISTED] if token["value"] < 0],
+        ],
+    }
+
+
+def shaded_texts(explanation: Explanation) -> list[list[dict]]:
+    """Return the pieces of what was read of each text: `text`, the characters; `shade`, from -1 to 1;
+    `value`, written out (None for characters without a token); `unknown`, whether the model does not know
+    them."""
+    largest = np.abs(explanation.values).max() or 1.0
+
+    def piece(characters: str, value: float | None = None, unknown: bool = False) -> dict:
+        shade = float((value or 0.0) / largest) * STRONGEST_SHADE
+        number = None if value is None else f"{value:+.4f}"
+        shown = visible(characters, len(characters))
+        return {"text": shown, "shade": shade, "value": number, "unknown": unknown}
+
+    texts = []
+    for part, (text, ranges) in enumerate(zip(explanation.text.texts, explanation.text.read, strict=True)):
+        starts = [start for start, _end in ranges]
+        pieces, at = [], 0
+        for unit, value in zip(explanation.text.units, explanation.values, strict=True):
+            if unit.part != part:
+                continue
+            if unit.start > at:
+                pieces.append(piece(" … " if unit.start in starts else text[at : unit.start]))
+            pieces.append(piece(text[unit.start : unit.end], value, unit.is_unknown))
+            at = unit.end
+        if not ranges or ranges[-1][1] < len(text):
+            pieces.append(piece(" …"))
+        texts.append(pieces)
+    return texts
+
+
+def render_text(explanation: Explanation) -> str:
+    """Return an explanation for the terminal."""
+    shown = explanation_shown(explanation)
+    lines = [shown["heading"], shown["verdict"], *shown["notes"]]
+    titles = (_("What raises {what}").format(what=shown["what"]), _("What lowers it"))
+    for title, tokens in zip(titles, shown["strongest"], strict=True):
+        cells = [[token["place"], f"{token['value']:+.4f}", token["text"]] for token in tokens]
+        if cells:
+            lines += ["", title, text_table([_("place"), _("change"), _("token")], cells)]
+    return "\n".join([*lines, "", shown["figures"]])
+
+
+def render_page(explanations: list[Explanation]) -> str:
+    """Return the page as HTML, in which texts of strangers cannot act."""
+    template = page_environment(Path(__file__).parent).get_template("explanation.html.jinja")
+    shown = list(map(explanation_shown, explanations))
+    title, what = shown[0]["heading"], shown[0]["what"]
+    return template.render(page_title=title, what=what, explanations=shown)

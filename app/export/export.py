@@ -34,7 +34,7 @@ from ..prediction.torch_runtime import check_folder, load_checkpoint, load_predi
 from ..report.bootstrap import differences
 from ..report.logits_file import LOGITS
 from ..report.metrics import BY_KEY, measure
-from ..report.text import page_environment
+from ..report.shown import page_environment
 from ..runtime.disk import sync
 from ..tasks.task import DECISION
 from .graph import write_graph

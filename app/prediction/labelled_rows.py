@@ -11,8 +11,7 @@ import numpy as np
 from ..data.rows import Row
 from ..errors import InputError
 from ..report.bootstrap import all_metrics
-from ..report.page import render_page
-from ..report.text import calibration_effect, cost_of_length, readings_of, report_text
+from ..report.shown import calibration_effect, cost_of_length, readings_of, render_page, report_text
 from ..runtime.disk import whole_files, write_json, write_text
 from .open_model import OpenedModel
 from .output import AddedColumns, write_csv, written

@@ -16,7 +16,7 @@ from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.read import ReadOptions
 from ..errors import InputError, excerpt
 from ..runtime.disk import write_json
-from ..tasks import TASK_CLASSES, task_class
+from ..tasks import TASK_CLASSES
 from ..words import _
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def choose_run(folder: Path = CHECKPOINTS) -> Path:
     finished = sorted((run for run in runs if runs[run] is not None), key=runs.get, reverse=True)
     for run in finished:
         task = run_settings(run).get("task")
-        if task not in TASK_CLASSES or task_class(task).has_labels:
+        if task not in TASK_CLASSES or TASK_CLASSES[task].has_labels:
             return run
     said = _(
         "there is no finished run in {folder}/; train one with python run_single.py, or name a folder "

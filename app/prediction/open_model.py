@@ -112,7 +112,7 @@ def decision_threshold(
 
     path = opened.folder / LOGITS
     # Dev has chosen the thresholds of several labels a row
-    splits = read_logits(path).splits if path.exists() and not task.form.has_several else {}
+    splits = read_logits(path)[0] if path.exists() and not task.form.has_several else {}
     if FITTED_ON not in splits:
         raise InputError(
             f"--threshold precision=P needs a model of one label a row, and the logits of its run for dev "

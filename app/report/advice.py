@@ -37,13 +37,12 @@ def what_next(
     longer: str,
     instead: str,
 ) -> dict[str, str]:
-    """Return what to do next, the most important first, each with a sentence in the current language; nothing
-    where the figures show nothing wrong.
+    """Return what to do next, the most important first, each with a sentence in the current language.
 
-    In `history`, the evaluations on dev, `train_loss` is the mean loss of training since the one before,
-    absent where it is another loss than that of dev. `held_out` says how sure and how right decisions are on
-    rows that were not trained on, `class_rows` how many training rows each label has. `longer` and `instead`
-    are settings: to train for twice as long, and to try where a linear model is as good.
+    `history` are the evaluations on dev, with `train_loss`, the mean loss of training since the one before,
+    where it is the same loss. `held_out` says how sure and how right decisions are on rows that were not
+    trained on, `class_rows` how many training rows each label has. `longer` and `instead` are settings: to
+    train for twice as long, and to try where a linear model is as good.
     """
     key, advice = task.main_metric, {}
     said = {"program": PROGRAM, "metric": BY_KEY[key].name}
@@ -96,5 +95,4 @@ def what_next(
 
 
 def render_advice(advice: Mapping[str, str]) -> str:
-    """Return the sentences for a terminal."""
     return "\n".join([_("What next?"), *(f"  - {sentence}" for sentence in advice.values())])

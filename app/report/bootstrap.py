@@ -1,8 +1,8 @@
 """How far metrics would move with other rows, another model or another seed, by drawing the rows again.
 
 Rows that are alike are one cell of a table, and drawing rows with replacement is drawing how often each cell
-is chosen. So a million rows cost no more than their table. Its cells are the answers that differ; narrow
-ranges of values for a mean; bins of confidence, right and wrong, for the calibration error.
+is chosen. So a million rows cost no more than their table. Its cells are the answers that differ, or narrow
+ranges of values for a mean, or of the probability of the rarer of two classes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ..tasks.task import Scores, Task
-from .confidence import LEVEL, bin_of_rows
-from .metrics import Drawn, Metric, Ranks, distinct_rows, measure, metrics_of, ranked
+from .confidence import LEVEL
+from .metrics import Drawn, Metric, distinct_rows, down_to, measure, metrics_of, ranked
 
 RESAMPLES = 1000
 MIN_RESAMPLES = 200  # resamples of a table with very many cells
@@ -21,7 +21,6 @@ MAX_DRAWS = 20_000_000  # cells x resamples
 BLOCK_DRAWS = 2_000_000  # cells x resamples in memory at once
 VALUE_CELLS = 2048  # cells of the values of a mean
 RANK_CELLS = 500  # cells of the probability of the rarer of two classes
-FINE_BINS = 20  # cells of confidence in a bin of the calibration error
 
 Interval = tuple[float, float]
 
@@ -55,111 +54,82 @@ def resampled_means(values: np.ndarray, generator: np.random.Generator) -> np.nd
     return resampled(counts, lambda drawn: drawn @ means, generator) / len(values)
 
 
-def calibration_interval(
-    confidence: np.ndarray, correct: np.ndarray, generator: np.random.Generator
-) -> Interval:
-    bins = bin_of_rows(confidence)
-    num_bins = int(bins.max()) + 1
-    ranks = np.argsort(np.argsort(confidence, kind="stable"), kind="stable")
-    num_fine = num_bins * FINE_BINS
-    fine = bins * num_fine + ranks * num_fine // len(confidence)
-    cells, inverse, counts = np.unique(fine * 2 + correct, return_inverse=True, return_counts=True)
-    # A cell's gap is its mean confidence minus 1 where its rows are right; the number of such a cell is odd
-    gaps = np.bincount(inverse, weights=confidence) / counts - cells % 2
-    in_bin = np.zeros((len(cells), num_bins))
-    in_bin[np.arange(len(cells)), cells // 2 // num_fine] = gaps / len(confidence)
-    error = float(np.abs(counts @ in_bin).sum())
-    low, high = percentiles(resampled(counts, lambda drawn: np.abs(drawn @ in_bin).sum(axis=1), generator))
-    # Noise makes a sum of absolute values larger, so the interval is mirrored at the error itself
-    return max(0.0, 2 * error - high), max(0.0, 2 * error - low)
-
-
-def drawn_answers(
-    task: Task, labels: np.ndarray, predicted: Sequence[np.ndarray], weights: Sequence[float]
+def drawn_together(
+    task: Task, scores: Sequence[Scores], weights: Sequence[float], metrics: Sequence[Metric] = ()
 ) -> Iterator[tuple[Metric, list[float], np.ndarray]]:
-    """Yield what `drawn_together` does of the metrics that follow from labels and answers alone."""
-    metrics = [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
-    (truth, *decided), counts = distinct_rows(labels, *predicted)
-    all_rows = [Drawn(task, truth, of, counts[None]) for of in decided]
+    """Yield each metric (without `metrics`: those that are compared), its value for each of `scores`, which
+    are of the same rows, and the sum of these values times `weights` for rows that are drawn again,
+    (num_resamples,)."""
+    metrics = metrics or [metric for metric in metrics_of(task) if metric.compared]
+    of_answers = [metric for metric in metrics if metric.of_answers]
+    of_ranks = [metric for metric in metrics if metric.of_ranks]
+    (truth, *predicted), counts = distinct_rows(scores[0].labels, *(of.predicted for of in scores))
+    all_rows = [Drawn(task, truth, of, counts[None]) for of in predicted]
 
-    def values(block: np.ndarray) -> np.ndarray:
-        drawn = (of.again(block) for of in all_rows)
-        return np.array([[metric.of_answers(of) for metric in metrics] for of in drawn])
+    def answers(block: np.ndarray) -> np.ndarray:
+        for of in all_rows:
+            of.counts = block
+        return np.array([[metric.of_answers(of) for metric in of_answers] for of in all_rows])
 
-    def summed(block: np.ndarray) -> np.ndarray:
-        return np.tensordot(weights, values(block), 1)
+    def rank_values(block: np.ndarray) -> np.ndarray:
+        ranks = down_to(block)
+        return np.array([metric.of_ranks(*ranks, metric.level) for metric in of_ranks])
 
-    drawn = resampled(counts, summed, np.random.default_rng(0))
-    yield from zip(metrics, values(counts[None])[..., 0].T.tolist(), drawn, strict=True)
+    drawn = resampled(counts, lambda of: np.tensordot(weights, answers(of), 1), np.random.default_rng(0))
+    yield from zip(of_answers, answers(counts[None])[..., 0].T.tolist(), drawn, strict=True)
+    generator = np.random.default_rng(0)
+    for metric in metrics:
+        if metric.of_scores:
+            of_rows = [metric.of_scores(of) for of in scores]
+            means = [float(of.mean()) for of in of_rows]
+            yield metric, means, resampled_means(np.tensordot(weights, of_rows, 1), generator)
+    if of_ranks:
+        # These are not compared, so that there is one model only
+        cells = ((1 - scores[0].rare_chance) * RANK_CELLS).astype(np.int64)
+        counts = ranked(scores[0].labels == all_rows[0].rare, cells)
+        values = rank_values(counts[None]).tolist()
+        yield from zip(of_ranks, values, resampled(counts, rank_values, generator), strict=True)
+
+
+def with_intervals(task: Task, scores: Scores, metrics: Sequence[Metric]) -> dict:
+    """Return the values of metrics, and their 95 % `intervals`."""
+    values, ends = {}, {}
+    for metric, [value], drawn in drawn_together(task, [scores], [1.0], metrics):
+        moved = np.clip(drawn + (value - drawn.mean()), 0, 1) if metric.is_centred else drawn
+        values[metric.key], ends[metric.key] = value, list(percentiles(moved))
+    return values | {"intervals": {metric.key: ends[metric.key] for metric in metrics}}
 
 
 def answer_metrics(task: Task, labels: np.ndarray, predicted: np.ndarray) -> dict:
     """Return the metrics that follow from labels and answers alone, and their 95 % `intervals`."""
-    values, ends = {}, {}
-    for metric, [value], drawn in drawn_answers(task, labels, [predicted], [1.0]):
-        values[metric.key] = value
-        moved = np.clip(drawn + (value - drawn.mean()), 0, 1) if metric.is_centred else drawn
-        ends[metric.key] = list(percentiles(moved))
-    return values | {"intervals": ends}
+    shown = [metric for metric in metrics_of(task) if metric.of_answers and metric.has_interval]
+    return with_intervals(task, Scores(labels, predicted, labels == predicted, np.empty(0)), shown)
 
 
 def all_metrics(task: Task, scores: Scores) -> dict:
     """Return all metrics of rows as a report has them, and the 95 % `intervals` of those that have one."""
-    ends = answer_metrics(task, scores.labels, scores.predicted)["intervals"]
-    generator = np.random.default_rng(0)
     shown = [metric for metric in metrics_of(task) if metric.has_interval]
-    for metric in shown:
-        if metric.of_rows:
-            ends[metric.key] = percentiles(resampled_means(metric.of_rows(scores), generator))
-        elif metric.of_confidence:
-            ends[metric.key] = calibration_interval(scores.confidence, scores.correct, generator)
-    if ranking := [metric for metric in shown if metric.of_ranks]:
-        counts = ranked(scores.is_rare, ((1 - scores.rare_chance) * RANK_CELLS).astype(np.int64))
-
-        def values(block: np.ndarray) -> np.ndarray:
-            ranks = Ranks(block, task.recall_at)
-            return np.array([metric.of_ranks(ranks) for metric in ranking])
-
-        drawn = resampled(counts, values, generator)
-        ends |= {metric.key: percentiles(of) for metric, of in zip(ranking, drawn, strict=True)}
-    return measure(task, scores) | {"intervals": {metric.key: list(ends[metric.key]) for metric in shown}}
+    return measure(task, scores) | {"intervals": with_intervals(task, scores, shown)["intervals"]}
 
 
 def differences(task: Task, one: Scores, other: Scores) -> dict[str, tuple[float, Interval]]:
     """Return by how much the compared metrics of `other` are above those of `one`, of the same rows in the
     same order, with 95 % paired bootstrap intervals: both are drawn together, so what they share cancels."""
-    return {
-        key: (second - first, percentiles(drawn))
-        for key, (first, second), drawn in drawn_together(task, [one, other], [-1.0, 1.0])
-    }
+    drawn = drawn_together(task, [one, other], [-1.0, 1.0])
+    return {metric.key: (values[1] - values[0], percentiles(of)) for metric, values, of in drawn}
 
 
 def seed_variance(task: Task, scores: Sequence[Scores]) -> dict[str, dict]:
     """Return how far the compared metrics vary over `scores` of the same rows by several seeds, and how far
     their mean varies over resamples of the rows, which are the same for all seeds."""
+    weights = [1 / len(scores)] * len(scores)
     return {
-        key: {
+        metric.key: {
             "mean": float(np.mean(values)),
             "values": values,
             "seed_standard_deviation": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
             "sampling_standard_deviation": float(drawn.std(ddof=1)),
             "sampling_interval": list(percentiles(drawn)),
         }
-        for key, values, drawn in drawn_together(task, scores, [1 / len(scores)] * len(scores))
+        for metric, values, drawn in drawn_together(task, scores, weights)
     }
-
-
-def drawn_together(
-    task: Task, scores: Sequence[Scores], weights: Sequence[float]
-) -> Iterator[tuple[str, list[float], np.ndarray]]:
-    """Yield each compared metric's key, its value for each of `scores`, which are of the same rows, and the
-    sum of these values times `weights` for rows that are drawn again, (num_resamples,)."""
-    predicted = [of.predicted for of in scores]
-    for metric, values, drawn in drawn_answers(task, scores[0].labels, predicted, weights):
-        yield metric.key, values, drawn
-    generator = np.random.default_rng(0)
-    for metric in metrics_of(task):
-        if metric.of_rows and metric.compared:
-            of_rows = [metric.of_rows(of) for of in scores]
-            means = [float(of.mean()) for of in of_rows]
-            yield metric.key, means, resampled_means(np.tensordot(weights, of_rows, 1), generator)

@@ -4,32 +4,29 @@ deciding only where the classifier is sure."""
 import numpy as np
 
 from ..errors import InputError
+from ..tasks.task import Scores
 
 NUM_BINS = 15
 LEVEL = 0.95  # of bounds and intervals
 MIN_ROWS = 20  # decided in the half that chooses a threshold; fewer are right by chance
 
 
-def bin_of_rows(confidence: np.ndarray, num_bins: int = NUM_BINS) -> np.ndarray:
-    # Edges are quantiles, and equal confidences share a bin
-    edges = np.quantile(confidence, np.linspace(0, 1, num_bins + 1)[1:-1])
-    return np.searchsorted(edges, confidence)
-
-
 def confidence_bins(confidence: np.ndarray, correct: np.ndarray, num_bins: int = NUM_BINS) -> np.ndarray:
     """Return rows, mean confidence and accuracy, (3, num_bins), of bins of rows with about the same
     confidence, and about as many rows, in the order of confidence; bins without rows are left out."""
-    bins = bin_of_rows(confidence, num_bins)
+    # Edges are quantiles, and equal confidences share a bin
+    edges = np.quantile(confidence, np.linspace(0, 1, num_bins + 1)[1:-1])
+    bins = np.searchsorted(edges, confidence)
     rows = np.bincount(bins)
     used = rows > 0
     sums = (np.bincount(bins, weights=values)[used] for values in (confidence, correct))
     return np.stack([rows[used], *(values / rows[used] for values in sums)])
 
 
-def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
+def calibration_error(scores: Scores) -> np.floating:
     """Return the mean over rows of |accuracy - mean confidence| of their bin."""
-    rows, means, accuracy = confidence_bins(confidence, correct)
-    return float((np.abs(accuracy - means) * rows).sum() / rows.sum())
+    rows, means, accuracy = confidence_bins(scores.confidence, scores.correct)
+    return (np.abs(accuracy - means) * rows).sum() / rows.sum()
 
 
 def proportion_interval(right: int, rows: int, alternative: str = "two-sided") -> tuple[float, float]:

@@ -1,5 +1,5 @@
-"""Logits of models without these rows -> rows whose label may be wrong, the least plausible first. cleanlab
-measures how plausible a label is, and its confident learning says which labels it takes for wrong."""
+"""Logits of models without these rows -> rows whose label may be wrong, the least plausible first. The
+confident learning of cleanlab says which labels it takes for wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 from ..tasks.task import Scores, Task
 from .confidence import mcnemar
 from .metrics import distinct_rows
-from .text import page_environment
 
 LEVEL = 0.05  # of the test whether models are better than the most frequent answer
 REMEDY = "cleanlab is needed: pip install -r requirements/labels.txt -c constraints.txt"
@@ -32,48 +31,23 @@ def judge(scores: Scores) -> dict:
 
 def find_issues(task: Task, scores: Scores, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return what the scores and logits of models without these rows say about their labels: positions of the
-    rows that are predicted otherwise than labelled, the least plausible label first; of all rows cleanlab's
-    label quality, and bool, what confident learning takes for wrong."""
+    rows that are predicted otherwise than labelled, the least plausible label first; of all rows how
+    plausible it is, and bool, what confident learning takes for wrong. With several labels a row, each of
+    them, given or not, is one label."""
     from cleanlab.filter import find_label_issues
-    from cleanlab.rank import get_label_quality_scores
 
+    flagged, probabilities = np.zeros(len(scores), bool), task.probabilities(logits, calibrated=False)
     if scores.error is not None:
         quality = np.exp(-scores.error / (2 * scores.figures["near_distance"]))
         flagged = scores.error > FAR_OFF * np.median(scores.error)
     elif scores.labels.ndim == 1:
-        probabilities = task.probabilities(logits, False)
-        quality = get_label_quality_scores(scores.labels, probabilities)
+        quality = probabilities[np.arange(len(scores)), scores.labels]
         flagged = find_label_issues(scores.labels, probabilities, n_jobs=1)
     else:
-        quality, flagged = issues_of_lists(scores.labels, task.probabilities(logits, False))
+        quality = np.where(scores.labels, probabilities, 1 - probabilities).min(axis=1)
+        for has_label, chances in zip(scores.labels.T.astype(int), probabilities.T, strict=True):
+            # A label that all rows have, or none, has nothing to learn from
+            if 0 < has_label.sum() < len(scores):
+                flagged |= find_label_issues(has_label, np.c_[1 - chances, chances], n_jobs=1)
     wrong = np.flatnonzero(~scores.correct)
     return wrong[np.argsort(quality[wrong], kind="stable")], quality, flagged
-
-
-def issues_of_lists(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the label quality near that of the least plausible decision, and which rows have a label that
-    confident learning takes for wrong, (num_rows,) each."""
-    from cleanlab.multilabel_classification import get_label_quality_scores
-    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
-
-    def lists(labels: np.ndarray) -> list[list[int]]:
-        return [np.flatnonzero(row).tolist() for row in labels]
-
-    # cleanlab takes no list without any label; the score of the row that is added is dropped
-    some = np.concatenate([labels, np.ones_like(labels[:1])])
-    quality = get_label_quality_scores(lists(some), np.r_[probabilities, probabilities[:1]])[:-1]
-    # A label that all rows have, or none, has nothing to learn from
-    varied = labels.any(axis=0) & ~labels.all(axis=0)
-    flagged = np.zeros(len(labels), bool)
-    if varied.any():
-        of_labels = find_multilabel_issues_per_class(
-            lists(labels[:, varied]), probabilities[:, varied], n_jobs=1
-        )
-        flagged = of_labels.any(axis=1)
-    return quality, flagged
-
-
-def render_issues(figures: dict, task: Task) -> str:
-    """Return what was found about labels as text."""
-    template = page_environment(autoescape=False).get_template("label_issues.txt.jinja")
-    return template.render(found=figures, kind=task.label_column).strip()

@@ -7,7 +7,6 @@ import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -36,14 +35,6 @@ class SplitLogits:
         return len(self.rows)
 
 
-class RunLogits(NamedTuple):
-    """What the file has: the splits by name, the labels' names, and `task`, the value of data.task."""
-
-    splits: dict[str, SplitLogits]
-    label_names: list[str]
-    task: str
-
-
 def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
     labels = np.asarray(split.labels)
     labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
@@ -64,8 +55,9 @@ def write_logits(
         file.write(save(arrays, {METADATA: json.dumps(metadata)}))
 
 
-def read_logits(path: Path) -> RunLogits:
-    """Return what the file has; raises InputError for another file."""
+def read_logits(path: Path) -> tuple[dict[str, SplitLogits], list[str], str]:
+    """Return the splits by name, the names of the labels, and the value of data.task; raises InputError for
+    another file."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -78,7 +70,7 @@ def read_logits(path: Path) -> RunLogits:
         metadata = json.loads(header["__metadata__"][METADATA])
         names = dict.fromkeys(key.partition(".")[0] for key in arrays)
         splits = {name: SplitLogits(*(arrays[f"{name}.{key}"] for key in ARRAYS)) for name in names}
-        return RunLogits(splits, metadata["label_names"], metadata["task"])
+        return splits, metadata["label_names"], metadata["task"]
     except (OSError, LookupError, ValueError, TypeError, SafetensorError) as error:
         raise InputError(
             f"{path}: the logits of a finished run are needed, and this file cannot be read: {error!r}; "
@@ -89,10 +81,10 @@ def read_logits(path: Path) -> RunLogits:
 def read_run(run: Path) -> tuple[Task, dict[str, SplitLogits]]:
     """Return the task of a finished run, which decides as the run does, and its logits by split. Raises
     InputError where there are none, and for damaged files."""
-    logits = read_logits(run / LOGITS)
-    task = open_task(logits.task, logits.label_names)
+    splits, label_names, name = read_logits(run / LOGITS)
+    task = open_task(name, label_names)
     task.read(run)
-    return task, logits.splits
+    return task, splits
 
 
 def split_of_report(splits: dict) -> str:

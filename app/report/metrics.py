@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import methodcaller as call
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..tasks.task import Scores, Task
+from ..tasks.task import RARE_F1, Scores, Task
 from ..words import N_, _
 from .confidence import calibration_error
 
@@ -28,7 +27,8 @@ NUMBER, ORDERED, PATH, PATH_LISTS = "regression", "ordinal", "single_path", "mul
 ONE_LABEL, LISTS, PATHS = ((SINGLE, ORDERED, PATH), (MULTI, PATH_LISTS), (PATH, PATH_LISTS))
 WITH_CLASSES = (*ONE_LABEL, *LISTS)
 LEVELS = range(1, 9)  # of a hierarchy that have a metric of their own
-MAX_CLASSES = 50  # classes of a whole confusion matrix; with more, only the wrong pairs are written
+MAX_CLASSES = 50  # in a whole table of classes; of more, the worst are shown
+MAX_IN_MATRIX = 30  # classes of a whole confusion matrix; with more, only the wrong pairs are written
 SCORES = ("precision", "recall", "f1")
 # These metrics are the share of rows that are right, by the name of the column of answers in files
 RIGHT = {"label": "accuracy", "labels": "subset_accuracy", "score": "near"}
@@ -45,15 +45,7 @@ class Drawn:
         if task.has_rare and self.rare is None:
             self.rare = int(np.bincount(labels, counts[0], 2).argmin())
         self.is_right = (labels == predicted).reshape(len(labels), -1).all(axis=1)
-
-    def again(self, counts: np.ndarray) -> Drawn:
-        drawn = copy(self)
-        drawn.counts = counts
-        return drawn
-
-    @property
-    def distance(self) -> np.ndarray:
-        return np.abs(self.predicted - self.labels)
+        self.distance = np.abs(predicted - labels) if labels.ndim == 1 else None
 
     @cached_property
     def of_labels(self) -> list[Any]:
@@ -65,10 +57,6 @@ class Drawn:
     def of_nodes(self) -> list[Any]:
         true, predicted = self.tree.nodes_of(self.labels), self.tree.nodes_of(self.predicted)
         return [true.multiply(predicted).tocsr(), true, predicted]
-
-    @cached_property
-    def of_levels(self) -> list[np.ndarray]:
-        return [np.asarray(of @ np.eye(self.tree.depth)[self.tree.levels]) for of in self.of_nodes]
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         return self.counts @ values.astype(np.float64) / self.counts.sum(axis=1)
@@ -88,17 +76,18 @@ class Drawn:
         right, true, predicted = (of.sum(axis=1) for of in self.of_labels)
         return self.mean(np.where(true + predicted > 0, shares(right, true, predicted)[2], 1.0))
 
+    def hamming_loss(self) -> np.ndarray:
+        return self.mean((self.labels != self.predicted).mean(axis=1))
+
     def right_to(self, level: int) -> np.ndarray:
         """The share of rows that are right down to a level (1: the highest)."""
-        right, true, predicted = (of[:, :level].sum(axis=1) for of in self.of_levels)
+        upper = np.flatnonzero(self.tree.levels < level)
+        right, true, predicted = (of[:, upper].sum(axis=1) for of in self.of_nodes)
         return self.mean((right == true) & (right == predicted))
 
-    def by_node(self, score: str, level: int = 0) -> np.ndarray:
-        """One of `SCORES` over the nodes of one level, or of all (0): Kiritchenko et al. 2006,
-        https://doi.org/10.1007/11766247_34"""
-        levels = slice(level - 1, level) if level else slice(None)
-        numbers = (self.counts @ of[:, levels].sum(axis=1) for of in self.of_levels)
-        return shares(*numbers)[SCORES.index(score)]
+    def by_node(self, score: str) -> np.ndarray:
+        """One of `SCORES` over all nodes: Kiritchenko et al. 2006, https://doi.org/10.1007/11766247_34"""
+        return shares(*(self.counts @ of.sum(axis=1) for of in self.of_nodes))[SCORES.index(score)]
 
     def macro_mae(self) -> np.ndarray:
         """The mean number of labels that predictions are off, as the mean over the true labels."""
@@ -132,11 +121,11 @@ class Drawn:
 
 
 def one_hot(labels: np.ndarray, num_labels: int) -> Any:
-    from scipy.sparse import csr_array
+    from scipy.sparse import csr_array, eye_array
 
     if labels.ndim == 2:
         return csr_array(labels.astype(np.float64))
-    return csr_array((np.ones(len(labels)), labels, np.arange(len(labels) + 1)), (len(labels), num_labels))
+    return eye_array(num_labels, format="csr")[labels]
 
 
 def shares(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list[np.ndarray]:
@@ -151,47 +140,47 @@ def ranked(is_rare: np.ndarray, cells: np.ndarray) -> np.ndarray:
     return np.bincount(np.unique(cells, return_inverse=True)[1] * 2 + is_rare)
 
 
-class Ranks:
-    """Rows by how probable the rarer of two classes is, as `counts` of `ranked`, (num_resamples, num_counts):
-    how many of this class, and of both, there are down to each cell, (num_resamples, num_cells + 1)."""
+def down_to(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many rows of the rarer of two classes, and of both, there are down to each cell,
+    (num_resamples, num_cells + 1); `counts` are those of `ranked`, (num_resamples, num_counts)."""
+    # An empty cell is put first; the last cell may lack its count of the rarer class, which is 0 then
+    both = np.pad(counts, ((0, 0), (2, counts.shape[1] % 2)))
+    right = both[:, 1::2].cumsum(axis=1)
+    return right, right + both[:, ::2].cumsum(axis=1)
 
-    def __init__(self, counts: np.ndarray, recall_at: float) -> None:
-        # An empty cell is put first; the last cell may lack its count of the rarer class, which is 0 then
-        both = np.pad(counts, ((0, 0), (2, counts.shape[1] % 2)))
-        self.recall_at = recall_at
-        self.right = both[:, 1::2].cumsum(axis=1)
-        self.shown = self.right + both[:, ::2].cumsum(axis=1)
 
-    def precision(self) -> np.ndarray:
-        precision, right = self.right / np.maximum(self.shown, 1), self.right
-        return (np.diff(right, prepend=0) * precision).sum(axis=1) / np.maximum(right[:, -1], 1)
+def average_precision(right: np.ndarray, shown: np.ndarray, level: float) -> np.ndarray:
+    precision = right / np.maximum(shown, 1)
+    return (np.diff(right, prepend=0) * precision).sum(axis=1) / np.maximum(right[:, -1], 1)
 
-    def roc_auc(self) -> np.ndarray:
-        """How often a row of the rarer class is more probable than one of the other; 0.5 without a pair."""
-        wrong = self.shown - self.right
-        pairs = self.right[:, -1] * wrong[:, -1]
-        return np.where(pairs > 0, np.trapezoid(self.right, wrong, axis=1) / np.maximum(pairs, 1), 0.5)
 
-    def recall(self) -> np.ndarray:
-        """The largest share of the rarer class that is found with the precision `recall_at`."""
-        found = np.where(self.right >= self.recall_at * self.shown, self.right, 0).max(axis=1)
-        return found / np.maximum(self.right[:, -1], 1)
+def roc_auc(right: np.ndarray, shown: np.ndarray, level: float) -> np.ndarray:
+    """How often a row of the rarer class is more probable than one of the other; 0.5 without a pair."""
+    wrong = shown - right
+    pairs = right[:, -1] * wrong[:, -1]
+    return np.where(pairs > 0, np.trapezoid(right, wrong, axis=1) / np.maximum(pairs, 1), 0.5)
+
+
+def recall_at_precision(right: np.ndarray, shown: np.ndarray, level: float) -> np.ndarray:
+    """The largest share of the rarer class that is found with the precision `level`."""
+    found = np.where(right >= level * shown, right, 0).max(axis=1)
+    return found / np.maximum(right[:, -1], 1)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. One of `of_answers`, `of_rows`, `of_confidence` and `of_ranks` computes it; none that of
-    a task without labels."""
+    """One metric. One of `of_answers`, `of_scores` and `of_ranks` computes it; none that of a task without
+    labels."""
 
     key: str
     label: str  # its name in English
     tasks: tuple[str, ...]  # values of data.task
     of_answers: Callable[[Drawn], np.ndarray] | None = None
-    of_rows: Callable[[Scores], np.ndarray] | None = None  # a value for each row, whose mean is the metric
-    of_confidence: Callable[[np.ndarray, np.ndarray], float] | None = None  # of how sure and right rows are
-    of_ranks: Callable[[Ranks], np.ndarray] | None = None
-    of_two_classes: bool = False  # only a task with two classes has it
-    has_interval: bool = True  # 95 %, by bootstrap; the page shows it
+    # Its mean is the metric: a value for each row where there is an interval
+    of_scores: Callable[[Scores], np.ndarray] | None = None
+    # Of what `down_to` returns, and `level`; only a task with two classes has it
+    of_ranks: Callable[[np.ndarray, np.ndarray, float], np.ndarray] | None = None
+    has_interval: bool = True  # 95 %, by bootstrap
     # From 0 to 1, and rare labels make the resampled values too low: these are moved until their mean is it
     is_centred: bool = False
     higher_is_better: bool = True
@@ -212,18 +201,9 @@ class Metric:
         return self.name[0].upper() + self.name[1:]
 
 
-def hamming(scores: Scores) -> np.ndarray:
-    return scores.num_wrong / scores.labels.shape[1]
-
-
 LOWER, ALONE = {"higher_is_better": False}, {"compared": False}
-RARE, RANKED = {"of_two_classes": True}, {"of_two_classes": True, "compared": False}
 SHOWN_ONLY = {"compared": False, "has_interval": False}
-RECALL, ACCURACY_AT, F1_AT = (
-    "recall_at_precision",
-    N_("accuracy at level {level}"),
-    N_("micro F1 at level {level}"),
-)
+RECALL, ACCURACY_AT = "recall_at_precision", N_("accuracy at level {level}")
 NEAR = N_("share of rows at most half a standard deviation off")
 METRICS = (
     Metric("kappa", N_("quadratic weighted kappa"), (ORDERED,), Drawn.kappa),
@@ -233,26 +213,25 @@ METRICS = (
     Metric("rmse", N_("root mean squared error"), (NUMBER,), Drawn.rmse, **LOWER),
     Metric("pearson", N_("Pearson correlation"), (NUMBER,), call("correlation", "pearsonr")),
     Metric("spearman", N_("Spearman correlation"), (NUMBER,), call("correlation", "spearmanr")),
-    Metric("near", NEAR, (NUMBER,), of_rows=lambda scores: scores.correct, **SHOWN_ONLY),
+    Metric("near", NEAR, (NUMBER,), of_scores=lambda scores: scores.correct, **SHOWN_ONLY),
     *(Metric(f"level_{at}_accuracy", ACCURACY_AT, (PATH,), call("right_to", at), level=at) for at in LEVELS),
-    *(Metric(f"level_{at}_f1", F1_AT, (PATH_LISTS,), call("by_node", "f1", at), level=at) for at in LEVELS),
     Metric("hierarchical_f1", N_("hierarchical F1"), PATHS, call("by_node", "f1")),
     Metric("hierarchical_precision", N_("hierarchical precision"), PATHS, call("by_node", "precision")),
     Metric("hierarchical_recall", N_("hierarchical recall"), PATHS, call("by_node", "recall")),
     Metric("accuracy", N_("accuracy"), ONE_LABEL, lambda of: of.mean(of.is_right)),
     Metric("micro_f1", N_("micro F1"), LISTS, Drawn.micro_f1),
     Metric("macro_f1", N_("macro F1"), WITH_CLASSES, lambda of: of.label_f1().mean(axis=1), is_centred=True),
-    Metric("rare_f1", N_("F1 of the rarer class"), (SINGLE,), lambda of: of.label_f1()[:, of.rare], **RARE),
-    Metric("average_precision", N_("average precision"), (SINGLE,), of_ranks=Ranks.precision, **RANKED),
-    Metric("roc_auc", N_("ROC-AUC"), (SINGLE,), of_ranks=Ranks.roc_auc, **RANKED),
-    Metric(RECALL, N_("recall at precision {level:g}"), (SINGLE,), of_ranks=Ranks.recall, **RANKED),
+    Metric(RARE_F1, N_("F1 of the rarer class"), (SINGLE,), lambda of: of.label_f1()[:, of.rare]),
+    Metric("average_precision", N_("average precision"), (SINGLE,), of_ranks=average_precision, **ALONE),
+    Metric("roc_auc", N_("ROC-AUC"), (SINGLE,), of_ranks=roc_auc, **ALONE),
+    Metric(RECALL, N_("recall at precision {level:g}"), (SINGLE,), of_ranks=recall_at_precision, **ALONE),
     Metric("weighted_f1", N_("weighted F1"), WITH_CLASSES, Drawn.weighted_f1, **SHOWN_ONLY),
     Metric("samples_f1", N_("samples F1"), LISTS, Drawn.samples_f1),
     Metric("subset_accuracy", N_("subset accuracy"), LISTS, lambda of: of.mean(of.is_right)),
-    Metric("hamming_loss", N_("Hamming loss"), LISTS, of_rows=hamming, **LOWER, **SHOWN_ONLY),
-    Metric("loss", N_("loss"), (*WITH_CLASSES, NUMBER), of_rows=lambda scores: scores.loss, **LOWER),
-    Metric("brier", N_("Brier score"), ONE_LABEL, of_rows=lambda scores: scores.brier, **LOWER, **ALONE),
-    Metric("ece", N_("calibration error"), ONE_LABEL, of_confidence=calibration_error, **LOWER, **ALONE),
+    Metric("hamming_loss", N_("Hamming loss"), LISTS, Drawn.hamming_loss, **LOWER, **SHOWN_ONLY),
+    Metric("loss", N_("loss"), (*WITH_CLASSES, NUMBER), of_scores=lambda scores: scores.loss, **LOWER),
+    Metric("brier", N_("Brier score"), ONE_LABEL, of_scores=lambda scores: scores.brier, **LOWER, **ALONE),
+    Metric("ece", N_("calibration error"), ONE_LABEL, of_scores=calibration_error, **LOWER, **SHOWN_ONLY),
     Metric("loss", N_("loss"), (MASKED,), **LOWER, **SHOWN_ONLY),
     Metric("perplexity", N_("perplexity"), (MASKED,), **LOWER, **SHOWN_ONLY),
     Metric("accuracy", N_("accuracy"), (MASKED,), **SHOWN_ONLY),
@@ -263,9 +242,8 @@ BY_KEY = {metric.key: metric for metric in METRICS}
 def metrics_of(task: Task) -> list[Metric]:
     """Return the metrics of a task in the order in which they are shown. The lowest level of a hierarchy has
     no metric of its own. The recall of the rarer of two classes is at the precision `recall_at`."""
-    depth = task.tree.depth if task.has_labels and task.tree else 1
-    has_two = len(task.label_names) == 2
-    shown = [one for one in METRICS if has_two or not one.of_two_classes]
+    depth = task.tree.depth if task.tree else 1
+    shown = [one for one in METRICS if task.has_rare or not (one.of_ranks or one.key == RARE_F1)]
     shown = [one for one in shown if task.name in one.tasks and one.level < depth]
     return [replace(one, level=task.recall_at) if one.key == RECALL else one for one in shown]
 
@@ -287,18 +265,16 @@ def measure(task: Task, scores: Scores) -> dict:
     support of each label in `classes`, their averages, confusions, and `parents` of a hierarchy."""
     distinct, counts = distinct_rows(scores.labels, scores.predicted)
     drawn = Drawn(task, *distinct, counts[None])
-    if scores.is_rare is not None:
-        ranks = Ranks(ranked(scores.is_rare, -scores.rare_chance)[None], task.recall_at)
+    if scores.rare_chance is not None:
+        ranks = down_to(ranked(scores.labels == drawn.rare, -scores.rare_chance)[None])
     metrics: dict = {"rows": len(scores)} | scores.figures
     for metric in metrics_of(task):
         if metric.of_answers:
             value = metric.of_answers(drawn)[0]
-        elif metric.of_rows:
-            value = metric.of_rows(scores).mean()
-        elif metric.of_ranks:
-            value = metric.of_ranks(ranks)[0]
+        elif metric.of_scores:
+            value = metric.of_scores(scores).mean()
         else:
-            value = metric.of_confidence(scores.confidence, scores.correct)
+            value = metric.of_ranks(*ranks, metric.level)[0]
         metrics[metric.key] = float(value)
     if scores.error is not None:
         return metrics
@@ -316,7 +292,7 @@ def measure(task: Task, scores: Scores) -> dict:
         parents = task.tree.parents
         of_parents = [(counts @ of)[parents] for of in drawn.of_nodes]
         metrics["parents"] = class_table(list(map(task.tree.name, parents)), *of_parents)
-    if is_one and len(names) > MAX_CLASSES:
+    if is_one and len(names) > MAX_IN_MATRIX:
         order = np.argsort(-counts, kind="stable")
         pairs = (of[order].tolist() for of in (drawn.labels, drawn.predicted, counts))
         found = [[names[a], names[b], rows] for a, b, rows in zip(*pairs, strict=True) if a != b]
@@ -336,17 +312,6 @@ def class_table(names: list[str], right: np.ndarray, true: np.ndarray, predicted
     return dict(zip(names, rows, strict=True))
 
 
-def confusions(metrics: Mapping) -> list[list]:
-    """Return [label, predicted, rows] of each wrong pair of a report, the most frequent first. With several
-    labels a row there are no such pairs: no label is taken for another."""
-    if "confusion_matrix" not in metrics:
-        return metrics.get("confusions", [])
-    names, matrix = list(metrics["classes"]), np.array(metrics["confusion_matrix"])
-    np.fill_diagonal(matrix, 0)
-    wrong = sorted(np.argwhere(matrix).tolist(), key=lambda pair: -matrix[*pair])
-    return [[names[label], names[predicted], int(matrix[label, predicted])] for label, predicted in wrong]
-
-
 def worst_labels(classes: Mapping, count: int, limit: int = 0) -> Mapping:
     """Return the `count` labels with the lowest F1 among those with rows; where F1 is equal, the label with
     more rows comes first. A table of up to `limit` labels is returned whole."""
@@ -362,7 +327,7 @@ def metrics_in_training(task: Task, split: Split, results: np.ndarray) -> dict:
     the thresholds that are best for these rows, but no temperature, which changes no decision."""
     if not task.has_labels:
         return task.measure(results)
-    task.choose(split.labels, results)
+    task.fit(split.labels, results)
     return measure(task, task.score(split.labels, results))
 
 

@@ -15,7 +15,7 @@ from ..data.dataset import open_dataset, written_hash
 from ..data.table import Table
 from ..errors import InputError
 from ..report.bootstrap import all_metrics, differences, seed_variance
-from ..report.label_issues import REMEDY, find_issues, judge, render_issues
+from ..report.label_issues import REMEDY, find_issues, judge
 from ..report.logits_file import SplitLogits, check_same_rows, read_run, split_of_report
 from ..report.metrics import BY_KEY, measure, metrics_of
 from ..runtime.disk import read_json, whole_file, write_text
@@ -57,7 +57,7 @@ def train_folds(series: Series, count: int) -> str:
     texts = [text]
     if has_cleanlab:
         figures["labels"] = list_issues(series.folder / "label_issues.csv", oof_rows)
-        texts.append(render_issues(figures["labels"], oof_rows.task))
+        texts.append(rendered("label_issues", found=figures["labels"], kind=oof_rows.task.label_column))
     return series.write("cross_validation", figures, "\n\n".join(texts))
 
 

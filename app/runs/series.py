@@ -25,10 +25,10 @@ from ..data.dataset import with_sample
 from ..errors import InputError, TrainingError
 from ..modes import MODES, load_mode
 from ..modes.group import launch_command
-from ..report.text import page_environment
+from ..report.shown import page_environment
 from ..runtime.disk import write_json, write_text
 from ..runtime.group import Stopped, stop_at_once
-from ..tasks import task_class
+from ..tasks import TASK_CLASSES
 from ..words import _, use_language
 
 JOB = "job.json"
@@ -124,7 +124,7 @@ def run_series(
     for a task without labels, and for a mode that cannot run here."""
     config = load_config(settings)
     use_language(config.output.language)
-    if not task_class(config.data.task).has_labels:
+    if not TASK_CLASSES[config.data.task].has_labels:
         raise InputError(f"{kind}: labels are needed, found data.task {config.data.task}; choose another one")
     processes, unavailable = plan_mode(options.mode, options.processes, config.train.device)
     if unavailable:

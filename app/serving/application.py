@@ -287,8 +287,7 @@ class Service:
         explained, and what `explain` of app/explanation raises."""
 
         def explanations() -> list[dict]:
-            from ..explanation.explanation import ExplainedModel, explain
-            from ..explanation.shown import explanation_shown
+            from ..explanation.explanation import ExplainedModel, explain, explanation_shown
 
             model, texts = self.model, (row.text,) if row.pair is None else (row.text, row.pair)
             if self.explained is None:

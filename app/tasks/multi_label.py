@@ -6,17 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .task import (
-    DEFAULT_THRESHOLD,
-    FITTED_ON,
-    HIERARCHY,
-    Scores,
-    Task,
-    checked,
-    choose_thresholds,
-    logit,
-    sigmoid,
-)
+from .task import DEFAULT_THRESHOLD, FITTED_ON, Scores, Task, checked, choose_thresholds, logit, sigmoid
+from .tree import HIERARCHY
 
 
 class MultiLabel(Task):
@@ -25,6 +16,7 @@ class MultiLabel(Task):
 
     name = "multi_label"
     problem_type = "multi_label_classification"
+    main_metric = "micro_f1"
     log_metrics = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
     beside_baselines = ("micro_f1", "macro_f1")
     label_column, right_rows = "labels", "rows with all labels right"
@@ -39,7 +31,8 @@ class MultiLabel(Task):
         from .losses import ListLoss, label_weights
 
         train, counts = self.config.train, labels.sum(axis=0, dtype=np.int64)
-        weights = label_weights(train.class_weights, counts, self.label_names, self.device, len(labels))
+        balanced = np.maximum(len(labels) - counts, 1) / counts
+        weights = label_weights(train.class_weights, balanced, self.label_names, self.device)
         # From 0, where every label has a probability of one half, most steps of a training with many rare
         # labels would only lower all logits. A positive weight counts as so many rows.
         odds = (counts + 0.5) / (len(labels) - counts + 0.5)
@@ -59,7 +52,7 @@ class MultiLabel(Task):
         moved = sigmoid(logit(probabilities) - logit(self.thresholds))
         return np.maximum(moved, 1 - moved).min(axis=1)
 
-    def choose(self, labels: np.ndarray, logits: np.ndarray) -> None:
+    def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray | None = None) -> None:
         self.thresholds = choose_thresholds(np.asarray(labels), sigmoid(logits))
         self.chosen_on, self.rows = FITTED_ON, len(labels)
 
@@ -76,34 +69,14 @@ class MultiLabel(Task):
         labels, logits = np.asarray(labels, dtype=bool), np.asarray(logits, dtype=np.float64)
         decided = self.decide(logits) if predicted is None else predicted
         num_wrong = (decided != labels).sum(axis=1)
+        loss = (np.logaddexp(0, logits) - labels * logits).mean(axis=1)
         per_row = {"labels_per_row": labels, "predicted_per_row": decided}
-        return Scores(
-            labels,
-            decided,
-            num_wrong == 0,
-            loss=(np.logaddexp(0, logits) - labels * logits).mean(axis=1),
-            num_wrong=num_wrong,
-            thresholds=self.thresholds if predicted is None else None,
-            figures={name: float(of.sum(axis=1).mean()) for name, of in per_row.items()},
-        )
+        figures = {name: float(of.sum(axis=1).mean()) for name, of in per_row.items()}
+        found = {"num_wrong": num_wrong, "thresholds": self.thresholds if predicted is None else None}
+        return Scores(labels, decided, num_wrong == 0, loss, **found, figures=figures)
 
     def answer(self, label: np.ndarray) -> list[str]:
         return [self.label_names[index] for index in np.flatnonzero(label)]
-
-    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        record: dict[str, Any] = {}
-        if threshold is not None:
-            confidence = float(self.confidence(probabilities[None])[0])
-            record["decision"] = "accept" if confidence >= threshold else "abstain"
-            record["confidence"] = round(confidence, 6)
-        return record | self.probability_columns(probabilities)
-
-    def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        return np.argsort(-probabilities, kind="stable")
-
-    def explained_labels(self, probabilities: np.ndarray) -> list[int]:
-        is_chosen = self.chosen(probabilities[None])[0]
-        return [int(label) for label in self.ranked_labels(probabilities) if is_chosen[label]]
 
     def log_odds(self, outputs: Any, label: int) -> Any:
         return outputs[:, label]
@@ -120,4 +93,5 @@ class MultiPath(MultiLabel):
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
         reached = super().chosen(probabilities)
-        return reached & (reached.astype(np.float64) @ self.tree.labels_above == 0)
+        at_or_below = reached.astype(np.float64) @ self.tree.members
+        return reached & (at_or_below[:, self.tree.own] == 1)

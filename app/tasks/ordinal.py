@@ -22,12 +22,17 @@ class Ordinal(Task):
 
     name = "ordinal"
     problem_type = "ordinal_classification"
+    main_metric = "kappa"
     log_metrics = ("loss", "kappa", "macro_mae", "accuracy")
     beside_baselines = ("kappa", "accuracy")
 
     def build_loss(self, labels: np.ndarray) -> Any:
+        # The probabilities of a new head are the shares of the labels
         counts = np.bincount(labels, minlength=len(self.label_names)) + 0.5
-        self.head_bias = bias_of_shares(counts / counts.sum()).astype(np.float32)
+        above = 1 - np.cumsum(counts / counts.sum())[:-1]
+        cumulative = np.log(above / (1 - above))
+        steps = np.maximum(-np.diff(cumulative) - LEAST_STEP, LEAST_STEP)
+        self.head_bias = np.r_[cumulative[:1], np.log(np.expm1(steps)), 0.0].astype(np.float32)
         return super().build_loss(labels)
 
     def class_logits(self, outputs: Any, library: ModuleType = np) -> Any:
@@ -51,11 +56,3 @@ class Ordinal(Task):
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the median label of each row, (num_rows,)."""
         return (np.cumsum(probabilities, axis=1)[:, :-1] < 0.5).sum(axis=1)
-
-
-def bias_of_shares(shares: np.ndarray) -> np.ndarray:
-    """Return outputs whose probabilities are the shares of the labels, (num_labels,) above 0."""
-    above = 1 - np.cumsum(shares)[:-1]
-    cumulative = np.log(above / (1 - above))
-    steps = np.maximum(-np.diff(cumulative) - LEAST_STEP, LEAST_STEP)
-    return np.r_[cumulative[:1], np.log(np.expm1(steps)), 0.0]

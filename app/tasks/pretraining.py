@@ -1,24 +1,13 @@
 """Masked language modelling: predicting hidden tokens, to continue the pretraining of an encoder."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import InputError, TrainingError
 from .task import Task
-
-if TYPE_CHECKING:
-    import torch
-
-    from ..batching.loader import Batch, Layout, Loader
-    from ..data.dataset import Split
-    from ..data.tokens import TokenStore
-    from ..model.classifier import MaskedLanguageModel
 
 EVALUATION_SEED = 0  # the masks of an evaluation are the same for every train.seed
 
@@ -38,12 +27,12 @@ class Pretraining(Task):
             raise InputError(f"{rule}; choose another model.name")
         return partial(cross_entropy, reduction="sum")
 
-    def build_model(self, stores: dict[str, TokenStore]) -> MaskedLanguageModel:
+    def build_model(self, stores):
         from ..model.pretrained import build_masked_model
 
         return build_masked_model(self.config.model, self.tokenizer, self.config.data.max_length)
 
-    def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
+    def loader(self, split, store, layout):
         from ..batching.masking import MaskedLoader, masked_row
 
         tokenizer = self.tokenizer
@@ -52,7 +41,7 @@ class Pretraining(Task):
         mask = partial(masked_row, seed=seed, mask_id=tokenizer.mask_token_id, ordinary_ids=ordinary)
         return MaskedLoader(split, store, layout, mask)
 
-    def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def row_results(self, outputs, batch):
         """Return for each row the sum of its losses, its targets, and how many of these were predicted."""
         import torch
         from torch.nn.functional import cross_entropy
@@ -67,10 +56,7 @@ class Pretraining(Task):
         """Return loss, perplexity and accuracy of the hidden tokens; `results` are of `row_results`."""
         loss_sum, targets, right = results.astype(np.float64).sum(axis=0).tolist()
         if not targets:
-            raise TrainingError(
-                "the rows of the evaluation have no token that can be masked; use longer texts, or more of "
-                "them"
-            )
+            raise TrainingError("the rows of the evaluation have no token to mask; use longer or more texts")
         loss = loss_sum / targets
         figures = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": right / targets}
         return {"rows": len(results), "targets": int(targets)} | figures

@@ -21,13 +21,12 @@ class Regression(Task):
 
     name = "regression"
     problem_type = "regression"
+    main_metric = "spearman"  # it does not depend on the unit
     log_metrics = ("loss", "rmse", "mae", "spearman")
     beside_baselines = ("spearman", "pearson")
     has_confidence = False
     label_column, right_rows = "score", "rows not more than half a standard deviation off"
     in_config = (MEAN, SCALE)
-    # The one that does not depend on the unit
-    main_metric = "spearman"
     mean, scale = 0.0, 1.0
 
     def build_loss(self, labels: np.ndarray) -> Any:
@@ -76,15 +75,6 @@ class Regression(Task):
 
     def cell(self, label: np.ndarray) -> str:
         return f"{float(label):.7g}"
-
-    def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
-        return {}
-
-    def probability_columns(self, probabilities: np.ndarray) -> dict[str, float]:
-        return {}
-
-    def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        return np.zeros(1, np.int64)
 
     def log_odds(self, outputs: Any, label: int) -> Any:
         return self.mean + self.scale * outputs[:, 0].double()

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..batching.loader import Batch, Layout, Loader
     from ..config.schema import Config
     from ..data.dataset import Dataset, Split
-    from ..data.labels import LabelForm
     from ..data.tokens import TokenStore
     from ..model.classifier import PackedModel
 
@@ -32,14 +31,12 @@ if TYPE_CHECKING:
 DECISION, FITTED_ON = "decision.json", "dev"
 DEFAULT_THRESHOLD = 0.5  # of the probability of a label
 CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this
-# Logits nearer than this are not told apart: another batch or another runtime may swap them
-CLOSE = 1e-3
+CLOSE = 1e-3  # logits nearer than this are not told apart: another batch or runtime may swap them
 RARE_F1 = "rare_f1"  # the train.best_metric that also chooses from where on the rarer of two classes is said
-MAX_COLUMNS = 50  # labels that have a column each in files
-MOST_PROBABLE = 10  # labels that files have of more
+MAX_COLUMNS, MOST_PROBABLE = 50, 10  # labels with a column each in files, and how many files have of more
 SMALLEST, LARGEST = 0.05, 20.0  # temperatures
-MAX_FITTED = 1 << 20  # logits to fit a temperature on; with more it moves by less than a hundredth
-MIN_FITTED = 1000  # rows
+# Rows, and logits, to fit a temperature on; with more it moves by less than a hundredth
+MIN_FITTED, MAX_FITTED = 1000, 1 << 20
 ENOUGH_ROWS = 100  # of dev; with fewer a temperature is mostly chance
 PARTS = 5  # of dev, each measured with the temperature of the others
 
@@ -50,8 +47,8 @@ class Scores:
 
     `labels` and `predicted` are as the task has them, `confidence` is how sure the prediction is, `brier` the
     sum over classes of (probability - truth) squared, `num_wrong` how many labels are missing or too many,
-    `error` how far a number is off; of two classes, `is_rare` is whether the label is the rarer one, and
-    `rare_chance` its probability. `thresholds` (num_labels,) have decided; `figures` are for report.json.
+    `error` how far a number is off; of two classes, `rare_chance` is the probability of the rarer one.
+    `thresholds` (num_labels,) have decided; `figures` are for report.json.
     """
 
     labels: np.ndarray
@@ -62,7 +59,6 @@ class Scores:
     brier: np.ndarray | None = None
     num_wrong: np.ndarray | None = None
     error: np.ndarray | None = None
-    is_rare: np.ndarray | None = None
     rare_chance: np.ndarray | None = None
     thresholds: np.ndarray | None = None
     figures: dict = field(default_factory=dict)
@@ -74,9 +70,10 @@ class Scores:
 class Task:
     """One label a row, (num_rows,) int64 ids; probabilities are softmax(logits / `temperature`).
 
-    `name` is the value of data.task, `problem_type` that of transformers' config.json. `log_metrics` are
-    shown after each evaluation, `beside_baselines` with the baselines. `loss(outputs, targets)` is a sum over
-    outputs and targets (num_targets, ...), which the loop divides by `Loader.divisor`.
+    `name` is the value of data.task, `problem_type` that of transformers' config.json. Models are compared in
+    short by `main_metric`; `log_metrics` are shown after each evaluation, `beside_baselines` with the
+    baselines. `loss(outputs, targets)` is a sum over outputs and targets (num_targets, ...), which the loop
+    divides by `Loader.divisor`.
 
     `labels` are the true answers of rows and `predicted` those of a model, of the same shape and meaning;
     `logits` are what the model gives, (num_rows, any) float32. `tree` is the hierarchy of labels that are
@@ -87,6 +84,7 @@ class Task:
 
     name = "single_label"
     problem_type: str | None = "single_label_classification"
+    main_metric = "macro_f1"
     log_metrics: tuple[str, ...] = ("loss", "accuracy", "macro_f1", "weighted_f1")
     beside_baselines: tuple[str, ...] = ("accuracy", "macro_f1")
     # Masked language modelling has none, and its report compares with the rows before the training
@@ -103,6 +101,7 @@ class Task:
 
     def __init__(self, label_names: list[str]) -> None:
         self.label_names = label_names
+        self.form = label_form(self.name)  # how files and datasets have the labels
         self.tree: Tree | None = None
         self.has_rare = len(label_names) == 2 and RARE_F1 in TASKS[self.name].metrics
         # The rarer of two classes, and from which log odds on it is the answer; None where argmax decides
@@ -112,16 +111,6 @@ class Task:
         # The temperature, and why there is none, as JSON has them
         self.fitted: dict = {}
         self.unfitted: dict = {}
-
-    @property
-    def main_metric(self) -> str:
-        """The metric by which models are compared in short."""
-        return TASKS[self.name].metrics[0]
-
-    @property
-    def form(self) -> LabelForm:
-        """How files and datasets have the labels."""
-        return label_form(self.name)
 
     @property
     def temperature(self) -> float:
@@ -150,7 +139,8 @@ class Task:
         if self.has_rare:
             self.rare = int(counts.argmin())
         shares = torch.tensor(counts / counts.sum(), dtype=torch.get_default_dtype(), device=self.device)
-        weights = label_weights(train.class_weights, counts, self.label_names, self.device)
+        balanced = counts.sum() / len(counts) / counts
+        weights = label_weights(train.class_weights, balanced, self.label_names, self.device)
         return ClassLoss(train.loss, weights, shares, lambda outputs: self.class_logits(outputs, torch))
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
@@ -204,22 +194,26 @@ class Task:
         """Return where two models, with these logits of the same rows, differ in answer, (num_rows,) bool."""
         return (self.decide(one) != self.decide(other)).reshape(len(one), -1).any(axis=1)
 
-    def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> None:
-        """Fit the decision on the rows of dev; `hashes` (num_rows,) of their texts divide them."""
-        self.choose(labels, logits)
-        if self.label_column != "label":
-            return
-        temperature = choose_temperature(labels, self.class_logits(logits), hashes)
-        if isinstance(temperature, str):
-            self.unfitted = {"why": temperature, "rows": len(labels)}
-        else:
-            self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": len(labels)}
-
-    def choose(self, labels: np.ndarray, logits: np.ndarray) -> None:
-        """Choose the thresholds that are best for rows of dev, where the task has any."""
+    def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray | None = None) -> None:
+        """Fit the decision on rows of dev: the thresholds that are best for them, where the task has any;
+        with `hashes` (num_rows,) of their texts, which divide the rows, also the temperature."""
         if self.best_metric == RARE_F1:
             chances = self.probabilities(logits, calibrated=False)[:, self.rare]
             self.rare_from = float(logit(best_threshold(np.asarray(labels) == self.rare, chances)))
+        if hashes is None or self.label_column != "label":
+            return
+        labels, logits, rows = np.asarray(labels), self.class_logits(logits), len(labels)
+        parts, change = np.asarray(hashes) % PARTS, 0.0
+        # It must lower the loss of rows that took no part in its fit
+        for part in range(PARTS if rows >= ENOUGH_ROWS else 0):
+            of_part = labels[parts == part], logits[parts == part]
+            temperature = fit_temperature(labels[parts != part], logits[parts != part])
+            change += float((class_loss(*of_part, temperature) - class_loss(*of_part, 1.0)).sum())
+        if change < 0:
+            temperature = fit_temperature(labels, logits)
+            self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
+        else:
+            self.unfitted = {"why": "no_better" if rows >= ENOUGH_ROWS else "few_rows", "rows": rows}
 
     def state(self) -> dict:
         """Return the decision as values for JSON; empty where nothing was fitted."""
@@ -285,7 +279,7 @@ class Task:
             return scores
         rare = np.bincount(labels, minlength=2).argmin() if self.rare is None else self.rare
         figures = {key: value for key, value in self.state().items() if key.startswith("rare_")}
-        return replace(scores, is_rare=labels == rare, rare_chance=np.exp(logs[:, rare]), figures=figures)
+        return replace(scores, rare_chance=np.exp(logs[:, rare]), figures=figures)
 
     # Files and explanations
 
@@ -311,23 +305,32 @@ class Task:
         """Return what a file of predictions has of one row beside its answer, by column; `probabilities`
         (num_labels,). With a threshold of confidence also whether to accept it, its margin, and of labels in
         a hierarchy the deepest part that is sure enough."""
+        shown, several = self.probability_columns(probabilities), self.form.has_several
+        if not self.has_confidence or (several and threshold is None):
+            return shown
+        if several:
+            sure = float(self.confidence(probabilities[None])[0])
+            decision = "accept" if sure >= threshold else "abstain"
+            return {"decision": decision, "confidence": round(sure, 6)} | shown
         label = int(self.chosen(probabilities[None])[0])
-        first = float(probabilities[label])
-        record: dict[str, Any] = {"probability": round(first, 6)}
+        sure = float(probabilities[label])
+        record: dict[str, Any] = {"probability": round(sure, 6)}
         if threshold is not None:
-            record["decision"] = "accept" if first >= threshold else "abstain"
+            record["decision"] = "accept" if sure >= threshold else "abstain"
             if self.tree:
-                node, chance = self.label_names[label], first
-                if first < threshold:
+                node, chance = self.label_names[label], sure
+                if sure < threshold:
                     node, chance = self.tree.deepest(probabilities, threshold)
                     record["decision"] = "partial" if node else "abstain"
                 record |= {"sure_label": node, "sure_probability": round(chance, 6)}
-            record["margin"] = round(first - float(np.delete(probabilities, label).max()), 6)
-        return record | self.probability_columns(probabilities)
+            record["margin"] = round(sure - float(np.delete(probabilities, label).max()), 6)
+        return record | shown
 
     def probability_columns(self, probabilities: np.ndarray) -> dict[str, Any]:
         """Return the probability of each label, and of each parent of a path, by the name of its column; of
         many labels, the most probable ones in one."""
+        if not self.has_confidence:
+            return {}
         if len(self.label_names) > MAX_COLUMNS:
             first = np.argsort(-probabilities, kind="stable")[:MOST_PROBABLE].tolist()
             pairs = [(self.label_names[label], round(float(probabilities[label]), 6)) for label in first]
@@ -339,13 +342,12 @@ class Task:
         return {f"p_{name}": round(float(probability), 6) for name, probability in by_name}
 
     def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the ids of all labels, the answer first, then the most probable."""
-        ranked, answer = np.argsort(-probabilities, kind="stable"), self.chosen(probabilities[None])
+        """Return the ids of all labels, a single answer first, then the most probable."""
+        ranked = np.argsort(-probabilities, kind="stable")
+        if self.label_column != "label":
+            return ranked
+        answer = self.chosen(probabilities[None])
         return np.concatenate([answer, ranked[ranked != answer]])
-
-    def explained_labels(self, probabilities: np.ndarray) -> list[int]:
-        """Return the ids of the labels to explain, the most probable first."""
-        return self.ranked_labels(probabilities)[:1].tolist()
 
     def log_odds(self, outputs: torch.Tensor, label: int) -> torch.Tensor:
         """Return log(p / (1 - p)) of a label, or a number's value, (num_rows,), of the model's outputs."""
@@ -432,26 +434,10 @@ def fit_temperature(labels: np.ndarray, logits: np.ndarray) -> float:
     labels, logits = labels[::step], logits[::step]
     if (logits.argmax(axis=1) == labels).all():
         return 1.0
-    optimum = minimize_scalar(
-        lambda log_temperature: float(class_loss(labels, logits, math.exp(log_temperature)).mean()),
-        bounds=(math.log(SMALLEST), math.log(LARGEST)),
-        method="bounded",
-        options={"xatol": 1e-4},
-    )
+
+    def loss(log_temperature: float) -> float:
+        return float(class_loss(labels, logits, math.exp(log_temperature)).mean())
+
+    bounds = math.log(SMALLEST), math.log(LARGEST)
+    optimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-4})
     return math.exp(float(optimum.x))
-
-
-def choose_temperature(labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray) -> float | str:
-    """Return the temperature of `fit_temperature`, or why there should be none: few_rows or no_better.
-
-    It must lower the loss of rows that took no part in its fit: each of `PARTS` parts, divided by the
-    `hashes` (num_rows,) of the texts, is measured with the temperature of the others.
-    """
-    if len(labels) < ENOUGH_ROWS:
-        return "few_rows"
-    labels, parts, change = np.asarray(labels), np.asarray(hashes) % PARTS, 0.0
-    for part in range(PARTS):
-        of_part = labels[parts == part], logits[parts == part]
-        temperature = fit_temperature(labels[parts != part], logits[parts != part])
-        change += float((class_loss(*of_part, temperature) - class_loss(*of_part, 1.0)).sum())
-    return fit_temperature(labels, logits) if change < 0 else "no_better"

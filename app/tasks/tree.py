@@ -13,9 +13,9 @@ HIERARCHY = "label_hierarchy"  # in config.json and in the file of the decision:
 class Tree:
     """The nodes of labels that are paths: each label, and what is above it.
 
-    `paths` are the levels of each label, `nodes` those of each node, parents before their children; `levels`
-    (num_nodes,) is the level of each, 0 the highest. A label that has others below it is a node and, where a
-    path ends there, also an answer.
+    `paths` are the levels of each label, `own` its node; `nodes` are the levels of each node, parents before
+    their children, and `levels` (num_nodes,) the level of each, 0 the highest. A label that has others below
+    it is a node and, where a path ends there, also an answer.
     """
 
     def __init__(self, label_names: list[str], separator: str) -> None:
@@ -23,6 +23,7 @@ class Tree:
         self.paths = [tuple(name.split(separator)) for name in label_names]
         self.nodes = sorted({path[:end] for path in self.paths for end in range(1, len(path) + 1)})
         self.ids = {node: number for number, node in enumerate(self.nodes)}
+        self.own = [self.ids[path] for path in self.paths]
         self.levels = np.array([len(node) - 1 for node in self.nodes])
         self.depth = int(self.levels.max()) + 1
         self.parents = sorted({self.ids[node[:-1]] for node in self.nodes if len(node) > 1})
@@ -40,14 +41,6 @@ class Tree:
         ends = np.cumsum([0, *map(len, places)])
         columns = np.concatenate(places)
         return csr_array((np.ones(len(columns)), columns, ends), (len(self.paths), len(self.nodes)))
-
-    @cached_property
-    def labels_above(self) -> Any:
-        """Which labels (columns) are above which (rows), sparse (num_labels, num_labels) of 0 and 1."""
-        own = [self.ids[path] for path in self.paths]
-        above = self.members[:, own].tolil()
-        above.setdiag(0)
-        return above.tocsr()
 
     def deepest(self, probabilities: np.ndarray, threshold: float) -> tuple[str, float]:
         """Return name and probability of the deepest parent that is as probable as the threshold, of several

@@ -15,11 +15,18 @@ from ..model.pretrained import save_model
 from ..report.advice import render_advice, what_next
 from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
-from ..report.card import CardContent, render_card
 from ..report.logits_file import LOGITS, logits_of, write_logits, write_predictions
 from ..report.metrics import metrics_in_training
-from ..report.page import render_page, rows_of_split, seen_in_train
-from ..report.text import calibration_effect, cost_of_length, report_text, row_readings
+from ..report.shown import (
+    calibration_effect,
+    cost_of_length,
+    render_card,
+    render_page,
+    report_text,
+    row_readings,
+    rows_of_split,
+    seen_in_train,
+)
 from ..runtime.disk import checksum, write_json, write_text
 from ..tasks.task import FITTED_ON, Scores
 from ..words import N_, _
@@ -181,28 +188,28 @@ def run_settings(components: Components, progress: RunProgress) -> dict:
     return settings
 
 
-def card_content(name: str, components: Components, split: str, metrics: dict, settings: dict) -> CardContent:
+def card_content(name: str, components: Components, split: str, metrics: dict, settings: dict) -> dict:
     """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`."""
     dataset, data, model = components.dataset, components.config.data, components.config.model
     base_model, hub_name = base_model_of(model.name)
-    return CardContent(
-        name=name,
-        task=components.task,
-        split=split,
-        metrics=metrics,
-        data=dataset.statistics,
-        splits={
+    return {
+        "name": name,
+        "task": components.task,
+        "split": split,
+        "metrics": metrics,
+        "data": dataset.statistics,
+        "splits": {
             key: (Path(of.table.source).name, len(of), of.table.content) for key, of in dataset.splits.items()
         },
-        model_type=components.model.model.config.model_type,
-        base_model=base_model,
-        hub_name=hub_name,
-        max_length=data.max_length,
-        settings=settings,
-        has_pairs=dataset.splits["train"].table.has_pairs,
-        long=data.long,
-        max_windows=data.max_windows,
-    )
+        "model_type": components.model.model.config.model_type,
+        "base_model": base_model,
+        "hub_name": hub_name,
+        "max_length": data.max_length,
+        "settings": settings,
+        "has_pairs": dataset.splits["train"].table.has_pairs,
+        "long": data.long,
+        "max_windows": data.max_windows,
+    }
 
 
 def base_model_of(name: str | None) -> tuple[str | None, str | None]:

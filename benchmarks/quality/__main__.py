@@ -155,9 +155,9 @@ def differences(
     answers = [Scores(labels, of, of == labels, no_loss) for of in predicted]
     weights = np.repeat([1 / len(cells), -1 / len(others)], [len(cells), len(others)])
     return {
-        name: (float(weights @ values), percentiles(drawn))
-        for name, values, drawn in drawn_together(task, answers, weights)
-        if name in METRICS
+        metric.key: (float(weights @ values), percentiles(drawn))
+        for metric, values, drawn in drawn_together(task, answers, weights)
+        if metric.key in METRICS
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.report.bootstrap import all_metrics
 from app.report.metrics import measure, metrics_of
-from app.report.text import calibration_effect
+from app.report.shown import calibration_effect
 from app.tasks import open_task
 from app.tasks.task import Task
 

@@ -1,4 +1,4 @@
-"""Two classifiers on the same rows: python -m pytest tests/report/test_comparison.py"""
+"""The logits of runs, and two runs on the same rows: python -m pytest tests/report/test_comparison.py"""
 
 import re
 from dataclasses import replace
@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from app.config.schema import DataConfig
-from app.data.dataset import Split, open_dataset
+from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.report.logits_file import (
+    ARRAYS,
     SplitLogits,
     check_same_rows,
     logits_of,
@@ -19,7 +20,6 @@ from app.report.logits_file import (
     write_predictions,
 )
 from app.tasks import open_task
-from app.tasks.task import Task
 from tests.multi_label_runs import NAMES, read_predictions, task_with, write_posts
 from tests.tiny import LABELS, open_tiny
 from tests.verbs import compare as main
@@ -35,55 +35,39 @@ def test_other_rows_are_refused():
     check_same_rows(one, one)
 
 
-def write_run(folder: Path, split: Split, logits: np.ndarray, task: Task) -> Path:
-    """Write what a run leaves behind for a comparison."""
+def two_runs(folder: Path, name: str) -> list[Path]:
+    """Leave what two runs with one label a row, or with several, leave for a comparison; the second is right
+    more often."""
     folder.mkdir()
-    logits = logits.astype(np.float32)
-    of_test = {"test": logits_of(split, logits)}
-    write_logits(folder / "logits.safetensors", of_test, task.label_names, 3, task.name)
-    task.write(folder, 3, {})
-    write_predictions(folder / "predictions.csv", split, logits, task)
-    return folder
-
-
-@pytest.fixture
-def runs(tmp_path) -> list[Path]:
-    (tmp_path / "data").mkdir()
-    split, generator = open_tiny(tmp_path / "data")[0].splits["test"], np.random.default_rng(0)
-    return [
-        write_run(
-            tmp_path / name, split, generator.normal(0, 1, (len(split), 3)), open_task("single_label", LABELS)
+    if name == "multi_label":
+        posts = str(write_posts(folder / "posts.jsonl"))
+        data = DataConfig(task=name, train=posts, cache_dir=str(folder / "cache"))
+        split, tasks = open_dataset(data).splits["test"], [task_with([of] * 3, NAMES) for of in (0.5, 0.4)]
+        truth = np.asarray(split.labels)
+    else:
+        split, tasks = open_tiny(folder)[0].splits["test"], [open_task(name, LABELS)] * 2
+        truth = np.eye(3)[split.labels]
+    generator, runs = np.random.default_rng(0), [folder / "one", folder / "other"]
+    for run, task, noise in zip(runs, tasks, (5.0, 1.0), strict=True):
+        run.mkdir()
+        logits = (truth * 2.0 - 1 + generator.normal(0, noise, truth.shape)).astype(np.float32)
+        write_logits(
+            run / "logits.safetensors", {"test": logits_of(split, logits)}, task.label_names, 3, name
         )
-        for name in ("one", "other")
-    ]
-
-
-@pytest.fixture
-def set_runs(tmp_path) -> list[Path]:
-    """Two folders of runs with any number of labels a row; the second is right more often."""
-    data = DataConfig(train=str(write_posts(tmp_path / "posts.jsonl")), cache_dir=str(tmp_path / "cache"))
-    split = open_dataset(replace(data, task="multi_label")).splits["test"]
-    generator, labels = np.random.default_rng(0), np.asarray(split.labels)
-    return [
-        write_run(
-            tmp_path / name,
-            split,
-            labels * 2.0 - 1 + generator.normal(0, noise, labels.shape),
-            task_with(np.full(3, threshold), NAMES),
-        )
-        for name, noise, threshold in (("first", 2.0, 0.5), ("second", 0.8, 0.4))
-    ]
+        task.write(run, 3, {})
+        write_predictions(run / "predictions.csv", split, logits, task)
+    return runs
 
 
 @pytest.mark.parametrize(
-    ("of", "label", "said"),
+    ("name", "label", "said"),
     [
-        ("runs", "label", r"accuracy +B - A [+-]0\.\d+"),
-        ("set_runs", "labels", r"micro F1 +B - A \+0\.\d+ [^$]*rows with all labels right won by B"),
+        ("single_label", "label", r"accuracy +B - A [+-]0\.\d+"),
+        ("multi_label", "labels", r"micro F1 +B - A \+0\.\d+ [^$]*rows with all labels right won by B"),
     ],
 )
-def test_verb_compares_runs(of, label, said, request, capsys):
-    runs = request.getfixturevalue(of)
+def test_verb_compares_runs(name, label, said, tmp_path, capsys):
+    runs = two_runs(tmp_path / "runs", name)
     assert main(list(map(str, runs))) == 0
     printed = capsys.readouterr().out
     assert re.search(said, printed)
@@ -96,8 +80,9 @@ def test_verb_compares_runs(of, label, said, request, capsys):
     assert f" won by B {won}, lost {lost};" in printed
 
 
-def test_verb_refuses_what_is_no_run_and_other_kinds(runs, set_runs, tmp_path, capsys):
-    test = read_logits(set_runs[0] / "logits.safetensors").splits["test"]
+def test_verb_refuses_what_is_no_run_and_other_kinds(tmp_path, capsys):
+    runs, set_runs = (two_runs(tmp_path / name, name) for name in ("single_label", "multi_label"))
+    test = read_logits(set_runs[0] / "logits.safetensors")[0]["test"]
     single = replace(test, labels=np.asarray(test.labels).argmax(axis=1), logits=np.array(test.logits))
     (tmp_path / "single").mkdir()
     write_logits(tmp_path / "single" / "logits.safetensors", {"test": single}, NAMES, 3, "single_label")
@@ -110,3 +95,32 @@ def test_verb_refuses_what_is_no_run_and_other_kinds(runs, set_runs, tmp_path, c
         assert message in capsys.readouterr().err
     assert main(list(map(str, [*runs, runs[0]]))) == 0
     assert capsys.readouterr().out.count("McNemar") == 2
+
+
+def test_logits_come_back_as_they_were(tmp_path):
+    splits, generator = open_tiny(tmp_path)[0].splits, np.random.default_rng(0)
+    written = {
+        name: logits_of(splits[name], generator.normal(size=(len(splits[name]), 3)).astype(np.float32))
+        for name in ("test", "dev")
+    }
+    write_logits(tmp_path / "logits.safetensors", written, LABELS, 7, "single_label")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "logits.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
+    found, names, task = read_logits(tmp_path / "logits.safetensors")
+    assert (names, task, set(found)) == (LABELS, "single_label", {"test", "dev"})
+    for name, split in found.items():
+        assert (split.hashes == splits[name].table.hashes[splits[name].rows]).all()
+        for key in ARRAYS:
+            array, expected = getattr(split, key), getattr(written[name], key)
+            assert array.dtype == expected.dtype, key
+            assert (array == expected).all(), key
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no logits", b"\x02\0\0\0\0\0\0\0{}"])
+def test_other_files_are_an_error_that_names_them(tmp_path, content):
+    path = tmp_path / "logits.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match="logits.safetensors"):
+        read_logits(path)

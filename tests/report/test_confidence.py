@@ -1,11 +1,23 @@
-"""How sure and how right decisions are: python -m pytest tests/report/test_confidence.py"""
+"""How sure and how right decisions are, baselines, and rows whose label may be wrong: python -m pytest
+tests/report/test_confidence.py"""
+
+import json
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
 from sklearn.calibration import calibration_curve
 
 from app.errors import InputError
+from app.report.baselines import Sample, baselines, sample
 from app.report.confidence import calibration_error, choose_threshold, confidence_bins, risk_coverage
+from app.report.label_issues import find_issues, judge
+from app.tasks import open_task
+from app.tasks.task import Task
+from tests.report.rows_case import random_rows
+from tests.tiny import open_tiny
 
 
 def calibrated_rows(num_rows: int, seed: int = 0, highest: float = 1) -> tuple[np.ndarray, ...]:
@@ -25,7 +37,7 @@ def test_calibration_bins_are_those_of_sklearn():
     assert rows.sum() == 1004
     assert rows.max() - rows.min() <= 1
     expected = (np.abs(accuracy - confidence) * rows).sum() / 1004
-    assert calibration_error(sure, correct) == pytest.approx(expected)
+    assert calibration_error(SimpleNamespace(confidence=sure, correct=correct)) == pytest.approx(expected)
 
 
 def test_rows_of_equal_confidence_share_a_bin_and_are_decided_together():
@@ -72,3 +84,112 @@ def test_the_half_that_chooses_is_not_the_half_that_measures():
 def test_precision_that_cannot_be_reached_is_an_error_with_the_best(rows, precision, message):
     with pytest.raises(InputError, match=message):
         choose_threshold(*calibrated_rows(*rows), precision)
+
+
+def baselines_of(name: str, num_labels: int, train: Sample, dev: Sample | None, report: Sample) -> dict:
+    names = [f"类别{label}" for label in range(num_labels)]
+    return baselines(open_task(name, names), train, dev, report)
+
+
+def test_baselines_learn_what_can_be_learned_and_are_repeatable(tmp_path):
+    dataset, _, _ = open_tiny(tmp_path)
+    train, test = (sample(dataset.splits[name]) for name in ("train", "test"))
+    found = baselines_of("single_label", 3, train, None, test)
+    assert list(found) == ["majority class", "TF-IDF + logistic regression"]
+    assert found["majority class"]["accuracy"] == pytest.approx(1 / 3)
+    assert found["majority class"]["macro_f1"] == pytest.approx(0.5 / 3)
+    assert found["TF-IDF + logistic regression"]["accuracy"] > 0.9
+    assert json.dumps(found) == json.dumps(baselines_of("single_label", 3, train, None, test))
+
+
+def test_baselines_of_many_classes_and_of_a_single_one_work():
+    texts = [chr(0x4E00 + label) * 3 for label in range(60)], np.arange(60)
+    found = baselines_of("single_label", 60, texts, None, texts)
+    assert found["TF-IDF + naive Bayes"]["accuracy"] > 0.9
+    same = ["好"] * 5, np.zeros(5, int)
+    assert baselines_of("single_label", 2, same, None, same)["majority class"]["accuracy"] == 1
+
+
+def test_baselines_of_several_labels_choose_thresholds_on_dev():
+    labels, _ = random_rows("multi_label", 300, 4)
+    # A character for each label of a row
+    texts = ["的" + "".join(np.array(list("甲乙丙丁"))[row > 0]) for row in labels]
+    train, dev, test = ((texts[at], labels[at]) for at in (slice(200), slice(200, 250), slice(250, 300)))
+    found = baselines_of("multi_label", 4, train, dev, test)
+    assert found["TF-IDF + logistic regression"]["micro_f1"] == 1
+    assert found["TF-IDF + logistic regression"]["intervals"]["micro_f1"] == [1, 1]
+    assert found["most frequent set"]["micro_f1"] == 0, "the most frequent set is the empty one"
+    assert found["most frequent set"]["subset_accuracy"] == (test[1].sum(axis=1) == 0).mean()
+    without = baselines_of("multi_label", 4, train, None, test)
+    assert without["TF-IDF + logistic regression"]["micro_f1"] > 0.9
+
+
+def test_several_labels_have_one_logistic_regression_each_however_many(monkeypatch):
+    labels = np.eye(60, dtype=np.uint8)[np.arange(600) % 60]
+    rows = [chr(0x4E00 + at % 60) * 3 for at in range(600)], labels
+    found = baselines_of("multi_label", 60, rows, rows, rows)
+    assert found["TF-IDF + logistic regression"]["micro_f1"] == 1
+    monkeypatch.setattr("app.report.baselines.MAX_LABELS_X_VALUES", 60 * 600)
+    found = baselines_of("multi_label", 60, rows, rows, rows)
+    assert found["TF-IDF + logistic regression"]["micro_f1"] < 1, "every second row has half of the labels"
+
+
+NEEDS_CLEANLAB = pytest.mark.skipif(find_spec("cleanlab") is None, reason="needs requirements/labels.txt")
+CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
+
+
+def noisy_rows(task: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return labels, logits of a model that has not seen them, and which labels, one in twenty, are wrong."""
+    generator = np.random.default_rng(2)
+    if task is LISTS:
+        true = (generator.random((num_rows, 4)) < [0.5, 0.3, 0.2, 0.05]).astype(np.uint8)
+        logits = generator.normal(0, 1, true.shape) + 6.0 * (true - 0.5)
+    else:
+        true = generator.integers(0, 4, num_rows)
+        logits = generator.normal(0, 1, (num_rows, 4)) + 3.0 * np.eye(4)[true]
+    labels = true.copy()
+    for row in generator.permutation(num_rows)[: num_rows // 20]:
+        others = np.flatnonzero((true != true[row]).reshape(num_rows, -1).any(axis=1))
+        labels[row] = true[generator.choice(others)]
+    return labels, logits.astype(np.float32), (labels != true).reshape(num_rows, -1).any(axis=1)
+
+
+@NEEDS_CLEANLAB
+@pytest.mark.parametrize("task", [CLASSES, LISTS])
+def test_rows_that_are_predicted_otherwise_are_ranked_by_the_probability_of_their_labels(task):
+    labels, logits, is_wrong = noisy_rows(task)
+    if task is LISTS:
+        chances = expit(logits.astype(float))
+        expected = np.where(labels, chances, 1 - chances).min(axis=1)
+    else:
+        expected = softmax(logits.astype(float), axis=1)[np.arange(len(labels)), labels]
+    scores = task.score(labels, logits)
+    order, quality, flagged = find_issues(task, scores, logits)
+    assert quality == pytest.approx(expected)
+    assert (np.diff(quality[order]) >= 0).all()
+    assert set(order.tolist()) == set(np.flatnonzero(~scores.correct).tolist())
+    assert is_wrong[order[: is_wrong.sum()]].mean() > 0.6
+    assert is_wrong[flagged].mean() > 0.5
+    assert is_wrong[flagged].sum() > 0.7 * is_wrong.sum()
+
+
+@pytest.mark.parametrize("task", [CLASSES, LISTS])
+def test_only_models_better_than_the_most_frequent_answer_judge_labels(task):
+    labels, logits, _ = noisy_rows(task)
+    assert judge(task.score(labels, logits))["can_judge"]
+    collapsed = np.full_like(logits, -1)
+    collapsed[:, 0] = 1
+    judged = judge(task.score(labels, collapsed))
+    assert not judged["can_judge"]
+    assert judged["accuracy"] <= judged["majority"]
+
+
+@NEEDS_CLEANLAB
+def test_a_label_of_all_rows_and_rows_without_labels_are_no_error():
+    labels, logits, _ = noisy_rows(LISTS, 60)
+    labels[:, 3] = 1
+    assert len(find_issues(LISTS, LISTS.score(labels, logits), logits)[1]) == 60
+    labels[:] = 0
+    order, _quality, flagged = find_issues(LISTS, LISTS.score(labels, logits), logits)
+    assert not flagged.any()
+    assert set(order.tolist()) == set(np.flatnonzero((logits > 0).any(axis=1)).tolist())

@@ -269,7 +269,7 @@ def test_a_run_is_resumed_only_when_told_and_never_replaced(data, capsys):
         (["--data.train", "nowhere.tsv"], "nowhere.tsv"),
         (["--train.batchsize", "8"], "did you mean 'train.batch_size'"),
         (["--train.device", "tpu"], "offers on this machine, cpu, with :N for one of several, found 'tpu'"),
-        (["--train.class_weights", "[1.0, 2.0]"], "train.class_weights must be 3 numbers from 0"),
+        (["--train.class_weights", "[1.0, 2.0]"], "train.class_weights must be 3 numbers above 0"),
         (["--model.config.hidden_sizes", "8"], "did you mean 'hidden_size'"),
         (["--model.name", "./nowhere"], "'./nowhere' could not be loaded"),
         (["--data.max_length", "600"], "at most the model's 512 positions, found 600"),

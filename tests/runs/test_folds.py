@@ -14,7 +14,6 @@ from app.config.data_settings import VerbArguments
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
-from app.report.label_issues import render_issues
 from app.report.logits_file import logits_of, write_logits
 from app.runs.folds import (
     FLAT,
@@ -149,7 +148,7 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, posts, tm
         assert (issue["text_hash"], int(issue["line"])) == (row["text_hash"], row["line"])
     scores = [float(issue["score"]) for issue in issues]
     assert scores == sorted(scores)
-    assert "are flagged by confident learning" in render_issues(figures, found.task)
+    assert "are flagged by confident learning" in rendered("label_issues", found=figures, kind="labels")
 
     for issue in issues[:3]:
         issue["label"] = issue["suggested"]

@@ -14,7 +14,7 @@ from app.config.command_line import load_config
 from app.errors import InputError
 from app.report.bootstrap import all_metrics
 from app.report.logits_file import read_logits
-from app.report.text import calibration_effect, report_text
+from app.report.shown import calibration_effect, report_text
 from app.tasks import open_task
 from app.tasks.task import Task, choose_thresholds, fit_temperature, sigmoid
 from tests.multi_label_runs import arguments, read_predictions, task_of, write_thresholds

@@ -7,7 +7,9 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.nn.functional import cross_entropy, one_hot
 
 from app.config.data_settings import TASKS
+from app.config.schema import Config, TrainConfig
 from app.errors import InputError
+from app.tasks import open_task
 from app.tasks.losses import (
     CLASS_LOSSES,
     LIST_LOSSES,
@@ -65,23 +67,23 @@ def test_the_gradient_of_a_sure_row_is_finite():
 
 
 def test_balanced_weights_of_classes_are_those_of_scikit_learn():
-    labels = np.repeat([0, 1, 2], [30, 6, 30])
+    labels, task = np.repeat([0, 1, 2], [30, 6, 30]), open_task("single_label", NAMES)
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
-    counts = np.bincount(labels)
-    assert label_weights("balanced", counts, NAMES, CPU).tolist() == pytest.approx(expected)
-    assert label_weights([0.0, 1.0, 2.5], counts, NAMES, CPU).tolist() == [0.0, 1.0, 2.5]
-    assert label_weights("none", counts, NAMES, CPU) is None
+    task.device, task.config = CPU, Config(train=TrainConfig(class_weights="balanced"))
+    assert task.build_loss(labels).weights.tolist() == pytest.approx(expected)
+    task.config = Config()
+    assert task.build_loss(labels).weights is None
 
 
 @pytest.mark.parametrize(
     "weights",
     [
         *([NAN, 1.0, 1.0], [1.0, 1.0, INF], [1.0, 1.0, -INF], [1.0, -1.0, 1.0]),
-        *([1e39, 1.0, 1.0], [0.0, 0.0, 0.0], [1e-50, 0.0, -0.0], [1.0, 1.0], []),
+        *([1e39, 1.0, 1.0], [0.0, 1.0, 1.0], [1e-50, 1.0, 1.0], [1.0, 1.0], []),
     ],
 )
 def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(weights):
-    rule = "must be 3 numbers from 0, in single precision not all 0, one for each of 中性, 正面, 负面; found"
+    rule = "must be 3 numbers above 0, in single precision too, one for each of 中性, 正面, 负面; found"
     with pytest.raises(InputError, match=rule):
         label_weights(weights, np.ones(3), NAMES, CPU)
 

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, hamming_loss, log_loss, pr
 from app.report.logits_file import read_logits
 from app.report.metrics import measure
 from app.tasks.task import choose_thresholds, sigmoid
-from tests.multi_label_runs import NAMES, predict_again, read_predictions, task_of, task_with, train
+from tests.multi_label_runs import NAMES, read_predictions, task_of, task_with, train
 from tests.report.rows_case import measured
 from tests.tasks.kinds import write_lines
 from tests.verbs import predict
@@ -149,13 +149,3 @@ def test_a_head_starts_at_the_log_odds_of_each_label_and_balanced_weights_are_ro
     assert sigmoid(task.head_bias) == pytest.approx(shares, abs=0.01)
     assert balanced.head_bias == pytest.approx(np.zeros(3), abs=0.05)
     assert balanced.loss.weights.tolist() == pytest.approx(((1 - shares) / shares).tolist(), rel=1e-6)
-
-
-@pytest.mark.parametrize("long", ["head_tail", "windows"])
-def test_long_texts_are_read_in_training_as_in_prediction(long, posts, tmp_path):
-    settings = {"data__long": long, "data__max_length": 8, "output__language": "zh"}
-    train(posts, tmp_path / "run", train__max_steps=3, **settings)
-    assert "微平均 F1" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    rows = read_predictions(tmp_path / "run" / "predictions.csv")
-    found = predict_again(tmp_path / "run", rows, tmp_path / "found.jsonl")
-    assert [row["labels"] for row in found] == [json.loads(row["predicted"]) for row in rows]
