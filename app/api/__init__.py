@@ -2,7 +2,6 @@
 or train a `TextClassifier` as in sklearn."""
 
 from ..prediction.many_files import predict_files
-from .estimator import TextClassifier
-from .model import Model, load
+from .classifiers import Model, TextClassifier, load
 
 __all__ = ["Model", "TextClassifier", "load", "predict_files"]
