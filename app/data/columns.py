@@ -112,7 +112,7 @@ def is_header(where: str, record: Any, options: ReadOptions, need_label: bool, b
 def choose_columns(
     where: str,
     options: ReadOptions,
-    record: list | dict,
+    record: Any,
     names: list | None,
     rows: list,
     are_labels: Any,

@@ -42,18 +42,14 @@ class Table:
     the files. `key` stands for the rows in the names of cached folders that are made of them."""
 
     def __init__(
-        self,
-        folders: Path | list[Path],
-        sources: list[str] | None = None,
-        source: str | None = None,
-        content: str = "",
+        self, folders: Path | list[Path], sources: Sequence[str] = (), source: str = "", content: str = ""
     ) -> None:
         import pyarrow as pa
 
         self.folders, self.content = [folders] if isinstance(folders, Path) else folders, content
         self._metas = [json.loads((one / META_FILE).read_text(encoding="utf-8")) for one in self.folders]
         first, names = self._metas[0], [folder.name for folder in self.folders]
-        self.sources = [meta["source"] for meta in self._metas] if sources is None else sources
+        self.sources = sources or [meta["source"] for meta in self._metas]
         self.source: str = source or self.sources[0]
         self.key = names[0] if len(names) == 1 else content_key(names)
         self.row_unit, self.columns, self.assumed = first["unit"], first["columns"], first["assumed"]
