@@ -203,7 +203,7 @@ def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault, message):
         ("--input - --format parquet", "cannot be read from a stream"),
         ("今天 --batch_tokens 0", "--batch_tokens must be at least 1"),
         ("今天 ''", "command line, text 2: the text is empty"),
-        ("今天 --device abacus", "the device must be auto or what this torch"),
+        ("今天 --device abacus", "the device must be auto or what torch"),
         ("今天 --label_column 标签", "--label_column and other settings of labels are for --report"),
         ("今天 --report out", "--report needs a file"),
         ("今天 --output /dev/null", "the name must end in .csv"),
