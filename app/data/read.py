@@ -189,7 +189,20 @@ def content_format(start: bytes, lines: list[str], usual: str | None) -> str | N
         # Texts may begin with brackets too
         if is_row and all(line.lstrip().startswith(("[", "{")) for line in lines[1:2]):
             return usual if usual == "json" and len(lines) == 1 else "jsonl"
-    return None
+    # One column, or lines that differ, show that the name's separator is not the right one. Toutiao separates
+    # by _!_, and has commas in the last column
+    is_table = usual in DELIMITED and len(lines) > 1 and "_!_" not in lines[0]
+    return next((name for name in (usual, *DELIMITED) if is_table and num_fields(name, lines) > 1), None)
+
+
+def num_fields(format: str, lines: list[str]) -> int:
+    """Return how many fields each of these lines has, 0 where they do not all have the same number."""
+    quoting = csv.QUOTE_MINIMAL if FORMATS[format].is_quoted else csv.QUOTE_NONE
+    with suppress(csv.Error):
+        records = csv.reader(lines, delimiter=FORMATS[format].delimiter, quoting=quoting)
+        counts = {len(record) for record in records if record}
+        return counts.pop() if len(counts) == 1 else 0
+    return 0
 
 
 def read_records(

@@ -16,6 +16,7 @@ MAX_CLASSES, LARGEST = 50, 5  # classes that are all shown; of more, so many of 
 MAX_SHOWN = 10  # skipped rows
 # `Columns.described` is made of these, and is kept with the table in English.
 COLUMNS = (N_("second text '"), N_("text '"), N_("label '"), N_("; not used: "), N_("; encoding "))
+COLUMNS += (N_("; read as "),)
 
 
 def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:

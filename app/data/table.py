@@ -26,7 +26,7 @@ from ..runtime.processes import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
 from .files import files_of
-from .read import BadRow, ReadOptions, bad_row_message, recognised
+from .read import DELIMITED, SUFFIXES, BadRow, ReadOptions, bad_row_message, recognised
 from .rows import RowReader
 
 VERSION = 8
@@ -232,10 +232,12 @@ def build_table(
     is_few = num_bad == num_empty <= EMPTY_SHARE * (num_rows + num_bad)
     if num_bad and not (num_rows and (skip_bad_rows or is_few)):
         raise _bad_rows(path, reader.unit, shown, num_bad, skip_bad_rows)
+    # The format is shown where the name of the file stands for another separator
+    is_other = SUFFIXES.get(Path(path).suffix.lower()) in {*DELIMITED} - {options.format}
     meta = {
         "source": printable_path(path),
         "unit": reader.unit,
-        "columns": reader.columns,
+        "columns": reader.columns + (f"; read as {options.format}" if is_other else ""),
         "assumed": reader.used.assumed if reader.used else {},
         "labels": [label for label in codes if label is not None],
         "skipped": num_bad,

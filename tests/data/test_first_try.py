@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,8 @@ from pyarrow import parquet
 from app.config.command_line import OTHER_NAMES, load_config
 from app.config.schema import SETTINGS, DataConfig, TrainConfig
 from app.data.dataset import open_dataset
+from app.data.read import options_of_run
+from app.data.rows import RowReader
 from app.errors import InputError
 from app.runtime.devices import set_up_machine
 from app.runtime.processes import num_cores
@@ -97,6 +100,35 @@ def test_other_files_and_the_run_are_read_as_the_train_file(tmp_path):
     dataset = open_dataset(replace(config, dev=str(tmp_path / "dev.tsv")))
     assert dataset.splits["dev"].table.pair(0) == PAIRS[0][1]
     assert open_dataset(replace(config, **dataset.assumed)).assumed == {}
+
+
+SEPARATED = [
+    ("csv", "a.txt", ","),
+    ("tsv", "a.csv", "\t"),
+    ("semicolon", "a.csv", ";"),
+    ("pipe", "a.txt", "|"),
+]
+
+
+@pytest.mark.parametrize(("format", "name", "separator"), SEPARATED)
+def test_a_separator_is_seen_by_the_lines(tmp_path, table, format, name, separator):
+    rows = [(text.replace("，", "、"), label) for text, label in REVIEWS]
+    for header in ((), ("内容", "标签")):
+        found = table(name, rows, header, separator)
+        assert (found.num_rows, first(found)) == (60, (rows[0][0], None, rows[0][1]))
+        assert found.columns.endswith(f"; read as {format}")
+    # The test file of a run without its labels' column in use
+    options = options_of_run(tmp_path / name, {"train": f"rows{Path(name).suffix}"})
+    assert next(RowReader(tmp_path / name, options, need_label=False).rows()).text == rows[0][0]
+
+
+def test_a_separator_of_some_lines_is_part_of_the_text(table):
+    rows = [(text.replace("，", ";,"[n % 2]), label) for n, (text, label) in enumerate(REVIEWS)]
+    found = table("a.tsv", rows, separator="\t")
+    assert (found.columns, first(found)[0]) == ("text '0', label '1'", rows[0][0])
+    for separator in (" ", "::"):
+        with pytest.raises(InputError, match="cannot tell which column is the label"):
+            table("b.txt", rows, separator=separator)
 
 
 @pytest.mark.parametrize(
