@@ -50,7 +50,7 @@ def job_signature(
     for name, table in dataset.files.items():
         job[f"data.{name}"] = {"path": table.source, "rows": table.num_rows, "content": table.content}
     if fixes := dataset.relabelled:
-        job["data.relabel"] = {"path": fixes["source"], "content": dataset.fixes_content}
+        job["data.relabel"] = {"path": fixes["source"], "content": fixes["content"]}
     job[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
     if name := config.model.name:
         content = f"{name} {getattr(model.model.config, '_commit_hash', None)}"

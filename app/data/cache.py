@@ -1,8 +1,5 @@
-"""Cached folders, built once: a folder is complete or not there, also when several processes start together.
-
-A folder is built under a temporary name, synced to disk and renamed, under a file lock. A separate process
-builds what is large, so that the training process does not keep the memory.
-"""
+"""Cached folders, built once, also when several processes start together: under a temporary name, synced and
+renamed, under a file lock. A separate process builds what is large, and does not keep the memory."""
 
 from __future__ import annotations
 

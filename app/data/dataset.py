@@ -57,7 +57,7 @@ class Dataset:
 
     `files` has the table of each configured file, by split. `vocabulary_rows` is a file with the ids of the
     rows from which a vocabulary is made, the same for all folds of a cross-validation. `relabelled` says what
-    the corrected labels of data.relabel did, if there are any; `fixes_content` is a digest of them.
+    the corrected labels of data.relabel did, if there are any, and has a digest of them as `content`.
     """
 
     splits: dict[str, Split]
@@ -67,7 +67,6 @@ class Dataset:
     files: dict[str, Table]
     vocabulary_rows: Path
     relabelled: dict | None = None
-    fixes_content: str | None = None
 
     @property
     def assumed(self) -> dict[str, int | str]:
@@ -92,11 +91,11 @@ def open_dataset(config: DataConfig) -> Dataset:
         config = replace(config, test=None)
     tables, names = _open_tables(config)
     fixes = read_fixes(config.relabel, ReadOptions.of(config), names) if config.relabel else {}
-    fixes_content = content_key(sorted(fixes.items())) if config.relabel else None
+    content = content_key(sorted(fixes.items())) if config.relabel else None
     settings = [getattr(config, name) for name in SPLIT_SETTINGS]
     settings += [config.verb.folds, config.verb.fold, config.verb.train_share]
     keys = {name: table.key for name, table in tables.items()}
-    key = content_key("dataset", VERSION, names, settings, keys, fixes_content)
+    key = content_key("dataset", VERSION, names, settings, keys, content)
     folder = Path(config.cache_dir) / f"dataset-{key}"
     # Another process would load scikit-learn again where it is loaded, and here it would stay
     is_here = "sklearn" in sys.modules or not names
@@ -113,9 +112,9 @@ def open_dataset(config: DataConfig) -> Dataset:
         copies = np.load(path, mmap_mode="r") if path.exists() else None
         splits[name] = Split(name, table, rows, labels, copies)
     if relabelled:
-        relabelled["source"] = printable_path(config.relabel)
+        relabelled |= {"source": printable_path(config.relabel), "content": content}
     vocabulary_rows = folder / ("all_rows.npy" if config.verb.folds else "train_rows.npy")
-    return Dataset(splits, names, statistics, folder, tables, vocabulary_rows, relabelled, fixes_content)
+    return Dataset(splits, names, statistics, folder, tables, vocabulary_rows, relabelled)
 
 
 def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str]]:

@@ -1,6 +1,5 @@
 """Texts -> the token ids of rows of at most `max_length`, with anybody's tokenizer: long texts are cut, read
-as head and tail, or read in windows. Where a tokenizer fails,
-even by a panic in Rust, is an input error."""
+as head and tail, or read in windows. A tokenizer that fails, even by a panic in Rust, is an input error."""
 
 from __future__ import annotations
 
@@ -70,9 +69,8 @@ def encode_batch(
     tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], place: Place
 ) -> list[Encoding]:
     """Return the encodings of texts or pairs; where one fails, the error names the `place` of the first."""
-    if not texts:
-        return []
-    with guarded(f"{place(0)}, or one of the {len(texts):,} from there: the tokenizer cannot encode a text"):
+    first = place(0) if texts else ""
+    with guarded(f"{first}, or one of the {len(texts):,} from there: the tokenizer cannot encode a text"):
         return tokenizer.encode_batch_fast(texts)
 
 

@@ -95,18 +95,12 @@ def test_sizes_of_the_splits(opened, settings, sizes):
     assert dataset.label_names == MOODS
 
 
-def test_separate_files(opened):
-    dev, test = "好\t高兴\n坏\t愤怒\n", "真\t😀\n"
-    dataset = opened(train=ROWS, dev=dev, test=test)
-    assert labelled(dataset, "train") == lines(ROWS)
-    assert labelled(dataset, "dev") == lines(dev)
-    assert labelled(dataset, "test") == lines(test)
-    assert [Path(table.source).name for table in dataset.tables] == ["train.tsv", "dev.tsv", "test.tsv"]
-
-
 def test_statistics(opened):
     train = ROWS + "甲\t愤怒\n甲\t愤怒\n甲\t高兴\n乙\t高兴\n乙\t😀\n text 0 \t愤怒\n"
-    dataset = opened(train=train, dev="甲\t愤怒\n甲\t愤怒\n丙\t高兴\n", test="甲\t愤怒\n丙\t高兴\n丁\t😀\n")
+    dev, test = "甲\t愤怒\n甲\t愤怒\n丙\t高兴\n", "甲\t愤怒\n丙\t高兴\n丁\t😀\n"
+    dataset = opened(train=train, dev=dev, test=test)
+    assert [labelled(dataset, name) for name in ("dev", "test")] == [lines(dev), lines(test)]
+    assert [Path(table.source).name for table in dataset.tables] == ["train.tsv", "dev.tsv", "test.tsv"]
     assert dataset.statistics["train"] == {
         "rows": 96,
         "classes": {"愤怒": 33, "高兴": 32, "😀": 31},

@@ -63,18 +63,12 @@ def random_rows(seed: int):
     return np.array(labels)[order], np.array(hashes, np.uint64)[order], names
 
 
-@pytest.mark.parametrize(
-    "case",
-    # The last ones: a share is at least one row
-    [
-        "1000 .1 .1 100 100",
-        "1000 0 0 0 0",
-        "1000 1 .25 1 250",
-        "1000 300 0 300 0",
-        "5 .1 .1 1 1",
-        "15 .1 .5 2 8",
-    ],
-)
+# Of the last ones, a share is at least one row
+SIZES = ["1000 .1 .1 100 100", "1000 0 0 0 0", "1000 1 .25 1 250", "1000 300 0 300 0"]
+SIZES += ["5 .1 .1 1 1", "15 .1 .5 2 8"]
+
+
+@pytest.mark.parametrize("case", SIZES)
 def test_sizes(case):
     num_rows, dev_size, test_size, *sizes = map(float, case.split())
     found = random_split(int(num_rows), dev_size, test_size, 3)
@@ -243,10 +237,8 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
     path, cache = write_tiny(tmp_path / "rows.tsv"), tmp_path / "cache"
     tested, tokens = [], set()
     for fold in range(2):
-        arguments = VerbArguments(folds=2, fold=fold)
-        data = DataConfig(
-            train=str(path), test="is not read", verb=arguments, cache_dir=str(cache), max_length=32
-        )
+        settings = {"test": "is not read", "verb": VerbArguments(folds=2, fold=fold), "max_length": 32}
+        data = DataConfig(train=str(path), cache_dir=str(cache), **settings)
         dataset = open_dataset(data)
         splits = {name: set(split.rows.tolist()) for name, split in dataset.splits.items()}
         assert not splits["train"] & splits["dev"]
@@ -262,12 +254,8 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
         assert len([path for path in cache.glob(f"{kind}-*") if path.is_dir()]) == 1
 
 
-TEXTS = [
-    "今天的天气真好，我们去公园里散步吧",
-    "快递送了三天还没有到，客服也不回复",
-    "这家店的味道不错，下次还会再来的",
-    "手机的电池用半天就没有电了，想退货",
-]
+TEXTS = ["今天的天气真好，我们去公园里散步吧", "快递送了三天还没有到，客服也不回复"]
+TEXTS += ["这家店的味道不错，下次还会再来的", "手机的电池用半天就没有电了，想退货"]
 NEAR, OTHER = "今天的天气真好呀，我们去公园散步吧！", "电影的结局让人想不到，值得再看一遍"
 
 

@@ -1,7 +1,9 @@
-"""The vocabulary of a model with random weights, and words before texts: python -m pytest
-tests/data/test_tokenizer.py"""
+"""Tokenizers: the vocabulary of a model with random weights, words before texts, and those of strangers:
+python -m pytest tests/data/test_tokenizer.py"""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,18 +11,15 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer
 
 from app.config.schema import ModelConfig
-from app.data.long_texts import RowEncoder
+from app.data.files import gb2312_characters
+from app.data.long_texts import CUT, RowEncoder
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
-from app.data.tokenizer import (
-    SPECIAL_TOKENS,
-    build_vocabulary,
-    gb2312_characters,
-    load_tokenizer,
-    set_prefix,
-)
+from app.data.tokenizer import SPECIAL_TOKENS, build_vocabulary, load_tokenizer, set_prefix
+from app.data.tokens import build_store, open_store
 from app.errors import InputError
-from tests.saved_classifier import save_checkpoint
+from app.prediction.torch_runtime import load_predictor
+from tests.saved_classifier import as_rows, save_checkpoint
 
 # U+3400, U+20000 and U+2CEAF are first or last in ranges of Chinese characters; `〇` is in none of them.
 SPLIT_OFF = "中\u3400\U00020000\U0002ceaf，。“…—·!$^~「٪"
@@ -29,18 +28,22 @@ IN_WORDS = "aéß7７яあアー한ก😀❤€＋→②℃々〇～\u200d"
 OF_OTHER_TABLES = "\U0002b820\u2e43\u0c84\u166d"
 
 
+def table_of(folder: Path, texts: list[str]) -> Table:
+    (folder / "rows.json").write_text(json.dumps([[text, at % 2] for at, text in enumerate(texts)]))
+    (folder / "table").mkdir()
+    build_table(folder / "table", str(folder / "rows.json"), ReadOptions(), False, None)
+    return Table(folder / "table")
+
+
 @pytest.fixture
 def vocabulary(tmp_path):
     """Build the vocabulary of texts: vocabulary(["好"])."""
 
     def build(texts: list[str]) -> list[str]:
-        folder = tmp_path
-        (folder / "table").mkdir()
-        (folder / "rows.json").write_text(json.dumps([[f"好{text}", 0] for text in texts]))
-        build_table(folder / "table", str(folder / "rows.json"), ReadOptions(), False, None)
-        np.save(folder / "train_rows.npy", np.arange(len(texts)))
-        build_vocabulary(folder, Table(folder / "table"), folder / "train_rows.npy")
-        return (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+        table = table_of(tmp_path, [f"好{text}" for text in texts])
+        np.save(tmp_path / "train_rows.npy", np.arange(len(texts)))
+        build_vocabulary(tmp_path, table, tmp_path / "train_rows.npy")
+        return (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
 
     return build
 
@@ -112,3 +115,104 @@ def test_vocabularies_that_are_none(write, content, message):
         load_tokenizer(ModelConfig(vocab_file=str(write("vocab.txt", content))), None, 8, "")
     path = write("mark.txt", f"\ufeff{VOCABULARY}好\n")
     assert load_tokenizer(ModelConfig(vocab_file=str(path)), None, 8, "").get_vocab()["好"] == 5
+
+
+# Of strangers
+
+SPLIT = {"type": "Split", "pattern": {"Regex": "[^x]"}, "behavior": "Removed", "invert": False}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A checkpoint whose tokenizer is just what its tokenizer.json says; BertTokenizer would replace most of
+    that."""
+    folder = save_checkpoint(tmp_path_factory.mktemp("saved"))
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def checkpoint(saved, tmp_path) -> Path:
+    return shutil.copytree(saved, tmp_path / "checkpoint")
+
+
+def change(folder: Path, change_it) -> None:
+    definition = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    change_it(definition)
+    (folder / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
+
+
+FAULTS = {
+    "no unknown token": (lambda d: d["model"]["vocab"].pop("[UNK]"), "cannot encode a text: .*Missing .UNK. token"),
+    "template": (lambda d: d["post_processor"]["special_tokens"]["[CLS]"].update(ids=[999]), "of its vocabulary, found the ids 999, "),
+    "separator": (
+        lambda d: d.update(post_processor={"type": "BertProcessing", "sep": ["[SEP]", 777], "cls": ["[CLS]", 2]}),
+        "of its vocabulary, found the ids .* 777",
+    ),
+    "no token": (lambda d: d.update(pre_tokenizer=SPLIT, post_processor=None), "found the ids none for '好a1。'"),
+    "panic while encoding": (
+        lambda d: d.update(pre_tokenizer={"type": "FixedLength", "length": 0}),
+        "cannot encode a text: chunk size must be non-zero; repair its tokenizer.json",
+    ),
+    "panic while loading": (
+        lambda d: d.update(model={"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]], "continuing_subword_prefix": "###"}),
+        "range end index .* out of range",
+    ),
+    "id beyond the model": (
+        lambda d: d["model"]["vocab"].update(今=70_000),
+        r"ids go up to 70,000; they must belong together",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_tokenizers_that_cannot_work_are_one_error(checkpoint, fault, capfd):
+    change_it, problem = FAULTS[fault]
+    change(checkpoint, change_it)
+    with pytest.raises(InputError, match=problem) as error:
+        load_predictor(checkpoint, 32, device="cpu")
+    assert str(checkpoint) in str(error.value)
+    # Which the model of a training run finds
+    if fault != "id beyond the model":
+        with pytest.raises(InputError, match=problem) as error:
+            load_tokenizer(ModelConfig(name=str(checkpoint)), None, 32, "")
+        assert str(checkpoint) in str(error.value)
+
+
+def test_settings_of_a_strangers_tokenizer_that_do_not_matter(checkpoint):
+    """Padding and truncation are ours."""
+
+    def probabilities():
+        predictions = load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天真开心"]))
+        return [row.probabilities.tolist() for row in predictions]
+
+    before = probabilities()
+    truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    padding = {"strategy": {"Fixed": 50_000}, "direction": "Right", "pad_to_multiple_of": 0}
+    padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+    change(checkpoint, lambda d: d.update(truncation=truncation, padding=padding))
+    assert probabilities() == before
+
+
+def test_a_text_without_a_token_is_named(checkpoint, tmp_path):
+    splits = SPLIT | {"pattern": {"Regex": "[气 ]"}}
+    change(checkpoint, lambda d: d.update(pre_tokenizer=splits, post_processor=None))
+    message = "each text must have a token, and the tokenizer makes none of '气气'"
+    with pytest.raises(InputError, match=f"row 2: {message}"):
+        list(load_predictor(checkpoint, 32, device="cpu").predict(as_rows(["今天", "气气", "好"])))
+    tokenizer = load_tokenizer(ModelConfig(name=str(checkpoint)), None, 32, "")
+    with pytest.raises(InputError, match=rf"rows\.json, element 2: {message}; remove the row"):
+        open_store(table_of(tmp_path, ["今天", "气气"]), tokenizer, 32, str(tmp_path / "cache"))
+
+
+def test_ids_with_gaps_are_stored_whole(checkpoint, tmp_path):
+    """A vocabulary of few tokens may have ids that 16 bits do not hold."""
+    change(checkpoint, lambda d: d["model"]["vocab"].update(今=70_000))
+    tokenizer = load_tokenizer(ModelConfig(name=str(checkpoint)), None, 32, "").backend_tokenizer
+    table, folder = table_of(tmp_path, ["今天", "好"]), tmp_path / "store"
+    folder.mkdir()
+    build_store(folder, table, (tokenizer.to_str(), 32, "right", CUT), 1)
+    assert json.loads((folder / "store.json").read_text())["dtype"] == "int32"
+    assert tokenizer.encode("今天").ids[1] == 70_000

@@ -13,7 +13,7 @@ import pytest
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from app.data import tokens
-from app.data.cache import MANIFEST, build_once, is_complete
+from app.data.cache import MANIFEST, is_complete
 from app.data.long_texts import CUT, LongTexts
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
@@ -173,14 +173,6 @@ def test_a_damaged_store_is_built_again(tmp_path, table, tiny_tokenizer, damage,
     assert not is_complete(store.folder)
     assert rows_of(open_store(table, tiny_tokenizer, 16, str(tmp_path / "cache"))) == wanted
     assert "is damaged and is built again" in caplog.text
-
-
-def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path, write):
-    """What is raised in the process that builds arrives here."""
-    path = write("😀.csv", "今天,1\n,2\n")
-    with pytest.raises(InputError, match=r"😀\.csv, line 2: the text is empty"):
-        build_once(tmp_path / "cache" / "x", build_table, str(path), ReadOptions(), False, None)
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x.lock"]
 
 
 SCRIPT = """
