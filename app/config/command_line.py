@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
@@ -50,10 +49,9 @@ def load_config(
     argv = sys.argv[1:] if argv is None else argv
     # torch.distributed.launch adds --local-rank
     argv = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
-    for flag in {"-h", "--help"}.intersection(argv):
-        topics = list(takewhile(lambda word: word[:1] != "-", argv[argv.index(flag) + 1 :]))
+    if {"-h", "--help"}.intersection(argv):
         defaults = _validated(_read_layer(default_config(set())))
-        raise SystemExit(show(help_text(command, description, topics, defaults)))
+        raise SystemExit(show(help_text(command, description, "all" in argv, defaults)))
     config = _merged(*_read_arguments([word for word in argv if word != "--print_config"]))
     if "--print_config" in argv:
         raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))

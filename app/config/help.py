@@ -1,4 +1,4 @@
-"""The help of the run scripts: the settings that people use on one screen, or all of a group."""
+"""The help of the run scripts: the settings that people use on one screen, or all of them."""
 
 import os
 import re
@@ -6,8 +6,6 @@ import shutil
 import sys
 import textwrap
 
-from ..errors import InputError, nearest
-from ..words import _
 from .schema import GROUPS, SETTINGS, Config, describe
 
 # The settings that people use
@@ -26,38 +24,28 @@ All settings, in a YAML file or on the command line: `--train.epochs 3`. Made by
 """
 
 
-def help_text(command: str, description: str, topics: list[str], defaults: Config) -> str:
-    """Return the help of the script `command`, which trains `defaults` without options. `topics` after --help
-    are groups, settings or all; none: the usual settings. Raises InputError for another word."""
+def help_text(command: str, description: str, is_whole: bool, defaults: Config) -> str:
+    """Return the help of the script `command`, which trains `defaults` without options: the usual settings,
+    or all of them."""
     usage, values = f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n", defaults.to_dict()
-    lines = [usage] if topics else [usage, description.strip(), ""]
-    width = min(shutil.get_terminal_size((100, 24)).columns, 110)
-    for topic in GROUPS if "all" in topics else topics:
-        names = [name for name in SETTINGS if name == topic or name.startswith(f"{topic}.")]
-        if not names:
-            said = _("command line: there is no help on '{topic}'{near}")
-            raise InputError(said.format(topic=topic, near=nearest(topic, [*GROUPS, *SETTINGS, "all"])))
-        lines += [f"{topic}: {GROUPS[topic].__doc__}", ""] if topic in GROUPS else []
-        for name in names:
-            words = textwrap.fill(explanation(name), width - 6, break_on_hyphens=False)
-            lines += [
-                f"  --{name}  {describe(SETTINGS[name])}{default(name, values)}",
-                textwrap.indent(words, " " * 6),
-            ]
-        lines.append("")
-    if not topics:
-        for name in USUAL:
-            option = f"--{name} {re.split('[._]', name)[-1].upper()}"
-            # The first clause of its text says what it is
-            words = re.split(r"[;.:] |[;.]$| \(", explanation(name))[0]
-            lines.append(f"  {option:36} {words[:1].lower()}{words[1:]}{default(name, values)}")
+    lines = [usage, description.strip(), ""]
+    width = min(shutil.get_terminal_size((100, 24)).columns, 110) - 6
+    for name in SETTINGS if is_whole else ():
+        words = textwrap.fill(explanation(name), width, break_on_hyphens=False)
         lines += [
-            "  --config FILE                        YAML file of settings; may be repeated, later ones win",
-            "  --print_config                       print the settings of this command as YAML, and end",
-            "",
-            f"More: --help all, or --help with a group ({', '.join(GROUPS)}) or a setting.",
-            "",
+            f"  --{name}  {describe(SETTINGS[name])}{default(name, values)}",
+            textwrap.indent(words, " " * 6),
         ]
+    for name in () if is_whole else USUAL:
+        option = f"--{name} {re.split('[._]', name)[-1].upper()}"
+        # The first clause of its text says what it is
+        words = re.split(r"[;.:] |[;.]$| \(", explanation(name))[0]
+        lines.append(f"  {option:36} {words[:1].lower()}{words[1:]}{default(name, values)}")
+    lines += [
+        "  --config FILE                        YAML file of settings; may be repeated, later ones win",
+        "  --print_config                       print the settings of this command as YAML, and end",
+        "" if is_whole else "\nMore: --help all has every setting, and docs/settings.md.\n",
+    ]
     return "\n".join(lines)
 
 

@@ -19,7 +19,6 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_s
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..checkpoints.run_folder import MODEL, REPORT
-from ..checkpoints.training_state import drop_states
 from ..config.command_line import load_config
 from ..config.data_settings import TASKS, as_number
 from ..config.schema import SETTINGS, members
@@ -143,7 +142,6 @@ def run_trial(trial: Trial, series: Series, space: dict[str, tuple[str, dict]], 
         raise
     # The final run has its own weights
     (folder / MODEL).unlink(missing_ok=True)
-    drop_states(folder, keep=0)
     found = [one[metric] for one in read_evaluations(folder / METRICS_FILE) if one["split"] == "dev"]
     return (max if BY_KEY[metric].higher_is_better else min)(found)
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -32,7 +31,6 @@ from ..tasks import TASK_CLASSES
 from ..words import _, use_language
 
 JOB = "job.json"
-POLL_SECONDS = 0.5
 # These settings may change when a series goes on. It cannot train for longer, as a run can, and its
 # vocabulary must have the same path
 FREE = FREE_TO_RESUME - {*LENGTH, "model.vocab_file"}
@@ -77,11 +75,10 @@ class Series:
         except OSError as error:
             raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
 
-    def run(self, name: str, words: list[str], is_hopeless: Callable[[], bool] = lambda: False) -> Path:
-        """Train a run with `words` added to the settings until it is finished, or until `is_hopeless()`,
-        which is called twice a second; return its folder. A finished run is not trained again. What the run
-        prints goes to `<name>.log`. Raises TrainingError where it fails, and Stopped after SIGTERM or SIGINT,
-        once the run has saved its state."""
+    def run(self, name: str, words: list[str]) -> Path:
+        """Train a run with `words` added to the settings, unless it is finished; return its folder. What the
+        run prints goes to `<name>.log`. Raises TrainingError where it fails, and Stopped after SIGTERM or
+        SIGINT, once the run has saved its state."""
         folder, log = self.folder / name, self.folder / f"{name}.log"
         if (folder / LOCK).exists() and not is_finished(folder):
             say(f"{name}: waiting for its processes, where they were not killed with their series")
@@ -95,17 +92,16 @@ class Series:
         program = ["-m", f"{MODULE}.run", self.mode, *words]
         with log.open("ab") as file:
             command = launch_command(load_mode(self.mode).launcher, program, self.processes)
-            status = run_to_end(command, file, is_hopeless)
-        if is_finished(folder):
-            # Nobody trains a run of a series for longer
-            drop_states(folder, keep=0)
-        elif not is_hopeless():
+            status = run_to_end(command, file)
+        if not is_finished(folder):
             with log.open(encoding="utf-8", errors="replace") as lines:
                 error = last_error(lines) or "it printed no error"
             raise TrainingError(
                 f"{name} failed with status {status}: {error}; the whole output is in {log}. The same "
                 "command continues where it stopped"
             )
+        # Nobody trains a run of a series for longer
+        drop_states(folder, keep=0)
         return folder
 
     def write(self, name: str, figures: dict, text: str) -> str:
@@ -164,22 +160,15 @@ def last_error(lines: Iterable[str]) -> str | None:
     return errors[-1][:500] if errors else None
 
 
-def run_to_end(command: list[str], output: IO, is_hopeless: Callable[[], bool] = lambda: False) -> int:
-    """Run a command to its end and return its status; once `is_hopeless()`, the command gets SIGTERM. A
-    SIGTERM or SIGINT of this process is passed on to it, and raised as Stopped after the command has
-    ended."""
+def run_to_end(command: list[str], output: IO) -> int:
+    """Run a command to its end and return its status. A SIGTERM or SIGINT of this process is passed on to it,
+    and raised as Stopped after the command has ended."""
     # In a session of its own, Ctrl-C reaches it only once, through us; a second one would end it at once
     options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, "start_new_session": True}
     process = subprocess.Popen(command, env=child_environment(), **options)
     try:
-        is_terminated = False
         with stop_at_once():
-            while process.poll() is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(POLL_SECONDS)
-                if not is_terminated and is_hopeless():
-                    process.terminate()
-                    is_terminated = True
+            return process.wait()
     except Stopped as stop:
         process.send_signal(stop.number)
         process.wait()
@@ -187,7 +176,6 @@ def run_to_end(command: list[str], output: IO, is_hopeless: Callable[[], bool] =
     finally:
         if process.poll() is None:
             process.terminate()
-    return process.returncode
 
 
 def rendered(template: str, **values: Any) -> str:

@@ -2,8 +2,7 @@
 compared with what one process computes. The help of the verb says how far they may differ.
 
 A *training* is a precision (`float64`, `fp32`, `bf16`, `fp16`), or one of the last three with its *control*
-(`fp32-control`): the same rows added up in another order. It shows how far rounding alone moves a result,
-which depends on the model; AdamW enlarges that of small gradients up to the learning rate.
+(`fp32-control`): the same rows added up in another order, to see how far rounding alone moves a result.
 """
 
 import math
@@ -37,8 +36,7 @@ DTYPE_OF = {"float64": torch.float64, "fp32": torch.float32} | DTYPES
 FLOAT64_LIMIT = 1e-9  # of a relative difference
 # A mode may differ this many times as much as the control: sums never round alike, and 4 times was seen
 MAX_CONTROL_RATIO = 10.0
-# A smaller control counts as this. The few losses may be equal by chance, and the norm by which gradients are
-# clipped has an error of this size in float32, whatever the order of the rows; modes compute it differently.
+# A smaller control counts as this: the norm by which gradients are clipped has such an error in float32
 MIN_CONTROL = 1e-6
 # An odd number of rows in several batches, so that ranks evaluate different numbers of rows
 MAX_EVALUATED_ROWS, EVALUATION_BATCH = 33, 8
@@ -63,9 +61,8 @@ class Comparison:
 def compare_apart(
     planned: list[Comparison], steps: int, one_process: list[str], settings: list[str]
 ) -> list[Comparison]:
-    """Train in one process with the settings `one_process`, then with `settings` what each row plans: a mode,
-    or a device, in one process. Return the rows, compared; raises InputError where the job does not run in
-    one process."""
+    """Train in one process with the settings `one_process`, then with `settings` what each row plans. Return
+    the rows, compared; raises InputError where the job does not run in one process."""
 
     def why_failed(mode: str, processes: int, trainings: set[str], folder: Path, words: list[str]) -> str:
         """Do trainings in a mode's own processes, with a line of progress; return nothing where they end."""
@@ -102,7 +99,6 @@ def run_trainings(config: Config, steps: int, mode: str, folder: str, *trainings
         # Without autocast, fp32 computes in the dtype of the weights
         settings = replace(settings, precision="fp32" if precision == "float64" else precision)
         if training.endswith(CONTROL):
-            # The same rows are added up in another order
             settings = replace(settings, accumulation_steps=2 * settings.accumulation_steps)
         # Dropout makes modes differ by design
         comparable = replace(config, model=replace(config.model, dropout=0.0), train=settings)

@@ -8,7 +8,7 @@ import pytest
 
 from app.modes import MODES
 from app.text_table import columns_of
-from tests.documents.commands import DOCUMENTS, ROOT, fenced_commands, inline_code, read
+from tests.documents.commands import DOCUMENTS, ROOT, inline_code, read
 from tests.test_architecture import LAYERS
 
 # English documents that have a Chinese twin
@@ -16,65 +16,35 @@ TRANSLATED = [name.replace(".zh-CN", "") for name in DOCUMENTS if name.endswith(
 MAX_COLUMNS = 110
 
 
-def chinese(document: str) -> str:
-    return document.removesuffix(".md") + ".zh-CN.md"
-
-
-def sections(text: str) -> list[tuple[int, str]]:
-    """Return the level of each heading, and what stands below it up to the next."""
-    text = re.sub(
-        r"^```.*?^```", lambda block: block[0].replace("#", "&"), text, flags=re.DOTALL | re.MULTILINE
-    )
-    parts = re.split(r"^(#+) .*\n", text, flags=re.MULTILINE)
-    return [(len(marks), body) for marks, body in zip(parts[1::2], parts[2::2], strict=True)]
-
-
-def tables(text: str) -> list[list[list[str]]]:
-    """Return the rows of each table: the inline code and the numbers of each cell, sorted."""
-    blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    return [
-        [[" ".join(facts(cell)) for cell in line.split("|")] for line in block.splitlines()]
-        for block in blocks
-    ]
-
-
-def facts(text: str) -> list[str]:
-    """Return the inline code and the numbers of a text, sorted."""
-    code = inline_code(text)
-    return sorted(code + re.findall(r"\d[\d,.]*\d|\d", re.sub(r"`[^`]+`", "", text)))
-
-
-def uncommented(text: str) -> list[str | list[str]]:
-    """Return the blocks of a document without the comments of commands; of a block without a language, which
-    is what the program prints in the reader's language, only the numbers."""
+def structure(text: str) -> dict[str, list]:
+    """Return what a document has in each language: links; commands, without their comments; of what the
+    program prints, which is in the reader's language, the numbers; numbers and inline code of each cell of a
+    table; the level of each heading, and the inline code below it up to the next."""
+    links = re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", text)
     blocks = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
-    return [
-        sorted(re.findall(r"\d+(?:[.,]\d+)*", block)) if block[3] == "\n" else re.sub(r" +# .*", "", block)
-        for block in blocks
-    ]
+    printed = [re.findall(r"\d+(?:[.,]\d+)*", block) for block in blocks if block[3] == "\n"]
+    cells = [cell for row in re.findall(r"^\|.*", text, re.MULTILINE) for cell in row.split("|")]
+    numbers = [re.findall(r"\d[\d,.]*\d|\d", re.sub(r"`[^`]+`", "", cell)) for cell in cells]
+    for block in blocks:
+        text = text.replace(block, block.replace("#", "&"))
+    parts = re.split(r"^(#+) .*\n", text, flags=re.MULTILINE)
+    return {
+        "links": [path.replace(".zh-CN.md", ".md") for path in links],
+        "commands": [re.sub(r" +# .*", "", block) for block in blocks if block[3] != "\n"],
+        "printed": [sorted(found) for found in printed],
+        "cells": [sorted(inline_code(cell) + found) for cell, found in zip(cells, numbers, strict=True)],
+        "sections": [
+            (level, {*inline_code(body)}) for level, body in zip(parts[1::2], parts[2::2], strict=True)
+        ],
+    }
 
 
 @pytest.mark.parametrize("document", TRANSLATED)
-def test_both_languages_have_the_same_commands_tables_headings_and_links(document):
+def test_both_languages_have_the_same_commands_tables_headings_code_and_links(document):
     """And links to the same places; a heading has another name in each language."""
-
-    def links(text: str) -> list[str]:
-        return [path.replace(".zh-CN.md", ".md") for path in re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", text)]
-
-    english, translated = read(document), read(chinese(document))
-    assert links(english) == links(translated)
-    assert fenced_commands(english) == fenced_commands(translated)
-    assert uncommented(english) == uncommented(translated)
-    assert tables(english) == tables(translated)
-    assert [level for level, _ in sections(english)] == [level for level, _ in sections(translated)]
-    assert len(sections(english)) >= 3
-
-
-@pytest.mark.parametrize("document", TRANSLATED)
-def test_both_languages_name_the_same_code_in_each_section(document):
-    pairs = zip(sections(read(document)), sections(read(chinese(document))), strict=True)
-    for (_, english), (_, translated) in pairs:
-        assert set(inline_code(english)) == set(inline_code(translated))
+    english = structure(read(document))
+    assert structure(read(f"{document.removesuffix('.md')}.zh-CN.md")) == english
+    assert len(english["sections"]) >= 3
 
 
 @pytest.mark.parametrize(
