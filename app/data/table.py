@@ -146,11 +146,9 @@ class Table:
         return skipped
 
 
-def open_table(
-    value: str | list[str], options: ReadOptions, cache_dir: str, workers: int | None = None, **rules: Any
-) -> Table:
+def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **rules: Any) -> Table:
     """Return the table of all files of a setting; a file is read only if the cache has no table of the same
-    content. The other files are read as the first one was, `workers` at a time (None: as many as cores).
+    content. The other files are read as the first one was, as many at a time as there are cores.
     `rules` are those of `build_table`. Raises its errors, and those of `build_once`."""
 
     def open_one(file: str, options: ReadOptions) -> Table:
@@ -173,7 +171,7 @@ def open_table(
     if len(files) == 1:
         return first
     tables, later = [first], replace(options, **first.assumed)
-    with ThreadPoolExecutor(workers or num_cores()) as pool:
+    with ThreadPoolExecutor(num_cores()) as pool:
         tables += pool.map(open_one, files[1:], repeat(later))
     for table in tables:
         if table.has_pairs != first.has_pairs:
