@@ -26,8 +26,7 @@ from ..modes.group import launch_command
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
 from ..training.build import build, set_up
-from ..training.evaluate import evaluate
-from ..training.step import StepResult, planned_steps, train_steps
+from ..training.step import StepResult, evaluate, planned_steps, train_steps
 from .series import child_environment, last_error, say
 
 KINDS = ("losses", "gradients", "weights", "logits")

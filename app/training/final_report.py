@@ -12,21 +12,12 @@ from ..checkpoints.run_folder import ADAPTER, CARD, MODEL, PAGE, PREDICTIONS, RE
 from ..checkpoints.training_state import RunProgress, drop_states
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model
+from ..report import shown
 from ..report.advice import render_advice, what_next
 from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
 from ..report.logits_file import LOGITS, logits_of, write_logits, write_predictions
 from ..report.metrics import metrics_in_training
-from ..report.shown import (
-    calibration_effect,
-    cost_of_length,
-    render_card,
-    render_page,
-    report_text,
-    row_readings,
-    rows_of_split,
-    seen_in_train,
-)
 from ..runtime.disk import checksum, write_json, write_text
 from ..tasks.task import FITTED_ON, Scores
 from ..words import N_, _
@@ -56,7 +47,7 @@ def write_report(
         if FITTED_ON in of_splits:
             dev = of_splits[FITTED_ON]
             task.fit(dev.labels, dev.logits, dev.hashes)
-        effect = calibration_effect(task, of.labels, logits, split)
+        effect = shown.calibration_effect(task, of.labels, logits, split)
         task.write(folder, best_step, effect)
         scores = task.score(of.labels, logits)
         metrics = report_metrics(components, split, scores, effect)
@@ -64,17 +55,17 @@ def write_report(
         metrics = metrics_in_training(task, of, logits)
     history, on_page = read_evaluations(folder / METRICS_FILE), metrics | {"step": best_step}
     advice = what_next(task, **evidence_of(components, split, on_page, results, history))
-    text = report_text(task, metrics, progress.start_metrics, title)
+    text = shown.report_text(task, metrics, progress.start_metrics, title)
     text += f"\n\n{render_advice(advice)}" if advice else ""
     write_text(folder / TEXT, text + "\n")
     if task.has_labels:
         write_predictions(folder / PREDICTIONS, of, logits, task)
         settings = run_settings(components, progress)
-        page = render_page(
+        page = shown.render_page(
             task,
             scores,
             on_page,
-            **rows_of_split(of, dataset.splits["train"], components.stores[split]),
+            **shown.rows_of_split(of, dataset.splits["train"], components.stores[split]),
             calibrated=task.score(of.labels, logits, calibrated=True) if task.fitted else None,
             page_title=f"{folder.name} · {title}",
             history=history,
@@ -84,7 +75,7 @@ def write_report(
         )
         write_text(folder / PAGE, page)
         content = card_content(folder.resolve().name, components, split, on_page, settings)
-        write_text(folder / CARD, f"---\n{render_card(content)}")
+        write_text(folder / CARD, f"---\n{shown.render_card(content)}")
     details = {"split": split, "step": best_step, "data": dataset.statistics}
     if dataset.relabelled:
         details["relabelled"] = dataset.relabelled
@@ -123,7 +114,7 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
         metrics["calibration"] = task.state() | effect
     elif task.unfitted:
         metrics["no_calibration"] = task.unfitted
-    is_new = seen_in_train(of, train) == 0
+    is_new = shown.seen_in_train(of, train) == 0
     if split != train.name and not is_new.all():
         metrics["copies_in_train"] = {
             "rows": int((~is_new).sum()),
@@ -131,8 +122,8 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
             "accuracy": float(scores.correct.mean()),
         }
     store = components.stores[split]
-    readings = row_readings(store, np.asarray(of.rows))
-    if long := cost_of_length(readings, scores.correct, store.long.way, store.max_length):
+    readings = shown.row_readings(store, np.asarray(of.rows))
+    if long := shown.cost_of_length(readings, scores.correct, store.long.way, store.max_length):
         metrics["long_texts"] = long
     return metrics
 

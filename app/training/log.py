@@ -168,8 +168,8 @@ class RunLog:
             f"{self.steps / seconds:.2f} steps/s  left {left}"
             f"{f'  {self.skipped} skipped' if self.skipped else ''}"
         )
-        norm = {} if step.grad_norm is None else {"grad_norm": float(step.grad_norm)}
-        self.track("train", {"loss": loss, "learning_rate": step.learning_rate} | rates | norm, step.step)
+        rates |= {"learning_rate": step.learning_rate, "grad_norm": float(step.grad_norm)}
+        self.track("train", {"loss": loss} | rates, step.step)
 
     def evaluation(self, step: int, split: str, metrics: dict, is_best: bool) -> None:
         """Show the metrics of one evaluation and append them to metrics.jsonl."""

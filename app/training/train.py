@@ -24,10 +24,9 @@ from ..report.metrics import is_better, metrics_in_training
 from ..runtime.devices import peak_memory
 from ..runtime.group import Stopped, StopSignals, stop_at_once
 from .build import build, set_up
-from .evaluate import BATCH_ROWS, add_losses, evaluate
 from .final_report import merge_adapter, write_report
 from .log import RunLog, check_trackers, token_limit
-from .step import StepResult, planned_steps, train_steps
+from .step import BATCH_ROWS, StepResult, add_losses, evaluate, planned_steps, train_steps
 
 logger = logging.getLogger(__name__)
 
@@ -183,10 +182,9 @@ class Run:
 
         with self.failure_of_rank_0():
             self.saver.check()
-        has_failed = self.signals.agree(self.failure is not None)
-        self.stopped_by = self.signals.stopped_by
-        if has_failed:
+        if self.signals.agree(self.failure is not None):
             self.group.on_rank_0(fail)
+        self.stopped_by = self.signals.stopped_by
 
     @contextmanager
     def failure_of_rank_0(self) -> Iterator[None]:

@@ -137,8 +137,7 @@ def run_case(mode, base, case_name: str, folder: Path) -> dict:
     from app.checkpoints.training_state import RunProgress
     from app.config.schema import DataConfig, ModelConfig
     from app.training.build import build, set_up
-    from app.training.evaluate import evaluate
-    from app.training.step import train_steps
+    from app.training.step import evaluate, train_steps
 
     case = CASES[case_name]
     name, settings = FILES[case.task]

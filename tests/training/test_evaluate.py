@@ -12,7 +12,7 @@ from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.modes.torch_modes import Single
 from app.run import main
-from app.training.evaluate import add_losses, evaluate
+from app.training.step import add_losses, evaluate
 from tests.ranks import Disturbance, Run, settings
 from tests.tiny import open_tiny
 from tests.training.tiny_training import Training, step_result

@@ -14,8 +14,7 @@ from app.config.schema import TrainConfig
 from app.modes.mode import Mode
 from app.modes.torch_modes import Single
 from app.runtime.group import Group
-from app.training.evaluate import evaluate
-from app.training.step import StepResult
+from app.training.step import StepResult, evaluate
 from tests.modes.contract_worker import two_masks
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import SETTINGS as TINY

@@ -13,8 +13,7 @@ from app.config.schema import Config, TrainConfig
 from app.model.trained_weights import freeze
 from app.modes.torch_modes import Single
 from app.tasks.losses import ClassLoss
-from app.training.evaluate import evaluate
-from app.training.step import StepResult, build_optimizer, train_steps
+from app.training.step import StepResult, build_optimizer, evaluate, train_steps
 from tests.tiny import loaders_of, tiny_model
 
 SETTINGS = TrainConfig(
