@@ -1,11 +1,13 @@
 """The data report that is printed before training: rows, classes, lengths, and what may be wrong."""
 
+import re
+import unicodedata
 from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
 
-from ..errors import shorten
+from ..errors import excerpt, listed, shorten
 from ..words import N_, _
 from .dataset import Dataset
 from .table import Table
@@ -13,7 +15,9 @@ from .tokens import TokenStore
 
 PERCENTILES = (5, 50, 95, 99, 100)
 MAX_CLASSES, LARGEST = 50, 5  # classes that are all shown; of more, so many of the largest
-MAX_SHOWN = 10  # skipped rows
+MAX_SHOWN = 10  # skipped rows, and doubtful labels
+# How programs write a missing value that became text, in lower case
+MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
 # `Columns.described` is made of these, and is kept with the table in English.
 COLUMNS = (N_("second text '"), N_("text '"), N_("label '"), N_("; not used: "), N_("; encoding "))
 COLUMNS += (N_("; read as "),)
@@ -30,6 +34,9 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
             "{unused:,} of texts that are not in the data"
         )
         lines.append("  " + line.format(**effect))
+    if labels := doubtful_labels(dataset.label_names):
+        line = _("warning: labels that look alike, or like a missing value, are separate classes: {labels}")
+        lines.append("  " + line.format(labels=listed(labels, MAX_SHOWN)))
     for name, statistics in dataset.statistics.items():
         rows, counts = statistics["rows"], statistics["classes"]
         shown = {one: f"{shorten(one)} {count:,} ({count / rows:.1%})" for one, count in counts.items()}
@@ -43,6 +50,19 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
         lines.append("    " + length_line(stores[name], dataset.splits[name].rows))
         lines += map("    {}".format, _split_notes(statistics))
     return "\n".join(lines)
+
+
+def doubtful_labels(names: list[str]) -> list[str]:
+    """Return the labels that a person cannot tell apart, or hardly: by hidden characters, width of letters
+    and digits, case, white space, quotes, a full stop or leading zeros; and those that are a missing value.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        text = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
+        text = re.sub("[\\s\ufe0f\"'“”‘’「」]|[.。]$|^0+(?=[0-9]+$)", "", text.casefold())
+        groups.setdefault(text, []).append(name)
+    doubtful = [group for text, group in groups.items() if len(group) > 1 or text in MISSING_VALUES]
+    return [excerpt(name) for group in doubtful for name in group]
 
 
 def table_lines(table: Table) -> Iterator[str]:

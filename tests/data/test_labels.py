@@ -12,7 +12,9 @@ from pyarrow import parquet
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
-from app.errors import InputError
+from app.data.report import doubtful_labels, render
+from app.data.tokens import open_store
+from app.errors import InputError, excerpt
 from app.words import in_language
 
 
@@ -20,6 +22,25 @@ def opened(path: Path | str, **settings) -> Dataset:
     """Return the dataset of a file without dev and test rows; settings are those of `data`."""
     config = DataConfig(train=str(path), dev_size=0, test_size=0, cache_dir=f"{path}-cache")
     return open_dataset(replace(config, **settings))
+
+
+def test_the_data_report_warns_of_labels_that_look_alike_or_like_a_missing_value():
+    alike = [["好", "好\u200b"], ["1", "\uff11", "01"], ["caf\u00e9", "cafe\u0301"], ["好 评", "好\u3000评"]]
+    alike += [["❤", "❤\ufe0f"], ["AI", "ai"], ["体 育", "体育"], ["坏。", "坏"], ["“差”", "差"]]
+    different = ["中", "10", "-1", "a", "b", "1.0", "0", "nano"]
+    missing = ["nan", "None", "NA", "N/A", "null", "<NA>"]
+    wanted = [*(name for names in alike for name in names), *missing]
+    assert doubtful_labels([*wanted, *different]) == list(map(excerpt, wanted))
+
+
+def test_the_warning_is_one_line_of_the_data_report(tmp_path, tiny_tokenizer):
+    path = tmp_path / "a.tsv"
+    lines = [f"文本{number}{label}\t{label}\n" for number in range(4) for label in ("好", "1", "01", "nan")]
+    path.write_text("".join(lines), encoding="utf-8")
+    dataset = opened(path)
+    stores = {"train": open_store(dataset.tables[0], tiny_tokenizer, 8, str(tmp_path / "cache"))}
+    [line] = [line for line in render(dataset, stores).splitlines() if "  warning" in line]
+    assert line.endswith("are separate classes: '01', '1', 'nan'")
 
 
 # Several labels a row
