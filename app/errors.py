@@ -51,13 +51,15 @@ def missing_package(error: ModuleNotFoundError) -> str:
     )
 
 
-def nearest(name: Any, candidates: Iterable) -> str:
-    """Return `; did you mean 'x'?` for the candidate most similar to `name`, or an empty string. Only a few
-    thousand names of usual lengths are compared: a broken file can have names of megabytes."""
+def nearest(name: Any, candidates: Iterable, cutoff: float = 0.5) -> str:
+    """Return `; did you mean 'x'?` for the candidate most similar to `name`, if the share of common
+    characters is `cutoff`, or an empty string. Only a few thousand names of usual lengths are compared: a
+    broken file can have names of megabytes."""
     import difflib
 
     known = [text for text in map(str, islice(candidates, 5000)) if len(text) <= MAX_NAME]
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5) if len(str(name)) <= MAX_NAME else []
+    known = known if len(str(name)) <= MAX_NAME else []
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
     return _("; did you mean '{name}'?").format(name=shorten(close[0], MAX_NAME)) if close else ""
 
 

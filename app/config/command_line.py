@@ -237,7 +237,8 @@ def _no_setting(one: Value, name: str) -> InputError:
     """Return the error for a name that no setting has, with the one that was probably meant."""
     last = name.rpartition(".")[2].replace("-", "_")
     meant = OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.endswith(f".{last}")), name)
-    near = nearest(meant, SETTINGS if "." in name or name in GROUPS else [*GROUPS, *SETTINGS])
+    # The name of the group alone makes all its settings alike
+    near = nearest(meant, SETTINGS if "." in name or name in GROUPS else [*GROUPS, *SETTINGS], 0.7)
     said = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
     return InputError(said.format(source=_place(one.source, name), name=name, near=near))
 

@@ -137,6 +137,7 @@ def test_options_win_over_files_and_later_files_over_earlier_ones(write):
 NUMBER = "train.epochs must be auto or an integer from 1 to 1,000,000,000, found "
 MISTAKES = [
     ("train: {epoch: 3}", "there is no setting 'train.epoch'; did you mean 'train.epochs'?"),
+    ("data: {whole_words: true}", "there is no setting 'data.whole_words' (--help all lists them)"),
     ("trian: {epochs: 3}", "there is no setting 'trian'; did you mean 'train'?"),
     ("epochs: 3", "there is no setting 'epochs'; did you mean 'train.epochs'?"),
     ("train: 3", "train must be a mapping of keys to values, found 3"),
