@@ -49,9 +49,9 @@ def what_next(
     name, best = best_baseline(metrics, key) or ("", None)
     if best and metrics["rows"] >= ENOUGH_ROWS and not is_better(metrics[key], best[key], key):
         advice["no_better"] = _(
-            "The model is no better than a linear model of characters: {metric} {ours:.4f}, {baseline} "
-            "{theirs:.4f}. Train it in another way: {setting}"
-        ).format(ours=metrics[key], baseline=name, theirs=best[key], setting=instead, **said)
+            "The model is no better than a simple baseline: {metric} {ours:.4f}, {baseline} {theirs:.4f}. "
+            "Train it in another way: {setting}"
+        ).format(ours=metrics[key], baseline=_(name), theirs=best[key], setting=instead, **said)
     # At the end of a run the loss nearly always falls, as the learning rate does
     if len(history) > 1 and dev_rows >= ENOUGH_ROWS and history[-1]["step"] == metrics.get("step"):
         before, last, train = history[-2]["loss"], history[-1]["loss"], history[-1].get("train_loss")
