@@ -78,7 +78,7 @@ def stop_thrice(mode: str, world_size: int, argv: list[str], log: Path, seed: in
         *[
             pytest.param(*mode, changes, id=f"{mode[0]}-{mode[1]}-{name}")
             for name, changes, modes in (
-                ("fp16", FP16, [("single", 1), ("ddp", 2), ("deepspeed", 2)]),
+                ("fp16", FP16, [("single", 1), ("ddp", 2)]),
                 ("windows", WINDOWS, [("ddp", 2)]),
                 ("decoder", DECODER, [("single", 1)]),
                 ("methods", METHODS, [("ddp", 2), ("fsdp", 3), ("deepspeed", 2)]),
@@ -120,7 +120,8 @@ def test_the_comparison_sees_a_step_more(data, tmp_path):
         assert run("single", 1, argv) == [0]
     one, two = (load_file(tmp_path / f"{steps}.final") for steps in (4, 5))
     assert one.keys() == two.keys()
-    assert {name.rpartition("/")[2] for name in one if "/" in name} == {"exp_avg", "exp_avg_sq", "step"}
+    kept = {name.rpartition(".")[2] for name in one if "state." in name}
+    assert kept == {"exp_avg", "exp_avg_sq", "step"}
     assert not any((one[name] == two[name]).all() for name in one if "classifier.weight" in name)
 
 
