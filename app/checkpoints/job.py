@@ -101,7 +101,7 @@ def check_ranks(
     if group.world_size == 1:
         return
     own = job | code_version() | {"mode": mode}
-    # What a run reads from the cache: rows, splits and tokens
+    # A run reads rows, splits and tokens from these folders of the cache
     folders = [dataset.folder, *(folder for table in dataset.tables for folder in table.folders)]
     folders += dict.fromkeys(store.folder for store in stores.values())
     content = content_key(*map(folder_digest, folders))

@@ -20,7 +20,7 @@ CANDIDATE, NEAR = 0.5, 0.8  # cosine of a candidate, and share of equal characte
 # A pair of characters that more training texts have says little: at least so many, or this share
 COMMON_ROWS, COMMON_SHARE = 1000, 0.01
 BATCH_ROWS = 128  # compared with all training texts at once
-# Of hashes: the different ones, the first row of each, for each row its place in these, and how many it has
+# It returns the different hashes, the first row of each, the place of each row in these, and their counts
 unique_texts = partial(np.unique, return_index=True, return_inverse=True, return_counts=True)
 
 

@@ -180,7 +180,7 @@ SYMBOLS = ("Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "No
 SINGLE_LETTERS = ("HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC")
 # Pieces are sorted by frequency; ASCII pieces longer than 2 are kept among these first ones
 FREQUENT = 20_000
-# What is a space, or nothing, in a text; NFKC leaves these as they are.
+# A text has these as spaces, or loses them; NFKC leaves them as they are.
 SPACES = "[\\s\u200b-\u200f\u2028\u2029\u2581\ufeff\ufffd]"
 CONTROLS = "[\\x00-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]"
 # NFKC would make ~ of the wave dash, which the vocabulary has as it is

@@ -41,7 +41,7 @@ REMEDY = (
 )
 # Keys that the data decides, and that train.precision does
 FIXED = {"num_labels", "id2label", "label2id", "problem_type", "dtype", "torch_dtype"}
-# What comes after an encoder: a checkpoint without it gets a new one, without a warning
+# These parts come after an encoder. A checkpoint without them gets new ones, without a warning.
 HEADS = ("classifier", "pooler", "pre_classifier", "score", "cls.", "lm_head", "generator_predictions")
 HEADS += ("generator_lm_head", "head.", "decoder.weight", "decoder.bias")
 MAX_MISSING = 0.1  # share of an encoder's weights that may be new
@@ -148,7 +148,7 @@ def encoder_config(settings: ModelConfig, tokenizer, max_length: int) -> PreTrai
         values |= {key: settings.dropout for key in keys if "dropout" in key}
     with explained(f"model.config does not fit a {config.model_type} model", "correct its values"):
         if settings.name is None:
-            # By the constructor, which derives some values from others
+            # The constructor derives some values from others
             config = AutoConfig.for_model(settings.architecture, **values)
         else:
             for key, value in values.items():
