@@ -52,14 +52,17 @@ def packed_attention(
     causal = getattr(module, "is_causal", False)
     rule = Rule(inputs.get("dropout", 0.0), inputs.get("scaling"), causal, window)
     # Not states[0]: its gradient would be a tensor of zeros into which the given one is copied.
-    states = [states.squeeze(0).transpose(0, 1) for states in (query, key, value)]
+    # Under autocast rotary positions make float32 of queries and keys.
+    states = [states.to(value.dtype).squeeze(0).transpose(0, 1) for states in (query, key, value)]
     return attend_rows(*states, layout, rule)[None], None
 
 
 def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule: Rule) -> Tensor:
     """Let the queries of each packed row attend to the tokens of the row. `query`: (total_tokens, heads,
     head_size) or, of the first token of each row, (num_rows, heads, head_size); returned in the same shape.
-    `key`, `value`: (total_tokens, key heads, head_size)."""
+    `key`, `value`: (total_tokens, key heads, head_size), all of one dtype."""
+    # The CUDA kernels would read other values without an error
+    assert query.dtype == key.dtype == value.dtype
     is_of_rows = len(query) < len(key)
     if "row_offsets" in layout:
         offsets, longest = layout["row_offsets"], layout["longest"]

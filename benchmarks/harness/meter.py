@@ -71,6 +71,8 @@ class Meter:
         # A program that runs may need the memory that a waiting one keeps. Before the answer: after it,
         # another one starts.
         trim_heap()
+        if self.device != "cpu":
+            torch.accelerator.empty_cache()
         self.send(message)
         try:
             self.command = self.receive()

@@ -5,6 +5,8 @@ loss is computed by the model and once more by the script, and each step prints 
 device.
 """
 
+from functools import partial
+
 import torch
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -13,19 +15,20 @@ from benchmarks.harness.meter import Meter, count_inputs
 from benchmarks.reference_job.job import Job
 
 
+def collate(tokenizer, max_length: int, rows: list[tuple[str, int]]) -> dict[str, torch.Tensor]:
+    cut = {"padding": "max_length", "truncation": True, "max_length": max_length}
+    encodings = [tokenizer(text, **cut) for text, _ in rows]
+    inputs = {name: torch.tensor([encoding[name] for encoding in encodings]) for name in encodings[0]}
+    return inputs | {"labels": torch.tensor([label for _, label in rows])}
+
+
 def main(job: Job, meter: Meter) -> None:
     """Train until the meter has seen enough."""
     torch.manual_seed(job.seed)
     device = torch.device(job.device)
     tokenizer = AutoTokenizer.from_pretrained(job.checkpoint)
-
-    def collate(rows: list[tuple[str, int]]) -> dict[str, torch.Tensor]:
-        cut = {"padding": "max_length", "truncation": True, "max_length": job.max_length}
-        encodings = [tokenizer(text, **cut) for text, _ in rows]
-        inputs = {name: torch.tensor([encoding[name] for encoding in encodings]) for name in encodings[0]}
-        return inputs | {"labels": torch.tensor([label for _, label in rows])}
-
-    loading = {"num_workers": 2, "collate_fn": collate, "drop_last": False}
+    collating = partial(collate, tokenizer, job.max_length)
+    loading = {"num_workers": 2, "collate_fn": collating, "drop_last": False}
     loader = DataLoader(job.rows, batch_size=job.batch_size, sampler=job.order(), **loading)
     model = AutoModelForSequenceClassification.from_pretrained(job.checkpoint, **job.model_settings)
     model.to(device)
