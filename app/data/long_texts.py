@@ -6,12 +6,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+import numpy as np
+
 from ..config.data_settings import LongTextMode
 from ..errors import InputError, excerpt, first_line, listed
+from .rows import BETWEEN_TEXTS
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -21,8 +24,6 @@ REMEDY = "repair its tokenizer.json, or choose another model"
 PROBES = [("好a1。",), ("\ue000",), ("好", "好a")]
 HEAD = 4  # one token in so many is of the head, the others are of the tail
 MARGIN = 128  # tokens before the place where a text is cut that may be others than those of the whole text
-# It stands between the texts of several columns, and a tokenizer gets its own separator there
-BETWEEN_TEXTS = "\u241e"
 Place = Callable[[int], str]
 Texts = list[str] | list[tuple[str, str]]
 
@@ -74,13 +75,22 @@ def encode_batch(
         return tokenizer.encode_batch_fast(texts)
 
 
-class EncodedRow(NamedTuple):
-    """The token ids of a row in `windows` of at most `max_length`, special tokens included. `is_cut`: some
-    are in none. `second_start`: the tokens before the second text of a pair, or all."""
+class EncodedRows(NamedTuple):
+    """Rows as token ids, special tokens included: `tokens` (num_tokens,) int32 of all their windows, end to
+    end; the `lengths` of the windows, (num_windows,); `counts` (num_rows,), the windows of each row, and
+    `is_cut`, whether tokens of its text are in none. Of pairs, `second_starts` (num_rows,) is the number of
+    tokens before the second text, or of all."""
 
-    windows: list[list[int]]
-    is_cut: bool
-    second_start: int | None = None
+    tokens: np.ndarray
+    lengths: np.ndarray
+    counts: np.ndarray
+    is_cut: np.ndarray
+    second_starts: np.ndarray | None
+
+
+def parts_of(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """Return the parts of an array, one after the other, that have these lengths."""
+    return [values[start:end] for start, end in pairwise([0, *np.cumsum(lengths).tolist()])]
 
 
 class Token(NamedTuple):
@@ -144,39 +154,54 @@ class RowEncoder:
         if max_length is not None and way != "head_tail":
             tokenizer.enable_truncation(max_length, stride=capacity - self.step, direction=self.side)
 
-    def encode(self, texts: Texts, place: Place) -> list[EncodedRow]:
+    def encode(self, texts: Texts, place: Place) -> EncodedRows:
         """Return the rows of single texts, or of pairs. Raises InputError for a text that cannot be encoded
         or has no token, naming its `place`, which takes its index; and for pairs, unless texts are cut."""
-        are_pairs = bool(texts) and not isinstance(texts[0], str)
-        if are_pairs and self.long.way != "cut":
-            rule = f"data.long {self.long.way} reads single texts"
+        are_pairs, way = bool(texts) and not isinstance(texts[0], str), self.long.way
+        if are_pairs and way != "cut":
+            rule = f"data.long {way} reads single texts"
             remedy = "leave data.long out, or set --data.text_column for single texts"
             raise InputError(f"{place(0)}: {rule}, found a pair; {remedy}")
-        separated, size = list(map(self.separated, texts)), 8 * self.needed
+        if are_pairs:
+            separated = list(map(self.separated, texts))
+        else:
+            separated = [text.replace(BETWEEN_TEXTS, self.separator) for text in texts]
         # The tokenizer gets only the part of a long text that its windows need
-        part = slice(size) if self.side == "right" else slice(-size, None)
-        shortens = not are_pairs and self.long.way != "head_tail"
-        long = {at for at, text in enumerate(separated) if shortens and len(text) > 2 * size}
-        parts = [text[part] if at in long else text for at, text in enumerate(separated)]
+        parts, size = separated.copy(), 8 * self.needed
+        shortens = not are_pairs and way != "head_tail"
+        long = [at for at, text in enumerate(separated) if len(text) > 2 * size] if shortens else []
+        for at in long:
+            parts[at] = separated[at][slice(size) if self.side == "right" else slice(-size, None)]
         encodings = encode_batch(self.tokenizer, parts, place)
         # A few characters may be many tokens, but many characters few tokens too
-        again = [at for at in sorted(long) if len(encodings[at].overflowing) * self.step < self.needed]
+        again = [at for at in long if len(encodings[at].overflowing) * self.step < self.needed]
         whole = encode_batch(self.tokenizer, [separated[at] for at in again], lambda at: place(again[at]))
         for at, encoding in zip(again, whole, strict=True):
             encodings[at] = encoding
-        rows = []
-        for index, encoding in enumerate(encodings):
-            read, is_cut = self._windows(encoding)
-            windows = [one.ids for one in read]
-            if not windows[0]:
-                rule = f"each text must have a token, and the tokenizer makes none of {excerpt(texts[index])}"
-                raise InputError(f"{place(index)}: {rule}; remove the row, or choose another model")
-            if is_cut and self.long.way == "head_tail":
-                windows = [windows[0][: self.head] + windows[0][self.head - self.max_length :]]
+        windows = [[encoding.ids] for encoding in encodings]
+        lengths = np.fromiter(map(len, encodings), np.int32, len(encodings))
+        if not lengths.all():
+            at = int(lengths.argmin())
+            rule = f"each text must have a token, and the tokenizer makes none of {excerpt(texts[at])}"
+            raise InputError(f"{place(at)}: {rule}; remove the row, or choose another model")
+        is_cut, most = np.zeros(len(encodings), bool), self.long.max_windows if way == "windows" else 1
+        # Only a full row may have more tokens, and to ask each of them would take longer than all else here
+        for at in np.flatnonzero(lengths >= self.max_length).tolist():
+            if way == "head_tail":
+                [ids] = windows[at]
+                is_cut[at] = len(ids) > self.max_length
+                windows[at] = [ids[: self.head] + ids[self.head - self.max_length :]]
+            else:
+                more = encodings[at].overflowing
+                is_cut[at] = len(more) >= most
+                windows[at] += [one.ids for one in more[: most - 1]]
+        starts = None
+        if are_pairs:
             # The types of an encoding are 0, then 1 from the second text on
-            start = [*encoding.type_ids, 1].index(1) if are_pairs else None
-            rows.append(EncodedRow(windows, is_cut, start))
-        return rows
+            starts = np.array([[*encoding.type_ids, 1].index(1) for encoding in encodings], np.int32)
+        counts, flat = np.fromiter(map(len, windows), np.int32), list(chain.from_iterable(windows))
+        lengths, tokens = np.fromiter(map(len, flat), np.int32), chain.from_iterable(flat)
+        return EncodedRows(np.fromiter(tokens, np.int32), lengths, counts, is_cut, starts)
 
     def _windows(self, encoding: Encoding) -> tuple[list[Encoding], bool]:
         """Return the windows that are read of a text, and whether some tokens are in none, or, of head and

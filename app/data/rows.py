@@ -13,12 +13,13 @@ from ..errors import InputError, excerpt
 from ..words import _
 from .columns import Columns, EmptyText, choose_columns, clean_text, is_header, value_of
 from .files import Source, Stream, wrong_character
-from .long_texts import BETWEEN_TEXTS
 from .read import FORMATS, BadRow, ReadOptions, bad_row_message, column_names, read_records, recognised
 
 MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must not take minutes
 CHUNK = 2048  # rows that are checked together
 FIRST_ROWS = 10_000  # rows whose values show which columns are texts and labels
+# It stands between the texts of several columns, and a tokenizer gets its own separator there
+BETWEEN_TEXTS = "\u241e"
 
 
 class Row(NamedTuple):

@@ -13,13 +13,13 @@ import json
 import mmap
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from .cache import build_once, content_key
-from .long_texts import CUT, LongTexts, RowEncoder, definition_of, highest_id
+from .long_texts import CUT, EncodedRows, LongTexts, RowEncoder, definition_of, highest_id
 from .table import Table
 
 VERSION = 3
@@ -86,18 +86,8 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
     dtype = np.dtype(np.uint16 if highest_id(tokenizer) < 1 << 16 else np.int32)
     encoder = RowEncoder(tokenizer, max_length, side, long)
 
-    def encode(rows: range) -> tuple[np.ndarray, ...]:
-        """Return the tokens of rows, end to end, and the lengths of their windows; and for each row the
-        number of its windows, the start of its second text (0 without one) and whether it was cut."""
-        encoded = encoder.encode(table.texts(np.asarray(rows)), lambda at: table.where(rows[at]))
-        windows = [window for row in encoded for window in row.windows]
-        return (
-            np.fromiter(chain.from_iterable(windows), dtype),
-            np.array([len(window) for window in windows], np.int32),
-            np.array([len(row.windows) for row in encoded], np.int32),
-            np.array([row.second_start or 0 for row in encoded], np.int32),
-            np.array([row.is_cut for row in encoded], np.uint8),
-        )
+    def encode(rows: range) -> EncodedRows:
+        return encoder.encode(table.texts(np.asarray(rows)), lambda at: table.where(rows[at]))
 
     ends, starts = np.cumsum(table.sizes), [0]
     while (start := starts[-1]) < len(ends):
@@ -113,17 +103,19 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
         (folder / "tokens.bin").open("wb") as file,
         ThreadPoolExecutor(2) as pool,
     ):
-        # A chunk is encoded, on all cores, while the one before becomes an array
-        for tokens, *of_rows in pool.map(encode, [range(*bounds) for bounds in pairwise(starts)]):
-            tokens.tofile(file)
-            unknown += 0 if unknown_id is None else int((tokens == unknown_id).sum())
-            parts.append(of_rows)
-            progress.update(len(of_rows[-1]))
-    lengths, counts, second_starts, cut = map(np.concatenate, zip(*parts, strict=True))
+        # A chunk is encoded, on all cores, while the one before becomes arrays
+        for encoded in pool.map(encode, [range(*bounds) for bounds in pairwise(starts)]):
+            encoded.tokens.astype(dtype).tofile(file)
+            unknown += 0 if unknown_id is None else int((encoded.tokens == unknown_id).sum())
+            parts.append(encoded[1:])
+            progress.update(len(encoded.counts))
+    lengths, counts, cut = (np.concatenate([part[at] for part in parts]) for at in range(3))
     offsets, first_windows = (np.r_[0, np.cumsum(sizes, dtype=np.int64)] for sizes in (lengths, counts))
-    arrays = {"offsets": offsets[first_windows], "cut": cut}
-    if table.has_pairs and (second_starts < lengths).any():
-        arrays["second_starts"] = second_starts
+    arrays = {"offsets": offsets[first_windows], "cut": cut.astype(np.uint8)}
+    if table.has_pairs:
+        second_starts = np.concatenate([part[3] for part in parts])
+        if (second_starts < lengths).any():
+            arrays["second_starts"] = second_starts
     if long.way == "windows":
         arrays |= {"window_ends": offsets[1:], "first_windows": first_windows}
     for name, values in arrays.items():

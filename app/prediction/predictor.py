@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..batching.token_limit import token_batches
-from ..data.long_texts import CUT, LongTexts, RowEncoder
+from ..data.long_texts import CUT, LongTexts, RowEncoder, parts_of
 from ..data.read import BadRow
 from ..data.rows import Row
 from ..errors import TrainingError, excerpt, listed
@@ -133,12 +133,11 @@ class Predictor:
         has_pairs = rows[0].pair is not None
         texts = [(row.text, row.pair) if has_pairs else row.text for row in rows]
         encoded = self.encoder.encode(texts, lambda index: f"row {rows[index].line}")
-        ids = [np.concatenate(row.windows).astype(np.int64) for row in encoded]
-        cut = np.array([row.is_cut for row in encoded])
+        tokens = encoded.tokens.astype(np.int64)
         if self.long.way == "windows":
-            ends = [np.cumsum([len(window) for window in row.windows]) for row in encoded]
-            return Tokens(ids, None, ends, cut)
-        return Tokens(ids, np.array([row.second_start for row in encoded]) if has_pairs else None, None, cut)
+            ends = [np.cumsum(of_row) for of_row in parts_of(encoded.lengths, encoded.counts)]
+            return Tokens(parts_of(tokens, [of_row[-1] for of_row in ends]), None, ends, encoded.is_cut)
+        return Tokens(parts_of(tokens, encoded.lengths), encoded.second_starts, None, encoded.is_cut)
 
     def logits(
         self, tokens: Tokens, on_batch: Callable[[float], None] = lambda rows: None, sort: bool = True

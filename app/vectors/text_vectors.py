@@ -9,7 +9,7 @@ import torch
 
 from ..batching.loader import collate, means_of_rows, to_device
 from ..batching.token_limit import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
-from ..data.long_texts import RowEncoder
+from ..data.long_texts import RowEncoder, parts_of
 from ..model.classifier import PackedModel
 from ..runtime.devices import choose_device
 
@@ -29,12 +29,11 @@ def text_vectors(
     for start in range(0, len(texts), CHUNK_ROWS):
         chunk = [*texts[start : start + CHUNK_ROWS]]
         encoded = encoder.encode(chunk, lambda index, start=start: f"text {start + index + 1}")
-        windows = [np.array(window, np.int64) for row in encoded for window in row.windows]
-        lengths = np.array(list(map(len, windows)))
+        windows, lengths = parts_of(encoded.tokens.astype(np.int64), encoded.lengths), encoded.lengths
         means = torch.empty(len(windows), model.model.config.hidden_size)
         for batch in token_batches(lengths, budget):
             # The rows of pairs have one window each
-            starts = None if isinstance(chunk[0], str) else [encoded[index].second_start for index in batch]
+            starts = None if encoded.second_starts is None else encoded.second_starts[batch]
             inputs = to_device(collate([windows[index] for index in batch], starts, layout), on)
             if layout.packed:
                 # With these, the last layer would be computed for the first tokens only
@@ -45,6 +44,6 @@ def text_vectors(
                 states = states[inputs["attention_mask"].bool()]
             counts = torch.from_numpy(lengths[batch]).to(on)
             means[torch.from_numpy(batch)] = means_of_rows(states.float(), counts).cpu()
-        counts = torch.tensor([len(row.windows) for row in encoded])
-        vectors.append(torch.nn.functional.normalize(means_of_rows(means, counts)).numpy())
+        means = means_of_rows(means, torch.from_numpy(encoded.counts))
+        vectors.append(torch.nn.functional.normalize(means).numpy())
     return np.concatenate(vectors)

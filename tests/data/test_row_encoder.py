@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from app.data import long_texts
-from app.data.long_texts import CUT, LongTexts, RowEncoder, saved_long_texts
+from app.data.long_texts import CUT, EncodedRows, LongTexts, RowEncoder, parts_of, saved_long_texts
 from app.errors import InputError
 
 SPECIAL = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
@@ -77,6 +77,12 @@ def wanted_windows(ids: list[int], capacity: int, side: str, long: LongTexts) ->
     return [ids[:capacity] if side == "right" else ids[-capacity:]]
 
 
+def windows_of(rows: EncodedRows) -> list[list[list[int]]]:
+    """Return the tokens of each window of each row."""
+    windows = iter(parts_of(rows.tokens, rows.lengths))
+    return [[next(windows).tolist() for _ in range(count)] for count in rows.counts]
+
+
 @pytest.mark.parametrize("make", [word_piece, byte_pairs, unigram], ids=lambda make: make.__name__)
 @pytest.mark.parametrize(
     ("max_length", "side", "long"),
@@ -89,12 +95,12 @@ def wanted_windows(ids: list[int], capacity: int, side: str, long: LongTexts) ->
 def test_rows_are_those_of_the_whole_text(make, max_length, side, long):
     tokenizer, texts = make(), long_texts_of(make.__name__)
     rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), max_length, side, long).encode(texts, str)
-    for text, row in zip(texts, rows, strict=True):
+    for text, windows, is_cut in zip(texts, windows_of(rows), rows.is_cut, strict=True):
         first, *ids, last = tokenizer.encode(text).ids
         wanted = wanted_windows(ids, max_length - 2, side, long)
         most = long.max_windows if long.way == "windows" else 1
-        assert row.windows == [[first, *window, last] for window in wanted[:most]]
-        assert row.is_cut == (len(wanted) > most or (long.way != "windows" and len(ids) > max_length - 2))
+        assert windows == [[first, *window, last] for window in wanted[:most]]
+        assert is_cut == (len(wanted) > most or (long.way != "windows" and len(ids) > max_length - 2))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -103,9 +109,10 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(side):
     pairs = list(zip(texts[:12], texts[12:24], strict=True))
     rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), 64, side).encode(pairs, str)
     tokenizer.enable_truncation(64, direction=side)
-    for row, expected in zip(rows, tokenizer.encode_batch(pairs), strict=True):
-        assert (row.windows, row.is_cut) == ([expected.ids], bool(expected.overflowing))
-        assert row.second_start == len(expected.ids) - sum(expected.type_ids)
+    expected = tokenizer.encode_batch(pairs)
+    assert windows_of(rows) == [[one.ids] for one in expected]
+    assert rows.is_cut.tolist() == [bool(one.overflowing) for one in expected]
+    assert rows.second_starts.tolist() == [len(one.ids) - sum(one.type_ids) for one in expected]
 
 
 @pytest.mark.parametrize("long", [CUT, LongTexts("windows", 4)])
@@ -119,7 +126,7 @@ def test_no_more_of_a_long_text_is_read_than_needed(monkeypatch, long):
 
 
 def test_texts_are_not_cut_without_a_length():
-    assert len(RowEncoder(word_piece(), None).encode(["好" * 5000], str)[0].windows[0]) == 5002
+    assert len(RowEncoder(word_piece(), None).encode(["好" * 5000], str).tokens) == 5002
 
 
 @pytest.mark.parametrize("way", ["head_tail", "windows"])
