@@ -6,7 +6,12 @@ import json
 import string
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
 
 from ..config.schema import ModelConfig
 from ..errors import InputError, excerpt
@@ -14,11 +19,8 @@ from ..words import _
 from .cache import build_once, content_key, file_digest
 from .dataset import Dataset
 from .files import gb2312_characters
-from .long_texts import check_tokenizer, guarded
 from .table import Table
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from .tokens import check_tokenizer, guarded
 
 PREFIX = "prefix"  # the name that the tokens of a prefix have in tokenizer.json
 CHUNK = 8192  # rows whose characters are collected at once
@@ -29,20 +31,17 @@ PUNCTUATION = "，。、；：？！…—·～﹏“”‘’（）《》〈〉
 def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache_dir: str):
     """Return the fast tokenizer of the configured model; its `model_max_length` is `max_length` tokens.
     Raises InputError for a checkpoint without a fast tokenizer or a vocabulary file that is not one."""
+    from transformers import BertTokenizer, PreTrainedTokenizerFast
+
     if config.name is not None:
         tokenizer = _checkpoint_tokenizer(config)
     else:
-        from transformers import BertTokenizer
-
         path = Path(config.vocab_file or "")
         if not config.vocab_file:
             table, rows_file = dataset.splits["train"].table, dataset.vocabulary_rows
             key = content_key("vocabulary", 2, table.key, file_digest(rows_file))
-            folder = Path(cache_dir) / f"vocabulary-{key}"
-            path = (
-                build_once(folder, build_vocabulary, table, rows_file, num_bytes=table.num_bytes)
-                / "vocab.txt"
-            )
+            path = Path(cache_dir) / f"vocabulary-{key}" / "vocab.txt"
+            build_once(path.parent, build_vocabulary, table, rows_file, num_bytes=table.num_bytes)
         try:
             # Only \n ends a line: BERT's own vocabulary has U+2028 and the like among its tokens
             text = path.read_bytes().decode("utf-8-sig")
@@ -58,8 +57,6 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
             raise InputError(f"{path}: {rule}; found {found}; choose another file")
         tokenizer = BertTokenizer({token: index for index, token in enumerate(tokens)}, do_lower_case=True)
     if config.prefix is not None:
-        from transformers import PreTrainedTokenizerFast
-
         set_prefix(tokenizer.backend_tokenizer, config.prefix)
         # The general class is loaded as it was saved; BERT's own would be rebuilt, without the prefix
         names = ("model_input_names", "padding_side", "truncation_side")
@@ -73,14 +70,10 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
     """Put the tokens of `words` before those of each text, or of the first text of a pair, in place of an
     earlier prefix. The tokenizer adds them as it adds special tokens, so each window of a text has them.
     Raises InputError for a tokenizer whose special tokens are not added by a template."""
-    from tokenizers.processors import TemplateProcessing
-
     processor = tokenizer.post_processor
     if not isinstance(processor, TemplateProcessing):
-        found = type(processor).__name__ if processor else "none"
-        raise InputError(
-            f"model.prefix needs the post-processor TemplateProcessing, found {found}; leave it out"
-        )
+        found = f"found {type(processor).__name__ if processor else 'none'}; leave it out"
+        raise InputError(f"model.prefix needs the post-processor TemplateProcessing, {found}")
     template = json.loads(processor.__getstate__())
     encoding = tokenizer.encode(words, add_special_tokens=False)
     own = {"SpecialToken": {"id": PREFIX, "type_id": 0}}
@@ -115,9 +108,6 @@ def _checkpoint_tokenizer(config: ModelConfig):
     if not tokenizer.is_fast:
         found = f"{name} has only {type(tokenizer).__name__}"
         raise InputError(f"a fast tokenizer is needed; {found}; save it with a tokenizer.json")
-    if tokenizer.unk_token is not None and tokenizer.unk_token not in tokenizer.get_vocab():
-        rule = f"the unknown token of {name} must be in its vocabulary, found {excerpt(tokenizer.unk_token)}"
-        raise InputError(f"{rule}; correct its tokenizer_config.json, or choose another model")
     check_tokenizer(tokenizer.backend_tokenizer, name)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         # Decoders often have no token for padding, and transformers then takes no batches
@@ -128,31 +118,22 @@ def _checkpoint_tokenizer(config: ModelConfig):
 def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
     """Write `vocab.txt`: special tokens, ASCII, punctuation, GB 2312, and the characters of the normalized
     training rows, whose ids `rows_file` has."""
-    import numpy as np
-    from tokenizers.normalizers import BertNormalizer
-
+    normalizer, splitter = BertNormalizer(), BertPreTokenizer()
     raw_characters: set[str] = set()
     rows = np.sort(np.load(rows_file))
     for start in range(0, len(rows), CHUNK):
         raw_characters.update(*table.joined_texts(rows[start : start + CHUNK]))
     # This normalizer looks at one character at a time, so it is enough to give it each character once.
-    normalized = set(BertNormalizer().normalize_str("".join(sorted(raw_characters))))
+    normalized = set(normalizer.normalize_str("".join(sorted(raw_characters))))
     ascii_characters = string.ascii_lowercase + string.digits + string.punctuation
     extra = sorted(c for c in normalized if not c.isspace())
     characters = dict.fromkeys([*ascii_characters, *PUNCTUATION, *gb2312_characters(), *extra])
-    # WordPiece splits a run of letters, kana or emoji into its first character and "##" continuations.
-    words = {c for c in normalized if not is_split_off(c)} | set(string.ascii_lowercase + string.digits)
+    words = set(string.ascii_lowercase + string.digits)
+    for c in normalized:
+        # The normalizer puts spaces around Chinese characters, the pre-tokenizer splits at spaces and
+        # punctuation. WordPiece splits a run of other characters, letters, kana or emoji, into its first
+        # character and "##" continuations.
+        if len(splitter.pre_tokenize_str(normalizer.normalize_str(f"a{c}a"))) == 1:
+            words.add(c)
     tokens = [*SPECIAL_TOKENS, *characters, *(f"##{c}" for c in characters if c in words)]
     (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
-
-
-def is_split_off(character: str) -> bool:
-    """Return whether BERT's tokenizer makes a word of this character alone, as of Chinese ones and
-    punctuation."""
-    from tokenizers.normalizers import BertNormalizer
-    from tokenizers.pre_tokenizers import BertPreTokenizer
-
-    # The normalizer puts spaces around Chinese characters, the pre-tokenizer splits at spaces and
-    # punctuation.
-    text = BertNormalizer().normalize_str(f"a{character}a")
-    return len(BertPreTokenizer().pre_tokenize_str(text)) > 1

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..data.long_texts import RowEncoder, ranges_of
 from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, text_rows
+from ..data.tokens import RowEncoder, ranges_of
 from ..errors import InputError, TrainingError, excerpt, listed, nearest
 from ..prediction.model_folder import is_exported, read_record, run_long_texts, run_settings
 from ..prediction.torch_runtime import load_checkpoint, longest_row, task_of_checkpoint

@@ -24,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 from ..batching.loader import collate
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
-from ..data.long_texts import highest_id
+from ..data.tokens import highest_id
 from ..errors import InputError, nearest, shorten
 from ..runtime.disk import whole_files
 from ..words import _

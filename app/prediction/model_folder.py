@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.run_folder import CHECKPOINTS, CONFIG, MODEL, finished_at
 from ..config.command_line import load_data_settings, read_yaml
-from ..data.long_texts import LongTexts, saved_long_texts
 from ..data.read import ReadOptions
+from ..data.tokens import LongTexts, saved_long_texts
 from ..errors import InputError, excerpt
 from ..runtime.disk import write_json
 from ..tasks import TASK_CLASSES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.long_texts import guarded, saved_long_texts
+from ..data.tokens import guarded, saved_long_texts
 from ..errors import InputError, shorten
 from ..runtime.processes import num_cores
 from ..tasks import task_of_model

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..batching.token_limit import token_batches
-from ..data.long_texts import CUT, LongTexts, RowEncoder, parts_of
 from ..data.read import BadRow
 from ..data.rows import Row
+from ..data.tokens import CUT, LongTexts, RowEncoder, parts_of
 from ..errors import TrainingError, excerpt, listed
 from ..tasks.task import Task
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from ..batching.loader import collate, to_device
 from ..batching.token_limit import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..checkpoints.run_folder import HISTORY, MODEL, finished_weights
-from ..data.long_texts import CUT, LongTexts, check_tokenizer, guarded, highest_id
+from ..data.tokens import CUT, LongTexts, check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest
 from ..model.classifier import Classifier, max_positions
 from ..model.pretrained import (

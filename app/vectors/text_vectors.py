@@ -9,7 +9,7 @@ import torch
 
 from ..batching.loader import collate, means_of_rows, to_device
 from ..batching.token_limit import BATCH_TOKENS, CPU_BATCH_TOKENS, token_batches
-from ..data.long_texts import RowEncoder, parts_of
+from ..data.tokens import RowEncoder, parts_of
 from ..model.classifier import PackedModel
 from ..runtime.devices import choose_device
 

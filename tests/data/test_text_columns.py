@@ -8,10 +8,9 @@ import pytest
 
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.long_texts import RowEncoder
 from app.data.read import BadRow, ReadOptions
 from app.data.rows import RowReader
-from app.data.tokens import open_store
+from app.data.tokens import RowEncoder, open_store
 from app.prediction.open_model import OpenedModel
 from chinese_text_classifier import load
 from tests.data.test_row_encoder import word_piece

@@ -12,11 +12,10 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from app.config.schema import ModelConfig
 from app.data.files import gb2312_characters
-from app.data.long_texts import CUT, RowEncoder
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
 from app.data.tokenizer import SPECIAL_TOKENS, build_vocabulary, load_tokenizer, set_prefix
-from app.data.tokens import build_store, open_store
+from app.data.tokens import CUT, RowEncoder, build_store, open_store
 from app.errors import InputError
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import as_rows, save_checkpoint

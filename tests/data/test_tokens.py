@@ -14,10 +14,9 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from app.data import tokens
 from app.data.cache import MANIFEST, is_complete
-from app.data.long_texts import CUT, LongTexts
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
-from app.data.tokens import TokenStore, build_store, open_store
+from app.data.tokens import CUT, LongTexts, TokenStore, build_store, open_store
 from app.errors import InputError
 from tests.tiny import tiny_tokenizer
 

@@ -11,8 +11,8 @@ import torch
 
 pytest.importorskip("captum", reason="needs captum: pip install -r requirements/explain.txt")
 
-from app.data.long_texts import LongTexts, RowEncoder
 from app.data.rows import Row
+from app.data.tokens import LongTexts, RowEncoder
 from app.errors import InputError, TrainingError
 from app.explanation.explanation import (
     MIN_UNITS,

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from app.checkpoints.run_folder import add_finish
-from app.data.long_texts import LongTexts
+from app.data.tokens import LongTexts
 from app.errors import InputError, TrainingError
 from app.prediction.model_folder import choose_run
 from app.prediction.open_model import ComputeOptions, open_model

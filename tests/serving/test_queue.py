@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("fastapi")
 from prometheus_client import CollectorRegistry
 
-from app.data.long_texts import LongTexts
 from app.data.rows import Row
+from app.data.tokens import LongTexts
 from app.prediction.predictor import Prediction, Predictor
 from app.prediction.torch_runtime import load_predictor
 from app.serving.queue import SHORT, BatchQueue

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("fastapi")
 from starlette.exceptions import HTTPException
 
-from app.data.long_texts import LongTexts
+from app.data.tokens import LongTexts
 from app.prediction.open_model import OpenedModel
 from app.prediction.torch_runtime import load_predictor
 from app.serving.application import Inputs, rows_of
