@@ -12,7 +12,6 @@ import shutil
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 from filelock import FileLock
 
 from ..errors import InputError, TrainingError, cannot_read
-from ..runtime.disk import is_full, sync
+from ..runtime.disk import sync
 from ..words import current_language, use_language
 
 logger = logging.getLogger(__name__)
@@ -38,9 +37,9 @@ def call_apart(function: Callable, *arguments: Any) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    executor = ProcessPoolExecutor(1)
+    executor = ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(), current_language()))
     try:
-        return executor.submit(_compute, os.getpid(), current_language(), function, arguments).result()
+        return executor.submit(function, *arguments).result()
     except TerminatedWorkerError as error:
         problem = "a process that prepared data was killed; did memory run out?"
         raise TrainingError(f"{problem} Start again with more free memory") from error
@@ -48,7 +47,7 @@ def call_apart(function: Callable, *arguments: Any) -> Any:
         executor.shutdown(kill_workers=True)
 
 
-def _compute(parent: int, language: str, function: Callable, arguments: tuple) -> Any:
+def _begin(parent: int, language: str) -> None:
     def end_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
@@ -59,12 +58,6 @@ def _compute(parent: int, language: str, function: Callable, arguments: tuple) -
     # Millions of short lists have no reference cycles, and looking for some would take a fifth of the time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    try:
-        return function(*arguments)
-    except (InputError, TrainingError, OSError):
-        raise
-    except BaseException as error:  # noqa: BLE001 - many errors of libraries cannot be sent to another process
-        raise RuntimeError(f"in the process that prepares data:\n{traceback.format_exc()}") from error
 
 
 def file_digest(path: Path) -> bytes:
@@ -102,17 +95,12 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
-def build_once(
-    folder: Path, build: Callable[..., None], *arguments: Any, num_bytes: int | None = None
-) -> Path:
-    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it, in
-    this process from at most `SMALL_BYTES` of data, else, or if `num_bytes` is None, in another one.
-
-    For another process, `build` must be importable by name. Of several processes that call this at the same
-    time one builds and the others wait. A damaged folder is built again; one that cannot be read now stays.
-    Raises what `build` raises, InputError if `folder` cannot be made, and TrainingError for what the system
-    refuses.
-    """
+def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = sys.maxsize) -> Path:
+    """Return `folder`; unless it is there and complete, `build(temporary_folder, *arguments)` builds it: in
+    this process from at most `SMALL_BYTES` of data, else in another one, and then `build` must be importable
+    by name. Of several processes that call this at the same time one builds and the others wait. A damaged
+    folder is built again; one that cannot be read now stays. Raises what `build` raises, InputError if
+    `folder` cannot be made, and TrainingError for what the system refuses."""
     temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
     try:
         if is_complete(folder):
@@ -129,7 +117,7 @@ def build_once(
                 shutil.rmtree(leftover, ignore_errors=True)
             temporary.mkdir()
             try:
-                if num_bytes is not None and num_bytes <= SMALL_BYTES:
+                if num_bytes <= SMALL_BYTES:
                     build(temporary, *arguments)
                 else:
                     call_apart(build, temporary, *arguments)
@@ -148,7 +136,5 @@ def build_once(
         raise InputError(f"{rule}, found {folder.parent}: {error.strerror}; set it to another one") from error
     except OSError as error:
         problem = f"{folder}: this part of the cache cannot be prepared: {error}"
-        remedy = (
-            "free space on the disk" if is_full(error) else "nothing of the cache was removed; start again"
-        )
-        raise TrainingError(f"{problem}; {remedy}, or set data.cache_dir to another folder") from error
+        remedy = "free space on the disk, or set data.cache_dir to another folder, and start again"
+        raise TrainingError(f"{problem}; {remedy}; nothing of the cache was removed") from error

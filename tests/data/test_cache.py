@@ -139,15 +139,12 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path, from_standard_input):
 
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
-    [
-        ("input", InputError, "^rows.tsv, line 3: not like that$"),
-        ("key", RuntimeError, r"in fail(.|\n)*KeyError: 'x'"),
-        ("odd", RuntimeError, "OddError: odd error"),
-    ],
+    [("input", InputError, "^rows.tsv, line 3: not like that$"), ("key", KeyError, "'x'")],
 )
 def test_errors_are_raised_here(kind, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         call_apart(fail, kind)
+    assert "in fail" in str(caught.value.__cause__), "where it was raised there"
 
 
 def test_a_killed_preparation_is_said_and_leaves_nothing(tmp_path):
