@@ -66,7 +66,7 @@ def build(config: Config, mode: Mode) -> Components:
     plan = BatchPlan(len(loaders["train"]), train.batch_size, train.seed)
 
     # What was assumed of the files is kept, so that they are read in the same way again.
-    config = replace(config, data=replace(data, **dataset.assumed))
+    config = replace(config, data=replace(data, **file.assumed))
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
     config = with_recipe(config, plan.steps_per_epoch, has_pairs)

@@ -99,7 +99,8 @@ def test_other_files_and_the_run_are_read_as_the_train_file(tmp_path):
     config = DataConfig(train=str(tmp_path / "a.tsv"), cache_dir=str(tmp_path / "cache"))
     dataset = open_dataset(replace(config, dev=str(tmp_path / "dev.tsv")))
     assert dataset.splits["dev"].table.pair(0) == PAIRS[0][1]
-    assert open_dataset(replace(config, **dataset.assumed)).assumed == {}
+    again = open_dataset(replace(config, **dataset.files["train"].assumed))
+    assert again.files["train"].assumed == {}
 
 
 SEPARATED = [

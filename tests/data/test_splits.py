@@ -9,11 +9,9 @@ import pytest
 
 from app.config.data_settings import VerbArguments
 from app.config.schema import DataConfig, ModelConfig
-from app.data import splits
-from app.data.dataset import open_dataset
+from app.data.dataset import fold_of_rows, near_copies, open_dataset, part_of_rows, split_rows
 from app.data.labels import label_form
 from app.data.report import render
-from app.data.splits import fold_of_rows, near_copies, part_of_rows, split_rows
 from app.data.tokenizer import load_tokenizer
 from app.errors import InputError
 from app.training.build import open_stores
@@ -270,7 +268,7 @@ def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypat
         for at in generator.sample(range(len(letters)), round(len(letters) * share)):
             letters[at] = generator.choice(characters)
         changed.append("".join(letters))
-    monkeypatch.setattr(splits, "BATCH_ROWS", 7)
+    monkeypatch.setattr("app.data.dataset.BATCH_ROWS", 7)
     found = near_copies(train, changed)
     expected = []
     for text in changed:
@@ -305,7 +303,7 @@ def test_the_dataset_has_near_copies_and_the_report_their_number(write, tmp_path
 @pytest.mark.parametrize(("most", "looked"), [(700, []), (900, ["test"]), (9999, ["dev", "test"])])
 def test_a_split_with_too_many_texts_is_not_compared(write, tmp_path, monkeypatch, most, looked):
     """Of one that fits, also where train is more than half of the limit."""
-    monkeypatch.setattr(splits, "MAX_BYTES", most)
+    monkeypatch.setattr("app.data.dataset.MAX_BYTES", most)
     lines = [f"{text}第{number}条\t{number % 2}\n" for number, text in enumerate(TEXTS * 6)]
     files = {"train": "".join(lines[:12]), "dev": "".join(lines[12:]), "test": f"{NEAR}\t0\n{OTHER}\t1\n"}
     paths = {name: str(write(f"{name}.tsv", text)) for name, text in files.items()}

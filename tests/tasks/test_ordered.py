@@ -72,7 +72,8 @@ def test_a_column_of_different_numbers_is_the_label_of_pairs_and_splits_are_alik
     generator = random.Random(1)
     rows = [f"今天天气很好{n}\t今天天气不错{n}\t{generator.random():.9f}\n" for n in range(400)]
     dataset = opened(write("a.tsv", "".join(rows)))
-    assert dataset.assumed == {"text_column": 0, "text_pair_column": 1, "label_column": 2}
+    columns = {"text_column": 0, "text_pair_column": 1, "label_column": 2}
+    assert dataset.files["train"].assumed == columns
     for statistics in dataset.statistics.values():
         assert statistics["mean"] == pytest.approx(0.5, abs=0.06)
         assert statistics["deviation"] == pytest.approx(0.29, abs=0.05)
