@@ -13,7 +13,7 @@ from app.batching.loader import Loader
 from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.tokenizer import load_tokenizer
+from app.data.tokens import load_tokenizer
 from app.model.classifier import Classifier
 from app.model.pretrained import build_model
 from app.run import work

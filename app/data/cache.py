@@ -72,10 +72,8 @@ def content_key(*values: Any) -> str:
     """Return 24 hexadecimal digits that depend on all values: bytes as they are, others as JSON."""
     digest = hashlib.blake2b(digest_size=12)
     for value in values:
-        digest.update(
-            value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, default=str).encode()
-        )
-        digest.update(b"\0")
+        part = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, default=str).encode()
+        digest.update(part + b"\0")
     return digest.hexdigest()
 
 

@@ -19,8 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from app.commands import say
 from app.config.schema import ModelConfig
-from app.data.tokenizer import set_prefix
-from app.data.tokens import RowEncoder
+from app.data.tokens import RowEncoder, set_prefix
 from app.model.classifier import PackedModel
 from app.model.pretrained import checkpoint_config, checkpoint_place, load_weights
 from app.model.trained_weights import C

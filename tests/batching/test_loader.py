@@ -9,7 +9,7 @@ import torch
 from app.batching.loader import Layout, Loader, collate, evaluation_batches, means_of_rows
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
-from app.data.tokenizer import load_tokenizer
+from app.data.tokens import load_tokenizer
 from app.training.build import open_stores
 from tests.tiny import tiny_model, token_rows
 

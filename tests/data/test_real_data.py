@@ -14,8 +14,7 @@ from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
-from app.data.tokenizer import load_tokenizer
-from app.data.tokens import open_store
+from app.data.tokens import load_tokenizer, open_store
 from tests.real_data import REAL_DATA, needs_real_data
 
 pytestmark = needs_real_data

@@ -12,7 +12,7 @@ from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import fold_of_rows, near_copies, open_dataset, part_of_rows, split_rows
 from app.data.labels import label_form
 from app.data.report import render
-from app.data.tokenizer import load_tokenizer
+from app.data.tokens import load_tokenizer
 from app.errors import InputError
 from app.training.build import open_stores
 from tests.tiny import write_tiny

@@ -14,8 +14,16 @@ from app.config.schema import ModelConfig
 from app.data.files import gb2312_characters
 from app.data.read import ReadOptions
 from app.data.table import Table, build_table
-from app.data.tokenizer import SPECIAL_TOKENS, build_vocabulary, load_tokenizer, set_prefix
-from app.data.tokens import CUT, RowEncoder, build_store, open_store
+from app.data.tokens import (
+    CUT,
+    SPECIAL_TOKENS,
+    RowEncoder,
+    build_store,
+    build_vocabulary,
+    load_tokenizer,
+    open_store,
+    set_prefix,
+)
 from app.errors import InputError
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import as_rows, save_checkpoint

@@ -19,7 +19,7 @@ import yaml
 
 from app.config.command_line import load_config
 from app.config.schema import ModelConfig
-from app.data.tokenizer import load_tokenizer
+from app.data.tokens import load_tokenizer
 from app.errors import InputError
 from app.model.pretrained import build_model
 from app.prediction.model_folder import run_settings
