@@ -24,8 +24,7 @@ from ..words import current_language, use_language
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
-# Data up to this size is prepared in this process: starting another one would take longer than the work
-SMALL_BYTES = 2**20
+SMALL_BYTES = 2**20  # of data that is prepared in this process: starting another one would take longer
 
 
 def call_apart(function: Callable, *arguments: Any) -> Any:
@@ -88,8 +87,7 @@ def is_complete(folder: Path) -> bool:
     try:
         sizes = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):
-        # AttributeError means that it is JSON, but no object
+    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):  # of JSON that is no object
         return False
 
 

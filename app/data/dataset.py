@@ -1,12 +1,11 @@
 """The data files of a configuration -> a dataset: tables, label names, rows of train, dev and test, and which
-texts of dev and test are nearly a training text: on them a model looks better than it is. A file of fixes
-replaces the labels of texts; no data file changes.
+texts of dev and test are nearly a training text: on them a model looks better than it is.
 
-A fix is a row of a table with the column `label`, and `text_hash` as label_issues.csv has it, or `text` (and
-`text_pair`). A row without a label is no fix, so a list of label issues may be filled in part by part. With
-several labels a row, `label` is the set as the data has them; the list [] is no label. The column `choice`
-stands before `label`: Label Studio's export has a decision there, beside the empty `label` of the list.
-"""
+A file of fixes replaces the labels of texts; no data file changes. A fix is a row with the column `label`,
+and `text_hash` as label_issues.csv has it, or `text` (and `text_pair`). A row without a label is no fix, so a
+list of label issues may be filled in part by part. With several labels a row, `label` is the set as the data
+has them; the list [] is no label. The column `choice` stands before `label`: Label Studio's export has a
+decision there, beside the empty `label` of the list."""
 
 from __future__ import annotations
 
@@ -34,8 +33,6 @@ from .table import Table, open_table, text_hashes
 VERSION = 5
 SPLITS = ("train", "dev", "test")
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
-# The letter h keeps spreadsheets from reading a hash as a number
-HASH = re.compile(r"h[0-9a-f]{16}")
 RARE_SHARE = 0.1  # share of all texts that may be of classes with fewer texts than splits
 MAX_TEXT = 512  # characters of a text that are compared
 MAX_BYTES = 15_000_000  # of the texts of train and one other split; takes 20 s and 300 MB at most
@@ -64,11 +61,9 @@ class Split:
 @dataclass(frozen=True)
 class Dataset:
     """The splits that have rows, the class names in the order of their ids, statistics for the data report.
-
     `files` has the table of each configured file, by split. `vocabulary_rows` is a file with the ids of the
     rows from which a vocabulary is made, the same for all folds of a cross-validation. `relabelled` says what
-    the corrected labels of data.relabel did, if there are any, and has a digest of them as `content`.
-    """
+    the corrected labels of data.relabel did, if there are any, and has a digest of them as `content`."""
 
     splits: dict[str, Split]
     label_names: list[str]
@@ -95,7 +90,8 @@ def with_sample(config: DataConfig) -> DataConfig:
 
 
 def written_hash(value: int) -> str:
-    """Return the hash of a text as files have it: the letter h and 16 hexadecimal digits."""
+    """Return the hash of a text as files have it: 16 hexadecimal digits after an h, so that no spreadsheet
+    takes it for a number."""
     return f"h{value:016x}"
 
 
@@ -108,8 +104,7 @@ def open_dataset(config: DataConfig) -> Dataset:
         config = replace(config, test=None, test_size=0)
     options, separator = ReadOptions.of(config), config.label_hierarchy
     rules = {"skip_bad_rows": config.on_bad_row == "skip", "need_label": form.has_labels}
-    rules["cache_dir"] = config.cache_dir
-    train = open_table(config.train, options, label_names=config.labels, **rules)
+    train = open_table(config.train, options, config.cache_dir, label_names=config.labels, **rules)
     tables, names = {"train": train}, form.names(config, train)
     if separator and not any(separator in name for name in names):
         rule = f"labels must have two or more levels, with '{separator}' between them"
@@ -117,10 +112,11 @@ def open_dataset(config: DataConfig) -> Dataset:
         raise InputError(f"{train.source}: {rule}, {found}")
     # Other files are read as the train file was: a few rows may not show which columns are which. Ids have no
     # meaning if the labels come from the train file.
+    options = replace(options, limit=None, **train.assumed)
     rules |= {"label_names": names if form.has_labels else None, "accept_ids": config.labels is not None}
     for name in ("dev", "test"):
         if (value := getattr(config, name)) is not None:
-            tables[name] = open_table(value, replace(options, limit=None, **train.assumed), **rules)
+            tables[name] = open_table(value, options, config.cache_dir, **rules)
     fixes = read_fixes(config.relabel, options, names) if config.relabel else {}
     content = content_key([*fixes.items()]) if config.relabel else None
     settings = [config.task, config.split, config.split_seed, config.dev_size, config.test_size]
@@ -130,7 +126,7 @@ def open_dataset(config: DataConfig) -> Dataset:
     folder = Path(config.cache_dir) / f"dataset-{key}"
     num_bytes = sum(table.num_bytes for table in tables.values())
     build_once(folder, build_dataset, tables, names, config, fixes, num_bytes=num_bytes)
-    statistics, relabelled = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    statistics, relabelled = json.loads((folder / "dataset.json").read_text())
     splits = {}
     for name in SPLITS:
         rows, labels = (np.load(folder / f"{name}_{what}.npy", mmap_mode="r") for what in ("rows", "labels"))
@@ -174,7 +170,7 @@ def read_fixes(path: str | Path, data: ReadOptions, names: list[str]) -> dict[in
                 remedy = "correct it, or set --data.labels"
                 raise ValueError(f"a fix must have a label of the data, found {unknown}; {remedy}")
             if given := str(record.get("text_hash") or "").strip():
-                if not HASH.fullmatch(given):
+                if not re.fullmatch("h[0-9a-f]{16}", given):
                     rule = f"text_hash must be the letter h and 16 hexadecimal digits, found {excerpt(given)}"
                     raise ValueError(f"{rule}; copy it whole, or remove the column and use text")
                 key = int(given[1:], 16)
@@ -187,8 +183,7 @@ def read_fixes(path: str | Path, data: ReadOptions, names: list[str]) -> dict[in
                 rule = f"all fixes of a text must have the same label, found {excerpt(label)} here"
                 raise ValueError(f"{rule} and {excerpt(first)} in {unit} {at}; keep one")
         except ValueError as error:
-            where = printable_path(str(path))
-            raise InputError(bad_row_message(where, unit, line, error)) from error
+            raise InputError(bad_row_message(printable_path(str(path)), unit, line, error)) from error
     return {key: label for key, (label, _line) in sorted(fixes.items())}
 
 
@@ -250,8 +245,7 @@ def build_dataset(
             np.save(folder / "copies" / f"{name}.npy", np.where(nearest < 0, -1, rows["train"][nearest]))
             is_near = (nearest >= 0) & (of_splits[name] != of_splits["train"][nearest])
             statistics[name]["near_copies"] = int(is_near.sum())
-    text = json.dumps([statistics, relabelled], ensure_ascii=False, indent=1)
-    (folder / "dataset.json").write_text(text, encoding="utf-8")
+    (folder / "dataset.json").write_text(json.dumps([statistics, relabelled], indent=1))
 
 
 def split_rows(
@@ -290,12 +284,10 @@ def split_rows(
         if num_rare > max(len(shares), RARE_SHARE * num_texts) or num_rare == num_texts:
             # Texts without labels, and ranges of numbers, have no names
             name = names[rare[0]] if len(names) > 1 else f"group {rare[0] + 1}"
-            raise InputError(
-                f"a stratified split needs {len(shares) + 1} different texts of each class, one for each "
-                f"split; {len(rare):,} of {len(texts):,} classes have fewer, the first is '{shorten(name)}' "
-                f"with {texts[rare[0]]}; add rows, set --data.split random, give separate files, or set "
-                "--data.label_column if this is no class"
-            )
+            rule = f"a stratified split needs {len(shares) + 1} different texts of each class, one a split"
+            found = f"{len(rare):,} of {len(texts):,} classes have fewer, the first is '{shorten(name)}'"
+            remedy = "add rows, set --data.split random, give separate files, or set --data.label_column"
+            raise InputError(f"{rule}; {found} with {texts[rare[0]]}; {remedy}")
         part = deal_texts(groups, unique, shares, config.split_seed)
     return {name: np.flatnonzero(part == number) for number, name in enumerate(SPLITS)}
 
@@ -433,8 +425,7 @@ def near_copies(train: list[str], texts: list[str]) -> np.ndarray:
         cosines = new[batch] @ transposed
         nearest = np.asarray(cosines.argmax(axis=1)).ravel()
         for at in np.flatnonzero(cosines.max(axis=1).toarray().ravel() >= CANDIDATE):
-            pair = train[nearest[at]], texts[batch.start + at]
-            matcher = SequenceMatcher(None, *pair, autojunk=False)
+            matcher = SequenceMatcher(None, train[nearest[at]], texts[batch.start + at], autojunk=False)
             # The first two are quick, and never lower
             ratios = matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio
             if all(ratio() >= NEAR for ratio in ratios):

@@ -6,8 +6,7 @@ A store is a folder: `tokens.bin` (all rows end to end, special tokens included;
 small enough, else int32), `offsets.npy` (num_rows + 1,), `cut.npy` (whether a text has more tokens) and, for
 pairs where a model tells the two texts apart, `second_starts.npy` (the number of tokens before the second
 text). Where long texts are read in windows, a row has the tokens of all its windows, one after the other, and
-`window_ends.npy` (num_windows,) and `first_windows.npy` (num_rows + 1,) say where they are.
-"""
+`window_ends.npy` (num_windows,) and `first_windows.npy` (num_rows + 1,) say where they are."""
 
 from __future__ import annotations
 
@@ -61,10 +60,9 @@ def guarded(problem: str) -> Iterator[None]:
     `Exception`, and for a panic in Rust an exception that is none."""
     try:
         yield
-    except InputError:
-        raise
     except BaseException as error:  # noqa: BLE001
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        is_failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        if isinstance(error, InputError) or not is_failure:
             raise
         raise InputError(f"{problem}: {first_line(error)}; {REMEDY}") from error
 
@@ -149,7 +147,6 @@ def set_prefix(tokenizer: Tokenizer, words: str) -> None:
     template["special_tokens"].pop(PREFIX, None)
     if encoding.ids:
         template["special_tokens"][PREFIX] = {"id": PREFIX, "ids": encoding.ids, "tokens": encoding.tokens}
-    processor = TemplateProcessing()
     processor.__setstate__(json.dumps(template).encode())
     tokenizer.post_processor = processor
 
@@ -237,10 +234,9 @@ class Token(NamedTuple):
 
 
 class EncodedRows(NamedTuple):
-    """Rows as token ids, special tokens included: `tokens` (num_tokens,) int32 of all their windows, end to
-    end; the `lengths` of the windows, (num_windows,); `counts` (num_rows,), the windows of each row, and
-    `is_cut`, whether tokens of its text are in none. Of pairs, `second_starts` (num_rows,) is the number of
-    tokens before the second text, or of all."""
+    """Rows as token ids, special ones included: `tokens` (num_tokens,) int32 of all windows, end to end, the
+    `lengths` of the windows, (num_windows,), and for each row, (num_rows,), `counts`, its windows, `is_cut`,
+    whether tokens of its text are in none; of pairs `second_starts`, the tokens before the second text."""
 
     tokens: np.ndarray
     lengths: np.ndarray
@@ -295,9 +291,8 @@ class RowEncoder:
         encoded or has no token, naming its `place`, of its index; and for pairs, unless texts are cut."""
         are_pairs, way = not isinstance(texts[0], str), self.long.way
         if are_pairs and way != "cut":
-            rule = f"data.long {way} reads single texts"
             remedy = "leave data.long out, or set --data.text_column for single texts"
-            raise InputError(f"{place(0)}: {rule}, found a pair; {remedy}")
+            raise InputError(f"{place(0)}: data.long {way} reads single texts, found a pair; {remedy}")
         replaced = self.separated
         whole = [tuple(map(replaced, pair)) for pair in texts] if are_pairs else list(map(replaced, texts))
         # The tokenizer gets only the part of a long text that its windows need. (The length of a pair is 2.)
@@ -371,8 +366,7 @@ class TokenStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         meta = json.loads((folder / "store.json").read_text())
-        self.max_length: int = meta["max_length"]
-        self.unknown_tokens: int = meta["unknown_tokens"]
+        self.max_length, self.unknown_tokens = meta["max_length"], meta["unknown_tokens"]
         self.long = LongTexts(*meta["long"])
         self.has_windows = self.long.way == "windows"
         self.tokens = np.memmap(folder / "tokens.bin", np.dtype(meta["dtype"]), "r")
@@ -395,8 +389,7 @@ class TokenStore:
         return np.split(self.row(row), ends[:-1])
 
     def release(self) -> None:
-        """Return mapped pages to the system after every `RELEASE_EVERY` rows, so that a large store does not
-        stay in memory."""
+        """Return mapped pages to the system after some rows: a large store is not to stay in memory."""
         if self._read > RELEASE_EVERY and hasattr(mmap, "MADV_DONTNEED"):
             self.tokens._mmap.madvise(mmap.MADV_DONTNEED)
             self._read = 0
@@ -412,9 +405,8 @@ def open_store(table: Table, tokenizer, max_length: int, cache_dir: str, long: L
 
 
 def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | None) -> None:
-    """Tokenise a table into `folder`, on all cores; the files are the same for any number. `encoding` has the
-    arguments of RowEncoder, the tokenizer as JSON. Needs memory for a few chunks, and 13 bytes a row and 8 a
-    window."""
+    """Tokenise a table into `folder`, on all cores; the files are the same for any number. Needs memory for a
+    few chunks, 13 bytes a row, 8 a window. `encoding`: arguments of RowEncoder, the tokenizer as JSON."""
     definition, max_length, side, long = encoding
     tokenizer = Tokenizer.from_str(definition)
     dtype = np.dtype(np.uint16 if highest_id(tokenizer) < 1 << 16 else np.int32)
