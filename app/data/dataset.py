@@ -25,7 +25,7 @@ from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError, excerpt, listed, printable_path, shorten
 from ..words import _
 from .cache import build_once, content_key
-from .columns import clean_text, value_of
+from .files import clean_text, value_of
 from .labels import LabelForm, label_form
 from .read import FORMATS, BadRow, ReadOptions, bad_row_message, read_records, recognised
 from .table import Table, open_table, text_hashes

@@ -1,33 +1,39 @@
-"""Data files: which ones a setting names, their encoding and their lines."""
+"""Data files: which ones a setting names, their encoding, their lines, and the text of a cell."""
 
 from __future__ import annotations
 
+import ast
 import codecs
 import glob
 import io
+import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..config.data_settings import check_address, is_address
 from ..errors import InputError, cannot_read, excerpt, listed, nearest, shorten
-from ..words import _
+from ..words import N_, _
 from .cache import build_once, content_key
 
 # Files of gzip, bzip2, xz and Zstandard, workbooks, Parquet, and text in UTF-32 begin with these bytes.
 MAGIC = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 MAGIC += (b"PAR1\x15", codecs.BOM_UTF32_LE)
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-GB18030 = "gb18030"
-BLOCK = 1 << 20  # bytes that are read and decoded together
+START, BLOCK_LINES = 1 << 20, 500  # bytes, and lines, that are read together; the first show the format
 COUNTED = 1_000_000  # characters that are enough to recognise GB18030
 # The common characters of GB 2312 are in the order of their sounds. Those from "shi" to "zuo" are 0.25 to
 # 0.44 of all in public sets of Chinese texts, and few in Big5, Korean and Japanese that are read as GB18030.
 LATE, LATE_SHARE = range(0xC9, 0xD8), 0.2
+# Unicode categories: control and format characters, separators
+INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
+SETTING = {N_("text"): "text_column", N_("second text"): "text_pair_column", N_("label"): "label_column"}
 
 
 @dataclass(frozen=True)
@@ -71,55 +77,48 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
     content. fsspec finds the credentials; nothing of them is in a message or a file of ours."""
     import fsspec
 
+    @contextmanager
+    def reading() -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - each store raises different errors
+            # Some of their texts hold the name of a key
+            remedy = "check address, network and credentials, and pip install -r requirements/remote.txt"
+            raise InputError(f"{address}: cannot be read ({type(error).__name__}); {remedy}") from None
+
+    def copy(folder: Path, path: str) -> None:
+        with reading():
+            system.get_file(path, str(folder / Path(path).name))
+
     check_address("a data file", address)
-    with _reading(address):
+    with reading():
         system, path = fsspec.core.url_to_fs(address)
         system.invalidate_cache()
         is_web = address.startswith(("http://", "https://"))
         if not is_web and system.isdir(path):
             path = f"{path.rstrip('/')}/[!._]*"
         paths = system.glob(path) if glob.has_magic(path) and not is_web else [path]
-        infos = {one: system.info(one) for one in sorted(paths)}
+        infos = [(path, system.info(path)) for path in sorted(paths)]
     copies = []
-    for path, info in infos.items():
+    for path, info in infos:
         if info["type"] == "file":
             # Size, time or ETag, whatever the store tells
             folder = Path(cache_dir) / f"remote-{content_key(system.unstrip_protocol(path), info)}"
-            build_once(folder, _copy, system, path, num_bytes=0)
+            build_once(folder, copy, path, num_bytes=0)
             copies.append(str(folder / Path(path).name))
     return copies
 
 
-def _copy(folder: Path, system: Any, path: str) -> None:
-    with _reading(system.unstrip_protocol(path)):
-        system.get_file(path, str(folder / Path(path).name))
-
-
-@contextmanager
-def _reading(address: str) -> Iterator[None]:
-    # Some texts of their errors hold the name of a key
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - each store raises different errors
-        said = (
-            f"{address}: cannot be read ({type(error).__name__}); check the address, the network, the "
-            "credentials, and the package of the store (pip install -r requirements/remote.txt for s3, oss)"
-        )
-        raise InputError(said) from None
-
-
-def read_start(path: Source, size: int) -> bytes:
-    """Return up to `size` first bytes of a file; of a stream maybe fewer, which remain to be read."""
+def read_start(path: Source) -> bytes:
+    """Return the first bytes of a file, up to `START`; those of a stream remain to be read."""
     try:
         if isinstance(path, Stream):
-            start = path.file.peek(size)[:size]
+            start = path.file.peek(START)
         elif path.is_file():
             with path.open("rb") as file:
-                start = file.read(size)
+                start = file.read(START)
         else:
-            problem = _(
-                "a regular file is needed, found a folder, pipe or device; save its content to a file"
-            )
+            problem = _("a regular file is needed, found a folder or pipe; save its content to a file")
             if not path.exists():
                 hint = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
                 problem = _("there is no such file{hint}").format(hint=hint)
@@ -133,10 +132,10 @@ def read_start(path: Source, size: int) -> bytes:
 
 
 def file_encoding(path: Source, encoding: str) -> str:
-    """Return the encoding in which a file is read: that of its byte order mark, else the setting, but instead
-    of UTF-8 gb18030 where it is Chinese text in GB18030 to its last byte, as Excel writes it. A file with
-    lines in both stays UTF-8, which reports them. A stream is not looked at. Raises InputError for a file
-    that cannot be read, for an encoding that Python does not know, and for utf-16 without a mark."""
+    """Return the encoding of a file: that of its byte order mark, else the setting, but instead of UTF-8
+    gb18030 where it is Chinese text in GB18030 to its last byte, as Excel writes it. A file with lines in
+    both stays UTF-8, which reports them. A stream is not looked at. Raises InputError for a file that cannot
+    be read, an encoding that Python does not know, and utf-16 without a mark."""
     try:
         # Some codecs are not for text, or cannot continue after a bad byte
         "a".encode(encoding).decode(encoding, "surrogateescape")
@@ -144,19 +143,19 @@ def file_encoding(path: Source, encoding: str) -> str:
     except (LookupError, ValueError) as error:
         rule = "data.encoding must be a text encoding that Python knows"
         raise InputError(f"{rule}, found '{shorten(encoding)}'; try utf-8 or gb18030") from error
-    start = b"" if isinstance(path, Stream) else read_start(path, max(map(len, MAGIC)))
-    if start.startswith(MAGIC) or not start:
+    start = read_start(path)
+    if isinstance(path, Stream) or start.startswith(MAGIC):
         return encoding
     if marked := next((name for mark, name in MARKS.items() if start.startswith(mark)), None):
         return marked
     if encoding in ("utf-16", "utf-32"):
         remedy = f"set --data.encoding to utf-8, {encoding}-le or {encoding}-be"
         raise InputError(f"{path}: {encoding} needs its byte order mark, found none; {remedy}")
-    return GB18030 if encoding == "utf-8" and _is_gb18030(path) else encoding
+    return "gb18030" if encoding == "utf-8" and _is_gb18030(path) else encoding
 
 
 def _is_gb18030(path: Path) -> bool:
-    num_letters = num_late = 0
+    letters = ""
     with path.open("rb") as file:
         for line in file:
             if line.isascii():
@@ -166,14 +165,13 @@ def _is_gb18030(path: Path) -> bool:
                 if max(line.decode()) >= "\u0800":
                     return False
             try:
-                text = line.decode(GB18030)
+                text = line.decode("gb18030")
             except UnicodeDecodeError:
                 return False
-            if num_letters < COUNTED:
-                letters = re.sub("[^\u3040-\ufeff]", "", text)
-                num_letters += len(letters)
-                num_late += sum(byte in LATE for byte in letters.encode("gb2312", "ignore")[::2])
-    return num_late >= LATE_SHARE * num_letters > 0
+            if len(letters) < COUNTED:
+                letters += re.sub("[^\u3040-\ufeff]", "", text)
+    num_late = sum(byte in LATE for byte in letters.encode("gb2312", "ignore")[::2])
+    return num_late >= LATE_SHARE * len(letters) > 0
 
 
 def gb2312_characters() -> list[str]:
@@ -185,18 +183,14 @@ def gb2312_characters() -> list[str]:
 def line_blocks(path: Source, encoding: str) -> Iterator[list[str]]:
     """Yield the lines of a file, in lists; LF, CR, or both end a line. Bytes that cannot be decoded become
     surrogates, which `wrong_character` reports."""
-    number, block, rest = 1, b"?", ""
     # UTF-16 has no single bytes that could be kept
-    errors = "surrogateescape" if "\n".encode(encoding) == b"\n" else "surrogatepass"
-    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    errors, number = "surrogateescape" if "\n".encode(encoding) == b"\n" else "surrogatepass", 1
+    # utf-8-sig leaves out a byte order mark
+    codec = "utf-8-sig" if encoding == "utf-8" else encoding
     try:
-        with path.open("rb") if isinstance(path, Path) else nullcontext(path.file) as file:
-            while block:
-                block = file.read1(BLOCK)
-                text = rest + decoder.decode(block, final=not block)
-                lines = list(io.StringIO(text if number > 1 else text.removeprefix("\ufeff"), newline=""))
-                # A line may go on in the next block, and LF may follow CR there
-                rest = lines.pop() if block and lines and not lines[-1].endswith("\n") else ""
+        with path.open("rb", START) if isinstance(path, Path) else nullcontext(path.file) as file:
+            text = io.TextIOWrapper(file, codec, errors, newline="")
+            while lines := list(islice(text, BLOCK_LINES)):
                 yield lines
                 number += len(lines)
     except UnicodeError as error:
@@ -215,8 +209,41 @@ def wrong_character(text: str, what: str) -> str | None:
         if 0xDC80 <= code <= 0xDCFF:
             found = _("invalid byte {byte}").format(byte=f"0x{code - 0xDC00:02x}")
         said = _(
-            "{found} in the {what} {text}; set --data.encoding (gb18030 for most older Chinese files, big5 "
-            "for traditional ones, utf-16-le) or fix the file"
+            "{found} in the {what} {text}; fix the file or set --data.encoding (gb18030, big5, utf-16-le)"
         )
         return said.format(found=found, what=_(what), text=excerpt(text))
     return None
+
+
+class EmptyText(ValueError):
+    """A row without a text."""
+
+
+def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
+    """Return the text without white space around it; raises ValueError with the problem."""
+    if not isinstance(value, (str, type(None))):
+        said = _("the {what} must be a string, found {value}; fix the row or set --data.{setting}")
+        raise ValueError(said.format(what=_(what), value=excerpt(value), setting=SETTING[what]))
+    text = ("".join(value.split()) if remove_spaces else value.strip()) if value else ""
+    if all(unicodedata.category(character) in INVISIBLE for character in text):
+        said = _("the {what} is empty, found {value}; fill it in or remove the row")
+        problem = said.format(what=_(what), value=excerpt(value))
+        # An empty label is a wrong label
+        raise ValueError(problem) if what == "label" else EmptyText(problem)
+    if wrong := wrong_character(text, what):
+        raise ValueError(wrong)
+    return text
+
+
+def value_of(cell: Any) -> Any:
+    """Return the list or object that is written into a cell of a table, as JSON or as Python writes it, else
+    the cell. Of an object with nothing but `choices`, as Label Studio writes several, these."""
+    value, text = cell, cell.strip() if isinstance(cell, str) else ""
+    if text.startswith(("[", "{")):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            # NumPy writes no commas
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+                value = ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
+    return value["choices"] if isinstance(value, dict) and list(value) == ["choices"] else value

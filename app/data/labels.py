@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Sequence
+from datetime import date, time
 from decimal import Decimal
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
-from .columns import MIN_ROWS, label_like, label_text
+from .files import clean_text
 from .read import ReadOptions
 
 # These are the values of a column for each label, in lower case
@@ -42,6 +41,25 @@ def sort_labels(values: list[str]) -> list[str]:
     return sorted(values, key=int) if all(map(INTEGER.fullmatch, values)) else sorted(values)
 
 
+def label_text(value: Any) -> str:
+    """Return one label as a string, as JSON and fastText mean it: true, 1.0 as 1, without __label__; raises
+    ValueError with the problem."""
+    text = value
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, bytes):
+        text = value.decode(errors="surrogateescape")
+    elif isinstance(value, (date, time)):
+        text = str(value).removesuffix(" 00:00:00")
+    elif isinstance(value, int) or (isinstance(value, (float, Decimal)) and value % 1 == 0):
+        # Integers come as floats from a column with missing values, and as decimals from databases
+        text = str(int(value))
+    if not isinstance(text, str):
+        remedy = "fix the row or set --data.label_column"
+        raise ValueError(f"the label must be a string or an integer, found {excerpt(value)}; {remedy}")
+    return re.sub(r"^(-?\d{1,18})\.0$", r"\1", clean_text(text, False, "label").removeprefix("__label__"))
+
+
 class LabelForm:
     """How the labels of a task are read, what they are called, and their array in a dataset: one label a row,
     as class ids (num_rows,) int64. The other forms override what differs.
@@ -49,10 +67,7 @@ class LabelForm:
     A *label text* is what a table has of a row's label; `has_several`: a row may have several labels.
     """
 
-    has_labels, has_several = True, False
-
-    def are_labels(self, values: Sequence) -> bool:
-        return label_like(values)
+    has_labels, has_several, are_numbers = True, False, False
 
     def text(self, value: Any, options: ReadOptions) -> str:
         """Return the label text of a cell; raises ValueError for a wrong row, InputError if all are."""
@@ -69,31 +84,27 @@ class LabelForm:
         """Return a label of a label text that is not one of `names`, for a message, with the nearest name and
         those that there are; None where all are known."""
         for label in json.loads(text) if self.has_several else [text]:
-            if label not in label_ids(tuple(names), accept_ids):
+            if not self.are_numbers and label not in label_ids(tuple(names), accept_ids):
                 said = _("{label}{near} (known: {names})")
                 return said.format(label=excerpt(label), near=nearest(label, names), names=listed(names))
         return None
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         """Return the names of the labels by id, of the settings, else of the table of the train file."""
+        if not self.has_labels:
+            return []
         if config.labels is not None:
             return config.labels
-        for separator in USUAL_SEPARATORS:
-            with_it = [label for label in train.label_values if separator in label]
-            joined = [{part.strip() for part in label.split(separator)} for label in with_it]
-            parts = Counter(part for parts in joined for part in parts if part)
-            again = sum(count > 1 or part in train.label_values for part, count in parts.items())
-            if joined and 2 * again >= len(parts):
+        known = set(train.label_values)
+        for label, mark in product(train.label_values, USUAL_SEPARATORS):
+            if mark in label and known >= {part.strip() for part in label.split(mark)}:
                 said = _(
-                    "{where}: a row must have one label, found {label}; for several labels a row set "
-                    "--data.task {task} --data.label_separator '{separator}'; if it is one label, list all "
-                    "in --data.labels"
+                    "{source}: the parts of the label {label} are labels too; for several labels a row set "
+                    "--data.task {task} --data.label_separator '{separator}', else list all in --data.labels"
                 )
-                code = train.label_values.index(with_it[0])
-                where = train.where(np.flatnonzero(train.labels == code)[0])
                 task = "multi_path" if config.label_hierarchy else "multi_label"
-                values = {"label": excerpt(with_it[0]), "task": task, "separator": separator}
-                raise InputError(said.format(where=where, **values))
+                values = {"label": excerpt(label), "task": task, "separator": mark}
+                raise InputError(said.format(source=train.source, **values))
         return sort_labels(train.label_values)
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
@@ -109,12 +120,9 @@ class LabelForm:
         """Raise InputError for labels of train, read from `source`, that nothing can be learnt from. Each of
         two or more labels must have a row."""
         if absent := [name for name, rows in self.statistics(train, names)["classes"].items() if not rows]:
-            said = _(
-                "{source}: every label needs rows in train; label '{label}' is absent from train; add rows "
-                "of it, or remove it from the data and from data.labels"
-            )
-            raise InputError(said.format(source=source, label=shorten(absent[0])))
-        if len(names) < 2:
+            said = _("{path}: label '{label}' is absent from train; add rows, or drop it from data.labels")
+            raise InputError(said.format(path=source, label=shorten(absent[0])))
+        if self.has_labels and len(names) < 2:
             said = _("{path}: two or more labels are needed, found {labels}; set --data.label_column")
             raise InputError(said.format(path=source, labels=listed(names)))
 
@@ -129,12 +137,6 @@ class NoLabels(LabelForm):
     """Texts only: all rows are class 0."""
 
     has_labels = False
-
-    def names(self, config: DataConfig, train: Any) -> list[str]:
-        return []
-
-    def check(self, train: np.ndarray, source: str, names: list[str]) -> None:
-        pass
 
 
 class OrderedLabels(LabelForm):
@@ -153,8 +155,7 @@ class OrderedLabels(LabelForm):
 class NumberLabels(LabelForm):
     """The labels of rows are numbers, (num_rows,) float64; a label text is a number as Python writes it."""
 
-    def are_labels(self, values: Sequence) -> bool:
-        return len(values) >= MIN_ROWS and None not in map(number_of, values)
+    are_numbers = True
 
     def text(self, value: Any, options: ReadOptions) -> str:
         number = number_of(label_text(value) if isinstance(value, str) else value)
@@ -164,9 +165,6 @@ class NumberLabels(LabelForm):
                 f"the label must be a number up to {LARGEST:g}, found {excerpt(value)}; {remedy}"
             )
         return repr(number)
-
-    def unknown(self, text: str, names: list[str], accept_ids: bool = True) -> str | None:
-        return None
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
         return ["score"]
@@ -218,13 +216,9 @@ class LabelLists(LabelForm):
         else:
             if isinstance(value, str):
                 separator, usual = options.label_separator, [one for one in USUAL_SEPARATORS if one in value]
-                if value.lstrip().startswith("["):
-                    rule = 'a list of labels must be JSON, like ["a", "b"]'
-                    remedy = "fix the row, or set --data.label_separator for labels without brackets"
-                    raise ValueError(f"{rule}, found {excerpt(value)}; {remedy}")
-                if separator is None and usual:
+                if value.lstrip().startswith("[") or (separator is None and usual):
                     rule = "cannot tell whether this is one label or several"
-                    remedy = f"set --data.label_separator '{usual[0]}', or write a JSON list"
+                    remedy = f"set --data.label_separator '{(usual or ',')[0]}', or write a JSON list"
                     raise InputError(f"{rule}: found {excerpt(value)}; {remedy}")
                 cells = [value] if separator is None else value.split(separator)
                 value = [label for label in cells if label.strip()]

@@ -1,15 +1,14 @@
-"""The formats of data files: how they are recognised, and their records, in chunks."""
+"""The formats of data files: how they are recognised, and their records."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from ..runtime.disk import unique_keys
 from ..words import _
 from .files import MAGIC, Source, Stream, file_encoding, line_blocks, read_start
 
-START, SEEN_LINES = 1 << 20, 500  # bytes, and lines in them, from which the format is recognised
 CHUNK = 2048  # rows of Parquet that are read together
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
 FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for long documents
@@ -114,10 +112,7 @@ def bad_row_message(path: object, unit: str, number: int, problem: object) -> st
 
 
 def options_of_run(
-    path: Source,
-    recorded: Mapping[str, Any],
-    asked: Mapping[str, Any] | None = None,
-    need_label: bool = False,
+    path: Source, recorded: Mapping[str, Any], asked: Mapping | None = None, need_label: bool = False
 ) -> ReadOptions:
     """Return the settings with which the model of a run reads a file; `format` is never auto. `recorded` are
     the `data` settings of the run's config.yaml. `asked` are those that were asked for now; None and auto
@@ -141,13 +136,10 @@ def recognised(
     and auto. The format is that of its content, else the `usual` one: None is that of its name, but without
     labels a .txt file has one text a line, as a stream has. Raises InputError for a file that cannot be read,
     or begins otherwise than its format."""
-    encoding, format, lines = file_encoding(path, options.encoding), options.format, []
-    start, is_stream, suffix = read_start(path, START), isinstance(path, Stream), path.suffix.lower()
+    encoding, format, start = file_encoding(path, options.encoding), options.format, read_start(path)
+    is_stream, suffix, lines = isinstance(path, Stream), path.suffix.lower(), []
     if not is_stream and not start.startswith(MAGIC):
-        text = codecs.getincrementaldecoder(encoding)("replace").decode(start).removeprefix("\ufeff")
-        # The last line may be cut
-        found = re.split("\r\n?|\n", text)[: None if len(start) < START else -1] or [text]
-        lines = [line for line in found[:SEEN_LINES] if line.strip()]
+        lines = [line.rstrip("\r\n") for line in next(line_blocks(path, encoding), []) if line.strip()]
     if format == "auto":
         is_plain = is_stream or (suffix == ".txt" and not need_label)
         usual = usual or ("text" if is_plain else SUFFIXES.get(suffix))
@@ -192,17 +184,13 @@ def content_format(start: bytes, lines: list[str], usual: str | None) -> str | N
     # One column, or lines that differ, show that the name's separator is not the right one. Toutiao separates
     # by _!_, and has commas in the last column
     is_table = usual in DELIMITED and len(lines) > 1 and "_!_" not in lines[0]
-    return next((name for name in (usual, *DELIMITED) if is_table and num_fields(name, lines) > 1), None)
-
-
-def num_fields(format: str, lines: list[str]) -> int:
-    """Return how many fields each of these lines has, 0 where they do not all have the same number."""
-    quoting = csv.QUOTE_MINIMAL if FORMATS[format].is_quoted else csv.QUOTE_NONE
-    with suppress(csv.Error):
-        records = csv.reader(lines, delimiter=FORMATS[format].delimiter, quoting=quoting)
-        counts = {len(record) for record in records if record}
-        return counts.pop() if len(counts) == 1 else 0
-    return 0
+    for name in (usual, *DELIMITED) if is_table else ():
+        quoting = csv.QUOTE_MINIMAL if FORMATS[name].is_quoted else csv.QUOTE_NONE
+        with suppress(csv.Error):
+            widths = set(map(len, csv.reader(lines, delimiter=FORMATS[name].delimiter, quoting=quoting)))
+            if len(widths) == 1 and widths != {1}:
+                return name
+    return None
 
 
 def read_records(
@@ -210,23 +198,33 @@ def read_records(
 ) -> Iterator[Record]:
     """Yield the records of a file whose format, encoding and quoting are known; values of Parquet columns
     that are not in `columns` are None. Raises InputError for a file that cannot be read at all."""
-    format = options.format
-    if format == "parquet":
-        return readable(path, _parquet_records(path, columns))
-    if format == "xlsx":
-        return readable(path, _excel_records(path))
-    lines, delimiter = chain.from_iterable(line_blocks(path, options.encoding)), FORMATS[format].delimiter
-    if format == "json":
+    if options.format == "parquet":
+        return _parquet_records(path, columns)
+    if options.format == "xlsx":
+        return _excel_records(path)
+    blocks, delimiter = line_blocks(path, options.encoding), FORMATS[options.format].delimiter
+    lines = chain.from_iterable(blocks)
+    if options.format == "json":
         return _array_records(path, lines)
-    if format == "jsonl":
+    if options.format == "jsonl":
         return _json_line_records(lines)
     if options.quoting == "double":
         return _quoted_records(lines, delimiter)
-    numbered = enumerate(lines, 1)
-    if format == "text":
-        return ((number, line.rstrip("\r\n")) for number, line in numbered if line.strip())
-    # A line of spaces is no row, but one of tabs is
-    return ((at, line.rstrip("\r\n").split(delimiter)) for at, line in numbered if line.strip(" \r\n"))
+    return chain.from_iterable(_plain_records(blocks, delimiter))
+
+
+def _plain_records(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Iterable[Record]]:
+    """Yield the records of many lines at a time, which is faster than one by one."""
+    first = 1
+    for lines in blocks:
+        numbers, first = range(first, first + len(lines)), first + len(lines)
+        if any(map(str.isspace, lines)):
+            # A line of spaces is no row, but one of tabs is
+            is_row = [line.strip(" \r\n" if delimiter else None) != "" for line in lines]
+            numbers, lines = compress(numbers, is_row), compress(lines, is_row)
+        records = [line.rstrip("\r\n") for line in lines]
+        records = [record.split(delimiter) for record in records] if delimiter else records
+        yield zip(numbers, records, strict=True)
 
 
 def _quoted_records(lines: Iterator[str], delimiter: str) -> Iterator[Record]:
@@ -266,17 +264,17 @@ def _array_records(path: Source, lines: Iterator[str]) -> Iterator[Record]:
         remedy = "fix the file there, or set --data.format jsonl where each line is a value"
         raise InputError(f"{where}: JSON that cannot be read ({error}); {remedy}") from error
     if not isinstance(value, list):
-        raise InputError(
-            f"{path}: an array of pairs or of objects is needed, found {excerpt(value)}; write the rows as "
-            'one (pandas: df.to_json(path, orient="records")), or one a line, as .jsonl'
-        )
+        rule = f"an array of pairs or of objects is needed, found {excerpt(value)}"
+        remedy = 'write one (pandas: df.to_json(path, orient="records")), or one row a line, as .jsonl'
+        raise InputError(f"{path}: {rule}; {remedy}")
     yield from enumerate(value, 1)
 
 
-def readable(path: Path, items: Iterator[Any]) -> Iterator[Any]:
-    """Yield what a library reads of a file; raises InputError where it cannot."""
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise InputError where a library cannot read a file."""
     try:
-        yield from items
+        yield
     except InputError:
         raise
     except BaseException as error:  # also panics of Rust
@@ -292,7 +290,7 @@ def parquet_batches(path: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     number = 0
-    with path.open("rb") as opened:
+    with readable(path), path.open("rb") as opened:
         file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
         for batch in file.iter_batches(CHUNK):
             number += batch.num_rows
@@ -302,19 +300,15 @@ def parquet_batches(path: Path) -> Iterator[Any]:
             raise InputError(f"{path}: the Parquet file is damaged: {problem}")
 
 
-def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a Parquet file, none if it has no rows."""
-    return next(readable(path, (batch.schema.names for batch in parquet_batches(path))), [])
-
-
 def _parquet_records(path: Path, columns: Collection[int] | None) -> Iterator[Record]:
     first = 1
-    for batch in parquet_batches(path):
-        values = [[None] * batch.num_rows] * batch.num_columns
-        for index in range(batch.num_columns) if columns is None else columns:
-            values[index] = batch.column(index).to_pylist()
-        yield from enumerate(map(list, zip(*values, strict=True)), first)
-        first += batch.num_rows
+    with readable(path):
+        for batch in parquet_batches(path):
+            values = [[None] * batch.num_rows] * batch.num_columns
+            for index in range(batch.num_columns) if columns is None else columns:
+                values[index] = batch.column(index).to_pylist()
+            yield from enumerate(map(list, zip(*values, strict=True)), first)
+            first += batch.num_rows
 
 
 def _excel_records(path: Path) -> Iterator[Record]:
@@ -324,22 +318,18 @@ def _excel_records(path: Path) -> Iterator[Record]:
         raise InputError(f"{path}: Excel files need a package: pip install python-calamine") from error
     sheets = {}
     # Given a path, calamine accepts its own endings of names only
-    with path.open("rb") as file, CalamineWorkbook.from_filelike(file) as book:
+    with readable(path), path.open("rb") as file, CalamineWorkbook.from_filelike(file) as book:
         for name in book.sheet_names:
             rows = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
-            rows = ((number, list(map(_excel_value, row))) for number, row in enumerate(rows, 1))
-            if filled := [(number, row) for number, row in rows if row != [None] * len(row)]:
-                sheets[name] = filled
+            for number, cells in enumerate(rows, 1):
+                # All numbers come as floats
+                row = [int(one) if isinstance(one, float) and one.is_integer() else one for one in cells]
+                row = [None if isinstance(one, str) and not one.strip() else one for one in row]
+                if row != [None] * len(row):
+                    sheets.setdefault(name, []).append((number, row))
     if len(sheets) != 1:
         found = f"{listed(sheets) or 'none'}; save the one to read as a separate file"
         raise InputError(f"{path}: one sheet with values is needed, found {found}")
     [rows] = sheets.values()
     width = max(number for number, cell in enumerate(rows[0][1], 1) if cell is not None)
     yield from ((number, row[:width]) for number, row in rows)
-
-
-def _excel_value(cell: Any) -> Any:
-    # All numbers come as floats
-    if isinstance(cell, float) and cell.is_integer():
-        return int(cell)
-    return None if isinstance(cell, str) and not cell.strip() else cell

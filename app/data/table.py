@@ -26,7 +26,7 @@ from ..runtime.processes import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
 from .files import files_of
-from .read import DELIMITED, SUFFIXES, BadRow, ReadOptions, bad_row_message, recognised
+from .read import DELIMITED, SUFFIXES, ReadOptions, bad_row_message, recognised
 from .rows import RowReader
 
 VERSION = 8
@@ -199,7 +199,7 @@ def build_table(
 
     reader = RowReader(path, options, need_label, need_label, label_names, accept_ids)
     codes: dict[str | None, int] = {}
-    shown: list[BadRow] = []
+    shown: list[str] = []
     num_rows = num_bad = num_empty = 0
     fields = [("text", pa.string()), ("pair", pa.string()), ("label", pa.int32())]
     schema = pa.schema([*fields, ("line", pa.int64()), ("hash", pa.uint64())])
@@ -212,7 +212,8 @@ def build_table(
             for row in bad.values():
                 num_bad += 1
                 num_empty += row.is_empty
-                shown = [*shown, row][:SHOWN_BAD_ROWS]
+                if num_bad <= SHOWN_BAD_ROWS:
+                    shown.append(bad_row_message(path, reader.unit, row.line, row.problem))
                 skipped.write(json.dumps({"line": row.line, "problem": row.problem}) + "\n")
             if bad:
                 columns = [[one for at, one in enumerate(column) if at not in bad] for column in columns]
@@ -229,17 +230,24 @@ def build_table(
         raise InputError(f"{path}: a data file must not change while it is read, but this one did; {remedy}")
     is_few = num_bad == num_empty <= EMPTY_SHARE * (num_rows + num_bad)
     if num_bad and not (num_rows and (skip_bad_rows or is_few)):
-        raise _bad_rows(path, reader.unit, shown, num_bad, skip_bad_rows)
+        said = _("{path}: {rows:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip")
+        if skip_bad_rows:
+            said = _("{path}: there are no rows left: all {rows:,} are invalid")
+        elif num_bad == 1:
+            raise InputError(_("{problem} (or --data.on_bad_row skip)").format(problem=shown[0]))
+        if num_bad > len(shown):
+            shown.append(_("... and {rows:,} more").format(rows=num_bad - len(shown)))
+        raise InputError("\n  ".join([said.format(path=path, rows=num_bad), *shown]))
     # The format is shown where the name of the file stands for another separator
     is_other = SUFFIXES.get(Path(path).suffix.lower()) in {*DELIMITED} - {options.format}
     meta = {
         "source": printable_path(path),
         "unit": reader.unit,
-        "columns": reader.columns + (f"; read as {options.format}" if is_other else ""),
-        "assumed": reader.used.assumed if reader.used else {},
+        "columns": reader.used.described + (_("; read as ") + options.format if is_other else ""),
+        "assumed": reader.used.assumed,
         "labels": [label for label in codes if label is not None],
         "skipped": num_bad,
-        "has_pairs": reader.used is not None and bool(reader.used.pair) and num_rows > 0,
+        "has_pairs": bool(reader.used.pair),
     }
     # A column's name from JSON may have half of a character, which no file can hold
     text = json.dumps(meta, ensure_ascii=False, indent=1)
@@ -253,15 +261,3 @@ def text_hashes(texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.
     blake2b = hashlib.blake2b
     digests = b"".join([blake2b(text.encode(), digest_size=8).digest() for text in texts])
     return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
-
-
-def _bad_rows(path: str, unit: str, shown: list[BadRow], num_bad: int, skip_bad_rows: bool) -> InputError:
-    lines = [bad_row_message(path, unit, row.line, row.problem) for row in shown]
-    if num_bad == 1 and not skip_bad_rows:
-        return InputError(_("{problem} (or --data.on_bad_row skip)").format(problem=lines[0]))
-    said = _("{path}: {rows:,} rows are invalid; fix them, or skip them with --data.on_bad_row skip")
-    if skip_bad_rows:
-        said = _("{path}: there are no rows left: all {rows:,} are invalid")
-    if num_bad > len(lines):
-        lines.append(_("... and {rows:,} more").format(rows=num_bad - len(lines)))
-    return InputError("\n  ".join([said.format(path=path, rows=num_bad), *lines]))

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..data.read import parquet_batches, readable
+from ..data.read import parquet_batches
 from ..errors import InputError, TrainingError, listed, shorten
 from ..runtime.disk import check_new, is_full
 from ..text_table import short_label
@@ -159,7 +159,7 @@ def parquet_columns(
 
     path, rows, end = Path(source.name), iter(rows), 0
     following = next(rows, None)
-    for batch in readable(path, parquet_batches(path)):
+    for batch in parquet_batches(path):
         start, end = end, end + batch.num_rows
         some = []
         while following is not None and line_of(following) <= end:

@@ -116,7 +116,7 @@ class Source:
 
     def summary(self, bad: str = "skipped") -> str:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
-        columns = f" ({self.reader.columns})" if self.reader and self.reader.columns else ""
+        columns = f" ({self.reader.used.described})" if self.reader and self.reader.used else ""
         lines = [f"{self.name}: {self.num_good:,} rows{columns}"]
         if self.num_bad:
             lines[0] += f", {self.num_bad:,} {bad}"

@@ -52,7 +52,7 @@ WHOLE_FILE = [
     ("a.csv.gz", gzip.compress(b"1,2\n", mtime=0), "text is needed|a packed file|unpack|--data.format", {}),
     *(("a.csv", start + b"\n,1\n", "text is needed", {"format": "csv"}) for start in PACKED),
     ("a.csv", "好,1\n", "utf-16 needs its byte order mark|to utf-8, utf-16-le", {"encoding": "utf-16"}),
-    ("a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], "line 2|not valid utf-16", {"encoding": "utf-16"}),
+    ("a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], "line 1|not valid utf-16", {"encoding": "utf-16"}),
     ("a.tsv", "好\t1\n".encode("utf-32"), "text is needed|UTF-32", {}),
     *(
         ("a.tsv", b"a\t1\n", "data.encoding must be a text encoding|try utf-8 or gb18030", {"encoding": name})
@@ -68,7 +68,7 @@ WHOLE_FILE = [
     ("a.json", f'[["好", {"1" * 5000}]]', "cannot be read|digits|fix the file", {}),
     ("a.json", '[{"text": "好", "id": 1, "id": 2}]', "the key 'id' is twice in an object", {}),
     ("a.parquet", b"PAR1 and nothing else", "the file cannot be read", {}),
-    ("a.csv", '"text"x,label\n今天,1\n今天,1\n', "line 1: the header cannot be read", BY_NAME),
+    ("a.csv", '"text"x,label\n今天,1\n今天,1\n', "line 1: the first row cannot be read", BY_NAME),
     ("a.csv", "," * 16_384, "line 1: a row may have at most 16,384 columns, found 16,385", {"format": "csv"}),
     ("a.csv", "x" * LONG + ",label,b\n1,2,3\n", "which column is the text", {"header": True}),
 ]

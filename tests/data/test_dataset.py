@@ -140,7 +140,7 @@ def test_the_report_for_people(opened, stores_of):
     text = render(dataset, stores_of(dataset, 12))
     assert "train.csv: 22 rows (text 'text', label 'label')" in text
     assert "train: 22 rows; 愤怒 11 (50.0%), 高兴 11 (50.0%)" in text
-    assert "11 rows (50.0%) cut at 12" in text
+    assert "11 rows (50.0%) not read whole (data.long cut, data.max_length 12)" in text
     assert "1 repeated texts; 1 texts with conflicting labels" in text
     assert "dev: 1 rows; 愤怒 1 (100.0%), 高兴 0 (0.0%)" in text
     assert "1 rows whose text is also in train" in text
@@ -305,7 +305,7 @@ WRONG = [
     ("", ONE, "the file is empty"),
     ("text,label\n甲,a|b\n", LISTS, r"line 2: cannot tell .* one label or several: found 'a\|b'"),
     ("text,label\n甲,a|b\n", COLUMNS, r"line 2: .* one label or several: found 'a\|b'.*or write a JSON list"),
-    ("text,label\n甲,[a]\n", LISTS, "line 2: a list of labels must be JSON"),
+    ("text,label\n甲,[a]\n", LISTS, "line 2: cannot tell whether this is one label or several"),
     ('text,label\n甲,"["""",""a""]"\n', LISTS, "line 2: the label is empty"),
     ("text,label\n甲,a\n甲,[]\n", LISTS, r"line 3: all fixes of a text .* found '\[\]' here"),
     (TWO, ONE, r"line 2: a row must have one label, found \["),

@@ -15,7 +15,6 @@ from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
 from app.data.files import file_encoding
 from app.data.read import FORMATS, BadRow, ReadOptions, options_of_run, recognised
-from app.data.report import table_lines
 from app.data.rows import RowReader
 from app.data.table import open_table
 from app.errors import InputError
@@ -282,7 +281,12 @@ def test_a_file_in_gb18030_is_read_as_the_same_one_in_utf8(tmp_path, name):
         assert ("encoding gb18030" in source.summary()) == (encoding == "gb18030")
         found[encoding] = table.label_values
     assert found["gb18030"] == found["utf-8"]
-    assert "；编码：gb18030）" in spoken_in("zh", lambda: next(table_lines(table)))
+
+    def summary() -> str:
+        list(source.rows("error"))
+        return source.summary()
+
+    assert "；编码：gb18030)" in spoken_in("zh", summary)
 
 
 NOT_GB18030 = {

@@ -109,7 +109,7 @@ A_B = "text\ta\tb\n甲\t0\t1\n"
             {},
             "line 1: cannot tell whether this is one label or several: found 'a，b'; set",
         ),
-        ("甲\t['a', 'b\n乙\ta\n丙\tb\n", {}, "line 1: a list of labels must be JSON"),
+        ("甲\t['a', 'b\n乙\ta\n丙\tb\n", {}, "line 1: cannot tell whether this is one label or several"),
         ('甲\t["a", ""]\n乙\ta\n丙\tb\n', {}, "line 1: the label is empty"),
         ('甲\t["a", ["b"]]\n乙\ta\n丙\tb\n', {}, "line 1: the label must be a string or an integer"),
         (A_B + "乙\t1\t2\n", {"label_columns": ["a", "b"]}, "line 3: the column 'b' of data.label_columns"),
@@ -127,7 +127,7 @@ def test_cells_that_are_not_clear_are_errors(write, content, settings, message):
     [
         (
             "text,a,b,c\n庚,0,1,0\n辛,0,1,1\n",
-            "train.csv: every label needs rows in train; label 'c' is absent",
+            "train.csv: label 'c' is absent from train",
         ),
         ('{"text": "庚", "labels": ["a", "d"]}\n', "dev.jsonl, line 1: unknown label 'd'"),
     ],
