@@ -1,4 +1,4 @@
-"""The examples, run as their docstrings say.
+"""The examples, run as their docstrings say, and the notebook, from its first cell to its last.
 
 `pytest tests/documents/test_examples.py`, without the longer ones `-m "not slow"`.
 """
@@ -12,19 +12,22 @@ from functools import cache
 
 import pytest
 
+import chinese_text_classifier
 from tests.processes import ROOT, finish
 from tests.saved_classifier import random_texts, save_checkpoint
 from tests.verbs import predict
 
 DDP = "examples/ddp_equals_accumulation.py"
 ACCELERATE = "examples/accelerate_accumulation.py"
+NOTEBOOK = ROOT / "examples" / "from_python.ipynb"
 
 
-@cache
+def docstring_of(script: str) -> str:
+    return ast.get_docstring(ast.parse((ROOT / script).read_text(encoding="utf-8")))
+
+
 def commands_of(script: str) -> list[str]:
-    """Return the commands of a script's docstring."""
-    docstring = ast.get_docstring(ast.parse((ROOT / script).read_text(encoding="utf-8")))
-    return [line for line in docstring.splitlines() if line.startswith(("python ", "torchrun "))]
+    return [line for line in docstring_of(script).splitlines() if line.startswith(("python ", "torchrun "))]
 
 
 def run(command: str) -> subprocess.CompletedProcess:
@@ -57,8 +60,7 @@ def test_ddp_and_accumulation_end_with_the_same_bits():
     assert "1 process(es), 2 accumulation step(s)" in accumulated
     assert "2 process(es), 1 accumulation step(s)" in distributed
     expected, *others = map(parameters_of, commands)
-    sizes = {name: len(values) for name, values in expected.items()}
-    assert sizes == {"0.weight": 12, "0.bias": 4, "2.weight": 4, "2.bias": 1}
+    assert [len(values) for values in expected.values()] == [12, 4, 4, 1]
     assert others[0] == expected
     assert accumulated.splitlines()[-1].startswith("fingerprint ")
     assert accumulated.splitlines()[-1] == distributed.splitlines()[-1]
@@ -67,10 +69,7 @@ def test_ddp_and_accumulation_end_with_the_same_bits():
             assert other[name] == pytest.approx(values, rel=0, abs=1e-12)
     shorter = parameters_of(f"python {DDP} --acc_steps 2 --epochs 2")["0.weight"]
     assert max(abs(a - b) for a, b in zip(expected["0.weight"], shorter, strict=True)) > 1e-3
-
-
-@pytest.mark.slow
-def test_each_step_is_the_same_with_a_last_batch_of_one_row():
+    # Each step is the same, also with a last batch of one row
     options = "--data_size 65 --epochs 1 --verbose"
     accumulated = output_of(f"python {DDP} --acc_steps 2 {options}").splitlines()
     launched = f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed {options}"
@@ -78,8 +77,7 @@ def test_each_step_is_the_same_with_a_last_batch_of_one_row():
     # Their steps, then a title of their own
     assert [line.startswith("epoch") for line in accumulated[:6]] == [True] * 5 + [False]
     assert "step 4 rows  1 " in accumulated[4]
-    assert accumulated[:5] == distributed[:5]
-    assert accumulated[6:] == distributed[6:]
+    assert accumulated[:5] + accumulated[6:] == distributed[:5] + distributed[6:]
 
 
 def test_distributed_without_a_launcher_names_the_command():
@@ -88,23 +86,7 @@ def test_distributed_without_a_launcher_names_the_command():
     assert f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed" in result.stderr
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_accelerate_reaches_the_known_weight(number):
-    command, processes = commands_of(ACCELERATE)[number], number + 1
-    assert command.startswith("torchrun" if number else "python")
-    # Where DeepSpeed is installed, it says something in brackets
-    said = [line for line in output_of(command).splitlines() if not line.startswith("[")]
-    assert said == [
-        f"with accumulation, {processes} process(es): the final weight is 2.04000",
-        "without accumulation: the final weight is 2.04000",
-        "sync_with_dataloader=True: steps after micro-batches [4, 6, 10, 12]; the final weight is "
-        f"{two_passes([4, 6, 10, 12]):.5f}",
-        "sync_with_dataloader=False: steps after micro-batches [4, 8, 12]; the final weight is "
-        f"{two_passes([4, 8, 12]):.5f}",
-    ]
-
-
-def two_passes(steps: list[int]) -> float:
+def two_passes(steps: list[int]) -> str:
     """Return the weight after two passes over x = 1 ... 12 in pairs, a step after these micro-batches, by
     arithmetic alone; the docstring of the example has it."""
     weight = gradient = 0.0
@@ -114,9 +96,22 @@ def two_passes(steps: list[int]) -> float:
         gradient += (first**2 + (first + 1) ** 2) * (weight - 2) / 4
         if number in steps:
             weight, gradient = weight - 0.002 * gradient, 0.0
-    docstring = ast.get_docstring(ast.parse((ROOT / ACCELERATE).read_text(encoding="utf-8")))
-    assert re.search(rf" {', '.join(map(str, steps))}  .* {weight:.5f}$", docstring, re.MULTILINE)
-    return weight
+    kept = rf" {', '.join(map(str, steps))}  .* {weight:.5f}$"
+    assert re.search(kept, docstring_of(ACCELERATE), re.MULTILINE)
+    return f"{steps}; the final weight is {weight:.5f}"
+
+
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_accelerate_reaches_the_known_weight(number):
+    command, processes = commands_of(ACCELERATE)[number], number + 1
+    assert command.startswith("torchrun" if number else "python")
+    # Where DeepSpeed is installed, it says something in brackets
+    assert [line for line in output_of(command).splitlines() if not line.startswith("[")] == [
+        f"with accumulation, {processes} process(es): the final weight is 2.04000",
+        "without accumulation: the final weight is 2.04000",
+        f"sync_with_dataloader=True: steps after micro-batches {two_passes([4, 6, 10, 12])}",
+        f"sync_with_dataloader=False: steps after micro-batches {two_passes([4, 8, 12])}",
+    ]
 
 
 def test_the_files_that_the_image_copies_are_those_that_are_sent_to_the_builder():
@@ -157,3 +152,54 @@ def test_ray_gives_each_row_what_predict_gives_it(tmp_path):
         one["reason"], other["reason"] = ("is empty" in (row["reason"] or "") for row in (one, other))
         assert one == pytest.approx(other, abs=1e-5)
     assert run(shlex.join(command)).returncode != 0
+
+
+def notebook_cells() -> tuple:
+    """Return the notebook and its cells of code, which are kept without outputs."""
+    nbformat = pytest.importorskip("nbformat", reason="needs requirements/notebook.txt")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert len(codes) == 5
+    assert [cell for cell in codes if cell.outputs or cell.execution_count] == []
+    return notebook, codes
+
+
+def test_the_notebook_is_kept_without_outputs():
+    assert notebook_cells()
+
+
+@pytest.mark.parametrize("page", ["docs/python.md", "docs/python.zh-CN.md"])
+def test_the_python_of_the_pages_is_python_and_names_what_there_is(page):
+    blocks = (ROOT / page).read_text(encoding="utf-8").split("```python\n")[1:]
+    assert len(blocks) >= 3
+    parameters = chinese_text_classifier.TextClassifier().get_params()
+    for block in blocks:
+        for node in ast.walk(ast.parse(block.split("```")[0])):
+            if isinstance(node, ast.ImportFrom) and node.module == "chinese_text_classifier":
+                assert {alias.name for alias in node.names} <= set(chinese_text_classifier.__all__)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "TextClassifier":
+                assert {keyword.arg for keyword in node.keywords} <= set(parameters)
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_its_model_has_learned(monkeypatch):
+    nbclient = pytest.importorskip("nbclient", reason="needs requirements/notebook.txt")
+    pytest.importorskip("ipykernel")
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    notebook, codes = notebook_cells()
+    resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
+    nbclient.NotebookClient(notebook, timeout=400, kernel_name="python3", resources=resources).execute()
+    results = {
+        cell["source"].splitlines()[-1]: output["data"]["text/plain"]
+        for cell in codes
+        for output in cell.outputs
+        if output["output_type"] == "execute_result"
+    }
+    assert results["len(texts), len(test_texts)"] == "(600, 302)"
+    assert float(results["accuracy"]) > 0.3, "six classes; chance is about 0.2"
+    assert results["model.predict(new)"].startswith("array(['")
+    shown = 'pd.DataFrame(search.cv_results_)[["param_learning_rate", "mean_test_score"]]'
+    assert "mean_test_score" in results[shown]

@@ -1,0 +1,339 @@
+"""The documents are about this repository, and say the same in both languages. Commands are parsed, not run:
+python -m pytest tests/documents/test_documents.py"""
+
+import argparse
+import ast
+import hashlib
+import re
+import runpy
+import shlex
+import sys
+import tomllib
+from functools import cache
+from importlib.util import find_spec
+from itertools import dropwhile
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import yaml
+from accelerate.commands.launch import launch_command_parser
+from torch.distributed.run import get_args_parser
+
+from app.commands import VERBS
+from app.commands.predict import build_parser, parse
+from app.config.command_line import SHORT_OPTIONS, load_config, take_number
+from app.config.schema import SETTINGS, Config
+from app.modes import MODES
+from app.text_table import columns_of
+from tests.processes import ROOT
+from tests.test_architecture import LAYERS
+
+DOCUMENTS = [
+    str(path.relative_to(ROOT)) for name in ("*.md", "d*/**/*.md") for path in sorted(ROOT.glob(name))
+]
+# English documents that have a Chinese twin
+TRANSLATED = [name.replace(".zh-CN", "") for name in DOCUMENTS if name.endswith(".zh-CN.md")]
+MOST_LINES = {"README.md": 120, "README.zh-CN.md": 120, "docs/architecture.md": 250}
+SCRIPTS = [path for name in ("*.py", "app/commands/*.py", "benchmarks/**/*.py") for path in ROOT.glob(name)]
+GROUPS = tuple(Config().to_dict())
+RUN_FILES = (".tsv", ".csv", ".json", ".jsonl", ".log", ".md", ".txt", ".safetensors", ".yaml", ".bin", ".py")
+LAUNCHERS = ("torchrun", "deepspeed", "horovodrun", "accelerate")
+PROGRAMS = ("python", "bash", "pip", "chinese-text-classifier", *LAUNCHERS)
+NOT_CHECKED = ("cat", "kill", "ruff", "kubectl", "git", "cd", "curl", "docker")
+
+
+def read(document: str | Path) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def simple_commands(line: str) -> list[list[str]]:
+    """Return the commands of a line of shell, which `&&`, `|`, `&` or `;` join outside of quotes, without the
+    variables that are set before them, and without a comment."""
+    line = re.sub(r"(^| )# .*", "", line)
+    parts = re.findall(r"""(?:'[^']*'|"[^"]*"|[^'"&|;])+""", line)
+    commands = [list(dropwhile(re.compile(r"[A-Z_]+=").match, shlex.split(part))) for part in parts]
+    return [command for command in commands if command]
+
+
+def fenced_commands(document: str) -> list[list[str]]:
+    blocks = re.findall(r"^```bash\n(.*?)^```", read(document), re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [command for line in lines for command in simple_commands(line)]
+
+
+def inline_code(text: str) -> list[str]:
+    """Return what stands between single backticks, outside of blocks."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
+
+
+def inline_commands(document: str) -> list[list[str]]:
+    codes = [code for code in inline_code(read(document)) if code.split()[0] in PROGRAMS and "$" not in code]
+    return [command for code in codes for command in simple_commands(code)]
+
+
+def docstring_commands(path: Path) -> list[list[str]]:
+    """Return the commands in a docstring; what they do may follow after three spaces."""
+    lines = (ast.get_docstring(ast.parse(read(path))) or "").replace("\\\n", " ").splitlines()
+    lines = [line for line in lines if re.match(rf" *({'|'.join(PROGRAMS)}) [^.:]*[-/=.]", line)]
+    return [command for line in lines for command in simple_commands(re.split(r" {3,}", line.strip())[0])]
+
+
+def batch_commands() -> list[list[str]]:
+    """Return the commands of the files for Slurm and Kubernetes."""
+    slurm = re.search(r"^srun (.*)", read("examples/slurm.sh").replace("\\\n", " "), re.MULTILINE)[1]
+    job = yaml.safe_load(read("examples/kubeflow.yaml"))
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    return [shlex.split(re.sub(r"\$\w+", "2", slurm)), [*container["command"], *container["args"]]]
+
+
+PROJECT = tomllib.loads(read("pyproject.toml"))
+PUBLISHED = {name: fenced_commands(name) + inline_commands(name) for name in DOCUMENTS}
+OF_SCRIPTS = {str(path.relative_to(ROOT)): docstring_commands(path) for path in SCRIPTS}
+EVERYWHERE = PUBLISHED | {"batch": batch_commands()} | {name: of for name, of in OF_SCRIPTS.items() if of}
+
+
+@cache
+def check(program: str, *words: str) -> None:
+    """Raise an error unless what a command starts exists and its parser takes the arguments. Cached, because
+    both languages have the same commands."""
+    if program == "python" and words[0] == "-m":
+        check_start(words[1], list(words[2:]))
+    elif program == "python":
+        check_start(words[0], list(words[1:]))
+    elif program == "python3":
+        assert words[:2] == ("-m", "venv")
+    elif program == "chinese-text-classifier":
+        check_start("app", list(words))
+    elif program in LAUNCHERS:
+        check_launcher(program, list(words))
+    elif program == "pip":
+        assert [word for word in words if word.endswith(".txt") and not (ROOT / word).is_file()] == []
+        extras = set(re.findall(r"\.\[(\w+)\]", " ".join(words)))
+        assert extras <= set(PROJECT["project"]["optional-dependencies"])
+    elif program in ("bash", "sbatch", "."):
+        assert (ROOT / words[0]).is_file() or words[0] == ".venv/bin/activate", f"there is no {words[0]}"
+    else:
+        assert program in NOT_CHECKED or ("/" in program and (ROOT / program).is_file()), program
+
+
+def check_launcher(launcher: str, words: list[str]) -> None:
+    """Check the options with the launcher's own parser, where it is installed, and then what it starts; a
+    launcher that is named alone starts a script."""
+    if not any(word.endswith(".py") or word == "-m" for word in words):
+        words = [*words, "run_ddp.py"]
+    if launcher == "torchrun":
+        get_args_parser().parse_args(words)
+    elif launcher == "accelerate":
+        launch_command_parser().parse_args(words[words[0] == "launch" :])
+    elif launcher == "deepspeed" and find_spec("deepspeed"):
+        from deepspeed.launcher.runner import parse_args
+
+        parse_args(words)
+    at = next(at for at, word in enumerate(words) if word.endswith(".py") or word == "-m")
+    check("python", *words[at:])
+
+
+def check_start(target: str, arguments: list[str]) -> None:
+    """Check what Python starts: a script or a module."""
+    # The name of app where it is installed
+    target = target.replace("chinese_text_classifier", "app")
+    if target == "app.run":
+        target, arguments = f"run_{arguments[0]}.py", arguments[1:]
+    if target == "predict.py":
+        target, arguments = "app", ["predict", *arguments]
+    if target == "torch.distributed.launch":
+        check_launcher("torchrun", arguments)
+    elif target == "pytest":
+        check_pytest(arguments)
+    elif target == "app" and (len(arguments) < 2 or "--help" in arguments):
+        assert set(arguments) <= {*VERBS, "--help"}
+    elif target == "app" and arguments[0] == "predict":
+        # It checks more than its parser does
+        parse(build_parser("predict"), arguments[1:])
+    elif re.fullmatch(r"run_\w+\.py", target):
+        assert (ROOT / target).is_file(), f"there is no {target}"
+        check_settings(arguments, target)
+    elif target != "app.config.help":  # which takes no arguments
+        check_parser(target, arguments)
+
+
+def check_pytest(words: list[str]) -> None:
+    known = PROJECT["tool"]["pytest"]["ini_options"]["markers"]
+    named = re.findall(r"\w+", words[words.index("-m") + 1]) if "-m" in words else []
+    assert {*named} <= {"not", "and", "or", *(line.split(":")[0] for line in known)}
+    assert [word for word in words if "/" in word and not (ROOT / word.split("::")[0]).exists()] == []
+
+
+def check_settings(arguments: list[str], script: str = "run_single.py") -> None:
+    arguments, _ = take_number(arguments, "--nprocs")
+    if arguments != ["--help"]:
+        load_config(arguments, script)
+
+
+class Parsed(Exception):
+    """A parser has taken the command line; `rest` is what it left for the trainer."""
+
+
+def check_parser(target: str, arguments: list[str]) -> None:
+    """Start a script or module and stop it when its parser has taken the arguments; what that leaves must be
+    settings."""
+    original = argparse.ArgumentParser.parse_known_args
+
+    def stop(self, args=None, namespace=None):
+        raise Parsed(original(self, args, namespace)[1])
+
+    path, run, place = sys.path, runpy.run_module, target
+    if target.endswith(".py"):
+        path, run, place = [str((ROOT / target).parent), *sys.path], runpy.run_path, str(ROOT / target)
+    with (
+        patch.object(argparse.ArgumentParser, "parse_known_args", stop),
+        patch.object(sys, "argv", [target, *arguments]),
+        patch.object(sys, "path", path),
+        pytest.raises(Parsed) as parsed,
+    ):
+        run(place, run_name="__main__")
+    check_settings(parsed.value.args[0])
+
+
+@pytest.mark.parametrize("place", EVERYWHERE)
+def test_every_command_is_parsed(place):
+    for command in EVERYWHERE[place]:
+        try:
+            check(*command)
+        except BaseException as error:
+            raise AssertionError(f"{place}: {shlex.join(command)}: {error!r}") from error
+
+
+def test_every_script_has_a_command_and_batch_scripts_resume_when_they_are_requeued():
+    assert len(EVERYWHERE) - len(PUBLISHED) >= 16
+    words = {word for commands in PUBLISHED.values() for command in commands for word in command}
+    assert {path.name for path in ROOT.glob("*.py")} - {"chinese_text_classifier.py"} <= words
+    assert ["--resume auto" in shlex.join(command) for command in batch_commands()] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python run_single.py --train.epoch 3",
+        "python run_none.py",
+        "python predict.py --chekpoint x",
+        "python verify_modes.py --step 3.5",
+        "torchrun --nproc=2 run_ddp.py --no.setting 1",
+        "python -m benchmarks.reference_job --train.epoch 1",
+        "python -m pytest tests/none",
+        'python -m pytest -m "not sloww"',
+        "pip install -r requirements/none.txt",
+        "bash scripts/none.sh",
+    ],
+)
+def test_a_wrong_command_is_found(command):
+    """A control: the check above can fail."""
+    with pytest.raises(BaseException):  # noqa: B017, PT011 - an InputError, an exit or an assertion, by the parser
+        check(*shlex.split(command))
+
+
+@cache
+def known_options() -> set[str]:
+    """Return every option that a parser of this repository or of a launcher defines."""
+    files = [path for folder in ("app", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
+    options = {name for path in files for name in re.findall(r'"(--[\w-]+)"', read(path))}
+    for parser in (get_args_parser(), launch_command_parser(), build_parser("predict")):
+        options |= set(parser._option_string_actions)
+    return options | {f"--{name}" for name in (*SHORT_OPTIONS, "config")}
+
+
+def is_setting(name: str) -> bool:
+    """Return whether `group.key` is a setting; keys of `model.config` are those of transformers."""
+    return name in SETTINGS or name.startswith("model.config.")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_option_and_setting_exists(document):
+    for code in inline_code(read(document)):
+        name, words = re.split("[ =]", code)[0], code.split()
+        if re.match(rf"({'|'.join(GROUPS)})\.\w", name) and not name.endswith(RUN_FILES):
+            assert is_setting(name)
+        elif re.match(r"--\w", name) and not (is_setting(name[2:]) or name[2:] in SHORT_OPTIONS):
+            assert name in known_options(), f"no parser has {name}"
+        elif name.startswith("--") and len(words) > 1 and not re.fullmatch(r"[A-Z]+", words[1]):
+            check_settings(shlex.split(code))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_and_every_test_exists(document):
+    """A path is inline code that begins with a name of this repository's root, or is a Python file; a test is
+    `test_file.py::test_name`, and `::test_name` is of the file named before it."""
+    roots = {path.name for path in ROOT.iterdir()} - {"checkpoints", ".cache", ".git"}
+    codes = (code.rstrip("/") for code in inline_code(read(document)))
+    for path in (code for code in codes if re.fullmatch(r"[\w.\-*]+(/[\w.\-*]+)*", code)):
+        if path.endswith(".py"):
+            assert (ROOT / path).exists() or any(ROOT.glob(f"*/**/{path}")), path
+        elif (path.split("/")[0] in roots and "/" in path) or path.endswith((".sh", ".yml")):
+            assert any(ROOT.glob(path)), path
+    file = ""
+    for name, test in re.findall(r"`(?:[\w/]*/)?(test_\w+\.py)?::(\w+)`", read(document)):
+        file = name or file
+        (path,) = (ROOT / "tests").rglob(file)
+        assert f"def {test}(" in read(path), f"{document}: {file} has no {test}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere_and_lines_are_short(document):
+    """Rows of tables may be longer, and a word that does not fit, such as a link."""
+    for link in re.findall(r"\]\(((?!\w+://)[^)]+)\)", read(document)):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / document).parent / path if path else ROOT / document
+        assert target.exists(), link
+        headings = re.findall(r"^#+ (.*)", read(target), re.MULTILINE) if anchor else []
+        anchors = [re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in headings]
+        assert not anchor or anchor in anchors, link
+    lines = read(document).splitlines()
+    assert len(lines) <= MOST_LINES.get(document, len(lines))
+    long = [line for line in lines if columns_of(line) > 110 and not line.startswith("|")]
+    assert [line for line in long if " " in line.strip(" -")] == []
+
+
+def structure(text: str) -> dict[str, list]:
+    """Return what a document has in each language: links; commands, without their comments; of what the
+    program prints, which is in the reader's language, the numbers; numbers and inline code of each cell of a
+    table; the level of each heading, and the inline code below it up to the next."""
+    links = re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", text)
+    blocks = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
+    printed = [re.findall(r"\d+(?:[.,]\d+)*", block) for block in blocks if block[3] == "\n"]
+    cells = [cell for row in re.findall(r"^\|.*", text, re.MULTILINE) for cell in row.split("|")]
+    numbers = [re.findall(r"\d[\d,.]*\d|\d", re.sub(r"`[^`]+`", "", cell)) for cell in cells]
+    for block in blocks:
+        text = text.replace(block, block.replace("#", "&"))
+    parts = re.split(r"^(#+) .*\n", text, flags=re.MULTILINE)
+    sections = zip(parts[1::2], parts[2::2], strict=True)
+    return {
+        "links": [path.replace(".zh-CN.md", ".md") for path in links],
+        "commands": [re.sub(r" +# .*", "", block) for block in blocks if block[3] != "\n"],
+        "printed": [sorted(found) for found in printed],
+        "cells": [sorted(inline_code(cell) + found) for cell, found in zip(cells, numbers, strict=True)],
+        "sections": [(level, {*inline_code(body)}) for level, body in sections],
+    }
+
+
+@pytest.mark.parametrize("document", TRANSLATED)
+def test_both_languages_have_the_same_commands_tables_headings_code_and_links(document):
+    """And links to the same places; a heading has another name in each language."""
+    english = structure(read(document))
+    assert structure(read(f"{document.removesuffix('.md')}.zh-CN.md")) == english
+    assert len(english["sections"]) >= 3
+
+
+def test_every_room_and_mode_is_documented_and_the_licence_is_the_text_of_apache_2():
+    """Rooms are in the order of the layers."""
+    rooms = re.findall(r"^\| `app/(\w+)` \|", read("docs/architecture.md"), re.MULTILINE)
+    assert rooms == [layer for layer in LAYERS if (ROOT / "app" / layer).is_dir()]
+    assert set(rooms) == {path.parent.name for path in (ROOT / "app").glob("*/__init__.py")}
+    scripts = {f"run_{mode}.py" for mode in MODES}
+    assert scripts == {path.name for path in ROOT.glob("run_*.py")}
+    for document in ("README.md", "README.zh-CN.md", "docs/modes.md", "docs/modes.zh-CN.md"):
+        assert {script for script in scripts if script not in read(document)} == set()
+    digest = hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest()
+    assert digest == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+    assert "../../LICENSE" in read("data/sample/README.md")
