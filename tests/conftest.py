@@ -21,7 +21,7 @@ os.environ["LC_ALL"] = "C.UTF-8"
 # end. One process runs all tests of a file.
 LONG_FILES = ["test_contract.py", "test_resume.py", "test_chaos.py", "test_dead_ranks.py", "test_fuzz.py"]
 LONG_FILES += ["test_benchmarks.py", "test_elastic.py", "test_tune.py", "test_many_files.py"]
-LONG_FILES += ["test_notebook.py"]
+LONG_FILES += ["test_examples.py", "test_every_kind.py"]
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-REAL_DATA = Path(
-    os.environ.get("REAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data"
-).absolute()
-needs_real_data = pytest.mark.skipif(
-    not REAL_DATA.is_dir(), reason=f"needs the public data sets, which are not in {REAL_DATA}"
-)
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+REAL_DATA = Path(os.environ.get("REAL_DATA") or SHARED).absolute()
+REASON = f"needs the public data sets, which are not in {REAL_DATA}"
+needs_real_data = pytest.mark.skipif(not REAL_DATA.is_dir(), reason=REASON)

@@ -15,39 +15,31 @@ from tests.real_data import REAL_DATA, needs_real_data
 NAME, CONTENT = "tiny/train.tsv", b"text\tlabel\n"
 
 
-@pytest.fixture
-def mirrors(tmp_path, monkeypatch):
-    """Three mirrors of a small set: one has nothing, one another file, and one the file."""
+def test_the_first_mirror_with_the_known_file_is_taken_and_no_other_file(tmp_path, monkeypatch):
+    """Of three mirrors one has nothing, one another file, and one the file."""
     pytest.importorskip("pooch", reason="needs pooch: pip install -r requirements/data.txt")
     for mirror, content in (("other", b"another file"), ("right", CONTENT)):
-        (tmp_path / "mirrors" / mirror / "owner" / "set").mkdir(parents=True)
-        (tmp_path / "mirrors" / mirror / "owner" / "set" / "train.tsv").write_bytes(content)
+        folder = tmp_path / "mirrors" / mirror / "owner" / "set"
+        folder.mkdir(parents=True)
+        (folder / "train.tsv").write_bytes(content)
+    monkeypatch.setattr(fetch_data, "FILES", {NAME: (hashlib.sha256(CONTENT).hexdigest(), "owner@set")})
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "mirrors")
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        known = {NAME: (hashlib.sha256(CONTENT).hexdigest(), "owner@set")}
-        monkeypatch.setattr(fetch_data, "FILES", known)
-        addresses = [f"http://127.0.0.1:{server.server_port}/{name}/" for name in ("none", "other", "right")]
-        monkeypatch.setattr(fetch_data, "MIRRORS", [(address, "/") for address in addresses])
-        yield
+        address = f"http://127.0.0.1:{server.server_port}"
+        mirrors = [(f"{address}/{name}/", "/") for name in ("none", "other", "right")]
+        monkeypatch.setattr(fetch_data, "MIRRORS", mirrors[:2])
+        said = "no mirror has tiny/train.tsv:\n.*none.*\n.*other.*\ntry again, or copy"
+        with pytest.raises(SystemExit, match=said):
+            fetch_data.fetch(NAME, tmp_path)
+        assert not (tmp_path / NAME).exists()
+        monkeypatch.setattr(fetch_data, "MIRRORS", mirrors)
+        fetch_data.fetch(NAME, tmp_path)
         server.shutdown()
-
-
-def test_the_first_mirror_with_the_known_file_is_taken(mirrors, tmp_path, monkeypatch):
+    # A file that is there is neither fetched again nor replaced
     fetch_data.fetch(NAME, tmp_path)
     assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["train.tsv"]
     assert (tmp_path / NAME).read_bytes() == CONTENT
-    monkeypatch.setattr(fetch_data, "MIRRORS", [])
-    fetch_data.fetch(NAME, tmp_path)
-
-
-def test_no_other_file_is_taken_or_replaced(mirrors, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch_data, "MIRRORS", fetch_data.MIRRORS[:2])
-    with pytest.raises(
-        SystemExit, match="no mirror has tiny/train.tsv:\n.*none.*\n.*other.*\ntry again, or copy"
-    ):
-        fetch_data.fetch(NAME, tmp_path)
-    assert not (tmp_path / NAME).exists()
     (tmp_path / NAME).write_text("mine")
     with pytest.raises(SystemExit, match="is not the known file; move it away"):
         fetch_data.fetch(NAME, tmp_path)
@@ -60,13 +52,10 @@ def test_every_set_has_its_origin_and_licence_and_the_configurations_name_their_
     for sha256, place in fetch_data.FILES.values():
         assert re.fullmatch("[0-9a-f]{64}", sha256)
         assert re.fullmatch(r"\S+/\S+@[0-9a-f]{40}/\S+", place)
-    used = set()
+    used, how = set(), r"^# Its files: python scripts/fetch_data\.py data/public (.*)$"
     for path in (ROOT / "configs").glob("*.yaml"):
         text = path.read_text(encoding="utf-8")
-        files = set(re.findall(r"data/public/(\S+/\S+)", text))
-        command = re.search(
-            r"^# Its files: python scripts/fetch_data\.py data/public (.*)$", text, re.MULTILINE
-        )
+        files, command = set(re.findall(r"data/public/(\S+/\S+)", text)), re.search(how, text, re.MULTILINE)
         assert {name.partition("/")[0] for name in files} == set(command[1].split() if command else [])
         used |= files
     assert used == set(fetch_data.FILES)

@@ -3,23 +3,20 @@ tests/test_requirements.py"""
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from app.commands import main
 from app.config import shipped
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-FILES = {
-    "requirements.txt": PROJECT["dependencies"] + EXTRAS["test"],
-    **{f"requirements/{extra}.txt": EXTRAS[extra] for extra in EXTRAS if extra != "test"},
-    # It has no extra, because pip alone cannot build it.
-    "requirements/horovod.txt": ["horovod==0.28.1"],
-}
+FILES = {f"requirements/{extra}.txt": EXTRAS[extra] for extra in EXTRAS if extra != "test"}
+FILES |= {"requirements.txt": PROJECT["dependencies"] + EXTRAS["test"]}
+# It has no extra, because pip alone cannot build it; a script builds the one version that there is
+HOROVOD = {"requirements/horovod.txt": ["horovod==0.28.1"]}
 
 
 def lines(name: str) -> list[str]:
@@ -28,18 +25,12 @@ def lines(name: str) -> list[str]:
     return [line.split(" #")[0].strip() for line in text if line.strip() and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_requirements_are_those_of_pyproject(name):
-    assert lines(name) == FILES[name]
-
-
-def test_every_file_has_its_extra_and_its_row_in_the_table_of_optional_packages():
-    assert {f"requirements/{path.name}" for path in (ROOT / "requirements").iterdir()} == set(FILES) - {
-        "requirements.txt"
-    }
+def test_requirements_are_those_of_pyproject_and_of_the_table_of_optional_packages():
+    names = ["requirements.txt", *(f"requirements/{path.name}" for path in (ROOT / "requirements").iterdir())]
+    assert {name: lines(name) for name in names} == FILES | HOROVOD
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| .* \| `(requirements/\w+\.txt)`", page, re.MULTILINE)
-    assert {*rows, "requirements.txt"} == set(FILES)
+    assert {*rows, "requirements.txt"} == set(names)
 
 
 @pytest.mark.parametrize("script", [".ci/run", "examples/Dockerfile", "scripts/install_horovod.sh"])
@@ -48,20 +39,20 @@ def test_a_script_names_files_that_exist(script):
     text = (ROOT / script).read_text(encoding="utf-8")
     loop = re.search(r"for extra in ([\w ]+); do", text)
     named = {f"requirements/{extra}.txt" for extra in loop[1].split()} if loop else set()
-    named |= set(
-        re.findall(r"(?<![\w/])(?:requirements/|scripts/|constraints|requirements)\w*\.(?:txt|sh|py)", text)
-    )
+    files = r"(?<![\w/])(?:requirements/|scripts/|constraints|requirements)\w*\.(?:txt|sh|py)"
+    named |= set(re.findall(files, text))
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_every_requirement_has_a_tested_version():
-    constraints = lines("constraints.txt")
+    constraints, required = lines("constraints.txt"), sum(FILES.values(), [])
     assert all("==" in constraint for constraint in constraints)
-    # scripts/install_horovod.sh builds the one version that there is.
-    required = [line for name in FILES if name != "requirements/horovod.txt" for line in lines(name)]
-    names = [re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in [*required, *constraints]]
-    assert set(names[: len(required)]) <= set(names[len(required) :])
+    names, tested = (
+        {re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in of}
+        for of in (required, constraints)
+    )
+    assert names <= tested
 
 
 def test_a_wheel_has_the_files_that_the_defaults_need_and_the_console_command():

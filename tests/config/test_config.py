@@ -25,26 +25,16 @@ def load(write):
     return load_text
 
 
-@pytest.fixture
-def e5_is_installed(monkeypatch, tmp_path):
-    """Set whether the data file of e5-small-zh is there."""
-
-    def set_installed(is_installed: bool) -> None:
-        monkeypatch.setattr(shipped, "e5_file", lambda: tmp_path / "file" if is_installed else None)
-
-    return set_installed
-
-
-def test_without_arguments_the_default_file_is_read(e5_is_installed):
-    """Where the package of the encoder is missing, that of random weights."""
-    e5_is_installed(True)
+def test_without_arguments_the_default_file_is_read(monkeypatch, tmp_path):
+    """Where the data file of the encoder is missing, that of random weights."""
+    monkeypatch.setattr(shipped, "e5_file", lambda: tmp_path)
     config = load_config([])
     assert (config.model.name, config.train.epochs, config.output.name) == ("e5-small-zh", "auto", "sample")
     assert load_config(["--data.train", "数据/评论.csv"]).output.name == "评论"
     for setting in ("model.config.hidden_size=32", "model.architecture=electra", "model.vocab_file=v.txt"):
         config = load_config([f"--{setting}"])
         assert (config.model.name, config.train.epochs) == (None, 12)
-    e5_is_installed(False)
+    monkeypatch.setattr(shipped, "e5_file", lambda: None)
     config, written = load_config([]), yaml.safe_load(RANDOM_CONFIG.read_text(encoding="utf-8"))
     assert (config.model.name, config.model.config) == (None, written["model"]["config"])
     # Sizes of the random model do not apply to a named one
@@ -63,17 +53,16 @@ def test_without_arguments_the_default_file_is_read(e5_is_installed):
     ],
 )
 def test_a_file_that_names_no_model_is_read_on_top_of_the_defaults(
-    e5_is_installed, load, model, options, base
+    monkeypatch, tmp_path, load, model, options, base
 ):
     """Else `data: {train: reviews.csv}` would train a BERT of base size with random weights."""
-    e5_is_installed(True)
+    monkeypatch.setattr(shipped, "e5_file", lambda: tmp_path)
     config = load(f"{model}train: {{batch_size: 16}}\n", *options)
     assert (config.train.batch_size, config.output.name) == (16, "a")
     expected = yaml.safe_load(base.read_text(encoding="utf-8")) if base else {}
     assert config.model.config == expected.get("model", {}).get("config", {})
     assert config.train.precision == expected.get("train", {}).get("precision", "fp32")
-    if not model:
-        assert config.model.name == expected["model"].get("name")
+    assert model or config.model.name == expected["model"].get("name")
 
 
 def test_a_file_changes_what_it_names_and_is_written_and_read_back(load):
@@ -108,26 +97,24 @@ def test_values_on_the_command_line(key, written, value):
     group, name = key.split(".")
     for argv in ([f"--{key}", written], [f"--{key}={written}"]):
         found = getattr(getattr(load_config(argv), group), name)
-        assert found == value
-        assert type(found) is type(value)
+        assert (found, type(found)) == (value, type(value))
 
 
 def test_options_win_over_files_and_later_files_over_earlier_ones(write):
-    first = write(
-        "a.yaml", "train: {epochs: 3, batch_size: 4}\nmodel: {config: {hidden_size: 8, num_hidden_layers: 1}}"
-    )
-    second = write("b.yaml", "train: {epochs: 5}\nmodel: {config: {hidden_size: 16}}\noutput: {name: 实验}")
-    files = [["--config", str(first)], [f"--config={second}"]]
+    sizes = "model: {config: {hidden_size: 8, num_hidden_layers: 1}}"
+    first = ["--config", str(write("a.yaml", f"train: {{epochs: 3, batch_size: 4}}\n{sizes}"))]
+    text = "train: {epochs: 5}\nmodel: {config: {hidden_size: 16}}\noutput: {name: 实验}"
+    second = [f"--config={write('b.yaml', text)}"]
     for argv, expected in (
-        ([*files[0], "--train.epochs", "9"], (9, 4, "a")),
-        (["--train.epochs=1", "--train.epochs=9", *files[0]], (9, 4, "a")),
-        ([*files[0], *files[1]], (5, 4, "实验")),
-        ([*files[1], *files[0], "--output.name", "😀"], (3, 4, "😀")),
+        ([*first, "--train.epochs", "9"], (9, 4, "a")),
+        (["--train.epochs=1", "--train.epochs=9", *first], (9, 4, "a")),
+        ([*first, *second], (5, 4, "实验")),
+        ([*second, *first, "--output.name", "😀"], (3, 4, "😀")),
     ):
         config = load_config(argv)
         assert (config.train.epochs, config.train.batch_size, config.output.name) == expected
-    assert load_config([*files[0], *files[1]]).model.config == {"hidden_size": 16}
-    sizes = load_config([*files[0], "--model.config.hidden_size", "16"]).model.config
+    assert load_config([*first, *second]).model.config == {"hidden_size": 16}
+    sizes = load_config([*first, "--model.config.hidden_size", "16"]).model.config
     assert sizes == {"hidden_size": 16, "num_hidden_layers": 1}
     # What a later layer replaces is not checked
     wrong = str(write("wrong.yaml", "train: {epochs: 0}"))
@@ -135,6 +122,8 @@ def test_options_win_over_files_and_later_files_over_earlier_ones(write):
 
 
 NUMBER = "train.epochs must be auto or an integer from 1 to 1,000,000,000, found "
+LEVELS = "data.label_hierarchy must be what is between the levels of a label, such as - or /, and not data."
+# The text of a file, or a command line, and what is said of it
 MISTAKES = [
     ("train: {epoch: 3}", "there is no setting 'train.epoch'; did you mean 'train.epochs'?"),
     ("data: {whole_words: true}", "there is no setting 'data.whole_words' (--help all lists them)"),
@@ -149,11 +138,7 @@ MISTAKES = [
     ("train: {epochs: three}", NUMBER + "three"),
     ("train:\n  epochs:\n", NUMBER + "nothing; give it a value"),
     ("data: {train: 5}", "data.train must be a string (numbers, yes and no in quotes) or a list", "found 5"),
-    (
-        "data: {labels: [0, 1]}",
-        "must be a list such as [a, b] of two or more different names",
-        "found [0, 1]",
-    ),
+    ("data: {labels: [0, 1]}", "must be a list such as [a, b] of two or more different", "found [0, 1]"),
     ("data: {labels: ['好 ', 坏]}", "without white space around them", "found ['好 ', '坏']"),
     ("train: {optimizer: adam}", "must be one of adamw, sgd, found adam; did you mean 'adamw'?"),
     ("train: {class_weights: balance}", "one of none, balanced or a list of numbers", "mean 'balanced'?"),
@@ -161,24 +146,38 @@ MISTAKES = [
     ("train: {warmup: .nan}", "train.warmup must be a finite number of at least 0 or null, found nan"),
     ("data: {dev_size: 1.5}", "must be 0, a fraction below 1 or a whole number of rows", "found 1.5"),
     ("train: {timeout: 9}", "train.timeout must be an integer from 10 (seconds), or ranks that", "found 9"),
+    (["--data.tr=x"], "there is no setting 'data.tr'; did you mean 'data.train'?"),
+    (["--lerning_rate", "1"], "no setting 'lerning_rate'; did you mean 'train.learning_rate'? (--help all"),
+    (["--deepspeed={}"], "no setting 'deepspeed'; did you mean 'deepspeed.stage'?"),
+    (["--train.epochs", "x"], NUMBER + "x"),
+    (["--train.epochs"], "--train.epochs needs a value after it"),
+    (["--data.dev", "x.csv"], "data.dev must be given together with data.train, found x.csv"),
+    (["train.csv"], "unrecognized argument: train.csv", "--data.train FILE"),
+    (["--data.task=single_path", "--data.train=x"], LEVELS),
+    (["--data.task=multi_path", "--data.label_hierarchy=-", "--data.label_separator=-"], LEVELS),
 ]
 
 
-@pytest.mark.parametrize(("text", "parts"), [(text, parts) for text, *parts in MISTAKES])
-def test_a_mistake_in_a_file_is_told_with_its_file(load, tmp_path, text, parts):
+@pytest.mark.parametrize(("given", "parts"), [(given, parts) for given, *parts in MISTAKES])
+def test_a_mistake_is_told_with_its_file(load, tmp_path, given, parts):
     with pytest.raises(InputError) as error:
-        load(text)
+        load(given) if isinstance(given, str) else load_config(given)
     message = str(error.value)
-    assert message.startswith(str(tmp_path / "a.yaml"))
     assert all(part in message for part in parts), message
     assert not re.search("class '|Union|Parser key|typing|None", message)
+    assert isinstance(given, list) or message.startswith(str(tmp_path / "a.yaml"))
 
 
-def test_the_file_and_line_of_the_mistake_are_named(write):
+def test_the_file_and_line_of_the_mistake_are_named(write, tmp_path):
     good = write("good.yaml", "train: {seed: 3}")
     bad = write("bad.yaml", "data:\n  limit: 9\ntrain:\n  epochs: 0\n")
     with pytest.raises(InputError, match=f"^{bad}, line 4: train.epochs must be auto or an integer from 1 "):
         load_config(["--config", str(bad), "--config", str(good), "--train.seed", "4"])
+    for name, message in (("nope.yaml", "nope.yaml is not there"), ("", " is no file")):
+        with pytest.raises(InputError, match=f"a YAML file is needed; .*{message}"):
+            load_config(["--config", str(tmp_path / name)])
+    with pytest.raises(InputError, match="gb.yaml is not a readable YAML file: 'utf-8' codec can't decode"):
+        load_config(["--config", str(write("gb.yaml", "data: {labels: [好, 坏]}".encode("gb18030")))])
 
 
 @pytest.mark.parametrize(
@@ -189,43 +188,10 @@ def test_the_file_and_line_of_the_mistake_are_named(write):
         ("{a: '<<', '<<': {b: 1}}", {"a": "<<", "<<": {"b": 1}}),
     ],
 )
-def test_plain_values_of_a_file(load, text, values):
+def test_plain_values_of_a_file_with_any_name(write, text, values):
     """tests/model/test_strangers.py has the files that would run code."""
-    assert load(f"\ufeffmodel: {{config: {text}}}\n").model.config == values
-
-
-def test_a_file_in_another_encoding_and_one_that_is_none(write, tmp_path):
-    for name, message in (("nope.yaml", "nope.yaml is not there"), ("", " is no file")):
-        with pytest.raises(InputError, match=f"a YAML file is needed; .*{message}"):
-            load_config(["--config", str(tmp_path / name)])
-    with pytest.raises(InputError, match="gb.yaml is not a readable YAML file: 'utf-8' codec can't decode"):
-        load_config(["--config", str(write("gb.yaml", "data: {labels: [好, 坏]}".encode("gb18030")))])
-    config = load_config(["--config", str(write("配置😀.yaml", "\ufeffdata: {labels: [好, 坏]}"))])
-    assert (config.data.labels, config.output.name) == (["好", "坏"], "配置😀")
-
-
-LEVELS = "data.label_hierarchy must be what is between the levels of a label, such as - or /, and not data."
-ARGUMENTS = [
-    (["--data.tr=x"], "there is no setting 'data.tr'; did you mean 'data.train'?"),
-    (["--lerning_rate", "1"], "no setting 'lerning_rate'; did you mean 'train.learning_rate'? (--help all"),
-    (["--deepspeed={}"], "no setting 'deepspeed'; did you mean 'deepspeed.stage'?"),
-    (["--train.epochs", "x"], NUMBER + "x"),
-    (["--train.epochs"], "--train.epochs needs a value after it"),
-    (["--data.dev", "x.csv"], "data.dev must be given together with data.train, found x.csv"),
-    (["train.csv"], "unrecognized argument: train.csv", "--data.train FILE"),
-    (["--data.task=single_path", "--data.train=x"], LEVELS),
-    (
-        ["--data.task=multi_path", "--data.train=x", "--data.label_hierarchy=-", "--data.label_separator=-"],
-        LEVELS,
-    ),
-]
-
-
-@pytest.mark.parametrize(("argv", "parts"), [(argv, parts) for argv, *parts in ARGUMENTS])
-def test_a_mistake_on_the_command_line(argv, parts):
-    with pytest.raises(InputError) as error:
-        load_config(argv)
-    assert all(part in str(error.value) for part in parts), error.value
+    config = load_config(["--config", str(write("配置😀.yaml", f"\ufeffmodel: {{config: {text}}}\n"))])
+    assert (config.model.config, config.output.name) == (values, "配置😀")
 
 
 def test_there_are_few_settings_and_a_document_lists_them():
@@ -245,10 +211,8 @@ def test_every_setting_is_in_the_help_of_all_once_and_explained():
     text = help_of(True)
     options = [*SETTINGS, "config", "print_config"]
     assert re.findall(r"^  --([\w.]+)", text, re.MULTILINE) == options
-    assert (
-        "  --train.epochs  auto or an integer from 1 to 1,000,000,000 (default: auto)\n      Passes over"
-        in text
-    )
+    shown = "  --train.epochs  auto or an integer from 1 to 1,000,000,000 (default: auto)\n      Passes over"
+    assert shown in text
     letters = "".join(text.split())
     assert [name for name in SETTINGS if "".join(explanation(name).split()) not in letters] == []
 
