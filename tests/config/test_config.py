@@ -189,7 +189,7 @@ def test_the_file_and_line_of_the_mistake_are_named(write, tmp_path):
     ],
 )
 def test_plain_values_of_a_file_with_any_name(write, text, values):
-    """tests/model/test_strangers.py has the files that would run code."""
+    """tests/model/test_pretrained.py has the files that would run code."""
     config = load_config(["--config", str(write("配置😀.yaml", f"\ufeffmodel: {{config: {text}}}\n"))])
     assert (config.model.config, config.output.name) == (values, "配置😀")
 

@@ -15,7 +15,7 @@ from app.config import shipped
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model import e5_small
-from app.model.e5_small import EMBEDDINGS, LAYER, SPECIAL_TOKENS, DataFile, build_checkpoint, is_kept
+from app.model.e5_small import EMBEDDINGS, LAYER, SPECIAL_TOKENS, DataFile, build_checkpoint
 from app.model.pretrained import build_model, checkpoint_place
 from app.runtime.disk import checksum
 
@@ -126,13 +126,6 @@ def test_the_tokenizer_keeps_chinese_pieces_and_normalises_texts(built):
         assert tokenizer.convert_ids_to_tokens(tokenizer(*texts)["input_ids"]) == ["<s>", *tokens, "</s>"]
     named = [getattr(tokenizer, f"{name}_token") for name in ("cls", "sep", "pad", "mask", "unk")]
     assert named == ["<s>", "</s>", "<pad>", "<mask>", "<unk>"]
-
-
-def test_what_is_kept_of_the_vocabulary():
-    pieces = ("的", "▁人工智能", "，", "AI", "3D打印", "▁", "😀", "あ", "ω")
-    assert all(is_kept(piece, 200_000) for piece in pieces)
-    assert is_kept("▁hello", 5_000)
-    assert not any(is_kept(piece, 200_000) for piece in ("hello", "ность", "한국", "é", "ありがとう"))
 
 
 def test_it_is_built_once_and_found_by_its_name(tiny_file, tmp_path):

@@ -24,6 +24,7 @@ from app.run import main
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 96}
+IDS = ("vocab_size", "bos_token_id", "eos_token_id")
 BASE, LARGE = (768, 12, 12, 3072), (1024, 24, 16, 4096)
 BIN, TENSORS = "pytorch_model.bin", "model.safetensors"
 OTHERS = ["tf_model.h5", "flax_model.msgpack", "onnx/model.onnx"]
@@ -184,8 +185,20 @@ def publish(folder: Path, name: str, config: dict, files: list[str], renamed: di
     return weights
 
 
-def check(tmp_path: Path, data: list[str], name: str, config: dict, files: list[str], renamed: dict) -> None:
-    """Train five steps on a published model, and read the run with transformers."""
+@pytest.mark.parametrize(
+    ("case", "is_wide"),
+    [
+        *((case, False) for case in (*QUICK, *LAYOUTS)),
+        *(pytest.param(name, True, marks=pytest.mark.slow) for name in PUBLISHED),
+    ],
+)
+def test_a_published_model_trains_and_is_read_by_transformers(tmp_path, data, case, is_wide):
+    """Five steps; a model is as wide as published, or small."""
+    name, *layout = LAYOUTS.get(case, (case,))
+    config, *published = PUBLISHED[name]
+    files, renamed = layout or published
+    small = SMALL | {key: config[key] % 120_000 for key in IDS if key in config}
+    config = config | ({"num_hidden_layers": min(6, config["num_hidden_layers"])} if is_wide else small)
     hub, run = tmp_path / "hub", tmp_path / "run"
     published = publish(hub, name, config, files, renamed)
     settings = [*data, f"--model.name={hub}", f"--output.dir={run}", "--output.trackers=[]"]
@@ -211,24 +224,6 @@ def check(tmp_path: Path, data: list[str], name: str, config: dict, files: list[
         assert answer["label"] == row["predicted"]
         assert answer["score"] == pytest.approx(float(row[f"p_{answer['label']}"]), abs=1e-5)
         assert classify.tokenizer(row["text"])["input_ids"] == tokenizer(row["text"])["input_ids"]
-
-
-@pytest.mark.parametrize("case", [*QUICK, *LAYOUTS])
-def test_a_small_model_in_its_files(tmp_path, data, case):
-    name, *layout = LAYOUTS.get(case, (case,))
-    config, *published = PUBLISHED[name]
-    small = config | SMALL
-    for key in small.keys() & {"vocab_size", "bos_token_id", "eos_token_id"}:
-        small[key] %= 120_000
-    check(tmp_path, data, name, small, *(layout or published))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_model_as_wide_as_published_in_its_files(tmp_path, data, name):
-    config, files, renamed = PUBLISHED[name]
-    layers = {"num_hidden_layers": min(6, config["num_hidden_layers"])}
-    check(tmp_path, data, name, config | layers, files, renamed)
 
 
 @pytest.mark.parametrize("name", [MACBERT, "intfloat/multilingual-e5-base"])

@@ -1,31 +1,40 @@
-"""Models from settings and from checkpoints: folders, a hub, a mirror, finished runs: python -m pytest
-tests/model/test_pretrained.py"""
+"""Models from settings and from checkpoints: folders, a hub, a mirror, finished runs. Those of somebody else
+execute nothing: each trap makes a file when it is sprung, and is sprung once on purpose, to show it works.
+
+python -m pytest tests/model/test_pretrained.py
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-import re
-import threading
+import os
+import pickle
+import shutil
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers
+import yaml
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 from app.batching.loader import collate
+from app.config.command_line import load_config
 from app.config.schema import ModelConfig
+from app.data.tokens import load_tokenizer
 from app.errors import InputError
 from app.model.classifier import Classifier
 from app.model.pretrained import build_model, check_passes, checkpoint_place, save_model
-from app.prediction.torch_runtime import load_checkpoint
-from tests.saved_classifier import save_checkpoint
+from app.prediction.model_folder import run_settings
+from app.prediction.torch_runtime import load_checkpoint, load_predictor
+from tests.saved_classifier import as_rows
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
+from tests.verbs import predict
 
 NAMES = ["x", "y", "z"]
 CANNOT_LOAD = (
@@ -39,22 +48,34 @@ def build(config=None, labels=LABELS, max_length=32, task=None, bias=None, **set
     return build_model(settings, tiny_tokenizer(), labels, max_length, task, bias).eval()
 
 
+def train_from(folder: Path) -> Classifier:
+    """Return the model that a training run would start from."""
+    config = ModelConfig(name=str(folder))
+    return build_model(config, load_tokenizer(config, None, 32, ""), LABELS, 32)
+
+
 def logits(model, packed: bool = True) -> torch.Tensor:
     with torch.inference_mode():
         return model(**collate(ROWS, None, model.layout(packed)))
 
 
-@pytest.fixture
-def checkpoint(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
     """A folder with a trained classifier, written by transformers alone, with weights of another scale than
     random ones."""
     torch.manual_seed(7)
     names = {"num_labels": 3, "id2label": dict(enumerate(NAMES))}
     config = BertConfig(vocab_size=21, **SIZES | {"num_hidden_layers": 3}, initializer_range=0.3, **names)
-    folder = tmp_path / "checkpoint"
+    folder = tmp_path_factory.mktemp("saved")
     BertForSequenceClassification(config).eval().save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def checkpoint(saved, tmp_path) -> Path:
+    """A copy of it, to be spoiled."""
+    return shutil.copytree(saved, tmp_path / "checkpoint")
 
 
 def with_weights(folder: Path, weights: dict) -> None:
@@ -99,9 +120,7 @@ def test_keys_that_cannot_be_set(source, key, checkpoint):
         ({"config": {"hidden_size": "wide"}}, "expected int, got str"),
         ({"config": {"hidden_size": 0}}, "does not make a bert model for this data.task"),
         ({"config": {"num_attention_heads": 3}}, "not a multiple of the number of attention heads"),
-        ({"config": {"num_attention_heads": -1}}, "the model cannot classify a text"),
         ({"config": {"type_vocab_size": 0}}, "the model cannot classify a text"),
-        ({"config": {"hidden_act": "reul"}}, "reul"),
         ({"config": {"hidden_dropout_prob": 2.0}}, "dropout probability"),
         ({"config": {"max_position_embeddings": 0}}, "at most the model's 0 positions, found 32"),
         ({"config": {"vocab_size": 3}}, "embeddings for 3 tokens and the tokenizer's ids go up to 20"),
@@ -166,29 +185,13 @@ def lora_beside(weights: dict) -> dict:
     return weights | {name: torch.ones(4, 32) for name in names}
 
 
-def bare(weights: dict) -> dict:
-    return {key[5:]: value for key, value in weights.items() if key.startswith("bert.")}
-
-
-def only(part: str):
-    return lambda weights: {key: value for key, value in weights.items() if part in key}
-
-
 MISSING = r"no weights for \d+ of the 53 of its encoder"
 # What is changed in the weights, and in config.json, and what is then said
 UNFIT = {
     "five of three layers": (dict, {"num_hidden_layers": 5}, r"no weights for 32 of the 85 of its encoder"),
     "two of three layers": (dict, {"num_hidden_layers": 2}, r"not have, such as bert\.encoder\.layer\.2"),
-    "an encoder alone": (bare, {"num_hidden_layers": 2}, r"such as encoder\.layer\.2"),
     "LoRA beside the matrices": (lora_beside, {}, r"lora_A"),
-    "LoRA of a whole model": (
-        lambda weights: {f"base_model.model.{key}": value for key, value in lora_beside(weights).items()},
-        {},
-        r"lora_A",
-    ),
-    "another part": (lambda weights: weights | {"bert.embeddings.t": torch.ones(2)}, {}, r"embeddings\.t"),
     "foreign names": (lambda weights: {f"a.{key}": value for key, value in weights.items()}, {}, MISSING),
-    **{f"{part} only": (only(part), {}, MISSING) for part in ("embeddings.w", "dense", "bias")},
     **{
         key: (dict, {key: value}, r"has shape \(.*\), and \(.*\) is needed")
         for key, value in (("intermediate_size", 96), ("max_position_embeddings", 70), ("type_vocab_size", 5))
@@ -248,45 +251,198 @@ def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(checkpoin
     assert again(labels=NAMES, bias=bias).model.classifier.bias.tolist() == bias.tolist()
 
 
-class Hub(SimpleHTTPRequestHandler):
-    """Answers as a hub does: ORG/NAME/resolve/REVISION/FILE, with the headers that its clients ask for."""
-
-    def translate_path(self, path: str) -> str:
-        return super().translate_path(re.sub("/resolve/[^/]+/", "/", path))
-
-    def end_headers(self) -> None:
-        self.send_header("X-Repo-Commit", "0" * 40)
-        if not Path(self.translate_path(self.path)).exists():
-            self.send_header("X-Error-Code", "RepoNotFound")
-        self.send_header("ETag", f'"{abs(hash(self.path)):x}"')
-        super().end_headers()
-
-    def log_message(self, *_) -> None:
-        pass
-
-
-def test_a_mirror_is_asked_and_its_storage_is_not_passed_by(monkeypatch, tmp_path):
-    save_checkpoint(tmp_path / "hub" / "org" / "bert")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, directory=str(tmp_path / "hub")))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    hub = f"http://127.0.0.1:{server.server_port}"
-    # The library makes both of HF_ENDPOINT when it is imported
-    monkeypatch.setattr(constants, "ENDPOINT", hub)
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace("https://huggingface.co", hub)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cached"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
-    assert checkpoint_place(ModelConfig(name="org/bert"), str(tmp_path)) == "org/bert"
-    assert constants.HF_HUB_DISABLE_XET
-    with pytest.raises(InputError, match=f"'org/other' could not be loaded from {hub}"):
-        checkpoint_place(ModelConfig(name="org/other"), str(tmp_path))
-    server.shutdown()
-
-
-def test_without_the_hub_the_error_names_three_ways_out(monkeypatch, tmp_path):
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match="e5-small-zh, .*a folder.*modelscope.*HF_ENDPOINT="):
+def test_without_the_hub_the_error_names_a_mirror_and_three_ways_out(monkeypatch, tmp_path):
+    """Files come from the mirror too, not from the storage of the hub."""
+    values = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": True, "HF_HUB_DISABLE_XET": False}
+    for name, value in (values | {"ENDPOINT": "https://mirror"}).items():
+        monkeypatch.setattr(constants, name, value)
+    ways = "could not be loaded from https://mirror: .*e5-small-zh, .*a folder.*modelscope.*HF_ENDPOINT="
+    with pytest.raises(InputError, match=ways):
         checkpoint_place(ModelConfig(name="hfl/chinese-macbert-base"), str(tmp_path))
+    assert constants.HF_HUB_DISABLE_XET
     with pytest.raises(InputError, match="there is no such folder"):
         checkpoint_place(ModelConfig(name=str(tmp_path / "none")), str(tmp_path))
+
+
+class Evil:
+    """What a hostile checkpoint would hold: reading it as a pickle makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.fixture
+def trace(tmp_path, monkeypatch) -> Path:
+    """The file that a trap makes."""
+    # transformers copies the code of a checkpoint before it imports it: not into the home folder
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    return tmp_path / "trace"
+
+
+def assert_harmless(checkpoint: Path, saved: Path, trace: Path) -> None:
+    """Check that a spoiled checkpoint predicts as the good one, can be trained, and springs no trap."""
+    rows = as_rows(["abcdef", "b"])
+    spoiled, good = (load_predictor(folder, 32, device="cpu") for folder in (checkpoint, saved))
+    np.testing.assert_array_equal(spoiled.logits(spoiled.tokenize(rows)), good.logits(good.tokenize(rows)))
+    assert "/" not in train_from(checkpoint).model.config._attn_implementation
+    assert not trace.exists()
+
+
+HOW = pytest.mark.parametrize("how", ["pickle", "torch.save", "torch.save, old format"])
+
+
+def write_evil(path: Path, trace: Path, how: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if how == "pickle":
+        path.write_bytes(pickle.dumps(Evil(trace), protocol=2))
+    else:
+        torch.save({"bert": Evil(trace)}, path, _use_new_zipfile_serialization=how == "torch.save")
+
+
+@HOW
+def test_weights_that_are_a_pickle_do_not_run(checkpoint, trace, how):
+    (checkpoint / "model.safetensors").unlink()
+    write_evil(checkpoint / "pytorch_model.bin", trace, how)
+    with pytest.raises(InputError, match="holds more than tensors") as error:
+        train_from(checkpoint)
+    # Never advise to switch the guard off
+    assert "weights_only" not in str(error.value)
+    assert not trace.exists()
+    with (checkpoint / "pytorch_model.bin").open("rb") as file:
+        pickle.load(file) if how == "pickle" else torch.load(file, weights_only=False)
+    assert trace.exists()
+
+
+PICKLES = "pytorch_model.bin training_args.bin optimizer.pt scheduler.pt rng_state.pth model.pt model.pkl"
+PICKLES += " adapter_model.bin model.metadata tf_model.h5 added_tokens.pkl state/step-00000001/optimizer.bin"
+
+
+@HOW
+def test_pickles_beside_the_weights_are_never_opened(saved, checkpoint, trace, how):
+    for name in PICKLES.split():
+        write_evil(checkpoint / name, trace, how)
+    assert_harmless(checkpoint, saved, trace)
+
+
+def test_a_weights_file_that_is_named_elsewhere_is_no_pickle(checkpoint, trace):
+    """transformers opens whatever file an index or a configuration names."""
+    write_evil(checkpoint / "evil.bin", trace, "torch.save")
+    config = (checkpoint / "config.json").read_text(encoding="utf-8")
+    change(checkpoint / "config.json", transformers_weights="evil.bin")
+    for load in (load_checkpoint, train_from):
+        with pytest.raises(InputError, match="could not be loaded"):
+            load(checkpoint)
+    (checkpoint / "config.json").write_text(config, encoding="utf-8")
+    (checkpoint / "model.safetensors").unlink()
+    index = checkpoint / "model.safetensors.index.json"
+    for shard in ("evil.bin", "../evil.safetensors", "/tmp/evil.safetensors"):
+        weights = {"metadata": {}, "weight_map": {"classifier.weight": shard}}
+        index.write_text(json.dumps(weights), encoding="utf-8")
+        with pytest.raises(InputError, match="only safetensors files of the folder are read"):
+            load_checkpoint(checkpoint)
+        with pytest.raises(InputError) as error:
+            train_from(checkpoint)
+        assert "weights_only" not in str(error.value)
+    index.write_text("[]", encoding="utf-8")
+    with pytest.raises(InputError, match="not a readable index of weights"):
+        load_checkpoint(checkpoint)
+    # A pipe is not waited for
+    index.unlink()
+    os.mkfifo(checkpoint / "model.safetensors")
+    with pytest.raises(InputError, match="found no weights"):
+        load_checkpoint(checkpoint)
+    assert not trace.exists()
+
+
+CODE = """
+from pathlib import Path
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+Path({trace!r}).touch()
+class Config(BertConfig): pass
+class Model(BertForSequenceClassification): config_class = Config
+class Tokenizer(BertTokenizer): pass
+"""
+
+
+def test_code_of_a_checkpoint_never_runs(saved, checkpoint, trace):
+    """One that needs it is refused."""
+    (checkpoint / "code.py").write_text(CODE.format(trace=str(trace)), encoding="utf-8")
+    automatic = {"AutoConfig": "code.Config", "AutoModelForSequenceClassification": "code.Model"}
+    change(checkpoint / "config.json", auto_map=automatic)
+    tokenizer = {"AutoTokenizer": ["code.Tokenizer", "code.Tokenizer"]}
+    change(checkpoint / "tokenizer_config.json", auto_map=tokenizer)
+    assert_harmless(checkpoint, saved, trace)
+    change(checkpoint / "config.json", model_type="evil")
+    for load in (load_checkpoint, train_from):
+        with pytest.raises(InputError, match="trust_remote_code"):
+            load(checkpoint)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("value", ["kernels-community/evil", "evil/kernel@main:run", "flash_attention_2"])
+def test_the_attention_that_a_configuration_names_is_not_fetched(saved, checkpoint, trace, key, value):
+    """transformers would fetch a kernel from the hub and run it, whatever trust_remote_code says."""
+    change(checkpoint / "config.json", **{key: value})
+    assert_harmless(checkpoint, saved, trace)
+
+
+BITS = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+BROKEN = [{"quantization_config": BITS}, {"quantization_config": 5}, {"model_type": ["bert"]}]
+BROKEN += [{"hidden_act": "os.system"}, {"num_attention_heads": 0}, {"id2label": ["a", "b", "c"]}]
+BROKEN += [{"hidden_size": "wide"}, {"hidden_size": 10**12}, {"tokenizer_class": 5}, {"dtype": "evil"}]
+
+
+@pytest.mark.parametrize("values", BROKEN, ids=str)
+def test_broken_configurations_are_errors_and_no_tracebacks(checkpoint, values):
+    name = "tokenizer_config.json" if "tokenizer_class" in values else "config.json"
+    change(checkpoint / name, **values)
+    with pytest.raises(InputError, match="could not be loaded"):
+        load_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+)
+@pytest.mark.parametrize("content", [b"", b"{}", b"[" * 100_000, b"\xff\xfe", b"null"])
+def test_broken_files_of_a_checkpoint_are_errors_and_no_tracebacks(checkpoint, name, content):
+    (checkpoint / name).write_bytes(content)
+    for load in (lambda: load_predictor(checkpoint, 32, device="cpu"), lambda: train_from(checkpoint)):
+        try:
+            load()
+        except InputError as error:
+            assert str(checkpoint) in str(error) or "model." in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("names", [{"0": "a", "1": "b", "7": "c"}, {"0": "a", "1": "a", "2": "b"}])
+def test_label_names_that_no_output_can_have(checkpoint, capsys, names):
+    """A missing one was a traceback, a repeated one lost a column."""
+    numbers = {str(name): int(number) for number, name in names.items()}
+    change(checkpoint / "config.json", id2label=names, label2id=numbers)
+    assert predict(["--checkpoint", str(checkpoint), "今天"]) == 2
+    assert "must name each label from 0 to 2" in capsys.readouterr().err
+
+
+TAGS = "data: !!python/object/apply:os.system ['touch {trace}']"
+
+
+@pytest.mark.parametrize("text", [TAGS, "data: {{train: !!python/name:trap.name }}"])
+def test_tags_and_wrong_values_of_a_configuration_are_refused(write, checkpoint, trace, text):
+    text = text.format(trace=trace)
+    path = write("evil.yaml", text)
+    with pytest.raises(InputError, match=r"evil\.yaml is not a readable YAML .*\s.*constructor for the tag"):
+        load_config(["--config", str(path)])
+    (checkpoint / "config.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="not a readable YAML file"):
+        run_settings(checkpoint)
+    for length in ("abc", "-5", "999999999999999", "true"):
+        (checkpoint / "config.yaml").write_text(f"data: {{max_length: {length}}}\n", encoding="utf-8")
+        with pytest.raises(InputError, match=r"config\.yaml"):
+            run_settings(checkpoint)
+    assert not trace.exists()
+    if "touch" in text:
+        yaml.unsafe_load(text)
+        assert trace.exists()

@@ -1,25 +1,98 @@
-"""LoRA by peft: what is trained, and the run folder: python -m pytest tests/model/test_lora.py"""
+"""How weights start, and which are trained: the linear start of a head, LoRA by peft, and the run folder:
+python -m pytest tests/model/test_trained_weights.py"""
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sklearn.linear_model import LogisticRegression
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from app.model.trained_weights import add_lora, load_adapter
-from app.run import main
+from app.config.command_line import load_config
+from app.errors import InputError
+from app.model.trained_weights import C, add_lora, add_mean_layer, last_layer, load_adapter
+from app.prediction.torch_runtime import load_predictor
+from app.run import main, work
+from app.vectors.text_vectors import text_vectors
+from tests.multi_label_runs import arguments, write_posts
 from tests.ranks import settings
-from tests.tiny import tiny_model, write_tiny
+from tests.saved_classifier import random_texts, save_checkpoint
+from tests.tiny import tiny_lines, tiny_model, write_tiny
+from tests.verbs import export
 
-peft = pytest.importorskip("peft")
+needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="needs peft: requirements/lora.txt")
+STILL = ["--model.head=linear", "--train.epochs=1", "--train.learning_rate=1e-9", "--train.precision=fp32"]
+STILL += ["--train.head_learning_rate=1e-9", "--data.max_length=32", "--output.trackers=[]"]
+
+
+def states_and_logits(folder, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the last layer reads of each text, and the logits, by transformers."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
+    states = []
+    last_layer(model)[1].register_forward_pre_hook(lambda _, given: states.append(given[0]))
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    return states[0].numpy(), logits.numpy()
+
+
+def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
+    """All of it by scikit-learn, on vectors of the encoder as it was before."""
+    run, rows = tmp_path / "run", write_tiny(tmp_path / "rows.tsv")
+    files = [f"--model.name={save_checkpoint(tmp_path / 'encoder')}", f"--data.train={rows}"]
+    files += [f"--data.cache_dir={tmp_path / 'cache'}", f"--output.dir={run}"]
+    config = load_config([*files, *STILL, "--data.dev_size=0", "--data.test_size=0.2"])
+    assert work(config, "single") == 0
+    texts = random_texts(30)
+    states, logits = states_and_logits(run, texts)
+    encoder = load_predictor(tmp_path / "encoder", 32)
+    means = text_vectors(encoder.runtime.model, encoder.encoder, texts)
+    centred = means - means.mean(axis=1, keepdims=True)
+    # The tanh of the pooler bends a little, and bf16 rounds
+    wanted = np.tanh(0.1 * centred / centred.std(axis=1, keepdims=True))
+    np.testing.assert_allclose(states, wanted, atol=0.02)
+    lines = [line.split("\t") for line in tiny_lines(20)[1:]]
+    known, _ = states_and_logits(run, [text for text, _ in lines])
+    length, centre = np.linalg.norm(known, axis=1).mean(), known.mean(axis=0)
+    model = LogisticRegression(C=C, max_iter=1000).fit((known - centre) / length, [name for _, name in lines])
+    answers = [load_predictor(run).label_names[label] for label in logits.argmax(axis=1)]
+    # A fifth of the rows was for the test, so that weights differ a little
+    assert np.mean(model.predict((states - centre) / length) == answers) > 0.8
+    assert json.loads((run / "report.json").read_text(encoding="utf-8"))["accuracy"] > 0.8
+    pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install -r requirements/onnx.txt")
+    assert export([str(run)]) == 0
+
+
+def test_several_labels_a_row(tmp_path):
+    encoder, posts = save_checkpoint(tmp_path / "encoder"), write_posts(tmp_path / "posts.jsonl")
+    words = arguments(posts, tmp_path / "run", sizes={}, data__dev_size=0.2, data__test_size=0.2)
+    assert work(load_config([*words, f"--model.name={encoder}", *STILL]), "single") == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    assert report["micro_f1"] > report["baselines"]["most frequent set"]["micro_f1"]
+
+
+def test_the_layer_is_added_once_and_to_a_bert_only():
+    model = tiny_model().model
+    add_mean_layer(model)
+    add_mean_layer(model)
+    assert model.config.num_hidden_layers == len(model.bert.encoder.layer) == 3
+    assert torch.equal(model.bert.pooler.dense.weight, torch.eye(32))
+    with pytest.raises(InputError, match="works with BERT encoders, found roberta"):
+        add_mean_layer(tiny_model("roberta").model)
+
+
 DECODER = {"model__architecture": "qwen3", "model__config__head_dim": 8}
 DECODER |= {"model__config__num_key_value_heads": 1}
 LEARNS = {"model__config__initializer_range": 0.2, "train__learning_rate": 0.03, "train__epochs": 3}
 
 
+@needs_peft
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "qwen3", "modernbert", "deberta-v2"])
 def test_all_linear_layers_of_the_encoder_get_factors_and_the_head_is_trained(architecture):
     plain, model = tiny_model(architecture).model, tiny_model(architecture)
@@ -36,13 +109,6 @@ def test_all_linear_layers_of_the_encoder_get_factors_and_the_head_is_trained(ar
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("lora")
-    path = write_tiny(folder / "rows.tsv", 40)
-    return ["--data.train", str(path), "--data.cache_dir", str(folder / "cache")]
-
-
-@pytest.fixture(scope="module")
 def base(data, tmp_path_factory) -> Path:
     """A checkpoint to begin with: a run without LoRA."""
     folder = tmp_path_factory.mktemp("base") / "run"
@@ -54,6 +120,7 @@ def train(data: list[str], folder: Path, **changes) -> int:
     return main("single", "", settings(data, folder, **LEARNS | {"model__lora_rank": 4} | changes))
 
 
+@needs_peft
 @pytest.mark.parametrize("changes", [{}, DECODER], ids=["bert", "qwen3"])
 def test_the_run_folder_is_an_ordinary_checkpoint_beside_its_adapter(data, tmp_path, changes):
     assert train(data, tmp_path, **changes) == 0
@@ -67,6 +134,7 @@ def test_the_run_folder_is_an_ordinary_checkpoint_beside_its_adapter(data, tmp_p
     assert len({row[4] for row in rows}) > 1
 
 
+@needs_peft
 def test_states_and_adapter_have_what_is_trained_only_and_peft_reads_it(data, base, tmp_path):
     assert train(data, tmp_path, model__name=base) == 0
     (state,) = (tmp_path / "state").iterdir()
@@ -82,7 +150,9 @@ def test_states_and_adapter_have_what_is_trained_only_and_peft_reads_it(data, ba
     assert config["base_model_name_or_path"] == str(base)
     tokens = AutoTokenizer.from_pretrained(tmp_path)(["好棒美", "差坏"], padding=True, return_tensors="pt")
     plain, merged = map(AutoModelForSequenceClassification.from_pretrained, (base, tmp_path))
-    adapted = peft.PeftModel.from_pretrained(plain, tmp_path / "adapter").eval()
+    from peft import PeftModel
+
+    adapted = PeftModel.from_pretrained(plain, tmp_path / "adapter").eval()
     with torch.no_grad():
         torch.testing.assert_close(adapted(**tokens).logits, merged(**tokens).logits)
 
@@ -90,7 +160,7 @@ def test_states_and_adapter_have_what_is_trained_only_and_peft_reads_it(data, ba
 FROZEN = {"model__lora_rank": 0, "model__freeze": "encoder"}
 
 
-@pytest.mark.parametrize("part", [{}, FROZEN], ids=["lora", "freeze"])
+@pytest.mark.parametrize("part", [pytest.param({}, marks=needs_peft), FROZEN], ids=["lora", "freeze"])
 def test_a_run_resumes_with_the_weights_it_began_with_only(data, base, tmp_path, capfd, part):
     """Its training states do not have them."""
     copy, folder = shutil.copytree(base, tmp_path / "base"), tmp_path / "run"
