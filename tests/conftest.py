@@ -20,7 +20,7 @@ os.environ["LC_ALL"] = "C.UTF-8"
 # Files of minutes, the longest first: where two processes share the tests, none waits for such a file at the
 # end. One process runs all tests of a file.
 LONG_FILES = ["test_contract.py", "test_resume.py", "test_chaos.py", "test_dead_ranks.py", "test_fuzz.py"]
-LONG_FILES += ["test_benchmarks.py", "test_elastic.py", "test_tune.py", "test_many_files.py"]
+LONG_FILES += ["test_benchmarks.py", "test_tune.py", "test_many_files.py"]
 LONG_FILES += ["test_examples.py", "test_every_kind.py"]
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -96,19 +96,21 @@ def data(tmp_path_factory) -> list[str]:
 
 @pytest.fixture
 def at_step(monkeypatch) -> Callable[..., None]:
-    """Return a function that has something happen in the next run of this process, in its optimizer step
-    after `count` others; None: nothing."""
+    """Return a function that has SIGTERM or another `action` happen in the next run of this process, in its
+    optimizer step after `count` others; None: nothing. An exception is raised there."""
     from app.modes.torch_modes import Single
 
     step = Single.step
 
-    def plan(count: int | None, action: Callable[[], None] | None = None) -> None:
+    def plan(count: int | None, action: Callable | Exception | None = None) -> None:
         seen = []
 
         def disturbed(self, max_norm):
             seen.append(1)
             if len(seen) - 1 == count:
-                action()
+                if isinstance(action, Exception):
+                    raise action
+                action() if action else signal.raise_signal(signal.SIGTERM)
             return step(self, max_norm)
 
         monkeypatch.setattr(Single, "step", disturbed)

@@ -1,7 +1,9 @@
 """Runs of several ranks for the tests of resuming and of chaos: started fast, and disturbed on purpose.
 
 The ranks are forked by a server process that has imported everything, so a run takes a second or two where a
-launcher's takes ten. All else is what `run_ddp.py` and the others do.
+launcher's takes ten. All else is what `run_ddp.py` and the others do. For real launchers, a disturbed run:
+
+    torchrun --nproc_per_node=2 tests/ranks.py fail|hold MODE [settings]
 """
 
 from __future__ import annotations
@@ -14,15 +16,26 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
+import app.config.train_settings
+from app.checkpoints import training_state
+from app.config.command_line import load_config
+from app.modes import load_mode
+from app.modes.group import end_after, launch
+from app.run import main, work
 from app.runtime.devices import trim_heap
+from app.runtime.processes import launched_rank
+from app.training.log import RunLog
+from app.training.train import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 context = multiprocessing.get_context("forkserver")
@@ -36,8 +49,7 @@ class Disturbance:
     -1: at the start."""
 
     step: int
-    # The name of a signal that the rank sends itself, or of a function in this module
-    what: str
+    what: str  # the name of a signal that the rank sends itself, or a key of ACTIONS
     rank: int = 0
 
 
@@ -51,85 +63,6 @@ def settings(data: list[str], folder: Path, **changes) -> list[str]:
     return [*data, *(f"--{key}={value}" for key, value in values.items())]
 
 
-@cache
-def start_server() -> None:
-    """Start the server; before Python 3.13 it finds its modules by the environment only."""
-    from multiprocessing.forkserver import ensure_running
-
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    ensure_running()
-    os.environ.pop("PYTHONPATH")
-    if before is not None:
-        os.environ["PYTHONPATH"] = before
-
-
-class Ranks:
-    """Forked processes that call `target(rank, world_size, *arguments)`, each with its number: `exit_codes`
-    after `join`; a negative one is the signal that ended the rank.
-
-    What they print goes into `log`.
-    """
-
-    def __init__(self, target: Callable, arguments: tuple, world_size: int, log: Path | None):
-        start_server()
-        self.log = log
-        self.ranks = [
-            context.Process(target=target, args=(rank, world_size, *arguments)) for rank in range(world_size)
-        ]
-        for process in self.ranks:
-            process.start()
-
-    def join(self, seconds: float = 120, grace: float = 10) -> list[int | None]:
-        """Wait for all ranks, as a launcher does: when one fails the others get SIGTERM, and are killed after
-        `grace` seconds."""
-        deadline = time.monotonic() + seconds
-        failed_at = None
-        while any(process.exitcode is None for process in self.ranks):
-            time.sleep(0.02)
-            assert time.monotonic() < deadline, f"the run did not end: {self.exit_codes}\n{self.said()}"
-            if failed_at is None and any(self.exit_codes):
-                failed_at = time.monotonic()
-                self.send(signal.SIGTERM)
-            if failed_at and time.monotonic() > failed_at + grace:
-                self.send(signal.SIGKILL)
-        return self.exit_codes
-
-    @property
-    def exit_codes(self) -> list[int | None]:
-        return [process.exitcode for process in self.ranks]
-
-    def send(self, number: int) -> None:
-        for process in self.ranks:
-            # The server that forked it buries a rank a moment before we hear of its end.
-            with suppress(ProcessLookupError):
-                if process.exitcode is None:
-                    os.kill(process.pid, number)
-
-    def said(self) -> str:
-        return self.log.read_text(encoding="utf-8") if self.log else ""
-
-
-class Run(Ranks):
-    """The ranks of one run. RANK in an argument is the rank's number."""
-
-    def __init__(self, mode, world_size, argv, disturbances=(), log: Path | None = None, port=None):
-        # Else rank 0 holds the store, on this port
-        hosted = port is None
-        self.store = new_store() if hosted else None
-        arguments = (port or self.store.port, hosted, mode, argv, list(disturbances), log)
-        super().__init__(rank_main, arguments, world_size, log)
-
-
-def new_store() -> dist.TCPStore:
-    # On a free port; it lives as long as the object
-    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def run(mode: str, world_size: int, argv: list[str], disturbances=(), log=None) -> list[int | None]:
-    return Run(mode, world_size, argv, disturbances, log).join()
-
-
 def largest_difference(one: Path, other: Path) -> float:
     """Return by how much the weights of two run folders differ, but for the biases of keys: their exact
     gradient is zero, and AdamW enlarges what rounding leaves of it."""
@@ -139,112 +72,138 @@ def largest_difference(one: Path, other: Path) -> float:
     return max(float((weights[name] - others[name]).abs().max()) for name in names)
 
 
-def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
-    """Call `work(*arguments)` in each of `world_size` ranks of a group, and wait for them; none may fail."""
-    store = new_store()
-    ranks = Ranks(forked_main, (store.port, log, work, arguments), world_size, log)
-    assert ranks.join(600) == [0] * world_size, ranks.said()[-3000:]
+def run(mode: str, world_size: int, argv: list[str], disturbances=(), log=None, **waiting) -> list[int]:
+    """Run in forked ranks; RANK in an argument is the rank's number. Return the exit codes."""
+    is_alone = mode == "single" and world_size == 1
+    arguments = mode, argv, list(disturbances)
+    return start_ranks(disturbed_work, arguments, world_size, log, is_alone=is_alone, **waiting)
 
 
-def forked_main(rank: int, world_size: int, port: int, log: Path, work: Callable, arguments: tuple) -> None:
-    from app.modes.group import end_after
-
-    print_to(log)
-    set_variables(rank, world_size, port, hosted=True)
-    end_after(work, arguments)
+def check_run(
+    mode: str, world_size: int, argv: list[str], disturbances=(), log=None, status: int = 0, **waiting
+) -> None:
+    """Run in forked ranks, which must all end with a status."""
+    codes = run(mode, world_size, argv, disturbances, log, **waiting)
+    assert codes == [status] * world_size, f"{codes}: {log and log.read_text()[-3000:]}"
 
 
 def run_alone(mode: str, argv: list[str], log: Path) -> int:
     """Run as the mode's script does where no launcher starts it; returns the exit code."""
-    return Ranks(alone_main, (mode, argv, log), 1, log).join()[0]
+    return start_ranks(main, (mode, "", argv), 1, log, is_alone=True)[0]
 
 
-def alone_main(rank: int, world_size: int, mode: str, argv: list[str], log: Path) -> None:
-    from app.run import main
-
-    print_to(log)
-    sys.exit(main(mode, "", argv))
+def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
+    """Call `work(*arguments)` in each of `world_size` ranks of a group, and wait for them; none may fail."""
+    assert start_ranks(work, arguments, world_size, log, seconds=600) == [0] * world_size, log.read_text()
 
 
-def print_to(log: Path | None) -> None:
-    """Have this process print into a file, also where native code ends it."""
+def start_ranks(
+    work: Callable,
+    arguments: tuple,
+    world_size: int,
+    log: Path | None,
+    is_alone: bool = False,
+    port: int | None = None,
+    seconds: float = 120,
+    grace: float = 10,
+) -> list[int]:
+    """Call `work(*arguments)` in forked processes, which print into `log`; return their exit codes, of which
+    a negative one is the signal that ended the rank.
+
+    As a launcher does: the ranks find a store in their environment, unless one `is_alone`; where rank 0 is to
+    hold it, it is on `port`. When one fails the others get SIGTERM, and are killed after `grace` seconds.
+    """
+    start_server()
+    # On a free port; it lives as long as the object
+    store = None if port else dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    variables = {}
+    if not is_alone:
+        variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port or store.port}
+        variables |= {"WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
+        variables["TORCHELASTIC_USE_AGENT_STORE"] = not port
+    ranks = [
+        context.Process(target=be_rank, args=(rank, variables, log, work, arguments))
+        for rank in range(world_size)
+    ]
+    for process in ranks:
+        process.start()
+    deadline, failed_at = time.monotonic() + seconds, None
+    while None in (codes := [process.exitcode for process in ranks]):
+        time.sleep(0.02)
+        assert time.monotonic() < deadline, f"the run did not end: {codes}\n{log and log.read_text()}"
+        if failed_at is None and any(codes):
+            failed_at = time.monotonic()
+            for process in ranks:
+                process.terminate()
+        if failed_at and time.monotonic() > failed_at + grace:
+            for process in ranks:
+                process.kill()
+    return codes
+
+
+@cache
+def start_server() -> None:
+    """Start the server; before Python 3.13 it finds its modules by the environment only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        forkserver.ensure_running()
+
+
+def be_rank(rank: int, variables: dict[str, Any], log: Path | None, work: Callable, arguments: tuple) -> None:
+    # Also what native code prints that ends the process
     target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(target, 1)
     os.dup2(target, 2)
-    faulthandler.enable()
-
-
-def set_variables(rank: int, world_size: int, port: int, hosted: bool) -> None:
-    """Set what torchrun sets for a rank; `hosted`: whether the launcher holds the store."""
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
-    names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": hosted}
-    os.environ.update({name: str(value) for name, value in names.items()})
-
-
-def rank_main(
-    rank: int, world_size: int, port: int, hosted: bool, mode: str, argv, disturbances, log
-) -> None:
-    import app.config.train_settings
-    from app.config.command_line import load_config
-    from app.modes import load_mode
-    from app.modes.group import end_after
-    from app.run import work
-    from app.training.train import Run
-
-    print_to(log)
     faulthandler.register(signal.SIGUSR1)
-    if world_size > 1 or mode != "single":
-        set_variables(rank, world_size, port, hosted)
-    keep_final_state(Run)
-    for entry in disturbances:
-        if entry.step < 0 and entry.rank == rank:
-            globals()[entry.what](None)
+    if variables:
+        variables |= {"RANK": rank, "LOCAL_RANK": rank}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    end_after(work, arguments)
+
+
+def disturbed_work(mode: str, argv: list[str], disturbances: list[Disturbance]) -> int:
+    """Be one rank of a run, to which happens what is planned for it."""
     # So that the tests need not wait
     app.config.train_settings.MIN_TIMEOUT = 1
-    disturb(load_mode(mode), rank, disturbances)
-    end_after(work, (load_config([word.replace("RANK", str(rank)) for word in argv]), mode))
+    mode_class, rank = load_mode(mode), launched_rank()
+    plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
+    step, finish, seen = mode_class.step, Run.finish, []
 
-
-def keep_final_state(run_class: type) -> None:
-    """Write the weights and the optimizer state of the last step beside the run folder, which keeps only the
-    best weights."""
-    finish = run_class.finish
+    def disturbed(self, max_norm):
+        what = plan.get(len(seen), "nothing")
+        seen.append(1)
+        if what.startswith("SIG"):
+            signal.raise_signal(signal.Signals[what])
+        else:
+            ACTIONS[what](self)
+        return step(self, max_norm)
 
     def keep_and_finish(self):
+        """Write the weights and the optimizer state of the last step beside the run folder, which keeps only
+        the best weights."""
         weights, optimizer = self.mode.weights(), self.mode.optimizer_state()
         if self.folder and optimizer:
             tensors = {name: value.contiguous() for name, value in (weights | optimizer).items()}
             save_file(tensors, self.folder.with_name(f"{self.folder.name}.final"))
         return finish(self)
 
-    run_class.finish = keep_and_finish
-
-
-def disturb(mode_class: type, rank: int, disturbances: list[Disturbance]) -> None:
-    """Have what is planned for this rank happen in its steps."""
-    plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
-    step, seen = mode_class.step, []
-
-    def disturbed(self, max_norm):
-        what = plan.get(len(seen))
-        seen.append(1)
-        if what and what.startswith("SIG"):
-            os.kill(os.getpid(), signal.Signals[what])
-        elif what:
-            globals()[what](self)
-        return step(self, max_norm)
-
     # The first thing a step does with the whole gradients
-    mode_class.step = disturbed
+    mode_class.step, Run.finish = disturbed, keep_and_finish
+    ACTIONS[plan.get(-1, "nothing")](None)
+    return work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode)
 
 
-def crawl(mode) -> None:
-    time.sleep(5)
+def terminate(*_) -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def die(*_) -> None:
+    signal.raise_signal(signal.SIGKILL)
 
 
 def two_signals(mode) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), signal.SIGTERM)
+    terminate()
+    terminate()
 
 
 def spoil_gradients(mode) -> None:
@@ -259,13 +218,9 @@ def spoil_weights(mode) -> None:
         parameter.data.fill_(float("nan"))
 
 
-def jump_back(mode, seconds: int = -3600) -> None:
+def jump(seconds: int) -> None:
     clock = time.time
     time.time = lambda: clock() + seconds
-
-
-def jump_ahead(mode) -> None:
-    jump_back(mode, 86400)
 
 
 def limit_memory(mode) -> None:
@@ -279,26 +234,10 @@ def limit_memory(mode) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
 
 
-def terminate_in_evaluation(mode) -> None:
-    from app.training.train import Run
-
-    evaluate = Run.evaluate
-    Run.evaluate = lambda *values: (os.kill(os.getpid(), signal.SIGTERM), evaluate(*values))[1]
-
-
-def close_late(mode) -> None:
-    """Take a second to close the log, in which the other ranks have left and the launcher sends SIGTERM."""
-    from app.training.log import RunLog
-
-    close = RunLog.close
-    RunLog.close = lambda self: (time.sleep(1), close(self))
-
-
-def terminate_late(mode) -> None:
-    from app.training.log import RunLog
-
-    close = RunLog.close
-    RunLog.close = lambda self: (os.kill(os.getpid(), signal.SIGTERM), close(self))
+def block_metrics(mode) -> None:
+    path = Path(mode.config.output.dir, "metrics.jsonl")
+    path.unlink(missing_ok=True)
+    path.mkdir()
 
 
 def rename_folder(mode) -> None:
@@ -306,20 +245,47 @@ def rename_folder(mode) -> None:
     folder.rename(folder.with_name("renamed"))
 
 
-def block_metrics(mode) -> None:
-    path = Path(mode.config.output.dir, "metrics.jsonl")
-    path.unlink(missing_ok=True)
-    path.mkdir()
+def fail(mode) -> None:
+    raise RuntimeError("a rank gives up")
 
 
-def die_in_report(mode) -> None:
-    from app.training.train import Run
+def hold(mode) -> None:
+    """Be slow while there is a file `slow` beside the run folder."""
+    if Path(mode.config.output.dir).with_name("slow").exists():
+        time.sleep(0.5)
 
-    Run.finish = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+
+def before(owner: object, name: str, action: Callable) -> Callable:
+    """Return an action by which another one happens before each call of a function."""
+    function = getattr(owner, name)
+
+    def called(*values):
+        action()
+        return function(*values)
+
+    return lambda mode: setattr(owner, name, called)
 
 
-def die_in_save(mode) -> None:
-    """Be killed while the next training state is written: behind its first file that is on the disk."""
-    import app.checkpoints.training_state
+ACTIONS = {one.__name__: one for one in (two_signals, spoil_gradients, spoil_weights, limit_memory)}
+ACTIONS |= {one.__name__: one for one in (block_metrics, rename_folder, fail, hold)}
+ACTIONS |= {
+    "nothing": lambda mode: None,
+    "crawl": lambda mode: time.sleep(5),
+    "jump_back": lambda mode: jump(-3600),
+    "jump_ahead": lambda mode: jump(86400),
+    "terminate_in_evaluation": before(Run, "evaluate", terminate),
+    # While it closes the log the other ranks have left, and the launcher sends SIGTERM
+    "close_late": before(RunLog, "close", lambda: time.sleep(1)),
+    "terminate_late": before(RunLog, "close", terminate),
+    "die_in_report": before(Run, "finish", die),
+    # Behind the first file of the next training state that is on the disk
+    "die_in_save": before(training_state, "sync", die),
+}
+PLANS = {
+    "fail": [Disturbance(11, "fail", 1)],
+    "hold": [Disturbance(step, "hold", rank) for step in range(1000) for rank in range(2)],
+}
 
-    app.checkpoints.training_state.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    plan, mode, *argv = sys.argv[1:]
+    sys.exit(launch(load_mode(mode).launcher, disturbed_work, (mode, argv, PLANS[plan]), 2))

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import accelerate  # noqa: F401
 import pydantic.dataclasses  # noqa: F401
+import pytest  # noqa: F401
 import sklearn.metrics  # noqa: F401
 import torch.utils.tensorboard  # noqa: F401
 import yaml  # noqa: F401

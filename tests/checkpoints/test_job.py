@@ -17,8 +17,10 @@ from app.modes import load_mode
 from app.modes.torch_modes import Single
 from app.runtime.group import Group
 from app.training.build import build
-from tests.ranks import run, settings
-from tests.tiny import LABELS, SIZES, tiny_tokenizer, write_tiny
+from tests.ranks import check_run, settings
+from tests.tiny import LABELS, SIZES, write_tiny
+
+HOST = platform.node()
 
 
 def own_job(config: Config) -> tuple:
@@ -51,14 +53,6 @@ def with_data(config: Config, **settings) -> Config:
     return replace(config, data=replace(config.data, **settings))
 
 
-def test_moved_files_and_another_cache_are_the_same_job(config, job, tmp_path):
-    moved = tmp_path / "moved.txt"
-    moved.write_bytes(Path(config.data.train).read_bytes())
-    settings = {"train": str(moved), "cache_dir": str(tmp_path / "cache"), "labels": LABELS, "format": "tsv"}
-    other = with_data(config, **settings)
-    assert changes(job, signature(other)) == []
-
-
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
@@ -71,33 +65,29 @@ def test_a_changed_setting_is_named(config, job, settings, wanted):
     assert changes(job, signature(with_data(config, **settings))) == [f"data.{wanted}"]
 
 
-def test_changed_content_is_named_by_its_file(config, job, tmp_path):
-    other = write_tiny(tmp_path / "rows.tsv", 21, seed=1)
+def test_files_count_by_their_content(config, job, tmp_path):
+    """Moved files and another cache are the same job; so are the weights of a moved model."""
+    moved, other = tmp_path / "moved.txt", write_tiny(tmp_path / "rows.tsv", 21, seed=1)
+    moved.write_bytes(Path(config.data.train).read_bytes())
+    settings = {"train": str(moved), "cache_dir": str(tmp_path / "cache"), "labels": LABELS, "format": "tsv"}
+    assert changes(job, signature(with_data(config, **settings))) == []
     found, *_ = changes(job, signature(with_data(config, train=str(other))))
     assert found.startswith(f"data.train was {config.data.train} (60 rows, content ")
     assert f" and is {other} (63 rows, content " in found
 
-
-def test_a_vocabulary_counts_by_its_content(config, job, tmp_path):
-    one, other = tmp_path / "one.txt", tmp_path / "other.txt"
-    for path, characters in ((one, "abc"), (other, "abd")):
-        path.write_text("\n".join(tiny_tokenizer(characters=characters).get_vocab()), encoding="utf-8")
-    (tmp_path / "copy.txt").write_bytes(one.read_bytes())
-    first, copy, second = (
-        signature(replace(config, model=replace(config.model, vocab_file=str(path))))
-        for path in (one, tmp_path / "copy.txt", other)
-    )
-    assert changes(first, copy) == []
-    assert changes(first, second)[0].startswith("the tokenizer (model.vocab_file, ")
-
-
-def test_a_pretrained_model_counts_by_its_weights(job):
-    of = [
-        job | {"model.name": {"path": path, "content": content}}
-        for path, content in (("base", "aaaa"), ("moved", "aaaa"), ("moved", "bbbb"))
-    ]
+    models = (("base", "aaaa"), ("moved", "aaaa"), ("moved", "bbbb"))
+    of = [job | {"model.name": {"path": path, "content": content}} for path, content in models]
     assert changes(of[0], of[1]) == []
     assert changes(of[0], of[2]) == ["model.name was base (content aaaa) and is moved (content bbbb)"]
+
+    vocabularies = []
+    for name, characters in (("one", "abc"), ("copy", "abc"), ("other", "abd")):
+        path = tmp_path / f"{name}.txt"
+        path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + "\n".join(characters), encoding="utf-8")
+        vocabularies.append(signature(replace(config, model=replace(config.model, vocab_file=str(path)))))
+    first, copy, second = vocabularies
+    assert changes(first, copy) == []
+    assert changes(first, second)[0].startswith("the tokenizer (model.vocab_file, ")
 
 
 class TwoRanks(Group):
@@ -140,25 +130,22 @@ def test_another_cache_is_refused_by_its_content(config, tmp_path):
     tokens.write_bytes(content)
     with pytest.raises(InputError) as caught:
         compare_ranks(config, moved)
-    host = platform.node()
     assert f"data.cache_dir is {config.data.cache_dir} (" in str(caught.value)
-    assert f") on rank 0 ({host}) and {cache} (" in str(caught.value)
-    assert f") on rank 1 ({host}); copy the files of rank 0" in str(caught.value)
+    assert f") on rank 0 ({HOST}) and {cache} (" in str(caught.value)
+    assert f") on rank 1 ({HOST}); copy the files of rank 0" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("group", "key", "value"),
     [
-        ("train", "seed", 7),
-        ("train", "log_every", 3),
-        ("data", "split_seed", 7),
+        *(("train", "seed", 7), ("train", "log_every", 3), ("data", "split_seed", 7)),
         ("output", "language", "zh"),
     ],
 )
 def test_another_setting_on_a_rank_is_named(config, group, key, value):
-    own, host = getattr(config, group), platform.node()
+    own = getattr(config, group)
     other = replace(config, **{group: replace(own, **{key: value})})
-    named = f"{group}.{key} is {getattr(own, key)} on rank 0 ({host}) and {value} on rank 1 ({host})"
+    named = f"{group}.{key} is {getattr(own, key)} on rank 0 ({HOST}) and {value} on rank 1 ({HOST})"
     with pytest.raises(InputError) as caught:
         compare_ranks(config, other)
     assert named in str(caught.value)
@@ -173,11 +160,10 @@ def test_other_code_and_another_mode_are_named(config, monkeypatch):
         compare_ranks(config, config)
 
 
-MODES = [("ddp", 3), ("fsdp", 2), ("accelerate", 2), ("deepspeed", 2)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "world_size"), MODES)
+@pytest.mark.parametrize(
+    ("mode", "world_size"), [("ddp", 3), ("fsdp", 2), ("accelerate", 2), ("deepspeed", 2)]
+)
 def test_ranks_with_other_rows_end_with_one_error_and_leave_no_folder(mode, world_size, tmp_path):
     if reason := load_mode(mode).unavailable_reason():
         pytest.skip(reason)
@@ -185,8 +171,7 @@ def test_ranks_with_other_rows_end_with_one_error_and_leave_no_folder(mode, worl
         write_tiny(tmp_path / f"rows-{rank}.tsv", 40 - (rank == 1))
     data = [f"--data.train={tmp_path}/rows-RANK.tsv", f"--data.cache_dir={tmp_path}/cache-RANK"]
     folder, log = tmp_path / "run", tmp_path / "log"
-    codes = run(mode, world_size, settings(data, folder, train__epochs=1), log=log)
-    assert codes == [2] * world_size, log.read_text()[-3000:]
+    check_run(mode, world_size, settings(data, folder, train__epochs=1), log=log, status=2)
     assert "rows-0.tsv (120 rows, content " in log.read_text()
     assert "rows-1.tsv (117 rows, content " in log.read_text()
     assert not folder.exists()

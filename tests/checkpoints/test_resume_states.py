@@ -52,7 +52,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_state_comes_back_as_it_was(tmp_path):
+def test_a_state_comes_back_as_it_was_with_its_best_model(tmp_path):
     save(tmp_path, 7)
     state = load_training_state(tmp_path)
     assert (state.progress, state.job) == (progress_of(7), JOB)
@@ -61,6 +61,14 @@ def test_a_state_comes_back_as_it_was(tmp_path):
     assert set(files(state.folder)) == set(FILES)
     checked = json.loads((state.folder / "manifest.json").read_text())["sha256"]
     assert set(checked) == set(FILES) - {"manifest.json"}
+    # A run that was killed may have written a better model after its last state
+    model = tmp_path / "model.safetensors"
+    for _ in range(2):
+        model.unlink()
+        model.write_bytes(b"better")
+        restore_best_model(state.folder, model)
+        assert model.read_bytes() == b"the best weights up to step 7"
+    assert {path.name for path in tmp_path.iterdir()} == {HISTORY, "model.safetensors", "state"}
 
 
 def flip_a_bit(path: Path) -> None:
@@ -77,19 +85,12 @@ DAMAGES = {
 }
 
 
-def test_without_an_undamaged_state_there_is_none(tmp_path, caplog):
-    assert load_training_state(tmp_path) is None
-    assert not caplog.text
-    save(tmp_path, 5)
-    flip_a_bit(state_of(tmp_path, 5) / "weights.safetensors")
-    assert load_training_state(tmp_path) is None
-    assert f"{tmp_path} has no undamaged training state" in caplog.text
-
-
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_state_is_skipped_and_takes_no_whole_ones_place(tmp_path, caplog, name, damage):
     """After damage to the newest state, a job that is interrupted again and again still gets further."""
+    assert load_training_state(tmp_path) is None
+    assert not caplog.text
     for step in (5, 10):
         save(tmp_path, step)
     DAMAGES[damage](state_of(tmp_path, 10) / name)
@@ -107,6 +108,9 @@ def test_a_damaged_state_is_skipped_and_takes_no_whole_ones_place(tmp_path, capl
     assert damaged == ["damaged-step-00000010", "damaged-step-00000015"]
     drop_states(tmp_path, 1)
     assert not list((tmp_path / "state").glob("damaged-*")), "a finished run keeps none"
+    flip_a_bit(state_of(tmp_path, 25) / "weights.safetensors")
+    assert load_training_state(tmp_path) is None
+    assert f"{tmp_path} has no undamaged training state" in caplog.text
 
 
 def test_a_state_of_another_version_is_refused_and_stays(tmp_path):
@@ -144,25 +148,6 @@ def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path
     assert load_training_state(tmp_path).progress.step == 10
 
 
-def test_other_files_beside_the_states_stay(tmp_path):
-    save(tmp_path, 5)
-    (tmp_path / "state" / "notes.md").write_text("mine")
-    drop_states(tmp_path, 0)
-    assert set(files(tmp_path / "state")) == {"notes.md"}
-
-
-def test_the_best_model_comes_back_with_the_state(tmp_path):
-    """A run that was killed may have written a better model after its last state."""
-    save(tmp_path, 5)
-    model = tmp_path / "model.safetensors"
-    (tmp_path / "better").write_bytes(b"better")
-    (tmp_path / "better").replace(model)
-    for _ in range(2):
-        restore_best_model(load_training_state(tmp_path).folder, model)
-        assert model.read_bytes() == b"the best weights up to step 5"
-    assert {path.name for path in tmp_path.iterdir()} == {HISTORY, "model.safetensors", "state"}
-
-
 def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
     save(tmp_path, 5)
     before = files(state_of(tmp_path, 5))
@@ -181,10 +166,13 @@ def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
     assert files(state_of(tmp_path, 5)) == before
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
+def test_what_a_killed_process_left_is_removed_and_other_files_stay(tmp_path):
     left = tmp_path / "state" / ".step-00000003"
     left.mkdir(parents=True)
     (left / "weights.safetensors").write_bytes(b"half")
+    (left / "../notes.md").write_text("mine")
     assert load_training_state(tmp_path) is None
     save(tmp_path, 5)
-    assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]
+    assert {path.name for path in (tmp_path / "state").iterdir()} == {"notes.md", "step-00000005"}
+    drop_states(tmp_path, 0)
+    assert set(files(tmp_path / "state")) == {"notes.md"}

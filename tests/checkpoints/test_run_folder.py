@@ -1,5 +1,5 @@
-"""A run writes only into an empty folder, or into its own, one run at a time; which run a new start resumes:
-python -m pytest tests/checkpoints/test_run_folder.py"""
+"""A run writes only into an empty folder, or its own, one run at a time; which run a new start resumes; the
+folder says truly what trained its model: python -m pytest tests/checkpoints/test_run_folder.py"""
 
 import errno
 import fcntl
@@ -11,10 +11,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from app.checkpoints.run_folder import LOCK, check_run_folder, lock_folder, open_run_folder, run_to_resume
 from app.config.schema import OutputConfig
 from app.errors import InputError
+from app.prediction.torch_runtime import load_checkpoint
 from app.run import main
 from tests.ranks import settings
 
@@ -46,21 +48,15 @@ def open_folder(folder: str | None = "run", **settings) -> bool:
     return is_resumed
 
 
-@pytest.mark.parametrize(
-    "present", [["notes.txt"], ["config.yaml", "src/main.py"], ["report.json"], [".gitkeep"]]
-)
+@pytest.mark.parametrize("present", ["notes.txt", "src/config.yaml", "report.json", ".gitkeep"])
 @pytest.mark.parametrize("resume", ["never", "auto"])
-def test_folder_that_is_no_run_is_never_touched(present, resume):
+def test_folder_that_is_no_run_is_never_touched(write, present, resume):
     """Many projects have a config.yaml; that does not make them ours."""
-    for name in present:
-        path = Path("run") / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("mine")
+    path = write(f"run/{present}", "mine")
     with pytest.raises(InputError, match="is not empty and holds no run; choose another output.dir"):
         open_folder(resume=resume)
-    found = {path.relative_to("run").as_posix() for path in Path("run").rglob("*") if path.is_file()}
-    assert found == set(present)
-    assert all((Path("run") / name).read_text() == "mine" for name in present)
+    assert [one for one in Path("run").resolve().rglob("*") if one.is_file()] == [path]
+    assert path.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +73,8 @@ def test_a_folder_that_cannot_be_made(settings):
 
 def test_a_run_that_was_killed_in_its_first_write_starts_again():
     Path("run").mkdir()
+    # The rest of a dead run is no obstacle
+    Path("run", LOCK).write_text('{"pid": 1, "host": "gone"}')
     Path("run/.run_history.json").write_text("{")
     assert not open_folder()
     Path("run/run_history.json").write_text("{")
@@ -113,17 +111,6 @@ def test_resume_auto_takes_the_newest_run_of_this_very_name(name):
     assert run_to_resume(config) == second
     (second / "report.json").write_text("{}")
     assert run_to_resume(config) == first
-
-
-def test_a_copy_was_started_when_the_run_was():
-    make_run("checkpoints/a-001", started=started(60))
-    new = make_run("checkpoints/a-002", started=started(30))
-    copied = make_run("checkpoints/a-003", age=-20, started=started(60))
-    config = OutputConfig(name="a", resume="auto")
-    assert run_to_resume(config) == new
-    for content in ("", "[]", '{"starts": [1]}', '{"starts": [{"started": 1}]}'):
-        (copied / "run_history.json").write_text(content)
-        assert run_to_resume(config) == copied
 
 
 @pytest.fixture
@@ -185,48 +172,20 @@ def other():
         process.join()
 
 
-@pytest.mark.parametrize("config", [NEW, AUTO])
+@pytest.mark.parametrize("config", [NEW, AUTO, OutputConfig(name="exp", resume="auto")])
 @pytest.mark.parametrize("call", [check_run_folder, open_run_folder])
 def test_a_second_run_is_refused_until_the_first_is_dead(other, config, call):
-    folder = make_run("run", launcher=None)
-    process = other("run")
+    folder = make_run(config.dir or "checkpoints/exp-001", launcher=None)
+    process = other(str(folder))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(InputError, match="for one run at a time: run is in use by another one; wait until"):
+    error = f"for one run at a time: {folder} is in use by another one; wait until"
+    with pytest.raises(InputError, match=error):
         call(config)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     process.kill()
     process.join()
-    check_run_folder(AUTO)
-    assert open_folder(resume="auto")
-
-
-def test_two_starts_of_resume_auto_without_a_folder(other):
-    make_run("checkpoints/exp-001", launcher=None)
-    other("checkpoints/exp-001")
-    for call in (check_run_folder, open_run_folder):
-        with pytest.raises(InputError, match=r"checkpoints/exp-001 is in use by another one"):
-            call(OutputConfig(name="exp", resume="auto"))
-
-
-def test_a_start_between_check_and_lock_is_seen():
-    """Both have checked the same empty folder; the second finds the run of the first, after it was killed
-    too."""
-    check_run_folder(NEW)
-    folder, is_resumed, lock = open_run_folder(NEW)
-    assert not is_resumed
-    with pytest.raises(InputError, match="is in use by"):
-        open_run_folder(NEW)
-    for name in ("run_history.json", "train.log"):
-        (folder / name).write_text("{}")
-    lock.release()
-    with pytest.raises(InputError, match="holds a run that is not finished"):
-        open_run_folder(NEW)
-
-
-def test_the_rest_of_a_dead_run_is_no_obstacle():
-    Path("run").mkdir()
-    Path("run", LOCK).write_text('{"pid": 1, "host": "gone"}')
-    assert not open_folder()
+    check_run_folder(OutputConfig(dir=str(folder), resume="auto"))
+    assert open_folder(str(folder), resume="auto")
 
 
 @pytest.mark.parametrize("number", ["ENOLCK", "EOPNOTSUPP"])
@@ -237,3 +196,81 @@ def test_where_there_are_no_locks_a_warning_says_so(monkeypatch, caplog, number)
     monkeypatch.setattr(fcntl, "flock", refuse)
     assert not open_folder()
     assert f"run cannot be locked ([Errno {getattr(errno, number)}] no locks): start no second" in caplog.text
+
+
+@pytest.fixture
+def start(data, at_step):
+    """Return a function that runs as run_single.py does and returns the exit status; after `steps` steps
+    SIGTERM or another action happens."""
+
+    def run(*arguments: str, steps: int | None = None, action=None) -> int:
+        at_step(steps, action)
+        small = settings(data, Path("run"), train__log_every=2, train__save_every=3, train__epochs=2)
+        return main("single", "", [*small, *arguments])
+
+    return run
+
+
+def saved_settings() -> dict:
+    return yaml.safe_load(Path("run/config.yaml").read_text(encoding="utf-8"))
+
+
+def starts() -> list[dict]:
+    return json.loads(Path("run/run_history.json").read_text(encoding="utf-8"))["starts"]
+
+
+def test_a_run_that_starts_over_has_its_own_settings(start):
+    """It was killed before its first training state, and continues with other settings: those train the
+    model."""
+    crash = RuntimeError("the machine has failed")
+    for words in ((), ("--data.max_length=20",)):
+        with pytest.raises(RuntimeError, match="the machine has failed"):
+            start(*words, steps=1, action=crash)
+        assert saved_settings()["data"]["max_length"] == 24, "nothing is written with the new settings yet"
+    assert start("--data.max_length=20", "--train.learning_rate=1e-3") == 0
+    assert saved_settings()["data"]["max_length"] == 20
+    assert saved_settings()["train"]["learning_rate"] == 1e-3
+    assert len(starts()) == 1
+
+
+def test_a_resumed_run_lists_its_starts_and_what_has_changed(start):
+    assert start(steps=3) == 143
+    first = starts()
+    assert start("--train.log_every=8", steps=0) == 143
+    assert start("--train.log_every=8") == 0
+    assert starts()[:1] == first
+    resumed = starts()[1:]
+    assert [entry["step"] for entry in resumed] == [4, 5]
+    assert [entry["changed"] for entry in resumed] == [{"train.log_every": [2, 8]}, {}]
+    assert {"command", "started", "mode", "processes", "torch", "code"} <= set(resumed[0])
+    assert ["finished" in entry for entry in starts()] == [False, False, True]
+    assert saved_settings()["train"]["log_every"] == 8
+
+
+def test_weights_that_the_training_did_not_write_are_refused(start):
+    assert start() == 0
+    weights, model = Path("run/model.safetensors"), load_checkpoint(Path("run"))[0]
+    whole = weights.read_bytes()
+    flipped = bytes([whole[-1] ^ 1])
+    # Also of the same size, from another place of the file
+    for damaged in (whole[:-1] + flipped, whole[:-64] + whole[-128:-64]):
+        weights.write_bytes(damaged)
+        with pytest.raises(
+            InputError, match="must be those that the training wrote .* copy the folder again"
+        ):
+            load_checkpoint(Path("run"))
+    weights.write_bytes(whole)
+    again = load_checkpoint(Path("run"))[0].state_dict()
+    assert all(weight.equal(again[name]) for name, weight in model.state_dict().items())
+    assert start("--train.epochs=3", "--output.resume=auto", steps=1) == 143
+    assert "weights" not in starts()[-1]
+    load_checkpoint(Path("run"))
+
+
+@pytest.mark.parametrize("content", ["", '{"starts": [1]}'])
+def test_a_damaged_history_is_no_obstacle(start, content, capsys):
+    assert start(steps=3) == 143
+    Path("run/run_history.json").write_text(content)
+    assert start("--train.log_every=8") == 0
+    assert [entry["step"] for entry in starts()] == [4]
+    assert "is damaged and begins with this start" in capsys.readouterr().err

@@ -1,10 +1,9 @@
 """Strategies with the mistakes of copied scripts, which the contract suite must catch."""
 
-from contextlib import nullcontext
-
 import torch
 from torch import nn
 
+from app.modes.mode import Mode
 from app.modes.torch_modes import DDP, Single
 
 
@@ -44,11 +43,7 @@ class MissingUnscale(DDP):
 class UnsynchronisedGradients(DDP):
     """Wraps nothing: every rank trains alone on its share."""
 
-    def wrap(self, model, build_optimizer):
-        return Alone(model), build_optimizer(model)
-
-    def micro_batch(self, is_last: bool):
-        return nullcontext()
+    wrap, unwrapped_module, micro_batch = Mode.wrap, Mode.unwrapped_module, Mode.micro_batch
 
 
 class WrongPrecision(Single):
@@ -65,12 +60,3 @@ class NoPrecision(Single):
 
     def forward(self, inputs):
         return self.module(**inputs).float()
-
-
-class Alone(nn.Module):
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, **inputs):
-        return self.module(**inputs)

@@ -1,188 +1,115 @@
-"""The contract of all modes: the same job as one process. Finds the modes by itself; real processes over
-gloo: forked with what torchrun sets, or started by the mode's own launcher.
+"""The contract of all modes: the same job as one process, in float64 to the last digits, compared as `python
+-m app verify` does it. Finds the modes by itself; real processes over gloo: forked as by torchrun, or
+started by the mode's own launcher.
 
 python -m pytest tests/modes/test_contract.py   a few cases of DataParallel and of DDP
 python -m pytest tests/modes/test_contract.py -m "slow or not slow"  all modes, broken ones too
 """
 
 import random
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from app.modes import MODES, load_mode
 from app.modes.group import launch_command
-from app.modes.mode import Mode
-from tests.modes import broken_modes
-from tests.modes.contract_worker import CASES, FEWER, work
+from app.runs.verify import FLOAT64_LIMIT, Comparison, compare
+from tests.modes.contract import CASES, be_rank
 from tests.processes import ROOT, finish
 from tests.ranks import fork
 
-WORKER = str(ROOT / "tests" / "modes" / "contract_worker.py")
 # Accelerate refuses fp16 on the CPU, and DeepSpeed everywhere
 NOT_ON_CPU = dict.fromkeys(("accelerate", "deepspeed"), ("fp16", "fp16_overflow"))
-TOLERANCES = {"sgd": 1e-6, "adamw": 1e-5}
-# What the quick suite compares, and on what more the reference itself is checked
+# What the quick suite compares
 FEW = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "r_drop"]
-OF_THE_REFERENCE = ["sgd", "accumulation_2", "padded", "varlen", "fp16"]
-
-
-def launch(mode: type[Mode], nprocs: int, data: Path, out: Path, cases: list[str], stage: int = 2) -> None:
-    """Run the worker in a mode with `nprocs` processes."""
-    out.mkdir()
-    target = f"{mode.__module__}:{mode.__name__}"
-    if mode.launcher in ("one", "torchrun"):
-        fork(work, (target, str(data), str(out), cases, stage), nprocs, out / "log")
-        return
-    words = [WORKER, target, str(data), str(out), *cases, f"--stage={stage}"]
-    command = launch_command(mode.launcher, words, nprocs)
-    done = finish(command, timeout=600, PYTHONPATH=str(ROOT))
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-def load(folder: Path, case: str) -> dict:
-    return torch.load(folder / f"{case}.pt", weights_only=True)
-
-
-def largest_difference(one: dict, other: dict) -> float:
-    assert set(one) == set(other)
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
-
-
-def compare(single: dict, other: dict, case: str) -> list[str]:
-    """Return what differs between one process and another mode, as sentences; none is the contract."""
-    optimizer = CASES[case].train.get("optimizer", "sgd")
-    tolerance = TOLERANCES[optimizer] if "fp16" not in case else 5e-3
-    problems = []
-    for what in ("weights", "gradients"):
-        difference = largest_difference(single[what], other[what])
-        if not difference <= tolerance:
-            problems.append(f"{what} differ by {difference:.2e}")
-    for what in ("losses", "norms", "learning_rates"):
-        pairs = [(a, b) for a, b in zip(single[what], other[what], strict=True) if a < float("inf")]
-        difference = max(abs(a - b) / max(1.0, abs(a)) for a, b in pairs)
-        if not difference <= max(tolerance, 1e-5):
-            problems.append(f"{what} differ by {difference:.2e}")
-    for what in ("skipped", "updates", "sizes"):
-        if single[what] != other[what]:
-            problems.append(f"{what} differ: {single[what]} and {other[what]}")
-    if not float((single["logits"] - other["logits"]).abs().max()) <= max(10 * tolerance, 1e-5):
-        problems.append("logits differ")
-    return problems
+# For another number of processes or stage of ZeRO than the usual one
+FEWER = [
+    *("accumulation_3", "accumulation_adamw", "tiny_last_batch", "weighted", "clipped", "fp16_overflow"),
+    *("windows", "regression", "ordinal", "logit_adjusted", "r_drop_tiny_last_batch_padded", "r_drop_adamw"),
+    *("masked_language_modelling", "lora", "lora_padded_adamw", "frozen_embeddings_padded"),
+]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """80 rows of three classes, of very different lengths; in other files they have from none to all three
-    of them, or a number."""
-    path = tmp_path_factory.mktemp("contract") / "data.tsv"
+    """A folder with 80 rows of three classes, of very different lengths; in other files they have from none
+    to all three of them, or a number."""
+    folder = tmp_path_factory.mktemp("contract")
     words = "今天天气很好我们去公园散步看见一只小猫心情不错吃了火锅排队两个小时太久快递又丢了客服不理人"
     generator = random.Random(0)
-    texts = [
-        "".join(generator.choices(words, k=generator.choice([2, 3, 5, 8, 13, 21, 28]))) for _ in range(80)
-    ]
+    lengths = [generator.choice([2, 3, 5, 8, 13, 21, 28]) for _ in range(80)]
+    texts = ["".join(generator.choices(words, k=length)) for length in lengths]
     sets = ["", "a", "b|c", "c", "a|b|c"]
     for name, label in (
         ("data.tsv", lambda i: "abc"[i % 3]),
         ("sets.tsv", lambda i: sets[i % 5]),
-        ("scores.tsv", lambda i: 1000 + len(texts[i]) / 2),
+        ("scores.tsv", lambda i: 1000 + lengths[i] / 2),
     ):
         lines = "".join(f"{text}{i}\t{label(i)}\n" for i, text in enumerate(texts))
-        path.with_name(name).write_text(lines, encoding="utf-8")
+        (folder / name).write_text(lines, encoding="utf-8")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
-    path.with_name("vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
-    return path
+    (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
+    return folder
 
 
 @pytest.fixture(scope="module")
-def single(data) -> Path:
-    """One process, the cases of the quick suite."""
-    out = data.parent / "single"
-    launch(load_mode("single"), 1, data, out, [*FEW, *OF_THE_REFERENCE])
-    return out
+def differ(data, tmp_path_factory) -> Callable[..., list[Comparison]]:
+    """Return a function that trains cases in a mode, and returns what differs from one process."""
+    place = tmp_path_factory.mktemp("single")
 
+    def train(mode: str, nprocs: int, launcher: str, out: Path, stage: int, trainings: list[str]) -> None:
+        words = [mode, str(data), str(out), str(stage), *trainings]
+        if launcher in ("one", "torchrun"):
+            fork(be_rank, tuple(words), nprocs, out / "log")
+            return
+        command = launch_command(launcher, [str(ROOT / "tests/modes/contract.py"), *words], nprocs)
+        done = finish(command, timeout=600, PYTHONPATH=str(ROOT))
+        assert done.returncode == 0, done.stderr[-3000:]
 
-@pytest.fixture(scope="module")
-def single_all(data, single) -> Path:
-    """One process, all cases."""
-    out = data.parent / "single_all"
-    others = [case for case in CASES if not (single / f"{case}.pt").exists()]
-    launch(load_mode("single"), 1, data, out, others)
-    for path in single.glob("*.pt"):
-        shutil.copy(path, out)
-    return out
+    def compared(mode: str, nprocs: int, cases: list[str], out: Path, stage: int = 2) -> list[Comparison]:
+        out.mkdir()
+        kind = load_mode(mode) if mode in MODES else load_mode("ddp")
+        whole = "float64" if kind.has_float64 else "fp32"
+        of_case = {case: "fp16" if case.startswith("fp16") else whole for case in cases}
+        # Below float64, other sums of the same rows show how far rounding alone moves a result
+        trainings = [f"{case}:{precision}" for case, precision in of_case.items()]
+        controls = [f"{training}-control" for training in trainings if "float64" not in training]
+        wanted = [one for one in trainings + controls if not (place / f"{one}.done").exists()]
+        if wanted:
+            train("single", 1, "one", place, stage, wanted)
+        for one in wanted:
+            (place / f"{one}.done").touch()
+        train(mode, nprocs, kind.launcher, out, stage, trainings)
+        rows = [Comparison(case, nprocs, precision) for case, precision in of_case.items()]
+        found = [compare(row, place / row.mode, out / row.mode) for row in rows]
+        return [row for row in found if row.verdict != "PASS"]
+
+    return compared
 
 
 def modes() -> list:
-    """Every mode but single, with one, two and three processes where a launcher starts any number."""
-    found = []
-    for name in MODES:
-        if name == "single":
-            continue
-        launcher = load_mode(name).launcher
+    """A few cases for the quick suite, then every mode but single, with one, two and three processes where a
+    launcher starts any number."""
+    found = [pytest.param(*values, FEW, 2, id=f"{values[0]}-few") for values in (("dp", 1), ("ddp", 2))]
+    for name in [name for name in MODES if name != "single"]:
         # One that starts the processes of another mode is that mode
-        counts = {"one": (1,), "spawn": (2,)}.get(launcher, (2, 1, 3))
-        found += [pytest.param(name, nprocs, 2, id=f"{name}-{nprocs}") for nprocs in counts]
-    found += [pytest.param("deepspeed", 2, stage, id=f"deepspeed-2-stage{stage}") for stage in (1, 3)]
+        counts = {"one": (1,), "spawn": (2,)}.get(launcher := load_mode(name).launcher, (2, 1, 3))
+        runs = [(count, 2) for count in counts] + [(2, stage) for stage in (1, 3) if name == "deepspeed"]
+        # Every case in two processes of each mode with a step of its own; `mp` starts those of DDP
+        usual = (1, 2) if launcher == "one" else None if launcher == "spawn" else (2, 2)
+        for count, stage in runs:
+            cases, label = CASES if (count, stage) == usual else FEWER, f"{name}-{count}-stage{stage}"
+            found.append(pytest.param(name, count, cases, stage, id=label, marks=pytest.mark.slow))
     return found
 
 
-def test_every_mode_is_in_the_suite():
-    names = {parameter.values[0] for parameter in modes()} | {"single"}
-    assert names == set(MODES)
-    assert len(names) >= 6, f"only {sorted(names)} were found"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "nprocs", "stage"), modes())
-def test_same_job_as_single(mode, nprocs, stage, data, single_all, tmp_path):
-    kind = load_mode(mode)
-    if lacks := kind.unavailable_reason():
+@pytest.mark.parametrize(("mode", "nprocs", "cases", "stage"), modes())
+def test_same_job_as_single(mode, nprocs, cases, stage, differ, tmp_path):
+    if lacks := load_mode(mode).unavailable_reason():
         pytest.skip(lacks)
-    # Every case in two processes of each mode with a step of its own; `mp` starts those of DDP
-    is_usual = nprocs == 2 and stage == 2 and kind.launcher != "spawn" or kind.launcher == "one"
-    chosen = dict.fromkeys(CASES if is_usual else FEWER).keys() - set(NOT_ON_CPU.get(mode, ()))
-    cases = sorted(chosen & CASES.keys())
-    launch(kind, nprocs, data, tmp_path / "out", cases, stage)
-    assert_same_job(single_all, tmp_path / "out", cases, nprocs)
-
-
-def assert_same_job(single: Path, other: Path, cases: list[str], nprocs: int) -> None:
-    problems = {}
-    for case in cases:
-        found = load(other, case)
-        assert found["world_size"] == nprocs
-        assert found["restored"] == 0.0, f"{case}: weights or optimizer state changed by saving and loading"
-        assert all(size == count for size, count in found["sizes"].items())
-        problems |= {case: compare(load(single, case), found, case)}
-    assert not {case: found for case, found in problems.items() if found}
-    assert len(problems) == len(cases)
-
-
-@pytest.mark.parametrize(("mode", "nprocs"), [("dp", 1), ("ddp", 2)])
-def test_a_few_cases(mode, nprocs, data, single, tmp_path):
-    """What the quick suite knows of the modes; the slow one has all cases."""
-    launch(load_mode(mode), nprocs, data, tmp_path / "out", FEW)
-    assert_same_job(single, tmp_path / "out", FEW, nprocs)
-
-
-def test_single_does_what_its_cases_say(single):
-    """The reference itself: clipping is active, overflow is skipped and the schedule waits, accumulation
-    changes nothing."""
-    clipped = load(single, "clipped")
-    assert min(clipped["norms"]) > 0.05
-    overflow = load(single, "fp16_overflow")
-    assert overflow["skipped"][0]
-    assert not overflow["skipped"][-1]
-    assert overflow["updates"] == overflow["skipped"].count(False)
-    assert overflow["learning_rates"][0] == overflow["learning_rates"][overflow["skipped"].count(True)]
-    for case in ("accumulation_2", "accumulation_3", "padded", "varlen"):
-        assert largest_difference(load(single, "sgd")["weights"], load(single, case)["weights"]) <= 1e-6
-    # The gradients and the clipped norm under loss scaling are those without it, but for half precision.
-    scaled, plain = load(single, "fp16"), load(single, "clipped")
-    assert scaled["norms"][0] == pytest.approx(plain["norms"][0], rel=2e-2)
+    cases = [case for case in cases if case in CASES and case not in NOT_ON_CPU.get(mode, ())]
+    assert differ(mode, nprocs, cases, tmp_path / "out", stage) == []
 
 
 @pytest.mark.slow
@@ -191,12 +118,12 @@ def test_single_does_what_its_cases_say(single):
     [
         ("MeanOfMeans", ["accumulation_3", "tiny_last_batch"]),
         ("ForgottenZeroGrad", ["sgd"]),
-        ("MissingUnscale", ["fp16"]),
+        ("MissingUnscale", ["clipped"]),
         ("UnsynchronisedGradients", ["sgd"]),
     ],
 )
-def test_a_broken_mode_is_caught(broken, caught_by, data, single, tmp_path):
+def test_a_broken_mode_is_caught_by_far(broken, caught_by, differ, tmp_path):
     """The control: the suite must fail for modes with the mistakes that copied scripts have."""
-    launch(getattr(broken_modes, broken), 2, data, tmp_path / "out", caught_by)
-    for case in caught_by:
-        assert compare(load(single, case), load(tmp_path / "out", case), case), f"{broken} passed {case}"
+    found = differ(broken, 2, caught_by, tmp_path / "out")
+    assert [row.mode for row in found] == caught_by
+    assert all(max(row.differences.values()) > 1000 * FLOAT64_LIMIT for row in found)

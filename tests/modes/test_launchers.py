@@ -1,44 +1,63 @@
-"""The ways in which users start the scripts: no launcher at all, and Accelerate's, DeepSpeed's and Horovod's.
-
-python -m pytest tests/modes/test_launchers.py -m "slow or not slow"
-"""
+"""How processes are started: the environment of a launcher, none, and the launchers of Accelerate, DeepSpeed,
+Horovod and old torch: python -m pytest tests/modes/test_launchers.py -m "slow or not slow" """
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 from shlex import split
 
 import pytest
 
+from app.config.command_line import load_config
 from app.modes import load_mode
-from app.modes.group import launch_command
-from app.run import main
+from app.modes.group import TorchGroup, launch_command
+from app.run import main, work
 from tests.processes import finish
-from tests.ranks import SMALL, run_alone, settings
+from tests.ranks import run_alone, settings
+from tests.verbs import predict
 
-ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
-DEEPSPEED = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-
-
-def run(command: list[str], folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess:
-    """Train three steps with a command; what it leaves is in `folder`."""
-    shared = ["--output.dir", folder / "run", "--data.cache_dir", folder / "cache", "--train.max_steps", 3]
-    shared += ["--train.device", "cpu", "--train.precision", "fp32"]
-    shared += [f"--model.config.{key}={value}" for key, value in SMALL.items()]
-    return finish([*command, *map(str, shared), *words], **environment)
+TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
-def assert_two_trained(done: subprocess.CompletedProcess) -> None:
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "2 process(es)" in done.stderr + done.stdout
-    assert done.stdout.count("Report on test") == 1
+@pytest.fixture
+def environment(monkeypatch):
+    """Set the launcher's variables, and no others of them."""
+
+    def set_only(variables: dict[str, str]) -> None:
+        for name in (*TWO, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return set_only
 
 
-def need(mode: str) -> None:
-    if reason := load_mode(mode).unavailable_reason():
-        pytest.skip(reason)
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "abc"}, "'abc'"),
+        (TWO | {"RANK": "-1"}, "RANK must be from 0 to WORLD_SIZE - 1"),
+        (TWO | {"RANK": "2"}, "RANK must be from 0 to WORLD_SIZE - 1"),
+        ({"WORLD_SIZE": "0"}, "RANK must be from 0 to WORLD_SIZE - 1"),
+        (TWO | {"LOCAL_RANK": "0.5"}, "'0.5'"),
+        ({"WORLD_SIZE": "2"}, "environment variable RANK expected, but not set"),
+        (TWO | {"MASTER_ADDR": ""}, "environment variable MASTER_ADDR expected, but not set"),
+        (TWO | {"MASTER_PORT": "65536"}, "from 0 to 65535"),
+    ],
+)
+def test_an_environment_that_no_launcher_makes_is_refused(environment, capsys, variables, said):
+    """The message needs the rank, and is printed all the same."""
+    environment(variables)
+    assert work(load_config([]), "ddp") == 2
+    message = capsys.readouterr().err
+    assert said in message
+    assert "or unset these to train in one process" in message
+
+
+@pytest.mark.parametrize("variables", [{}, {"MASTER_PORT": "29500"}, {"MASTER_ADDR": ""}])
+def test_one_process_needs_no_meeting_place(environment, variables):
+    environment(variables)
+    group = TorchGroup()
+    assert (group.rank, group.world_size, group.local_rank, group.local_world_size) == (0, 1, 0, 1)
 
 
 @pytest.mark.slow
@@ -51,7 +70,8 @@ def need(mode: str) -> None:
     ],
 )
 def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
-    need(mode)
+    if reason := load_mode(mode).unavailable_reason():
+        pytest.skip(reason)
     offload = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
     (tmp_path / "offload.json").write_text(json.dumps(offload), encoding="utf-8")
     changes = {key: str(value).format(tmp_path) for key, value in changes.items()}
@@ -63,45 +83,49 @@ def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
     assert "compil" not in said.lower(), "nothing may be compiled at the start"
 
 
-@pytest.mark.slow
-def test_accelerate_launch_with_two_processes(tmp_path):
-    command = [*ACCELERATE, *split("--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no")]
-    command += ["--dynamo_backend", "no", "run_accelerate.py"]
-    assert_two_trained(run(command, tmp_path, ACCELERATE_USE_CPU="1"))
-
-
-@pytest.mark.slow
-def test_the_launcher_of_deepspeed_stage_3_and_a_plain_checkpoint(tmp_path, capsys):
-    from transformers import pipeline
-
-    from tests.verbs import predict
-
-    need("deepspeed")
-    assert_two_trained(run(DEEPSPEED, tmp_path, "--deepspeed.stage", "3"))
-    assert predict(["--checkpoint", str(tmp_path / "run"), "今天真开心"]) == 0
-    label = pipeline("text-classification", model=str(tmp_path / "run"))("今天真开心")[0]["label"]
-    assert label in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_launcher_of_horovod(tmp_path):
-    need("horovod")
-    command = launch_command("horovodrun", ["run_horovod.py"], 2)
-    assert_two_trained(run(command, tmp_path, "--train.precision", "bf16"))
+OF_ACCELERATE = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+STANDALONE = ["--standalone", "--nproc_per_node=2"]
+# Without --use_env, so that it passes --local-rank
+OLD_LAUNCHER = ["torch.distributed.launch", *STANDALONE, "run_ddp.py"]
+PYTHON = [sys.executable, "-m"]
+DEEPSPEED = ["deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py", "--deepspeed.stage=3"]
+HOROVOD = launch_command("horovodrun", ["run_horovod.py"], 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "command", "said"),
+    ("mode", "command"),
     [
-        ("horovod", TORCHRUN, "but Horovod has 1, each training alone"),
+        ("accelerate", [*PYTHON, "accelerate.commands.launch", *split(OF_ACCELERATE), "run_accelerate.py"]),
+        ("deepspeed", [*PYTHON, *DEEPSPEED]),
+        ("horovod", HOROVOD),
+        ("ddp", [*PYTHON, *OLD_LAUNCHER]),
     ],
 )
-def test_a_launcher_under_which_processes_would_train_alone_is_refused(tmp_path, mode, command, said):
-    need(mode)
-    done = run([*command, f"run_{mode}.py"], tmp_path)
+def test_a_launcher_starts_two_processes_that_leave_a_plain_checkpoint(mode, command, data, tmp_path, capsys):
+    from transformers import pipeline
+
+    if reason := load_mode(mode).unavailable_reason():
+        pytest.skip(reason)
+    run = tmp_path / "run"
+    words = settings(data, run, train__max_steps=3, train__precision="bf16")
+    done = finish([*command, *words], ACCELERATE_USE_CPU="1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "2 process(es)" in done.stderr + done.stdout
+    assert done.stdout.count("Report on test") == 1
+    assert predict(["--checkpoint", str(run), "今天真开心"]) == 0
+    label = pipeline("text-classification", model=str(run))("今天真开心")[0]["label"]
+    assert label in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_launcher_under_which_processes_would_train_alone_is_refused(data, tmp_path):
+    if reason := load_mode("horovod").unavailable_reason():
+        pytest.skip(reason)
+    words = settings(data, tmp_path / "run")
+    done = finish([*PYTHON, "torch.distributed.run", *STANDALONE, "run_horovod.py", *words])
     assert done.returncode != 0
-    assert f"2 processes were asked for, {said}" in done.stderr
+    assert "2 processes were asked for, but Horovod has 1, each training alone" in done.stderr
 
 
 def test_without_horovod_one_line_says_how_to_install_it(tmp_path):

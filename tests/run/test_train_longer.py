@@ -11,28 +11,30 @@ from app.prediction.model_folder import choose_run
 from app.run import main
 from tests.checkpoints.test_resume import evaluations
 from tests.ranks import settings
-from tests.stopped_run import crash, terminate
 
 # A learning rate that does not depend on the number of steps
 FLAT = ("--train.schedule=constant", "--train.warmup=0")
-FINISHED = (
-    "error: {0} holds a finished run; choose another output.dir, train it for longer with --resume auto and "
-    "more --train.epochs (from its last training state), or start a new run from its model with "
-    "--model.name {0}\n"
-)
+FINISHED = "{0} holds a finished run; choose another output.dir, train it for longer with --resume auto and "
 FEWER = "train.epochs and train.max_steps must give more steps than the {} that the run has done, found 12; "
 REPORT = ("report.json", "report.txt", "predictions.csv", "logits.safetensors", "report.html", "README.md")
 RESULT = ("model.safetensors", "logits.safetensors", "predictions.csv", "report.json")
 
 
 @pytest.fixture
-def start(data, empty_folder):
-    """Return a function that runs as run_single.py does, with --resume auto, and returns the exit status."""
+def start(data, at_step, empty_folder):
+    """Return a function that runs as run_single.py does, with --resume auto, and returns the exit status;
+    after `crash` steps it gets an error, after `stop` steps SIGTERM."""
 
-    def run(folder: str, epochs: int, *arguments: str) -> int:
+    def run(folder: str, epochs: int, *words: str, stop: int | None = None, crash: int | None = None) -> int:
         small = {"model__dropout": 0.1, "train__log_every": 2, "train__save_every": 4}
-        words = settings(data, Path(folder), **small, train__epochs=epochs)
-        return main("single", "", [*words, *arguments])
+        words = [*settings(data, Path(folder), **small, train__epochs=epochs), *words]
+        if crash is None:
+            at_step(stop)
+            return main("single", "", words)
+        at_step(crash, RuntimeError("the machine has failed"))
+        with pytest.raises(RuntimeError, match="the machine has failed"):
+            main("single", "", words)
+        return 1
 
     return run
 
@@ -41,45 +43,35 @@ def contents(folder: str, names: tuple[str, ...]) -> dict[str, bytes]:
     return {name: Path(folder, name).read_bytes() for name in names}
 
 
-def learning_rates(folder: str) -> dict[int, str]:
-    """Return the learning rate of each logged step."""
-    log = Path(folder, "train.log").read_text(encoding="utf-8")
-    return {int(step): rate for step, rate in re.findall(r"step (\d+)/.*  lr (\S+)", log)}
-
-
-def check_equal(one: str, other: str) -> None:
-    """Check that two runs ended with the same bits."""
-    assert contents(one, RESULT) == contents(other, RESULT)
-    assert evaluations(Path(one)) == evaluations(Path(other))
-    states = [load_training_state(Path(folder)) for folder in (one, other)]
-    assert states[0].progress == states[1].progress
-    for name in ("weights", "optimizer"):
-        tensors, others = (getattr(state, name) for state in states)
-        assert all((tensors[key] == others[key]).all() for key in tensors | others)
-
-
-def test_an_interrupted_run_trains_to_another_end(start, at_step, capsys):
+def test_an_interrupted_run_trains_to_another_end(start, capsys):
     for folder, epochs in (("longer", 2), ("shorter", 9)):
-        at_step(7, terminate)
-        assert start(folder, epochs, *FLAT) == 143
-    at_step(None)
+        assert start(folder, epochs, *FLAT, stop=7) == 143
     assert start("longer", 4, *FLAT) == start("shorter", 4, *FLAT) == 0
     said = capsys.readouterr().err
     longer = "Training to step 24 instead of 12; from here on the learning rate is that of a run of 24 steps."
     assert longer in said
     assert "Training to step 24 instead of 54; " in said
-    assert start("whole", 4, *FLAT) == 0
-    check_equal("longer", "whole")
-    check_equal("shorter", "whole")
     assert "epochs: 4" in Path("longer/config.yaml").read_text()
+    assert start("whole", 4, *FLAT) == 0
+    whole = load_training_state(Path("whole"))
+    for folder in ("longer", "shorter"):
+        assert contents(folder, RESULT) == contents("whole", RESULT)
+        assert evaluations(Path(folder)) == evaluations(Path("whole"))
+        state = load_training_state(Path(folder))
+        assert state.progress == whole.progress
+        for name in ("weights", "optimizer"):
+            tensors, others = getattr(state, name), getattr(whole, name)
+            assert all((tensors[key] == others[key]).all() for key in tensors | others)
 
 
 def test_the_learning_rate_is_that_of_the_new_length_from_there_on(start):
-    assert start("run", 2) == 0
-    before = learning_rates("run")
-    assert start("run", 4) == start("whole", 4) == 0
-    whole = learning_rates("whole")
-    assert learning_rates("run") == {step: rate for step, rate in whole.items() if step > 12} | before
+    rates = []
+    for folder, epochs in (("run", 2), ("run", 4), ("whole", 4)):
+        assert start(folder, epochs) == 0
+        log = Path(folder, "train.log").read_text(encoding="utf-8")
+        rates.append({int(step): rate for step, rate in re.findall(r"step (\d+)/.*  lr (\S+)", log)})
+    before, found, whole = rates
+    assert found == {step: rate for step, rate in whole.items() if step > 12} | before
     assert before[8] != whole[8]
 
 
@@ -98,34 +90,31 @@ def test_nothing_of_the_shorter_run_is_lost(start):
     assert [line["step"] for line in evaluations(Path("run"))] == [6, 12, 18, 24]
 
 
-def test_the_best_checkpoint_so_far_is_the_one_to_beat(start):
+def test_the_best_checkpoint_so_far_is_the_one_to_beat(start, monkeypatch):
     """The learning rate of the second part wrecks the model, so that the first part's stays the best."""
     assert start("run", 4, "--train.best_metric=loss") == 0
     best = min(evaluations(Path("run")), key=lambda line: line["loss"])["step"]
     model = contents("run", ("model.safetensors",))
-    with pytest.MonkeyPatch.context() as wrecked:
-        wrecked.setattr("app.training.step.learning_rate_factor", lambda *schedule: 1e3)
-        assert start("run", 6, "--train.best_metric=loss") == 0
+    monkeypatch.setattr("app.training.step.learning_rate_factor", lambda *schedule: 1e3)
+    assert start("run", 6, "--train.best_metric=loss") == 0
     assert [line["best"] for line in evaluations(Path("run"))[4:]] == [False, False]
     assert f"checkpoint of step {best}," in Path("run/report.txt").read_text(encoding="utf-8")
     assert contents("run", ("model.safetensors",)) == model
 
 
-def test_what_is_refused_changes_nothing(start, at_step, capsys):
+def test_what_is_refused_changes_nothing(start, capsys):
     """The same number of steps, fewer of them, and a finished run without a whole state."""
 
-    def check_refused(error: str, folder: str, epochs: int, *arguments: str) -> None:
+    def check_refused(error: str, folder: str, epochs: int, *words: str) -> None:
         files = [path for path in Path(folder).rglob("*") if path.is_file() and path.name != "train.log"]
         before = {path: path.stat().st_mtime_ns for path in files if "state" not in path.parts}
         capsys.readouterr()
-        assert start(folder, epochs, *arguments) == 2
+        assert start(folder, epochs, *words) == 2
         assert error in capsys.readouterr().err
         assert {path: path.stat().st_mtime_ns for path in before} == before
 
     assert start("finished", 3) == 0
-    at_step(15, terminate)
-    assert start("interrupted", 4) == 143
-    at_step(None)
+    assert start("interrupted", 4, stop=15) == 143
     check_refused(FINISHED.format("finished"), "finished", 3)
     # Another setting for the same number of steps, which is seen only when the data is open
     check_refused(FINISHED.format("finished"), "finished", 3, "--train.max_steps=18")
@@ -156,16 +145,13 @@ def test_a_run_that_stopped_early_trains_on(start, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [("0.1", "0.1"), ("0", "0.2")])
 @pytest.mark.parametrize(("count", "from_step", "is_changed"), [(2, 12, False), (5, 16, True)])
-def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_step, is_changed, sizes):
+def test_a_crash_while_training_for_longer(start, capsys, count, from_step, is_changed, sizes):
     """Until its first new file the run stays finished as it was; after that it is an interrupted one, and
     still listed."""
     flat = (*FLAT, f"--data.dev_size={sizes[0]}", f"--data.test_size={sizes[1]}")
     assert start("runs/one", 2, *flat) == 0
     model = Path("runs/one/model.safetensors").read_bytes()
-    at_step(count, crash)
-    with pytest.raises(RuntimeError):
-        start("runs/one", 4, *flat)
-    at_step(None)
+    start("runs/one", 4, *flat, crash=count)
     assert choose_run(Path("runs")) == Path("runs/one")
     assert Path("runs/one/model.safetensors").read_bytes() == model
     assert Path("runs/one/report.json").exists() != is_changed
@@ -176,22 +162,3 @@ def test_a_crash_while_training_for_longer(start, at_step, capsys, count, from_s
     assert f"Resuming from step {from_step}." in capsys.readouterr().err
     assert start("runs/whole", 4, *flat) == 0
     assert contents("runs/one", RESULT) == contents("runs/whole", RESULT)
-
-
-@pytest.mark.slow
-def test_a_better_model_does_not_hide_the_best_of_the_last_state(start, at_step):
-    """Killed after a better model but before a new state, the run resumes with the best model as its state
-    knows it."""
-    rare = (*FLAT, "--train.save_every=100", "--train.eval_every=1", "--train.best_metric=loss")
-    names = ("model.safetensors", "report.json")
-    assert start("run", 1, *rare) == 0
-    before = contents("run", names)
-    at_step(12, crash)
-    with pytest.raises(RuntimeError):
-        start("run", 4, *rare)
-    at_step(None)
-    model = Path("run/model.safetensors").read_bytes()
-    assert model != before["model.safetensors"], "this test needs a better model"
-    # The length of before: only the report is missing
-    assert start("run", 1, *rare) == 0
-    assert contents("run", names) == before

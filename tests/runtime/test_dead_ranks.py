@@ -1,9 +1,10 @@
-"""When a rank dies: all others end within 15 seconds, nothing is left running, the last training state is
-whole.
+"""When a rank dies under a real launcher: all others end within 15 seconds, nothing is left running, the last
+training state is whole. Machines that leave a running job and join it.
 
 python -m pytest tests/runtime/test_dead_ranks.py -m chaos
 """
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,71 +23,75 @@ from safetensors.torch import load_file
 from app.checkpoints.training_state import load_training_state
 from app.modes import load_mode
 from app.modes.group import launch_command
-from tests.processes import finish
-from tests.ranks import ROOT, SMALL
+from tests import ranks
+from tests.processes import ROOT, finish
+from tests.ranks import largest_difference
 
 pytestmark = pytest.mark.chaos
-SECONDS = 15
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
-DEEPSPEED = [sys.executable, "-m", "deepspeed.launcher.runner"]
-OLD_LAUNCHER = [sys.executable, "-m", "torch.distributed.launch", "--nproc_per_node=2"]
+PYTHON = [sys.executable, "-m"]
+TORCHRUN = [*PYTHON, "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+OLD_LAUNCHER = [*PYTHON, "torch.distributed.launch", "--nproc_per_node=2", "--standalone", "--use_env"]
 # One mode for each launcher; tests/runtime/test_chaos.py has the ranks of the others
 COMMANDS = {
     "ddp": [*TORCHRUN, "run_ddp.py"],
     "mp": [sys.executable, "run_mp.py", "--nprocs", "2"],
-    "deepspeed": [
-        sys.executable,
-        "-m",
-        "deepspeed.launcher.runner",
-        "--num_accelerators=2",
-        "run_deepspeed.py",
-    ],
+    "deepspeed": [*PYTHON, "deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py"],
     "horovod": launch_command("horovodrun", ["run_horovod.py"], 2),
 }
+BOTH = ("ddp", "mp")
 
 
-def settings(folder: Path, epochs: int) -> list[str]:
+def settings(folder: Path, **changes) -> list[str]:
     """Return the settings of a job of 60 steps an epoch that writes a training state every 10 steps."""
-    values = {"output.dir": folder, "output.trackers": "[]", "data.cache_dir": folder.parent / "cache"}
-    values |= {"train.device": "cpu", "train.epochs": epochs, "train.save_every": 10}
-    values |= {"train.eval_every": 1000} | {f"model.config.{key}": size for key, size in SMALL.items()}
-    return [f"--{key}={value}" for key, value in values.items()]
+    values = {"data__cache_dir": folder.parent / "cache", "output__resume": "never", "train__batch_size": 32}
+    values |= {"train__learning_rate": 3e-5, "train__save_every": 10, "train__eval_every": 1000}
+    return ranks.settings([], folder, **values | changes)
 
 
 def said(folder: Path) -> str:
-    return (folder.parent / "log").read_text()
+    return "\n".join(path.read_text(errors="replace") for path in folder.parent.glob("log*"))
 
 
-def start(command: list[str], folder: Path, epochs: int = 200) -> tuple:
-    """Return a run that has written a training state, and the processes below its launcher."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    environment |= {"PYTHONPATH": str(ROOT)}
-    log = (folder.parent / "log").open("w")
-    options = {"cwd": ROOT, "env": environment, "stdout": log, "stderr": log, "start_new_session": True}
-    run = subprocess.Popen([*command, *settings(folder, epochs)], **options)
+def wait_for(found: Callable, folder: Path) -> object:
+    """Wait until `found` returns something, and return it."""
     deadline = time.monotonic() + 120
-    while not list((folder / "state").glob("step-*")):
-        assert run.poll() is None, said(folder)[-3000:]
-        assert time.monotonic() < deadline, "no training state was written"
+    while not (value := found()):
+        assert time.monotonic() < deadline, said(folder)[-5000:]
         time.sleep(0.1)
+    return value
+
+
+def start(command: list[str], folder: Path, log: str = "log") -> subprocess.Popen:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    environment |= {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    with (folder.parent / log).open("w") as file:
+        options = {"cwd": ROOT, "env": environment, "stdout": file, "stderr": file}
+        return subprocess.Popen(command, **options, start_new_session=True)
+
+
+def start_run(command: list[str], folder: Path, **changes) -> tuple:
+    """Return a run that has written a training state, and the processes below its launcher."""
+    run = start([*command, *settings(folder, **{"train__epochs": 200} | changes)], folder)
+    wait_for(lambda: list((folder / "state").glob("step-*")) or run.poll() is not None, folder)
+    assert run.poll() is None, said(folder)[-3000:]
     return run, psutil.Process(run.pid).children(recursive=True)
 
 
-def ranks(run: subprocess.Popen) -> dict[int, psutil.Process]:
-    """Return the processes of the ranks below a launcher."""
+def process_of(rank: int, run: subprocess.Popen) -> psutil.Process:
+    """Return the process of a rank below a launcher."""
     by_rank = {}
     for process in psutil.Process(run.pid).children(recursive=True):
         with suppress(psutil.Error):
-            rank = process.environ().get("RANK", process.environ().get("HOROVOD_RANK"))
-            if rank is None and "run_mp.py" in run.args and "spawn_main" in " ".join(process.cmdline()):
+            number = process.environ().get("RANK", process.environ().get("HOROVOD_RANK"))
+            if number is None and "run_mp.py" in run.args and "spawn_main" in " ".join(process.cmdline()):
                 # The environment of a spawned rank is set after its start, where psutil cannot see it.
-                rank = len(by_rank)
-            if rank is not None and "resource_tracker" not in " ".join(process.cmdline()):
-                by_rank.setdefault(int(rank), process)
-    return by_rank
+                number = len(by_rank)
+            if number is not None and "resource_tracker" not in " ".join(process.cmdline()):
+                by_rank.setdefault(int(number), process)
+    return by_rank[rank]
 
 
-def wait_for_end(run: subprocess.Popen, family: list[psutil.Process], seconds: float = SECONDS) -> None:
+def wait_for_end(run: subprocess.Popen, family: list[psutil.Process], seconds: float = 15) -> None:
     """Wait for the launcher and all its processes; fails where one is left."""
     started = time.monotonic()
     run.wait(timeout=seconds)
@@ -102,103 +108,119 @@ def folder(tmp_path):
                 process.kill()
 
 
-@pytest.mark.parametrize("mode", COMMANDS)
-def test_kill_9_of_a_rank_ends_all(mode, folder):
+# The signal, what gets it, within how many seconds all must have ended, what is said, and the modes
+SAVED = r"Stopped by SIGTERM after step (\d+); resume with --resume auto\."
+KILLED = r"SIGKILL|(Exit code:|status code) (-9|137)|exits with return code = -9"
+ENDS = [
+    *((signal.SIGKILL, "rank", 15, KILLED, mode) for mode in COMMANDS),
+    *((signal.SIGKILL, "launcher", 15, "", mode) for mode in ("ddp", "mp", "horovod")),
+    # Torchrun kills a stopped rank after 30 seconds
+    *((signal.SIGSTOP, "rank", 60, "rank 1 has not responded for 10 seconds", mode) for mode in BOTH),
+    # As Ctrl-C sends it
+    *((signal.SIGINT, "all", 15, "", mode) for mode in BOTH),
+    # As Slurm and Kubernetes send it: all ranks finish the same step and save
+    *((signal.SIGTERM, "launcher", 15, SAVED, mode) for mode in BOTH),
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "hit", "seconds", "found", "mode"),
+    [pytest.param(*case, id=f"{case[0].name} to {case[1]}, {case[4]}") for case in ENDS],
+)
+def test_a_signal_to_one_ends_all(number, hit, seconds, found, mode, folder):
     if reason := load_mode(mode).unavailable_reason():
         pytest.skip(reason)
-    run, family = start(COMMANDS[mode], folder)
-    ranks(run)[1].kill()
-    wait_for_end(run, family)
+    run, family = start_run(COMMANDS[mode], folder, train__timeout=10)
+    if hit == "all":
+        os.killpg(run.pid, number)
+    else:
+        (process_of(1, run) if hit == "rank" else run).send_signal(number)
+    wait_for_end(run, family, seconds)
     assert run.returncode != 0
+    message = re.search(found, said(folder))
+    assert message, said(folder)[-3000:]
     state = load_training_state(folder)
-    assert state.progress.step % 10 == 0
     assert state.weights
-    killed = r"SIGKILL|(Exit code:|status code) (-9|137)|exits with return code = -9"
-    assert re.search(killed, said(folder)), said(folder)[-3000:]
+    if number == signal.SIGTERM:
+        # Torchrun ends with its own status
+        assert run.returncode == (143 if mode == "mp" else 1)
+        assert state.progress.step == int(message[1])
+        assert not list((folder / "state").glob(".step-*"))
 
 
-@pytest.mark.parametrize("mode", ["ddp", "mp"])
-def test_control_c_ends_all(mode, folder):
-    run, family = start(COMMANDS[mode], folder)
-    os.killpg(run.pid, signal.SIGINT)
-    wait_for_end(run, family)
-    assert run.returncode != 0
-    assert load_training_state(folder)
-
-
-@pytest.mark.parametrize("mode", ["ddp", "mp", "horovod"])
-def test_a_killed_launcher_leaves_no_orphan(mode, folder):
-    if reason := load_mode(mode).unavailable_reason():
-        pytest.skip(reason)
-    run, family = start(COMMANDS[mode], folder)
-    run.kill()
-    wait_for_end(run, family)
-
-
-@pytest.mark.parametrize("mode", ["ddp", "mp"])
+@pytest.mark.parametrize("mode", BOTH)
 def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
-    """For example, rank 1 cannot reach the disk of its run folder: here a subclass of the mode raises on rank
-    1 at step 12."""
+    """For example, rank 1 cannot reach the disk of its run folder: here it raises at step 12."""
     launcher = TORCHRUN if mode == "ddp" else [sys.executable]
-    run, family = start([*launcher, str(ROOT / "tests/run/disturbed_run.py"), "fail", mode], folder)
+    run, family = start_run([*launcher, str(ROOT / "tests/ranks.py"), "fail", mode], folder)
     wait_for_end(run, family)
     assert run.returncode != 0
     printed = said(folder)
     assert "Traceback" in printed
-    assert printed.rindex("RuntimeError: rank 1 gives up") > printed.rindex("step ")
+    assert printed.rindex("RuntimeError: a rank gives up") > printed.rindex("step ")
     assert "leaked" not in printed
     assert load_training_state(folder)
-
-
-def old_launcher(*words: str) -> list[str]:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return [*OLD_LAUNCHER, f"--master_port={probe.getsockname()[1]}", *words, "run_ddp.py"]
 
 
 def test_torchrun_restarts_and_the_run_resumes(folder):
     """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never
     stopped (and that torch.distributed.launch --use_env started)."""
-    run, _ = start([*TORCHRUN, "--max-restarts=1", "run_ddp.py"], folder, epochs=4)
-    ranks(run)[1].kill()
+    run, _ = start_run([*TORCHRUN, "--max-restarts=1", "run_ddp.py"], folder, train__epochs=4)
+    process_of(1, run).kill()
     assert run.wait(timeout=180) == 0, said(folder)[-3000:]
     assert "Resuming from step" in (folder / "train.log").read_text()
-    whole, _ = start(old_launcher("--use_env"), folder.with_name("whole"), epochs=4)
-    assert whole.wait(timeout=180) == 0
-    one, other = (load_file(folder.with_name(name) / "model.safetensors") for name in ("run", "whole"))
+    whole = folder.with_name("whole")
+    done = finish([*OLD_LAUNCHER, "run_ddp.py", *settings(whole, train__epochs=4)])
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, other = (load_file(path / "model.safetensors") for path in (folder, whole))
     assert all((one[name] == other[name]).all() for name in other)
 
 
-def test_torch_distributed_launch(folder):
-    """The old launcher passes --local-rank, without --use_env."""
-    done = finish([*old_launcher(), *settings(folder, 1), "--train.max_steps", "5"])
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("Report on test") == 1
-    assert "2 process(es)" in done.stderr
+def test_a_machine_is_lost_and_another_joins(folder):
+    """Each machine is an agent of torchrun; that of machine 0 hosts the rendezvous."""
+    slow, whole = folder.with_name("slow"), folder.with_name("whole")
+    changes = {"train__epochs": 3, "train__save_every": 5, "train__timeout": 10, "model__dropout": 0}
+    words = settings(folder, **changes, output__resume="auto")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
 
+    def join(number: int) -> subprocess.Popen:
+        command = [*PYTHON, "torch.distributed.run", "--nnodes=1:3", "--nproc_per_node=1", "--max-restarts=3"]
+        command += ["--rdzv_backend=c10d", "--rdzv_id=elastic", "--local_addr=127.0.0.1"]
+        command += [f"--rdzv_conf=last_call_timeout=3,is_host={int(number == 0)}"]
+        command += [f"--rdzv_endpoint=127.0.0.1:{port}", str(ROOT / "tests/ranks.py"), "hold", "ddp"]
+        return start([*command, *words], folder, f"log{number}")
 
-@pytest.mark.parametrize("mode", ["ddp", "mp"])
-def test_sigterm_to_the_launcher_saves(mode, folder):
-    """As Slurm and Kubernetes send it: all ranks finish the same step and save; the run resumes from
-    there."""
-    run, family = start(COMMANDS[mode], folder)
-    os.kill(run.pid, signal.SIGTERM)
-    wait_for_end(run, family)
-    # Torchrun ends with its own status
-    assert run.returncode == (143 if mode == "mp" else 1)
-    step = re.search(r"Stopped by SIGTERM after step (\d+); resume with --resume auto\.", said(folder))
-    assert step, said(folder)[-3000:]
-    assert load_training_state(folder).progress.step == int(step[1])
-    assert not list((folder / "state").glob(".step-*"))
+    def wait_for_steps(world_size: int, steps: int) -> int:
+        """Wait until this many processes have trained and a state of at least so many steps is there."""
 
+        def last_step() -> int:
+            names = [path.name[5:] for path in (folder / "state").glob("step-*")]
+            with suppress(OSError, ValueError, LookupError):
+                last = json.loads((folder / "run_history.json").read_text(encoding="utf-8"))["starts"][-1]
+                if last["processes"] == world_size and (step := max(map(int, names))) >= steps:
+                    return step
+            return 0
 
-@pytest.mark.parametrize("mode", ["ddp", "mp"])
-def test_a_stopped_rank_ends_all(mode, folder):
-    """SIGSTOP of a rank: the other says so, and the launcher kills the stopped one (torchrun after 30
-    seconds)."""
-    run, family = start([*COMMANDS[mode], "--train.timeout", "10"], folder)
-    ranks(run)[1].suspend()
-    wait_for_end(run, family, seconds=60)
-    assert run.returncode != 0
-    assert "rank 1 has not responded for 10 seconds" in said(folder)
-    assert load_training_state(folder)
+        return wait_for(last_step, folder)
+
+    slow.touch()
+    first, second = join(0), join(1)
+    step = wait_for_steps(2, 5)
+    for process in [*psutil.Process(second.pid).children(recursive=True), second]:
+        process.kill()
+    second.wait()
+    step = wait_for_steps(1, step + 5)
+    third = join(2)
+    wait_for_steps(2, step + 5)
+    slow.unlink()
+    assert [agent.wait(timeout=100) for agent in (first, third)] == [0, 0], said(folder)
+    assert said(folder).count("Report on test") == 1
+
+    done = finish([sys.executable, "run_single.py", *settings(whole, **changes)])
+    assert done.returncode == 0, done.stderr
+    assert largest_difference(folder, whole) <= 1e-5
+    one, other = (json.loads((path / "report.json").read_text(encoding="utf-8")) for path in (folder, whole))
+    assert one["confusion_matrix"] == other["confusion_matrix"]
+    assert one["loss"] == pytest.approx(other["loss"], abs=1e-5)

@@ -2,7 +2,6 @@
 python -m pytest tests/runtime/test_machine.py -m "slow or not slow" """
 
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -17,27 +16,6 @@ from app.runtime.disk import read_json, write_json
 from app.runtime.group import Group, StopSignals
 from tests.processes import ROOT, finish
 
-# Frees 240 MB and asks for them again; prints how many new pages that took.
-ALLOCATE = """
-import ctypes, resource, sys
-import torch
-from app.runtime.devices import give_back_memory, keep_freed_memory
-
-ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: in huge pages there would be too few to count
-
-def pages():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-keep_freed_memory()
-for turn in range(4):
-    if turn == 3 and "give" in sys.argv:
-        give_back_memory(torch.device("cpu"))
-    before = pages()
-    tensors = [torch.empty(20 << 18).fill_(1.0) for _ in range(12)]
-    taken = pages() - before
-    del tensors
-print(taken)
-"""
 # oneDNN finds no memory for a kernel, then there is some again; prints the error of each call, or "done".
 NO_KERNEL = """
 import resource
@@ -70,17 +48,6 @@ print(*said, sep="\\n")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc is what is set")
-def test_freed_memory_is_kept_until_it_is_to_be_given_back():
-    # Of 4 KiB
-    pages = 240 * 256
-    kept, given = (finish([sys.executable, "-c", ALLOCATE, *words]) for words in ([], ["give"]))
-    # Not none: a small object may come to lie where a block was
-    assert int(kept.stdout) < pages / 4, kept.stderr
-    assert int(given.stdout) > pages * 0.9, given.stderr
-
-
-@pytest.mark.slow
 def test_a_run_goes_on_without_onednn_where_that_had_no_memory_for_a_kernel():
     done = finish([sys.executable, "-c", NO_KERNEL])
     assert done.returncode == 0, done.stderr
@@ -93,6 +60,7 @@ def test_a_run_goes_on_without_onednn_where_that_had_no_memory_for_a_kernel():
     assert "torch's own kernels are used from now on" in done.stderr
 
 
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -100,23 +68,22 @@ def test_a_run_goes_on_without_onednn_where_that_had_no_memory_for_a_kernel():
         (b'{"a": 1', "not valid JSON: Expecting"),
         (b"\xff", "not valid JSON: .*can't decode"),
         (b"[" * 100_000, "not valid JSON: "),
+        ("pipe", "a regular file is needed, not a directory, a pipe or a device"),
+        ("nothing", "cannot be read: No such file"),
     ],
-    ids=["key twice", "cut off", "no UTF-8", "too deep"],
+    ids=["key twice", "cut off", "no UTF-8", "too deep", "pipe", "nothing"],
 )
-def test_files_that_are_no_json(tmp_path, write, content, problem):
+def test_files_that_are_no_json(tmp_path, content, problem):
+    """A pipe is not waited for."""
     write_json(tmp_path / "good.json", {"好": [1, None]})
     assert read_json(tmp_path / "good.json") == {"好": [1, None]}
-    with pytest.raises(InputError, match=rf"a\.json: {problem}"):
-        read_json(write("a.json", content))
-
-
-@pytest.mark.timeout(20)
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "a.json")
-    found = "a regular file is needed, not a directory, a pipe or a device"
-    for name, problem in (("a.json", found), (".", found), ("no.json", "cannot be read: No such file")):
-        with pytest.raises(InputError, match=problem):
-            read_json(tmp_path / name)
+    path = tmp_path / "a.json"
+    if content == "pipe":
+        os.mkfifo(path)
+    elif content != "nothing":
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"a\.json.*{problem}"):
+        read_json(path)
 
 
 class TwoRanks(Group):
@@ -173,19 +140,13 @@ def outlive(cases: list[tuple[list[str], dict[str, str]]], folder: Path) -> list
 
 
 @pytest.mark.slow
-def test_a_run_without_a_launcher_survives_the_end_of_its_parent(tmp_path):
+def test_a_run_ends_with_its_launcher_and_says_so_and_survives_another_parent(tmp_path):
+    launched = [(LAUNCHER, RANKS | {"CROSS_RANK": "0"}), (SHELL, {"HOROVOD_RANK": "1"})]
+    launched += [(SHELL, RANKS | {"TORCHELASTIC_RUN_ID": "none"})]
     # Set by hand, or by Kubernetes
-    cases = [(SHELL, {}), (SHELL, RANKS), (LAUNCHER, {}), (LAUNCHER, RANKS)]
-    assert outlive(cases, tmp_path) == [(True, "")] * len(cases)
-
-
-@pytest.mark.slow
-def test_a_run_ends_with_its_launcher_and_says_so(tmp_path):
-    cases = [
-        (LAUNCHER, RANKS | {"CROSS_RANK": "0"}),
-        (SHELL, {"HOROVOD_RANK": "1"}),
-        (SHELL, RANKS | {"TORCHELASTIC_RUN_ID": "none"}),
-    ]
-    for came_to_its_end, said in outlive(cases, tmp_path):
+    alone = [(SHELL, {}), (SHELL, RANKS), (LAUNCHER, {}), (LAUNCHER, RANKS)]
+    found = outlive([*launched, *alone], tmp_path)
+    for came_to_its_end, said in found[:3]:
         assert not came_to_its_end
         assert said.startswith("error (rank 1): the launcher that started this process (number ")
+    assert found[3:] == [(True, "")] * 4

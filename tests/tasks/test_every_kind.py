@@ -23,7 +23,6 @@ from app.tasks import open_task
 from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, predict_again, read_predictions, task_of, train
 from tests.saved_classifier import save_checkpoint
-from tests.stopped_run import check_resumed
 from tests.tasks.kinds import KINDS
 from tests.tiny import open_tiny, write_tiny
 from tests.verbs import predict
@@ -92,14 +91,17 @@ def test_it_is_compared_with_a_run_that_takes_its_labels_otherwise(name, run_of,
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("rare_class", "multi_path")])
-def test_a_stopped_run_resumes_to_the_same_bits(name, tmp_path):
+def test_a_stopped_run_resumes_to_the_same_bits(name, tmp_path, at_step):
     kind = KINDS[name]
     data = kind.write(tmp_path / kind.file)
     settings = {"data__task": name} | kind.settings
     settings |= {"train__epochs": 2, "train__accumulation_steps": 2, "train__save_every": 3}
-    settings |= {"model__dropout": 0.1}
-    assert work(load_config(arguments(data, tmp_path / "whole", **settings)), "single") == 0
-    check_resumed(arguments(data, tmp_path / "cut", **settings), tmp_path / "cut", tmp_path / "whole")
+    settings |= {"model__dropout": 0.1, "output__resume": "auto"}
+    for folder, status, step in (("whole", 0, None), ("cut", 143, 4), ("cut", 0, None)):
+        at_step(step)
+        assert work(load_config(arguments(data, tmp_path / folder, **settings)), "single") == status
+    for file in ("model.safetensors", "report.json"):
+        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
 @pytest.mark.parametrize("output", ["o.csv", "o.jsonl"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
-from app.config.schema import Config, OutputConfig, TrainConfig
+from app.config.schema import Config, OutputConfig
 from app.errors import InputError
 from app.run import main
 from app.training.log import PROJECT, RunLog, check_trackers, read_evaluations, start_logging
@@ -38,34 +38,30 @@ def test_later_evaluations_and_damaged_lines_are_removed(folder, caplog, cut):
     assert (f"{path}, line 4: no evaluation in JSON; skipped" in caplog.text) == bool(cut)
 
 
-def test_a_training_without_end_is_logged(folder, capsys):
-    start_logging(is_main=True)
-    log = RunLog(folder, QUIET, METRICS, total_steps=10**20)
+@pytest.mark.parametrize("is_main", [True, False])
+def test_a_training_without_end_is_logged_and_other_ranks_say_nothing(folder, capsys, is_main):
+    start_logging(is_main)
+    log = RunLog(folder if is_main else None, QUIET, METRICS, total_steps=10**20, with_bar=True)
     for step in (step_result(1, [True], 1.0), step_result(2, [True], 1.0, skipped=True)):
         log.count(step)
         log.step(step, 0.9)
+    if not is_main:
+        log.evaluation(1, "dev", {}, True)
+        with log.evaluation_bar("dev", 10) as bar:
+            bar.update(10)
     log.close()
-    first, second = capsys.readouterr().err.splitlines()
-    assert re.match(r"step 1/10{20}  loss 0.9000  lr 1.00e-03  .* left \d+:\d\d:\d\d$", first)
-    assert second.endswith("1 skipped")
-    assert first in (folder / "train.log").read_text("utf-8")
-
-
-def test_other_ranks_keep_nothing_and_say_nothing(tmp_path, capsys):
-    start_logging(is_main=False)
-    log = RunLog(None, Config(), METRICS, total_steps=2, with_bar=True)
-    log.count(step_result(1, [True], 1.0))
-    log.step(step_result(1, [True], 1.0), 1.0)
-    log.evaluation(1, "dev", {}, True)
-    with log.evaluation_bar("dev", 10) as bar:
-        bar.update(10)
-    log.close()
-    assert capsys.readouterr() == ("", "")
-    assert not list(tmp_path.iterdir())
+    lines = capsys.readouterr().err.splitlines()
+    if is_main:
+        assert re.match(r"step 1/10{20}  loss 0.9000  lr 1.00e-03  .* left \d+:\d\d:\d\d$", lines[0])
+        assert lines[1].endswith("1 skipped")
+        assert lines[0] in (folder / "train.log").read_text("utf-8")
+    else:
+        assert lines == []
+        assert [path.name for path in folder.iterdir()] == ["run_history.json"]
 
 
 class Recorder(GeneralTracker):
-    """Keeps what it gets; raises at the step `fails`."""
+    """Keeps what it gets; raises at the step `fails`, or at its start where that is 0."""
 
     name = "recorder"
     requires_logging_directory = False
@@ -93,42 +89,25 @@ class Recorder(GeneralTracker):
         self.calls.append("end")
 
 
-@pytest.fixture
-def recorder(monkeypatch) -> type[Recorder]:
-    """A tracker that has the name of any module."""
-    kind = type("Recorder", (Recorder,), {"calls": []})
-    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "json", kind)
-    return kind
-
-
-@pytest.mark.parametrize(("fails", "error"), [(0, "SystemExit: no key"), (4, "SystemError: no answer at 4")])
-def test_a_tracker_that_fails_is_left_out_with_one_warning(recorder, fails, error, folder, caplog):
-    recorder.fails = fails
-    config = Config(train=TrainConfig(epochs=3), output=OutputConfig(trackers=["json"]))
-    check_trackers(config.output)
-    log = RunLog(folder, config, (), 4)
-    for step in (2, 4, 4):
-        log.track("train", {"loss": 1 / step}, step)
-    log.close()
-    project, *others = recorder.calls
-    assert project == PROJECT
-    if fails:
-        values, *others = others
-        assert values["train.epochs"] == 3
-        assert "train.max_steps" not in values
-    assert others == ([(2, {"train/loss": 0.5})] if fails else [])
-    assert caplog.messages == [
-        f"The tracker json is left out from here on: {error}. The training is not affected."
-    ]
-
-
-def test_a_tracker_gets_the_figures_of_the_report(tmp_path, recorder):
-    """At the thresholds that were chosen on dev."""
+@pytest.mark.parametrize(("fails", "error"), [(0, "SystemExit: no key"), (8, "SystemError: no answer at 8")])
+def test_a_tracker_gets_the_figures_of_a_run_until_it_fails(tmp_path, monkeypatch, caplog, fails, error):
+    """It gets those of the report, at the thresholds that were chosen on dev; one that fails is left out with
+    one warning."""
+    kinds = [type("Recorder", (Recorder,), {"calls": [], "fails": one}) for one in (None, fails)]
+    # Trackers that have the names of any modules
+    for name, kind in zip(("json", "csv"), kinds, strict=True):
+        monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, name, kind)
     rows = write_posts(tmp_path / "rows.jsonl")
-    changes = {"data__test_size": 0.3, "train__max_steps": 8, "output__trackers": "[json]"}
+    changes = {"data__test_size": 0.3, "train__max_steps": 8, "output__trackers": "[json, csv]"}
     report = train(rows, tmp_path / "run", **changes)
-    assert recorder.calls[-1] == "end"
-    points = [call[1] for call in recorder.calls[2:-1]]
+    log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+    assert log.count("is left out from here on") == 1
+    assert f"The tracker csv is left out from here on: {error}. The training is not affected." in log
+    whole, failed = (kind.calls for kind in kinds)
+    assert whole[0] == failed[0] == PROJECT
+    assert (whole[1]["train.max_steps"], whole[-1]) == (8, "end")
+    assert fails == 0 or failed[2:] == [call for call in whole[2:-1] if call[0] < fails]
+    points = [call[1] for call in whole[2:-1]]
     assert {name.partition("/")[0] for values in points for name in values} == {"train", "dev", "report_test"}
     (tracked,) = (values for values in points if "report_test/loss" in values)
     assert tracked == {name: report[name.removeprefix("report_test/")] for name in tracked}

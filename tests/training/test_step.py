@@ -1,22 +1,42 @@
-"""One training step, and steps that are repeated where memory runs out: python -m pytest
-tests/training/test_step.py"""
+"""Steps that wait for no device, or are repeated where memory runs out; evaluations; numbers that are not
+finite: python -m pytest tests/training/test_step.py"""
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from app.checkpoints.training_state import RunProgress
+from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.model import attention
 from app.modes.torch_modes import Single
+from app.run import main
 from app.runtime.group import Group
+from app.training.step import add_losses, evaluate
+from tests.ranks import Disturbance, run, settings
 from tests.tiny import open_tiny
-from tests.training.tiny_training import SETTINGS, Training
+from tests.training.tiny_training import SETTINGS, Training, step_result
+
+NAN, INF = float("nan"), float("inf")
+VARLEN = pytest.mark.parametrize("varlen", [False, True], ids=["grouped", "varlen"])
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
-    return open_tiny(tmp_path_factory.mktemp("rows"), rows_per_label=20, pairs=True)
+def pairs(tmp_path_factory):
+    return open_tiny(tmp_path_factory.mktemp("pairs"), rows_per_label=20, pairs=True)
+
+
+@pytest.fixture(scope="module")
+def singles(tmp_path_factory):
+    return open_tiny(tmp_path_factory.mktemp("singles"), rows_per_label=20)
+
+
+@pytest.fixture
+def training(singles) -> Training:
+    return Training(singles, dropout=0.3)
 
 
 class OnMeta(Single):
@@ -28,8 +48,8 @@ class OnMeta(Single):
         return self
 
 
-@pytest.mark.parametrize("varlen", [False, True], ids=["grouped", "varlen"])
-def test_a_step_never_waits_for_the_device(rows, varlen, monkeypatch):
+@VARLEN
+def test_a_step_never_waits_for_the_device(pairs, varlen, monkeypatch):
     # torch's shapes-only backward of the fp32 kernel has one argument too few (2.13)
     monkeypatch.setattr(
         attention,
@@ -37,18 +57,18 @@ def test_a_step_never_waits_for_the_device(rows, varlen, monkeypatch):
         lambda query, key, value, starts, *rest: query + key[: len(query)] * value.sum(0),
     )
     config = replace(SETTINGS, accumulation_steps=2, max_steps=3)
-    training = Training(rows, config, OnMeta, varlen=varlen).run()
+    training = Training(pairs, config, OnMeta, varlen=varlen).run()
     assert [step.loss_sum.device.type for step in training.steps] == ["meta"] * 3
     with pytest.raises(RuntimeError, match="meta"):
         float(training.steps[0].loss_sum)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("varlen", [False, True], ids=["grouped", "varlen"])
-def test_no_step_waits_for_the_gpu(rows, varlen):
+@VARLEN
+def test_no_step_waits_for_the_gpu(pairs, varlen):
     config = replace(SETTINGS, device="cuda", precision="bf16", epochs=8)
     try:
-        Training(rows, config, varlen=varlen).run(
+        Training(pairs, config, varlen=varlen).run(
             after_step=lambda state, _: state.step == 20 and torch.cuda.set_sync_debug_mode("error")
         )
     finally:
@@ -67,22 +87,17 @@ class Small(Single):
         return super().forward(inputs)
 
 
-def test_micro_batches_get_smaller_until_they_fit_and_stay_so(rows, caplog):
+def test_micro_batches_get_smaller_until_they_fit_and_stay_so(pairs, caplog):
+    """The step that is repeated has the bits of one that had small micro-batches from the start."""
     caplog.set_level("INFO")
-    small = Training(rows, SETTINGS, Small).run()
+    small = Training(pairs, SETTINGS, Small, dropout=0.3).run(until=3)
     messages = [message for message in caplog.messages if "memory ran out" in message]
     assert ["with micro-batches of 10 rows" in messages[0], "of 5 rows" in messages[1]] == [True, True]
     assert len(messages) == 2
     assert small.state.micro_batch_size == 3
-    small.assert_same_job(Training(rows, SETTINGS).run())
-
-
-def test_a_failed_try_leaves_no_trace(rows):
-    """The step that is repeated has the bits of one that had small micro-batches from the start."""
-    small = Training(rows, SETTINGS, Small, dropout=0.3).run(until=3)
     # Batches of 10 rows, of at most 3
     config = replace(SETTINGS, accumulation_steps=4)
-    small.assert_same_bits(Training(rows, config, dropout=0.3).run(until=3))
+    small.assert_same_bits(Training(pairs, config, dropout=0.3).run(until=3))
 
 
 class NoMemory(Small):
@@ -116,10 +131,132 @@ class OneOfTwo(Small):
         (OneOfTwo, TrainingError, "--train.accumulation_steps N, with a larger number"),
     ],
 )
-def test_a_step_that_cannot_be_repeated_is_an_error(rows, mode_class, error, message):
+def test_a_step_that_cannot_be_repeated_is_an_error(pairs, mode_class, error, message):
     """Where one row does not fit, after an update, for another reason, and where the other ranks cannot be
     told."""
-    training = Training(rows, SETTINGS, mode_class)
+    training = Training(pairs, SETTINGS, mode_class)
     with pytest.raises(error, match=message):
         training.run()
     assert mode_class is not SmallForAdamW or training.state.micro_batch_size is None
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("rows", ["singles", "pairs"])
+def test_evaluate_returns_the_logits_of_each_row_in_order(rows, packed, request):
+    training = Training(request.getfixturevalue(rows), packed=packed, dropout=0.3)
+    model, loader, device = training.mode.module, training.loader, training.mode.device
+    for batch_size in (1, 5, 64):
+        done: list[int] = []
+        found = evaluate(training.mode, loader, batch_size, done.append)
+        batches = [loader.load(np.array([position]), device) for position in range(len(loader))]
+        with torch.inference_mode():
+            assert not model.training
+            one_by_one = [model(**batch.inputs) for batch in batches]
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, torch.cat(one_by_one).numpy(), atol=1e-5)
+        assert sum(done) == len(loader)
+
+
+@pytest.mark.parametrize(
+    "gathered",
+    [
+        lambda rows: rows[1:],
+        lambda rows: torch.cat([rows, rows[:2]]),
+        lambda rows: torch.cat([rows[1:], rows[1:2]]),
+        lambda rows: rows[:0],
+        lambda rows: torch.cat([rows, rows[:1] * 0 + 48]),
+    ],
+)
+def test_rows_that_are_not_evaluated_once_are_an_error(training, gathered):
+    training.mode.group.gather = gathered
+    with pytest.raises(RuntimeError, match="every row of train must be evaluated exactly once; of 48 rows "):
+        evaluate(training.mode, training.loader, 16)
+
+
+def named(loader, positions: list[int]) -> str:
+    rows = sorted(loader.split.rows[positions])
+    return ", ".join(f"{row} (line {loader.split.table.line(row)})" for row in rows)
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_rows_whose_logits_are_not_finite_are_named(training, value):
+    loader = training.loader
+    first = f"found 2 of 48 rows without: {named(loader, [1, 3])} of "
+    for wrong, error in (({1, 3}, re.escape(first)), (set(range(48)), r".*\) and 38 more of ")):
+
+        def spoil(outputs, batch, wrong=wrong):
+            outputs = outputs.clone()
+            outputs[[position in wrong for position in batch.positions.tolist()], 2] = value
+            return outputs
+
+        with pytest.raises(TrainingError, match=f"^evaluation on train needs finite logits, {error}"):
+            evaluate(training.mode, loader, 16, row_results=spoil)
+
+
+def add(training: Training, *steps) -> RunProgress:
+    """Add up the results of steps under fp16."""
+    progress = RunProgress()
+    add_losses(Single(Config(train=TrainConfig(precision="fp16"))), training.loader, list(steps), progress)
+    return progress
+
+
+def test_losses_add_up_and_an_overflow_under_fp16_is_no_error(training):
+    overflow = step_result(2, [True], 1.0, grad_norm=INF, skipped=True)
+    progress = add(training, step_result(1, [True] * 2, 5.0), overflow)
+    assert progress.mean_loss(progress.logged) == 2.0
+    assert (progress.logged, progress.evaluated) == ([0.0, 0], [6.0, 3])
+
+
+ROWS, ALL = "rows whose logits are not finite: ", "all logits are finite; rows of the batch: "
+FOUR = [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("step", "start", "places"),
+    [
+        (
+            step_result(17, FOUR, INF, positions=np.arange(4) + 3, grad_norm=NAN),
+            f"the loss is inf and the gradient norm nan; {ROWS}",
+            [4, 6],
+        ),
+        (
+            step_result(17, [True, True], 1.0, grad_norm=INF),
+            f"the loss is 0.5 and the gradient norm inf; {ALL}",
+            [0, 1],
+        ),
+        (
+            step_result(17, [False], NAN, grad_norm=NAN, skipped=True),
+            f"the loss is nan and the gradient norm nan; {ROWS}",
+            [0],
+        ),
+    ],
+)
+def test_a_step_that_is_not_finite_names_its_rows(training, step, start, places):
+    wanted = f"step 17: {start}{named(training.loader, places)} of {training.loader.split.table.source}"
+    with pytest.raises(TrainingError, match=f"^{re.escape(wanted)}"):
+        add(training, step_result(16, [True]), step)
+
+
+@pytest.mark.parametrize("early", [{}, {"train__early_stopping": 1, "train__eval_every": 1}])
+def test_a_training_without_an_update_has_no_report(early, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Single, "step", lambda self, max_norm: (torch.zeros(()), True))
+    for _ in range(2):
+        assert main("single", "", settings(data, tmp_path / "run", train__epochs=1, **early)) == 1
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert re.match(r"error: all \d steps were skipped, .* nothing was trained, and there", said)
+        assert not (tmp_path / "run" / "report.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_model_that_is_not_a_number_is_not_the_best(data, tmp_path, world_size):
+    """The weights are spoilt in the step before the first evaluation; its own loss is finite."""
+    argv = settings(data, tmp_path / "run", train__epochs=2, train__eval_every=2)
+    disturbances = [Disturbance(1, "spoil_weights", rank) for rank in range(world_size)]
+    mode, log = "ddp" if world_size > 1 else "single", tmp_path / "log"
+    assert run(mode, world_size, argv, disturbances, log) == [1] * world_size, log.read_text()
+    # Two ranks may write on one line
+    error = r"error(?: \(rank 1\))?: evaluation on dev needs finite logits, found "
+    assert len(re.findall(error, log.read_text())) == world_size, log.read_text()
+    assert "best" not in log.read_text().replace("saved as the best", "")
+    assert not (tmp_path / "run" / "report.json").exists()

@@ -1,4 +1,5 @@
-"""The loop against one written by hand in plain torch: python -m pytest tests/training/test_trainer.py"""
+"""The loop against one written by hand in plain torch, its learning rates, and what is trained: python -m
+pytest tests/training/test_trainer.py"""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -11,16 +12,17 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSequenceClassification
 
 from app.config.schema import TrainConfig
-from app.modes.mode import Mode
+from app.errors import InputError
+from app.model.trained_weights import freeze, is_of_head
 from app.modes.torch_modes import Single
-from app.runtime.group import Group
-from app.training.step import StepResult, evaluate
-from tests.modes.contract_worker import two_masks
+from app.tasks import open_task
+from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
+from app.training.step import build_optimizer, evaluate
+from tests.modes.contract import two_masks
 from tests.tiny import loaders_of, open_tiny, tiny_model
 from tests.training.tiny_training import SETTINGS as TINY
-from tests.training.tiny_training import SMOOTHING, SmoothedCrossEntropy, Training
+from tests.training.tiny_training import SMOOTHING, WEIGHTS, SmoothedCrossEntropy, Training
 
-WEIGHTS = [0.5, 1.0, 3.0]
 # 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some
 # gradients are clipped and others are not, the warm-up ends with the third step, rows have different weights.
 COMMON = replace(TINY, epochs=2, warmup=3, max_grad_norm=6.0)
@@ -31,8 +33,7 @@ SETTINGS = {
 SETTINGS["r_drop"] = replace(SETTINGS["sgd"], r_drop=2.0)
 # AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact
 # gradient is 0, and what rounding leaves of it is blown up to whole steps, in any two implementations.
-WITHOUT_GRADIENT = {"sgd": (), "adamw": ("key.bias",), "r_drop": ()}
-PACKED = pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+WITHOUT_GRADIENT = "key.bias"
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +48,12 @@ def rows(request, singles, tmp_path_factory):
     return open_tiny(tmp_path_factory.mktemp("pairs"), 20, pairs=True) if request.param else singles
 
 
-def run(
-    rows,
-    config: TrainConfig,
-    weights: list[float] | None = WEIGHTS,
-    after_step=lambda state, log, mode: None,
-    prepare=lambda mode: None,
-    **options,
-) -> tuple[dict[str, torch.Tensor], list[StepResult], Mode]:
-    """Train as a job does; returns the weights, what each step logged, and the mode."""
-    training = Training(rows, config, **options)
-    mode = training.mode
-    training.loss = SmoothedCrossEntropy("cross_entropy", None if weights is None else torch.tensor(weights))
+def run(rows, config: TrainConfig, *mode_class: type, **options) -> Training:
+    """Train to the end; with R-Drop under masks in place of dropout."""
+    training = Training(rows, config, *mode_class, **options)
     if config.r_drop:
-        mode.module.model.classifier.register_forward_pre_hook(two_masks)
-    prepare(mode)
-    training.run(after_step=lambda state, log: after_step(state, log, mode))
-    return training.weights, training.steps, mode
-
-
-def losses_of(logs: list[StepResult]) -> list[float]:
-    return [float(log.loss_sum) for log in logs]
-
-
-def norms_of(logs: list[StepResult]) -> list[float]:
-    return [float(log.grad_norm) for log in logs]
+        training.mode.module.model.classifier.register_forward_pre_hook(two_masks)
+    return training.run()
 
 
 def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
@@ -117,7 +99,7 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
         else:
             outputs = [model(**inputs).logits]
         outputs = [log_softmax(logits, dim=1) for logits in outputs]
-        loss = sum(-(target * torch.tensor(WEIGHTS) * found).sum() for found in outputs) / len(outputs)
+        loss = sum(-(target * WEIGHTS * found).sum() for found in outputs) / len(outputs)
         if config.r_drop:
             both = (outputs, outputs[::-1])
             divergence = sum(kl_div(*pair, reduction="sum", log_target=True) for pair in both)
@@ -144,166 +126,168 @@ def expected(rows):
     return {name: reference(rows, config) for name, config in SETTINGS.items()}
 
 
-def difference(found: dict, expected: dict, but: tuple[str, ...] = ()) -> float:
-    """Return the largest absolute difference of any weight whose name does not end in one of `but`."""
+def difference(found: dict, expected: dict, but: str = "nothing") -> float:
+    """Return the largest absolute difference of any weight without `but` in its name."""
     assert found.keys() == expected.keys()
-    names = [name for name in expected if not (but and name.endswith(but))]
-    return max(float((found[name] - expected[name]).abs().max()) for name in names)
+    return max(
+        float((found[name] - value).abs().max()) for name, value in expected.items() if but not in name
+    )
 
 
-@PACKED
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("accumulation", [1, 3, 7])
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_weights_are_those_of_a_hand_written_loop(rows, expected, settings, accumulation, packed):
-    config = replace(SETTINGS[settings], accumulation_steps=accumulation)
-    weights, logs, _ = run(rows, config, packed=packed)
-    wanted, losses, norms = expected[settings]
-    assert difference(weights, wanted, WITHOUT_GRADIENT[settings]) <= 1e-6
-    assert [log.rows for log in logs] == [10, 10, 10, 10, 8] * 2
-    assert [float(log.loss_sum) / log.rows for log in logs] == pytest.approx(losses, abs=1e-4)
-    assert norms_of(logs) == pytest.approx(norms, rel=1e-3)
+    found = run(rows, replace(SETTINGS[settings], accumulation_steps=accumulation), packed=packed)
+    weights, losses, norms = expected[settings]
+    but = WITHOUT_GRADIENT if settings == "adamw" else "nothing"
+    assert difference(found.weights, weights, but) <= 1e-6
+    assert [step.rows for step in found.steps] == [10, 10, 10, 10, 8] * 2
+    assert [float(step.loss_sum) / step.rows for step in found.steps] == pytest.approx(losses, abs=1e-4)
+    assert found.norms == pytest.approx(norms, rel=1e-3)
 
 
 def test_the_comparison_sees_what_it_should(rows, expected):
     """The settings act: clipping in some steps only, and each setting moves the weights by more than the
     tolerance."""
-    _, _, norms = expected["sgd"]
-    assert min(norms) < SETTINGS["sgd"].max_grad_norm < max(norms)
+    config, (weights, _, norms) = SETTINGS["sgd"], expected["sgd"]
+    assert min(norms) < config.max_grad_norm < max(norms)
     others = {"max_grad_norm": 0.0, "weight_decay": 0.0, "warmup": 0, "batch_size": 12, "seed": 1}
     for name, value in (others | {"head_learning_rate": 0.01}).items():
-        weights, *_ = run(rows, replace(SETTINGS["sgd"], **{name: value}))
-        assert difference(weights, expected["sgd"][0]) > 1e-4, name
-    weights, *_ = run(rows, SETTINGS["sgd"], weights=None)
-    assert difference(weights, expected["sgd"][0]) > 1e-4
-    assert difference(expected["r_drop"][0], expected["sgd"][0]) > 1e-3
-
-
-def sharded(num_shards: int, shard: int) -> type[Mode]:
-    """A mode of several processes, of which only one is here; it keeps the gradients of its own rows."""
-
-    class ShardGroup(Group):
-        rank = shard
-        world_size = num_shards
-
-    class Shard(Mode):
-        group_class = ShardGroup
-
-        def step(self, max_norm: float) -> tuple[torch.Tensor, bool]:
-            self.gradients = {name: p.grad.clone() for name, p in self.module.named_parameters()}
-            return torch.zeros(()), False
-
-    return Shard
-
-
-@pytest.mark.parametrize(
-    ("num_shards", "batch_size", "accumulation"), [(1, 10, 3), (3, 10, 1), (3, 10, 3), (8, 5, 1), (4, 2, 100)]
-)
-@PACKED
-def test_gradients_of_all_shards_add_up_to_those_of_the_batch(
-    singles, packed, num_shards, batch_size, accumulation
-):
-    """Also where a shard has no row of the batch, and runs a stand-in."""
-    config = replace(SETTINGS["sgd"], max_steps=1, batch_size=batch_size, accumulation_steps=accumulation)
-    whole = run(singles, replace(config, accumulation_steps=1), mode_class=sharded(1, 0))
-    classes = [sharded(num_shards, index) for index in range(num_shards)]
-    shards = [run(singles, config, packed=packed, mode_class=mode_class) for mode_class in classes]
-    for name, gradient in whole[2].gradients.items():
-        total = sum(mode.gradients[name] for _, _, mode in shards)
-        torch.testing.assert_close(total, gradient, atol=2e-6, rtol=1e-4, msg=name)
-    loss_sum = sum(float(logs[0].loss_sum) for _, logs, _ in shards)
-    assert loss_sum == pytest.approx(float(whole[1][0].loss_sum), rel=1e-5)
+        assert difference(run(rows, replace(config, **{name: value})).weights, weights) > 1e-4, name
+    without_weights = Training(rows, config)
+    without_weights.loss = SmoothedCrossEntropy("cross_entropy")
+    assert difference(without_weights.run().weights, weights) > 1e-4
+    assert difference(expected["r_drop"][0], weights) > 1e-3
 
 
 @pytest.mark.parametrize(("max_steps", "steps", "last"), [(7, 7, 0.05 / 4), (1000, 10, 0.05 / 7)])
 def test_max_steps_shortens_the_schedule_and_the_training(singles, max_steps, steps, last):
-    _, logs, _ = run(singles, replace(SETTINGS["sgd"], max_steps=max_steps))
-    assert len(logs) == steps
-    assert logs[-1].learning_rate == pytest.approx(last)
+    found = run(singles, replace(SETTINGS["sgd"], max_steps=max_steps)).steps
+    assert len(found) == steps
+    assert found[-1].learning_rate == pytest.approx(last)
+
+
+@pytest.mark.parametrize(("warmup", "end"), [(0.0, 1), (0.5, 2), (1, 1), (3, 3), (1000, 1000)])
+def test_the_warmup_is_in_steps_and_below_1_a_fraction_of_them(singles, warmup, end):
+    config = replace(TINY, schedule="constant", warmup=warmup, max_steps=4)
+    rates = [step.learning_rate for step in run(singles, config).steps]
+    assert rates == pytest.approx([config.learning_rate * min(1, step / end) for step in (1, 2, 3, 4)])
 
 
 def test_dropout_is_a_function_of_seed_and_step_whatever_happens_between_steps(singles):
     """Others may draw numbers, and evaluations compute without dropout."""
 
-    def look(state, log, mode):
+    def look(state, step):
         torch.rand(3)
-        loader = loaders_of(singles[0], singles[2], mode.module, packed=True)["dev"]
-        np.testing.assert_array_equal(evaluate(mode, loader, 4), evaluate(mode, loader, 4))
+        loader = loaders_of(singles[0], singles[2], again.mode.module, packed=True)["dev"]
+        np.testing.assert_array_equal(evaluate(again.mode, loader, 4), evaluate(again.mode, loader, 4))
 
     config = replace(SETTINGS["sgd"], max_steps=4)
-    first, *_ = run(singles, config, dropout=0.3)
+    first = run(singles, config, dropout=0.3).weights
     torch.manual_seed(99)
-    again, *_ = run(singles, config, dropout=0.3, after_step=look)
-    assert difference(again, first) == 0.0
-    other, *_ = run(singles, replace(config, seed=43), dropout=0.3)
-    assert difference(other, first) > 1e-4
-
-
-def test_bf16_trains_near_fp32(singles):
-    config = replace(SETTINGS["sgd"], max_steps=5)
-    plain, exact, _ = run(singles, config)
-    weights, logs, mode = run(singles, replace(config, precision="bf16"))
-    assert {value.dtype for value in weights.values()} == {torch.float32}
-    assert losses_of(logs) == pytest.approx(losses_of(exact), rel=0.1)
-    assert 0 < difference(weights, plain) < 0.05
-    assert mode.scaler is None
+    again = Training(singles, config, dropout=0.3)
+    assert difference(again.run(after_step=look).weights, first) == 0.0
+    assert difference(run(singles, replace(config, seed=43), dropout=0.3).weights, first) > 1e-4
 
 
 class TorchClipping(Single):
     """Clips as torch does it, which multiplies every gradient in every step."""
 
-    def clip(self, max_norm: float) -> torch.Tensor:
-        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm or float("inf"))
+    def step(self, max_norm: float) -> tuple[torch.Tensor, bool]:
+        norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm or float("inf"))
+        return norm, super().step(0.0)[1]
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 1e6, 6.0, 0.01])
 def test_clipping_has_the_bits_of_torchs_own(singles, max_norm):
     config = replace(SETTINGS["adamw"], max_grad_norm=max_norm)
-    weights, logs, _ = run(singles, config)
-    torchs, torch_logs, _ = run(singles, config, mode_class=TorchClipping)
-    assert difference(weights, torchs) == 0.0
-    assert norms_of(logs) == norms_of(torch_logs)
+    found, expected = run(singles, config), run(singles, config, TorchClipping)
+    found.assert_same_bits(expected)
+    assert found.norms == expected.norms
 
 
-def with_scale(scale: float):
-    def prepare(mode: Mode) -> None:
-        mode.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+def test_fp16_norms_and_clipping_are_of_unscaled_gradients_and_overflow_waits(singles):
+    """An overflow skips the step, and the schedule waits."""
+    config = replace(SETTINGS["sgd"], max_steps=3, max_grad_norm=0.5)
+    found, exact = Training(singles, replace(config, precision="fp16")), run(singles, config)
+    found.mode.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    assert found.run().norms == pytest.approx(exact.norms, rel=0.05)
+    assert min(found.norms) > 0.5, "clipping must act"
+    assert difference(found.weights, exact.weights) < 2e-3
 
-    return prepare
-
-
-@pytest.mark.parametrize(("optimizer", "limit"), [("sgd", 2e-3), ("adamw", 5e-3)])
-def test_fp16_norm_and_clipping_are_of_unscaled_gradients(singles, optimizer, limit):
-    config = replace(SETTINGS[optimizer], max_steps=3, max_grad_norm=0.5, accumulation_steps=3)
-    plain, exact, _ = run(singles, config)
-    weights, logs, mode = run(singles, replace(config, precision="fp16"), prepare=with_scale(1024.0))
-    assert norms_of(logs) == pytest.approx(norms_of(exact), rel=0.05)
-    assert min(norms_of(logs)) > 0.5, "clipping must act"
-    assert difference(weights, plain) < limit
-    assert mode.scaler.get_scale() == 1024.0
-    assert not any(log.skipped for log in logs)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_fp16_overflow_skips_the_step_and_the_schedule_waits(singles, optimizer):
-    config = replace(SETTINGS[optimizer], precision="fp16", epochs=5, accumulation_steps=2)
-    seen = []
-
-    def look(state, log, mode):
-        weights = {name: value.clone() for name, value in mode.module.state_dict().items()}
-        seen.append((log, state.step, state.updates, mode.scaler.get_scale(), weights))
-
-    start = tiny_model(vocab_size=len(singles[1])).state_dict()
-    run(singles, config, prepare=with_scale(2.0**32), after_step=look)
-    skipped = [log.skipped for log, *_ in seen]
+    found = Training(singles, replace(config, precision="fp16", max_steps=25, epochs=5))
+    found.mode.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**32)
+    start, moved = {name: value.clone() for name, value in found.weights.items()}, []
+    found.run(after_step=lambda state, step: moved.append(difference(found.weights, start)))
+    skipped = [step.skipped for step in found.steps]
     first = skipped.index(False)
     assert first > 3, "the scale must be far too large at first"
-    for index, (log, step, updates, scale, weights) in enumerate(seen[:first]):
-        assert (step, updates, scale) == (index + 1, 0, 2.0 ** (31 - index))
-        assert difference(weights, start) == 0.0
-        # Still the first of the warm-up
-        assert log.learning_rate == pytest.approx(config.learning_rate / 3)
-    log, _, updates, _, weights = seen[first]
-    assert (updates, log.learning_rate) == (1, pytest.approx(config.learning_rate / 3))
-    assert difference(weights, start) > 0
-    assert all(torch.isfinite(value).all() for value in weights.values())
-    assert seen[-1][1:3] == (25, skipped.count(False))
+    assert max(moved[:first]) == 0 < moved[first]
+    # Still the first of the warm-up
+    rates = [step.learning_rate for step in found.steps[: first + 1]]
+    assert rates == pytest.approx([config.learning_rate / 3] * (first + 1))
+    assert (found.state.step, found.state.updates) == (25, skipped.count(False))
+    assert all(value.isfinite().all() for value in found.weights.values())
+
+
+@pytest.mark.parametrize("architecture", ["bert", "electra", "roberta", "albert"])
+def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(architecture):
+    model = tiny_model(architecture)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = build_optimizer(model, TrainConfig(learning_rate=1e-3, weight_decay=0.05)).param_groups
+    found = [(names[id(weight)], group["weight_decay"]) for group in groups for weight in group["params"]]
+    assert sorted(found) == sorted((name, 0.05 * (one.ndim > 1)) for name, one in model.named_parameters())
+
+
+def check_trained(training: Training, trained: set[str]) -> None:
+    """Check that a training changes these weights and no others."""
+    start = {name: value.clone() for name, value in training.weights.items()}
+    weights = training.run().weights
+    changed = {name for name in start if not torch.equal(weights[name], start[name])}
+    without_gradient = {name for name in start if WITHOUT_GRADIENT in name}
+    assert changed | without_gradient == trained | without_gradient
+
+
+@pytest.mark.parametrize(("encoder", "head"), [(0.0, 1e-3), (1e-4, 0.0), (1e-4, None), (0.0, 0.0)])
+def test_a_rate_of_0_trains_nothing(singles, encoder, head):
+    """For the encoder and not for the head it is a linear probe."""
+    rates = {"learning_rate": encoder, "head_learning_rate": head, "weight_decay": 0.1}
+    training = Training(singles, replace(TINY, **rates, warmup=0, max_steps=1, schedule="constant"))
+    head = encoder if head is None else head
+    check_trained(training, {name for name in training.weights if (head if is_of_head(name) else encoder)})
+
+
+@pytest.mark.parametrize(("frozen", "depth"), [("embeddings", 0), ("encoder", 2)])
+def test_frozen_weights_have_no_gradient_and_no_optimizer_state(singles, frozen, depth):
+    training = Training(singles, frozen=frozen)
+    below = ["embeddings", *(f"layer.{number}." for number in range(depth))]
+    trained = {name for name in training.weights if not any(part in name for part in below)}
+    check_trained(training, trained)
+    state = training.mode.optimizer_state()
+    assert {key.removeprefix("state.").rpartition(".")[0] for key in state} == trained
+    with pytest.raises(InputError, match=r"model.freeze needs parameters .* embeddings and layer.N"):
+        freeze(tiny_model("albert"), frozen)
+
+
+def test_each_copy_of_a_row_has_its_own_dropout(singles):
+    """With real dropout the copies differ, so the divergence adds to the loss of the first step."""
+    configs = [replace(TINY, r_drop=weight, max_steps=1) for weight in (1e-9, 10.0)]
+    weak, strong = (Training(singles, config, dropout=0.3).run().losses[0] for config in configs)
+    assert strong > weak + 0.1
+
+
+def test_divergences_of_r_drop_are_their_formulas():
+    """Of several labels that of each, of ordered ones that of their probabilities, of numbers the squared
+    difference."""
+    one, other = torch.randn(2, 3, 4, dtype=torch.float64)
+    task = open_task("ordinal", list("abcd"))
+    ordinal = ClassLoss("cross_entropy", logits_of=lambda outputs: task.class_logits(outputs, torch))
+    ranks = [torch.from_numpy(task.class_logits(outputs.numpy())).exp() for outputs in (one, other)]
+    labels = [torch.stack([p, 1 - p]) for p in (one.sigmoid(), other.sigmoid())]
+    for loss, pair in ((ListLoss("cross_entropy"), labels), (ordinal, ranks)):
+        kl = sum((p * (p / q).log()).sum() for p, q in (pair, pair[::-1]))
+        assert float(loss.divergence(one, other)) == pytest.approx(float(kl / 2))
+    assert float(ListLoss("cross_entropy").divergence(one, one)) == 0.0
+    apart = NumberLoss("huber").divergence(one[:, :1], other[:, :1])
+    assert float(apart) == pytest.approx(float(((one - other)[:, 0] ** 2).sum()))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from app.run import main
 from app.tasks.losses import ClassLoss
+from tests.processes import ROOT
 from tests.ranks import settings
 from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training
 
-ROOT = Path(__file__).resolve().parents[2]
 # A row goes through them, and others do: they have walks of their own, or build what a run works with.
-BESIDE = ("app/training/train.py", "app/training/build.py", "app/training/log.py", "app/training/step.py")
-BESIDE += ("app/training/recorded_passes.py", "app/tasks/losses.py")
+BESIDE = {"app/training/train.py", "app/training/build.py", "app/training/log.py", "app/training/step.py"}
+BESIDE |= {"app/training/recorded_passes.py", "app/tasks/losses.py"}
 
 
 def files_of(section: str) -> set[str]:
@@ -29,16 +29,15 @@ def called(action: Callable[[], object]) -> set[str]:
     files: set[str] = set()
 
     def profile(frame, event: str, argument: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_name != "<module>":
-            files.add(code.co_filename)
+        if event == "call" and frame.f_code.co_name != "<module>":
+            files.add(frame.f_code.co_filename)
 
     sys.setprofile(profile)
     try:
         action()
     finally:
         sys.setprofile(None)
-    paths = (Path(file) for file in files)
+    paths = map(Path, files)
     return {str(path.relative_to(ROOT)) for path in paths if path.is_relative_to(ROOT / "app")}
 
 
@@ -48,21 +47,15 @@ def test_a_step_goes_through_the_files_of_its_walk(tmp_path):
     training.run(until=2)
     # The step after, whose first pass of the mode was made before
     found = called(lambda: training.run(until=3)) - {"app/training/recorded_passes.py"}
-    rows = {"app/data/tokens.py"}
-    walk = files_of("One training step, in files") | rows
-    assert found <= walk
+    assert found <= files_of("One training step, in files") | {"app/data/tokens.py"}
     assert len(found) <= 8
     assert {"app/training/step.py", "app/modes/mode.py", "app/model/attention.py"} <= found
 
 
 def test_a_row_goes_through_the_files_of_its_walk(data, tmp_path):
-    words = settings(data, tmp_path / "run", train__epochs=1)
-    found = called(lambda: main("single", "", words))
-    rooms = ("app/data/", "app/tasks/", "app/report/", "app/training/")
-    on_the_way = {
-        file for file in found if file.startswith(rooms) and not file.endswith(("__init__.py", ".jinja"))
-    }
-    walk = files_of("One row, from its file to the report")
-    assert on_the_way - set(BESIDE) <= walk
+    found = called(lambda: main("single", "", settings(data, tmp_path / "run", train__epochs=1)))
+    rooms = re.compile(r"app/(data|tasks|report|training)/(?!__init__).*\.py")
+    on_the_way, walk = set(filter(rooms.fullmatch, found)), files_of("One row, from its file to the report")
+    assert on_the_way - BESIDE <= walk
     # Some are for formats, labels and fixes that this file does not have
     assert len(walk - on_the_way) <= 4

@@ -1,0 +1,142 @@
+"""One rank of the contract suite: trains cases in one mode as `python -m app verify` does; rank 0 writes what
+came out.
+
+tests/modes/test_contract.py forks it, or starts it by the mode's own launcher:
+
+    horovodrun -np 2 --gloo python tests/modes/contract.py MODE DATA OUT STAGE CASE:PRECISION ...
+"""
+
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from app import modes
+from app.config.command_line import load_config, take_number
+from app.config.schema import Config
+from app.modes import load_mode, open_mode
+from app.modes.group import launch
+from app.runs import verify
+from app.training.build import set_up
+from tests.modes import broken_modes
+
+# An epoch has 5 steps, the last of 5 rows. The processes of other tests may need the other cores.
+BASE = "batch_size=16 epochs=10 max_steps=8 warmup=0 threads=1 device=cpu optimizer=sgd learning_rate=0.1 "
+BASE += "precision=fp32 data.limit=69 data.dev_size=0 data.test_size=0 data.max_length=32 model.dropout=0 "
+BASE += "model.config.hidden_size=32 model.config.num_hidden_layers=2 model.config.num_attention_heads=2 "
+BASE += "model.config.intermediate_size=64 model.head=random "
+# The file of each task, and how it is read; masked language modelling does not read the labels
+FILES = {
+    "single_label": "data.train={}/data.tsv data.labels=[a,b,c] ",
+    "ordinal": "data.train={}/data.tsv data.labels=[a,b,c] ",
+    "multi_label": "data.train={}/sets.tsv data.labels=[a,b,c] data.label_separator=| ",
+    "regression": "data.train={}/scores.tsv ",
+    "masked_language_modelling": "data.train={}/data.tsv data.format=tsv data.text_column=0 "
+    "data.header=false model.vocab_file={}/vocab.txt ",
+}
+TWO, THREE = "accumulation_steps=2 ", "accumulation_steps=3 "  # three do not divide the batch
+SIX, CLIPPED = "max_steps=6 ", "max_grad_norm=0.05 "
+ADAMW = "optimizer=adamw learning_rate=1e-3 "
+WEIGHTS = "class_weights=[0.5,2,1] "
+TINY = "data.limit=65 "  # one row in the last global batch
+# A row has one, two or three
+WINDOWS = "data.long=windows data.max_length=10 data.max_windows=3 "
+DECODER = "model.architecture=qwen3 model.config.num_key_value_heads=1 model.config.head_dim=16 "
+MULTI, MASKED = "data.task=multi_label ", "data.task=masked_language_modelling "
+
+# Settings, of `train` where they name no group; batches are padded where the name says so
+CASES = {
+    "sgd": "",
+    "adamw": ADAMW + "schedule=cosine warmup=3",
+    "accumulation_2": TWO,
+    "accumulation_3": THREE,
+    "accumulation_adamw": THREE + ADAMW,
+    "tiny_last_batch": TWO + TINY,
+    "padded": TWO,
+    "weighted": TWO + WEIGHTS,
+    "clipped": TWO + CLIPPED,
+    "fp16": CLIPPED + "precision=fp16 max_steps=4",
+    "fp16_overflow": CLIPPED + SIX + "precision=fp16 schedule=linear",
+    "windows": THREE + WINDOWS,
+    "windows_padded": WINDOWS,
+    "multi_label": THREE + SIX + MULTI + "class_weights=[2,0.5,1]",
+    "regression": THREE + SIX + TINY + "data.task=regression",
+    "huber_padded": SIX + "loss=huber data.task=regression",
+    "ordinal": THREE + SIX + WEIGHTS + TINY + "data.task=ordinal",
+    "focal": TWO + SIX + WEIGHTS + "loss=focal",
+    "logit_adjusted": THREE + SIX + TINY + "loss=logit_adjusted",
+    "r_drop": THREE + "r_drop=2.0",
+    "r_drop_tiny_last_batch_padded": SIX + TINY + "r_drop=2.0",
+    "r_drop_multi_label": SIX + MULTI + "r_drop=1.0",
+    "r_drop_adamw": ADAMW + "r_drop=1.0",
+    "frozen_embeddings_padded": TWO + TINY + "model.freeze=embeddings",
+    "frozen_encoder_adamw": ADAMW + "model.freeze=encoder",
+    "decoder": THREE + TINY + DECODER,
+    "gradient_checkpointing": THREE + TINY + "gradient_checkpointing=true",
+    "masked_language_modelling": THREE + SIX + MASKED,
+    "masked_language_modelling_padded": SIX + MASKED,
+}
+if find_spec("peft"):
+    CASES |= {
+        "lora": THREE + TINY + "model.lora_rank=4",
+        "lora_decoder": THREE + DECODER + "model.lora_rank=4",
+        "lora_padded_adamw": ADAMW + "gradient_checkpointing=true model.lora_rank=2",
+    }
+# So large that the first gradients are infinite, for some steps
+OVERFLOW = {"scale": 2.0**40, "backoff_factor": 2.0**-10}
+
+
+def settings_of(case: str, data: str) -> Config:
+    task = next((task for task in FILES if f"data.task={task}" in CASES[case]), "single_label")
+    words = (BASE + FILES[task].replace("{}", data) + f"data.cache_dir={data}/cache " + CASES[case]).split()
+    return load_config(
+        [f"--{word}" if "." in word.partition("=")[0] else f"--train.{word}" for word in words]
+    )
+
+
+def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
+    """Do trainings in this process, which is one rank; a class of broken_modes is a mode too. What else is in
+    `verify.run_trainings` is here, too: it joins the processes once for each training."""
+    if hasattr(broken_modes, mode):
+        modes.MODES[mode] = f"{broken_modes.__name__}:{mode}"
+    base = settings_of("sgd", data)
+    with open_mode(mode, replace(base, deepspeed=replace(base.deepspeed, stage=int(stage)))) as opened:
+        for training in trainings:
+            case, precision = training.split(":")
+            config, overflows = settings_of(case, data), case == "fp16_overflow"
+            if precision.endswith(verify.CONTROL):
+                steps = 2 * config.train.accumulation_steps
+                config = replace(config, train=replace(config.train, accumulation_steps=steps))
+
+            def prepare(mode, components, overflows=overflows) -> None:
+                if components.config.train.r_drop:
+                    components.model.model.classifier.register_forward_pre_hook(two_masks)
+                set_up(mode, components)
+                if overflows:
+                    mode.scaler.load_state_dict(mode.scaler.state_dict() | OVERFLOW)
+
+            verify.set_up = prepare
+            torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
+            opened.config = replace(config, deepspeed=opened.config.deepspeed)
+            opened.accepts_packed = load_mode(mode).accepts_packed and "padded" not in case
+            Path(out, case).mkdir(exist_ok=True)
+            verify.train_and_write(opened, Path(out, case, f"{precision}.safetensors"))
+    return 0
+
+
+def two_masks(module, inputs):
+    """Drop every second feature, other ones in the second half of the rows: dropout that is the same in all
+    modes."""
+    (features,) = inputs
+    if not module.training:
+        return None
+    kept = torch.arange(features.shape[-1]) % 2 * 2.0
+    half = len(features) // 2
+    return torch.cat([features[:half] * kept, features[half:] * (2 - kept)])
+
+
+if __name__ == "__main__":
+    words, nprocs = take_number(sys.argv[1:], "--nprocs")
+    sys.exit(launch(load_mode(words[0]).launcher, be_rank, tuple(words), nprocs))
