@@ -4,7 +4,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,18 @@ def missing_package(error: ModuleNotFoundError) -> str:
         f"error: the package {name} is not installed for {sys.executable}; activate the environment of the "
         "project (. .venv/bin/activate), or: pip install -r requirements.txt -c constraints.txt"
     )
+
+
+@contextmanager
+def needed(packages: str) -> Iterator[None]:
+    """Raise InputError for an ImportError inside: the file `packages` of requirements/ must be installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"a package is needed for this that cannot be imported ({error}); install it: pip install -r "
+            f"requirements/{packages}.txt -c constraints.txt"
+        ) from error
 
 
 def nearest(name: Any, candidates: Iterable, cutoff: float = 0.5) -> str:

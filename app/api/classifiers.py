@@ -22,8 +22,7 @@ from ..config.shipped import MODULE
 from ..data.read import ReadOptions
 from ..data.rows import Row, join_texts, text_rows
 from ..errors import InputError, TrainingError, excerpt, shorten
-from ..prediction.model_folder import check_pairs, model_files
-from ..prediction.open_model import ComputeOptions, open_model
+from ..prediction.open_model import ComputeOptions, check_pairs, model_files, open_model
 from ..prediction.output import AddedColumns
 from ..prediction.predictor import Prediction
 from ..runtime.processes import MODEL_LOCK

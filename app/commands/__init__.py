@@ -1,4 +1,4 @@
-"""The verbs of `python -m app`, one file each; only the module of the verb that is asked for is imported."""
+"""The verbs of `python -m app`; only the module of the verb that is asked for is imported."""
 
 import sys
 from collections.abc import Callable
@@ -11,22 +11,22 @@ from ..config.shipped import PROGRAM
 from ..errors import InputError, TrainingError, check_working_folder, missing_package, nearest
 from ..words import _
 
-# A verb, its module, which has `run(argv, program)`, and one line for the list of verbs. Adding a verb is one
-# line here.
+# A verb, its module and function of (argv, program), and its line in the list of verbs. To add a verb, add
+# a line here.
 VERBS = {
-    "predict": (".predict", "classify texts with a trained model"),
-    "explain": (".explain", "say which characters made the model choose its label"),
-    "compare": (".compare", "say whether one run is better than another, and how sure that is"),
+    "predict": (".predict:run", "classify texts with a trained model"),
+    "explain": (".one_model:explain", "say which characters made the model choose its label"),
+    "compare": (".several_runs:compare", "say whether one run is better than another, and how sure that is"),
     "cross-validate": (
-        ".cross_validate",
+        ".several_runs:cross_validate",
         "train folds or seeds: mean and spread, and labels that may be wrong",
     ),
-    "learning-curve": (".learning_curve", "say whether more training rows would help"),
-    "tune": (".tune", "search for good settings, and say by how much the search was optimistic"),
-    "suggest": (".suggest", "choose which rows of a pool to have labelled next"),
-    "export": (".export", "write a trained model for ONNX Runtime, compared with the original"),
-    "serve": (".serve", "answer requests over HTTP, with a page for people"),
-    "verify": (".verify", "verify that all modes train the same model"),
+    "learning-curve": (".several_runs:learning_curve", "say whether more training rows would help"),
+    "tune": (".several_runs:tune", "search for good settings, and say by how much the search was optimistic"),
+    "suggest": (".one_model:suggest", "choose which rows of a pool to have labelled next"),
+    "export": (".one_model:export", "write a trained model for ONNX Runtime, compared with the original"),
+    "serve": (".one_model:serve", "answer requests over HTTP, with a page for people"),
+    "verify": (".several_runs:verify", "verify that all modes train the same model"),
 }
 
 
@@ -53,8 +53,9 @@ def run_verb(verb: str, argv: list[str] | None = None, program: str | None = Non
     help calls the verb."""
 
     def work() -> int | None:
-        module = import_module(VERBS[verb][0], __package__)
-        return module.run(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
+        module, _colon, function = VERBS[verb][0].partition(":")
+        run = getattr(import_module(module, __package__), function)
+        return run(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
 
     return exit_status(work)
 

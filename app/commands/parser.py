@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import cleandoc
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,7 +24,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, doc: str = "", **options) -> None:
         options = {"formatter_class": argparse.RawDescriptionHelpFormatter} | options
-        description = re.sub(r"python -m app [\w-]+", prog, doc)
+        description = re.sub(r"python -m app [\w-]+", prog, cleandoc(doc))
         super().__init__(prog, description=description, allow_abbrev=False, **options)
 
     def error(self, message: str) -> None:

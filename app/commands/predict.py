@@ -33,7 +33,14 @@ from tqdm import tqdm
 from ..data.read import FORMATS, ReadOptions
 from ..data.rows import text_rows
 from ..errors import InputError, nearest
-from ..prediction.open_model import ComputeOptions, OpenedModel, decision_threshold, open_model
+from ..prediction.open_model import (
+    ComputeOptions,
+    check_pairs,
+    choose_run,
+    decision_threshold,
+    open_model,
+    recorded_settings,
+)
 from ..prediction.output import SUFFIXES, check_output, write_predictions
 from ..prediction.sources import ON_BAD_ROW, Source, open_file
 from ..runtime.processes import ended_by_ctrl_c
@@ -109,6 +116,7 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     args, unknown = parser.parse_known_intermixed_args(argv[:dashes])
     args.texts += argv[dashes + 1 :]
     args.output = None if args.output in ("-", "/dev/stdout") else args.output
+    args.compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
     args.asked = {name: getattr(args, name) for name in ("format", *COLUMNS, *MORE_READING)}
     is_report, is_ray = args.report is not None, args.engine is not None
     if args.on_bad_row is None:
@@ -164,8 +172,6 @@ def run(argv: list[str], program: str) -> None:
     """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
     be done."""
     args = parse(build_parser(program), argv)
-    from ..prediction.model_folder import choose_run
-
     folder = Path(args.checkpoint) if args.checkpoint else choose_run()
     if not args.checkpoint:
         say(f"model {folder}")
@@ -179,8 +185,6 @@ def run(argv: list[str], program: str) -> None:
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
-    from ..prediction.model_folder import check_pairs, recorded_settings
-
     recorded, keeps_columns = recorded_settings(folder), args.output_format != "parquet"
     if args.texts:
         options = ReadOptions("text", remove_spaces=bool(recorded.get("remove_spaces")))
@@ -197,7 +201,8 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
         check_output(args.output)
     # Reading a file twice is cheap, and finds a bad last row before the first one is classified
     total = None if source.is_stream else source.count(args.on_bad_row)
-    opened = open_chosen(args, folder)
+    with ended_by_ctrl_c():
+        opened = open_model(folder, args.compute)
     threshold, predictor = decision_threshold(opened, args.threshold, say), opened.predictor
     shown = _is_seen(sys.stderr) and not (args.output is None and _is_seen(sys.stdout))
     with progress_bar(total, shown) as bar:
@@ -207,12 +212,6 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
         )
     if args.input is not None or source.num_bad:
         say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
-
-
-def open_chosen(args: argparse.Namespace, folder: Path) -> OpenedModel:
-    """Return the model in `folder`, computing as the command line says."""
-    with ended_by_ctrl_c():
-        return open_model(folder, ComputeOptions(args.device, args.precision, args.batch_tokens))
 
 
 def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
@@ -232,10 +231,10 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
 def report(args: argparse.Namespace, model_folder: Path) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
     from ..prediction.labelled_rows import check_report_folder, report_on
-    from ..prediction.model_folder import check_pairs
 
     folder = check_report_folder(args.report)
-    opened = open_chosen(args, model_folder)
+    with ended_by_ctrl_c():
+        opened = open_model(model_folder, args.compute)
     task, asked = opened.predictor.task, args.asked
     if not task.form.has_several and (asked["label_separator"], asked["label_columns"]) != (None, None):
         raise InputError(

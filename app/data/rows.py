@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
 from .files import SETTING, EmptyText, Source, Stream, clean_text, value_of, wrong_character
+from .labels import label_form
 from .read import FORMATS, BadRow, ReadOptions, bad_row_message, parquet_batches, read_records, recognised
 
 # The names of the first and the second text of a pair
@@ -119,9 +120,6 @@ class RowReader:
 
     def _records(self, keep_records: bool) -> Iterator[tuple[int, Any]]:
         """Find the columns, by the first records, and return the records after a header."""
-        # It imports NumPy, which predict --help does without
-        from .labels import label_form
-
         path = self.path if isinstance(self.path, Stream) else Path(self.path)
         self.options = options = recognised(path, self.options, self.need_label)
         format, records = FORMATS[options.format], read_records(path, options)

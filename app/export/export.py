@@ -17,18 +17,19 @@ from ..batching.token_limit import token_batches
 from ..data.read import options_of_run
 from ..data.rows import Row, RowReader
 from ..errors import InputError, listed
-from ..prediction.model_folder import (
+from ..prediction.onnx_runtime import cuts_off_sums, padded
+from ..prediction.open_model import (
     GRAPH,
     TOKENIZER,
     WEIGHTS,
     ExportRecord,
     dataset_of_run,
+    load_exported,
     run_long_texts,
     run_settings,
     settings_of_reading,
     write_record,
 )
-from ..prediction.onnx_runtime import cuts_off_sums, load_exported, padded
 from ..prediction.predictor import Predictor
 from ..prediction.torch_runtime import check_folder, load_checkpoint, load_predictor
 from ..report.bootstrap import differences

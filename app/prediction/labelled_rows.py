@@ -22,17 +22,14 @@ UNFINISHED = ".unfinished"
 
 
 def check_report_folder(path: str) -> Path:
-    """Return the folder of a report; raises InputError for one that has files, or cannot be made."""
+    """Return the folder of a report; raises InputError where it has files, TrainingError if it cannot be."""
     folder = Path(path)
-    try:
+    with written(f"--report {path}"):
         folder.mkdir(parents=True, exist_ok=True)
-        # A report that was killed leaves its unfinished files
-        if {entry.name for entry in folder.iterdir()} <= {UNFINISHED}:
-            return folder
-        problem = "found files"
-    except OSError as error:
-        problem = f"it cannot be made: {error.strerror}"
-    raise InputError(f"--report {path}: an empty or a new folder is needed, {problem}; choose another name")
+    # A report that was killed leaves its unfinished files
+    if not {entry.name for entry in folder.iterdir()} <= {UNFINISHED}:
+        raise InputError(f"--report {path}: an empty or a new folder is needed; choose another name")
+    return folder
 
 
 def report_on(

@@ -31,8 +31,14 @@ from ..data.rows import Row
 from ..errors import InputError, TrainingError, listed, shorten
 from ..runtime.disk import checksum, read_json, write_json
 from ..runtime.processes import num_cores
-from .model_folder import check_pairs, is_exported, model_files, recorded_settings
-from .open_model import ComputeOptions, open_model
+from .open_model import (
+    ComputeOptions,
+    check_pairs,
+    is_exported,
+    model_files,
+    open_model,
+    recorded_settings,
+)
 from .output import REPLACED, AddedColumns, parquet_columns
 from .predictor import CHUNK_ROWS
 from .sources import as_text, open_file

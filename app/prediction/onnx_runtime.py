@@ -6,12 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.tokens import guarded, saved_long_texts
-from ..errors import InputError, shorten
+from ..errors import InputError, needed, shorten
 from ..runtime.processes import num_cores
-from ..tasks import task_of_model
-from .model_folder import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
-from .predictor import Predictor, Tokens
+from .predictor import Tokens
 
 # Larger batches are padded more, and compute no faster
 BATCH_TOKENS = 256
@@ -25,22 +22,19 @@ def cuts_off_sums(cpu: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 class OnnxRuntime:
-    """Computes logits with an exported graph, in batches of at most `batch_tokens` tokens (None: 256)."""
+    """Computes logits with an exported graph, in batches of at most `batch_tokens` tokens (None: 256). The
+    graph has the names of its `inputs`, and its weights in a file beside it, GRAPH.data."""
 
     remedy = "export again from another checkpoint"
 
-    def __init__(self, graph: Path, record: ExportRecord, batch_tokens: int | None = None) -> None:
+    def __init__(
+        self, graph: Path, inputs: list[str], pad_id: int, precision: str, batch_tokens: int | None = None
+    ) -> None:
         self.batch_tokens = batch_tokens or BATCH_TOKENS
-        self.description = {"runtime": "onnx", "device": "cpu", "precision": record.precision}
-        self.inputs = record.inputs
-        self.pad_id = record.pad_id
-        try:
+        self.description = {"runtime": "onnx", "device": "cpu", "precision": precision}
+        self.inputs, self.pad_id = inputs, pad_id
+        with needed("onnx"):
             import onnxruntime
-        except ImportError as error:
-            raise InputError(
-                f"{graph}: an exported model needs ONNX Runtime; install it: pip install -r "
-                "requirements/onnx.txt -c constraints.txt"
-            ) from error
         options = onnxruntime.SessionOptions()
         # Errors; warnings are about the graph, which was tried when it was exported
         options.log_severity_level = 3
@@ -48,8 +42,8 @@ class OnnxRuntime:
         options.intra_op_num_threads = int(given) if given.isdecimal() and int(given) else num_cores()
         try:
             # Read, and not mapped: the file may be replaced, or cut short, while the model is used
-            weights = (graph.parent / WEIGHTS).read_bytes()
-            options.add_external_initializers_from_files_in_memory([WEIGHTS], [weights], [len(weights)])
+            name, weights = f"{graph.name}.data", Path(f"{graph}.data").read_bytes()
+            options.add_external_initializers_from_files_in_memory([name], [weights], [len(weights)])
             self.session = onnxruntime.InferenceSession(
                 str(graph), options, providers=["CPUExecutionProvider"]
             )
@@ -82,25 +76,3 @@ def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
         "attention_mask": mask.astype(np.int64),
         "token_type_ids": types.astype(np.int64),
     }
-
-
-def load_exported(
-    folder: Path, batch_tokens: int | None = None, calibrate: bool = True
-) -> tuple[Predictor, ExportRecord]:
-    """Return the predictor of an exported folder and its record; raises InputError for a damaged folder. With
-    `calibrate`, probabilities are those of the temperature of the run."""
-    from tokenizers import Tokenizer
-
-    record = read_record(folder)
-    if record.made.get("weight_bits") == 8 and cuts_off_sums():
-        raise InputError(
-            f"{folder}: its weights have 8 bits, for CPUs with VNNI, which this one has not; export again on "
-            "this machine"
-        )
-    with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    runtime = OnnxRuntime(folder / GRAPH, record, batch_tokens)
-    long = saved_long_texts(record.data, folder / RECORD)
-    task = task_of_model(record.problem_type, record.labels)
-    task.read(folder, calibrate)
-    return Predictor(runtime, tokenizer, task, record.max_length, record.truncation_side, long), record

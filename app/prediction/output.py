@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import os
-import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,29 +17,25 @@ from datetime import date, datetime, time
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
+
+import numpy as np
 
 from ..data.read import parquet_batches
-from ..errors import InputError, TrainingError, listed, shorten
-from ..runtime.disk import check_new, is_full
+from ..errors import InputError, TrainingError, listed, needed, shorten
+from ..runtime.disk import is_full
+from ..tasks.task import Task
 from ..text_table import short_label
+from .predictor import Prediction
 from .sources import Source, as_json, as_text, free_names
 
-if TYPE_CHECKING:
-    from ..tasks.task import Task
-    from .predictor import Prediction
-
-    Predictions = Iterable[Prediction]
-
+Predictions = Iterable[Prediction]
 logger = logging.getLogger(__name__)
 SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 # REASON is the column that says why a row has no label; TAKEN stands before the name of an added column where
 # the input has a column of that name
 REASON, TAKEN = "reason", "predicted_"
-NAME_START = 50  # characters of an output's name in that of its unfinished file; a name has at most 255 bytes
 MAX_LABELS = 10  # labels that are listed below a prediction for people
-# These control a terminal, or change the direction of what follows
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # These are limits of Excel; it keeps 15 digits of a number, so longer ones, such as ids, are written as text
 MAX_CELL, MAX_ROWS, MAX_COLUMNS, EXACT = 32_767, 1_048_576, 16_384, 10**15
 DATES = {datetime: "yyyy-mm-dd hh:mm:ss", date: "yyyy-mm-dd", time: "hh:mm:ss"}
@@ -57,16 +52,9 @@ class AddedColumns:
     """
 
     def __init__(
-        self,
-        task: Task,
-        taken: Iterable[str] = (),
-        threshold: float | None = None,
-        place: str | None = None,
+        self, task: Task, taken: Iterable[str] = (), threshold: float | None = None, place: str | None = None
     ) -> None:
         self.task, self.threshold, self.place = task, threshold, place
-        # It is imported here, so that --help is quick
-        import numpy as np
-
         # Any probabilities show the columns and their types
         self.sample = task.columns(np.full(len(task.label_names), 0.5), threshold)
         self.sample |= {} if place is None else {REASON: REASON}
@@ -116,17 +104,15 @@ def write_predictions(
 def _table(source: Source, added: AddedColumns, predictions: Predictions) -> Iterator[list]:
     """Yield the names of all columns, then the values of each row."""
     names, known = source.names, set(source.names)
-    late: set[str] = set()
     yield [*names, *added.names]
     for prediction in predictions:
         record = source.record(prediction.row)
-        late |= record.keys() - known
+        if late := record.keys() - known:
+            raise InputError(
+                f"{source.name}, {source.place} {prediction.row.line}: the first rows of a stream have all "
+                f"columns, found the key {listed(sorted(late))} later; write JSON Lines (--output NAME.jsonl)"
+            )
         yield [*map(record.get, names), *added.values(prediction)]
-    if late:
-        logger.warning(
-            "warning: keys that no early row has are left out: %s; write JSON Lines to keep them",
-            listed(sorted(late)),
-        )
 
 
 def write_csv(file: TextIO, source: Source, added: AddedColumns, predictions: Predictions) -> None:
@@ -186,10 +172,8 @@ def _write_parquet(file: TextIO, source: Source, added: AddedColumns, prediction
 def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: Predictions) -> None:
     """Write a sheet in which every text is a text cell and none a formula. Numbers, truth values, dates and
     times keep their type; what Excel has no type for becomes text."""
-    try:
+    with needed("excel"):
         from xlsxwriter import Workbook
-    except ImportError as error:
-        raise InputError("Excel files need XlsxWriter; install it with: pip install XlsxWriter") from error
     content, num_cut = io.BytesIO(), 0
     with TemporaryDirectory() as folder:
         book = Workbook(content, {"constant_memory": True, "tmpdir": folder})
@@ -217,8 +201,7 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
 
 
 def _write_lines(file: TextIO, _source: Source, added: AddedColumns, predictions: Predictions) -> None:
-    """Write predictions of valid rows for people: answer and text, then the labels, the most probable
-    first."""
+    """Write predictions of valid rows for people: answer and text, then the most probable labels."""
     task = added.task
     for row, answer, probabilities in predictions:
         columns = task.columns(probabilities, added.threshold)
@@ -226,14 +209,11 @@ def _write_lines(file: TextIO, _source: Source, added: AddedColumns, predictions
         first = [", ".join(map(short_label, answers)) or "(no label)"]
         first += [f"{columns['probability']:.4f}"] if "probability" in columns else []
         first += [columns["decision"]] if "decision" in columns else []
-        # A single answer is in the line above already
-        ranked = task.ranked_labels(probabilities)[0 if task.form.has_several else 1 :][:MAX_LABELS]
+        ranked = task.ranked_labels(probabilities)[:MAX_LABELS]
         shown = "  ".join(f"{short_label(task.label_names[at])} {probabilities[at]:.4f}" for at in ranked)
-        lines = [f"{' '.join(first)}  {' '.join(row.text.split())}"]
-        lines += [f"    {shown}"] if shown else []
-        for line in lines:
+        for line in (f"{' '.join(first)}  {row.text}", f"    {shown}"):
             # A terminal would act on control characters
-            file.write(CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line) + "\n")
+            file.write(shorten(line, len(line)) + "\n")
 
 
 WRITERS = {
@@ -245,17 +225,11 @@ WRITERS = {
 }
 
 
-def check_output(path: str) -> None:
-    """Raise InputError if no new file can be made at `path`."""
-    target = Path(path)
-    try:
-        check_new(target)
-        if target.exists() or not target.parent.is_dir():
-            found = "a folder or a device" if target.exists() else f"no folder {target.parent}"
-            raise InputError(f"--output {path}: a new file in a folder is needed, found {found}")
-    except OSError as error:
-        # The name may be too long, or the folder closed to this user
-        raise InputError(f"--output {shorten(path)}: cannot be written: {error.strerror}") from error
+def check_output(path: str | Path, option: str = "--output") -> None:
+    """Raise InputError if no new file can be made at `path`: no command replaces one."""
+    if os.path.lexists(path) or not os.path.isdir(Path(path).parent):
+        shown = shorten(str(path), 200)
+        raise InputError(f"{option} {shown}: a new file in a folder is needed; choose another name")
 
 
 @contextmanager
@@ -276,8 +250,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
             yield sys.stdout
             sys.stdout.flush()
         return
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f"{target.name[:NAME_START]}.{secrets.token_hex(4)}.part")
+    part = Path(f"{path}.{secrets.token_hex(4)}.part").absolute()
     try:
         file = part.open("x", encoding="utf-8", errors=REPLACED, newline="")
     except OSError as error:
@@ -285,8 +258,8 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     try:
         with written(f"--output {path}"), file:
             yield file
-        check_new(target)
-        part.replace(target)
+        check_output(path)
+        part.replace(path)
     except BaseException:
         if part.exists() and part.stat().st_size:
             logger.warning("stopped early; the rows so far are in %s", part)

@@ -113,20 +113,17 @@ class Predictor:
 
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
         """Return the predictions of logits, (num_rows, num_labels); raises TrainingError unless finite."""
-        self._check_finite(rows, logits)
+        bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+        if len(bad):
+            row = rows[bad[0]]
+            raise TrainingError(
+                f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row "
+                f"{row.line}: {excerpt(row.text)}; its weights are damaged or too large, "
+                f"{self.runtime.remedy}"
+            )
         probabilities, decided = self.task.probabilities(logits), self.task.decide(logits)
         answers = list(map(self.task.answer, decided))
         return list(map(Prediction, rows, answers, probabilities))
-
-    def _check_finite(self, rows: list[Row], logits: np.ndarray) -> None:
-        bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
-        if not len(bad):
-            return
-        row = rows[bad[0]]
-        raise TrainingError(
-            f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row "
-            f"{row.line}: {excerpt(row.text)}; its weights are damaged or too large, {self.runtime.remedy}"
-        )
 
     def tokenize(self, rows: Sequence[Row]) -> Tokens:
         """Return the tokens of one or more rows, all of them single texts or all of them pairs."""

@@ -76,11 +76,7 @@ class TorchRuntime:
 
 
 def load_predictor(
-    folder: Path,
-    trained_length: int | None = None,
-    long: LongTexts = CUT,
-    calibrate: bool = True,
-    **settings,
+    folder: Path, trained_length: int | None = None, long: LongTexts = CUT, calibrate: bool = True, **settings
 ) -> Predictor:
     """Return the predictor of a folder; `settings`: `device`, `precision`, `batch_tokens` of `TorchRuntime`.
 

@@ -1,5 +1,5 @@
-"""Folds, seeds, and parts of the training rows: how far the figures of one configuration vary, and with what.
-Folds test each row by a model that was trained without it, which also shows labels that may be wrong."""
+"""Folds, seeds, parts of the training rows, pairs of runs: how far figures vary, and with what. Folds test
+each row by a model that was trained without it, which also shows labels that may be wrong."""
 
 import json
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from ..data.dataset import open_dataset, written_hash
 from ..data.table import Table
 from ..errors import InputError
 from ..report.bootstrap import all_metrics, differences, seed_variance
+from ..report.confidence import mcnemar
 from ..report.label_issues import REMEDY, find_issues, judge
 from ..report.logits_file import SplitLogits, check_same_rows, read_run, split_of_report
 from ..report.metrics import BY_KEY, measure, metrics_of
@@ -62,19 +63,13 @@ def train_folds(series: Series, count: int) -> str:
 
 
 def gather_folds(runs: list[Path], rows_table: Table) -> OutOfFold:
-    """Return the out-of-fold rows of the finished runs of the folds of a table; raises InputError where a row
-    was tested twice."""
+    """Return the out-of-fold rows of the finished runs of the folds of a table."""
     parts, predicted = [], []
     for run in runs:
         task, splits = read_run(run)
         parts.append(splits["test"])
         predicted.append(task.decide(splits["test"].logits))
     rows = np.concatenate([part.rows for part in parts])
-    if len(np.unique(rows)) < len(rows):
-        raise InputError(
-            f"{runs[0].parent}: each row must be tested by one fold, found rows that are in two; remove the "
-            "folder, or choose another output.dir"
-        )
     order = np.argsort(rows)
     folds = np.repeat(np.arange(len(runs)), [len(part) for part in parts])[order]
     names = ("rows", "labels", "hashes", "logits")
@@ -202,25 +197,42 @@ def train_shares(series: Series) -> str:
         series.run(f"part-{share * 100:.0f}", ["--verb", f"{{train_share: {share}}}"]) for share in SHARES
     ]
     task, tested, scores = scores_of_runs(runs)
-    key, points = task.main_metric, []
+    key, points, rows = task.main_metric, [], {}
     for run, share in zip(runs, SHARES, strict=True):
         report = read_json(run / REPORT)
-        point = {"share": share, "train_rows": report["data"]["train"]["rows"], key: report[key]}
-        points.append(point | {"interval": report["intervals"][key]})
+        num_rows, interval = report["data"]["train"]["rows"], report["intervals"][key]
+        points.append({"share": share, "train_rows": num_rows, key: report[key], "interval": interval})
+        rows[f"{share:.0%}"] = [f"{num_rows:,}", report[key], "{:.4f} … {:.4f}".format(*interval)]
     change, interval = differences(task, *scores[-2:])[key]
     last = {"last_change": change, "last_change_interval": list(interval)}
     figures = {"metric": key} | tested | {"points": points} | last
-    rows = {
-        f"{one['share']:.0%}": [
-            f"{one['train_rows']:,}",
-            one[key],
-            "{:.4f} … {:.4f}".format(*one["interval"]),
-        ]
-        for one in figures["points"]
-    }
     shown = table([_("training rows"), BY_KEY[key].name, "95 %"], rows)
     text = rendered("curve", table=shown, flat=FLAT, **figures)
     return series.write("learning_curve", figures, text)
+
+
+def compare_runs(one: Path, other: Path) -> str:
+    """Return how run `other` does against `one` as text; raises InputError unless rows and labels are the
+    same."""
+    (first, splits), (second, others) = read_run(one), read_run(other)
+    rows, other_rows = splits[split_of_report(splits)], others[split_of_report(others)]
+    # Ordered labels may be compared with the same ones without order
+    common = first if isinstance(first, type(second)) else second
+    is_alike = isinstance(common, type(first)) and isinstance(common, type(second))
+    if not is_alike or first.label_column != second.label_column or first.label_names != second.label_names:
+        found = [f"{task.name} with {len(task.label_names):,} labels" for task in (first, second)]
+        raise InputError(
+            f"the runs must have the same data.task and labels, found {found[0]} in {one} and {found[1]} in "
+            f"{other}"
+        )
+    check_same_rows(rows, other_rows)
+    scores = [task.score(of.labels, of.logits) for task, of in ((first, rows), (second, other_rows))]
+    before, now = (of.correct for of in scores)
+    won, lost = int((now & ~before).sum()), int((before & ~now).sum())
+    found = differences(common, *scores)
+    values = {"task": common, "num_rows": len(rows), "won": won, "lost": lost, "p_value": mcnemar(won, lost)}
+    width = max(len(BY_KEY[key].english) for key in found) + 1
+    return rendered("comparison", one=one, other=other, differences=found, width=width, **values)
 
 
 def table(heading: list[str], rows: dict[str, list]) -> str:

@@ -31,7 +31,6 @@ from ..training.log import METRICS_FILE, read_evaluations
 from .series import Series, rendered, say
 
 USUAL = {"train.learning_rate": "[1e-5, 5e-4, log]", "train.epochs": "[2, 8]"}
-USUAL_LOSSES = {"train.loss": "[cross_entropy, focal]"}  # of tasks that have both
 # A lucky seed is no better setting, best_metric judges the trials, and with other rows nothing is comparable
 SEARCHED = r"model\..*|train\.(?!seed|best_metric).*|data\.(max_length|long|max_windows|remove_spaces)"
 HEARTBEAT_SECONDS = 5
@@ -39,11 +38,10 @@ HEARTBEAT_SECONDS = 5
 
 def read_space(asked: dict[str, str], settings: list[str], task: str) -> dict[str, tuple[str, dict]]:
     """Return the method of a trial that draws each setting, and its arguments: a range of two numbers, else a
-    choice. Where none is `asked` for, they are the usual ones that are not among `settings`, the words for
-    the trainer. Raises InputError for what is no range or cannot be searched, and for a value that is not
-    allowed."""
+    choice. Without `asked`, they are the usual ones that are not among `settings`, the words for the trainer.
+    Raises InputError for what is no range, cannot be searched, or has a value that is not allowed."""
     fixed = {word[2:].partition("=")[0] for word in settings if word.startswith("--")}
-    usual = USUAL | (USUAL_LOSSES if "focal" in TASKS[task].losses else {})
+    usual = USUAL | ({"train.loss": "[cross_entropy, focal]"} if "focal" in TASKS[task].losses else {})
     asked = asked or {name: text for name, text in usual.items() if name not in fixed}
     if not asked or fixed & set(asked):
         both = ", ".join(sorted(fixed & set(asked or usual)))

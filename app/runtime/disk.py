@@ -16,12 +16,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
 
 
-def check_new(path: Path, option: str = "--output") -> None:
-    """Raise InputError for a file that exists: no command replaces one."""
-    if path.is_file():
-        raise InputError(f"{option} {path}: there is such a file; choose another name")
-
-
 def sync(path: Path) -> None:
     """Force a file or folder to the disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -1,13 +1,18 @@
-"""The HTTP application: what requests look like, its routes, who may use them, and what each error looks
-like."""
+"""The HTTP application: its requests, its routes, who may use them, and its errors; and how it runs: the
+address it listens on, and how it ends."""
 
 import asyncio
 import base64
+import gc
 import hashlib
 import hmac
 import io
 import json
+import logging
+import math
 import re
+import signal
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import uvicorn
 from annotated_types import Len
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -28,12 +34,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, join_texts, text_rows
-from ..errors import InputError, TrainingError, excerpt
-from ..prediction.model_folder import check_pairs
-from ..prediction.open_model import OpenedModel
+from ..errors import InputError, TrainingError, excerpt, shorten
+from ..prediction.open_model import OpenedModel, check_pairs
 from ..prediction.output import REPLACED, AddedColumns, write_csv
 from ..prediction.predictor import Prediction
 from ..prediction.sources import Source, open_file
@@ -43,9 +49,10 @@ from .queue import BatchQueue
 if TYPE_CHECKING:
     from ..explanation.explanation import ExplainedModel
 
+logger = logging.getLogger(__name__)
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
-ERROR_TYPES = {401: "unauthorized", 408: "timeout", 424: "backend", 429: "overloaded", 500: "backend"}
-ERROR_TYPES |= {504: "timeout"}
+ERROR_TYPES = {401: "unauthorized", 424: "backend", 429: "overloaded", 500: "backend", 504: "timeout"}
+ALL_ADDRESSES = ("", "0.0.0.0", "::")  # listening there, the server has every address of the machine
 DRAWS = 19  # random orders of the deletion test; fewer than explain has by itself, as people wait
 MAX_BODY, MAX_FILE = 1 << 20, 64 << 20  # bytes
 MAX_TEXTS, MAX_CHARACTERS = 128, 100_000
@@ -77,34 +84,25 @@ PAGE_HEADERS = {
 }
 
 
-class BodyLimits:
-    """Middleware that refuses a body that is too long, or does not arrive within `seconds`."""
+class BodyLimit:
+    """Middleware that refuses a body that is too long."""
 
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
-        self.app, self.seconds = app, seconds
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         most = MAX_FILE if scope.get("path") == "/predict_file" else MAX_BODY
-        size, is_whole = int(dict(scope.get("headers", [])).get(b"content-length", 0)), False
-        received, end = 0, asyncio.get_running_loop().time() + self.seconds
+        size, received = int(dict(scope.get("headers", [])).get(b"content-length", 0)), 0
 
         async def limited() -> Message:
-            nonlocal received, is_whole
-            if is_whole:
-                return await receive()
-            message: Message = {}
-            try:
-                async with asyncio.timeout_at(end):
-                    message = {} if size > most else await receive()
-            except TimeoutError as error:
-                problem = f"the body did not arrive within {self.seconds:g} seconds"
-                raise HTTPException(408, problem) from error
-            received, is_whole = received + len(message.get("body", b"")), not message.get("more_body")
+            nonlocal received
+            message: Message = {} if size > most else await receive()
+            received += len(message.get("body", b""))
             if max(size, received) > most:
                 raise HTTPException(413, f"the body may have {most:,} bytes; send fewer or shorter texts")
             return message
 
-        await self.app(scope, limited if scope["type"] == "http" else receive, send)
+        await self.app(scope, limited, send)
 
 
 class Inputs(BaseModel):
@@ -123,20 +121,6 @@ class Question(BaseModel):
     inputs: Item
     label: str | None = None
     language: Literal["en", "zh"] = "en"
-
-
-def explained(error: RequestValidationError) -> str:
-    """Return what is wrong with a request, in one sentence."""
-    # Each form that `inputs` may have gives an error; a key that there is not comes last
-    first = error.errors()[-1]
-    key = str(first["loc"][1]) if len(first["loc"]) > 1 else "the body"
-    if key == "inputs":
-        return f"{SHAPES}; found {excerpt(error.body.get('inputs'))}"
-    if first["type"] == "extra_forbidden":
-        known = [", ".join(of.model_fields) for of in (Inputs, Question)]
-        return f"there is no key {excerpt(key)} (known: {known[0]}; to explain: {known[1]})"
-    found = "" if first["type"] in ("missing", "json_invalid") else f", found {excerpt(first['input'])}"
-    return f"{key}: {first['msg']}{found}"
 
 
 def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
@@ -177,22 +161,22 @@ class ServeOptions:
     header Host may have; if it could have any, the page of a foreign web site could read the answers of this
     server, by DNS rebinding.
 
-    In seconds: `timeout` for an answer; `receive_timeout` for the body of a request, and until the next
-    request of a connection; `wait` of a batch for more requests. `capacity` is the most texts that may wait,
-    `connections` the most that are open at a time.
+    In seconds: `timeout` for an answer; `keep_alive` until the next request of a connection; `wait` of a
+    batch for more requests. `capacity` is the most texts that may wait, `connections` the most that are open
+    at a time.
     """
 
     api_key: str | None = None
     allowed_hosts: tuple[str, ...] = LOCAL_HOSTS
     timeout: float = 30.0
-    receive_timeout: float = 15.0
+    keep_alive: float = 15.0
     wait: float = 0.003
     capacity: int = 512
     connections: int = 512
 
 
 class Service:
-    """One model that answers requests."""
+    """One model that answers requests. Its public methods are routes, and their docstrings are on /docs."""
 
     def __init__(self, model: OpenedModel, options: ServeOptions, registry: CollectorRegistry) -> None:
         self.model, self.options = model, options
@@ -200,11 +184,9 @@ class Service:
         self.explaining = asyncio.Lock()
         self.explained: ExplainedModel | None = None  # a copy of the weights, once it is needed
 
-    async def labels(self, wanted: Inputs) -> list[list | dict]:
-        """Return the labels of each text of a request with their scores, in the order of `ranked_labels`, of
-        several labels also whether each is in the answer; with `read` an object of them, of what was read,
-        and of the decision where there is a threshold. Raises HTTPException: as `rows_of` and the queue, 504
-        after `timeout`."""
+    async def predict(self, wanted: Inputs) -> Response:
+        """The labels of texts with their scores, the most probable first; of several labels also whether each
+        is in the answer. With `read` an object of them, of what was read, and of the decision."""
         rows, seconds = rows_of(wanted.inputs, self.model), self.options.timeout
         try:
             async with asyncio.timeout(seconds):
@@ -220,17 +202,16 @@ class Service:
                 chosen = {"chosen": name in one.answer} if isinstance(one.answer, list) else {}
                 labels.append({"score": score if task.has_confidence else one.answer, "label": name} | chosen)
             answers.append(labels)
-        if not wanted.read:
-            return answers
-        read = await asyncio.to_thread(lambda: list(map(self.how_read, rows)))
-        for at, one in enumerate(predictions):
-            columns = {} if threshold is None else task.columns(one.probabilities, threshold)
-            decided = ("decision", "sure_label", "sure_probability")
-            answers[at] = {"labels": answers[at], "read": read[at]}
-            answers[at] |= {name: columns[name] for name in decided if name in columns}
-        return answers
+        if wanted.read:
+            read = await asyncio.to_thread(lambda: list(map(self._how_read, rows)))
+            for at, one in enumerate(predictions):
+                columns = {} if threshold is None else task.columns(one.probabilities, threshold)
+                decided = ("decision", "sure_label", "sure_probability")
+                answers[at] = {"labels": answers[at], "read": read[at]}
+                answers[at] |= {name: columns[name] for name in decided if name in columns}
+        return JSONResponse(answers if isinstance(wanted.inputs, list) else answers[0])
 
-    def how_read(self, row: Row) -> dict:
+    def _how_read(self, row: Row) -> dict:
         """Return what the model reads of a row: the number of tokens, with the special ones, and of windows;
         and for each text the number of its characters, and the ranges of those that are read, from the first,
         counted from 0, to the last (exclusive)."""
@@ -244,11 +225,13 @@ class Service:
             "texts": [{"characters": len(text), "ranges": one} for text, one in ranges],
         }
 
-    async def labelled_csv(self, content: bytes, name: str, asked: dict[str, Any]) -> tuple[str, dict]:
-        """Return a file with its predictions, as `predict` writes it, and how many rows it has, how many of
-        them are invalid, and how many have each label. `name` is the file's, `asked` are settings of how it
-        is read. Raises InputError for a file that cannot be read, TrainingError as `Predictor.predict`."""
-        model = self.model
+    async def predict_file(
+        self, request: Request, name: str, text_column: str | None = None, text_pair_column: str | None = None
+    ) -> Response:
+        """A file of texts, as the body, with its predictions, as CSV. It is read as in the run's training,
+        and its format is that of `name`. The header X-Summary counts rows and labels."""
+        model, content = self.model, await request.body()
+        asked = {"text_column": text_column, "text_pair_column": text_pair_column}
 
         def read() -> tuple[Source, list]:
             suffix = Path(name).suffix.lower()
@@ -271,20 +254,21 @@ class Service:
             # Other requests come between two parts
             compute = lambda part=part: list(model.predictor.predict(part))  # noqa: E731
             predictions += await asyncio.get_running_loop().run_in_executor(self.queue.thread, compute)
-        place = source.place if source.num_bad else None
-        added, output = (
-            AddedColumns(model.predictor.task, source.names, model.threshold, place),
-            io.StringIO(),
-        )
+        place, output = source.place if source.num_bad else None, io.StringIO()
+        added = AddedColumns(model.predictor.task, source.names, model.threshold, place)
         write_csv(output, source, added, predictions)
         answers = [one.answer if isinstance(one.answer, list) else [one.answer] for one in predictions]
         counts = Counter(str(label) for labels in answers for label in labels if label is not None)
         about = {"rows": len(rows), "invalid": source.num_bad, "labels": counts.most_common(12)}
-        return output.getvalue().encode(errors=REPLACED).decode(), about
+        return Response(
+            output.getvalue().encode(errors=REPLACED),
+            media_type="text/csv; charset=utf-8",
+            headers={"X-Summary": json.dumps(about)},
+        )
 
-    async def explain(self, row: Row, wanted: Question) -> list[dict]:
-        """Return `explanation_shown` for each label. Raises HTTPException 429 while another text is
-        explained, and what `explain` of app/explanation raises."""
+    async def explain(self, wanted: Question) -> Response:
+        """Why a text gets its labels. While another text is explained, the answer is 429."""
+        [row] = rows_of(wanted.inputs, self.model)
 
         def explanations() -> list[dict]:
             from ..explanation.explanation import ExplainedModel, explain, explanation_shown
@@ -301,10 +285,10 @@ class Service:
             raise HTTPException(429, "another text is being explained; try again later", {"Retry-After": "1"})
         async with self.explaining:
             # The thread of the model stays free, so that others get their labels meanwhile
-            return await asyncio.to_thread(explanations)
+            return JSONResponse(await asyncio.to_thread(explanations))
 
-    def about(self) -> dict:
-        """Return what a client may want to know about the model and the limits."""
+    async def info(self) -> dict:
+        """The model, its labels and the limits of a request."""
         model, predictor, task = self.model, self.model.predictor, self.model.predictor.task
         return {
             "model": model.folder.resolve().name,
@@ -325,8 +309,7 @@ class Service:
         }
 
     @asynccontextmanager
-    async def running(self, _app: FastAPI) -> AsyncIterator[None]:
-        """Answer what is in the queue, while the application runs."""
+    async def _running(self, _app: FastAPI) -> AsyncIterator[None]:
         worker = asyncio.create_task(self.queue.run())
         yield
         worker.cancel()
@@ -340,8 +323,8 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
     registry = CollectorRegistry()
     service = Service(model, options, registry)
     # FastAPI's own pages of documentation load scripts from a CDN; /docs below loads nothing
-    app = FastAPI(title="text classifier", docs_url=None, redoc_url=None, lifespan=service.running)
-    app.add_middleware(BodyLimits, seconds=options.receive_timeout)
+    app = FastAPI(title="text classifier", docs_url=None, redoc_url=None, lifespan=service._running)
+    app.add_middleware(BodyLimit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=options.allowed_hosts, www_redirect=False)
     for error in (HTTPException, RequestValidationError, InputError, TrainingError, Exception):
         app.add_exception_handler(error, failed)
@@ -354,34 +337,9 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
             raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
 
     needs_key = {"dependencies": [Depends(check_key)]}
-
-    @app.post("/predict", **needs_key)
-    async def predict(wanted: Inputs) -> Any:
-        """The labels of texts, the most probable first."""
-        labels = await service.labels(wanted)
-        return JSONResponse(labels if isinstance(wanted.inputs, list) else labels[0])
-
-    @app.post("/predict_file", **needs_key)
-    async def predict_file(
-        request: Request, name: str, text_column: str | None = None, text_pair_column: str | None = None
-    ) -> Response:
-        """A file of texts, as the body, with its predictions, as CSV. It is read as in the run's training,
-        and its format is that of `name`."""
-        asked = {"text_column": text_column, "text_pair_column": text_pair_column}
-        text, summary = await service.labelled_csv(await request.body(), name, asked)
-        headers = {"X-Summary": json.dumps(summary)}
-        return Response(text.encode(), media_type="text/csv; charset=utf-8", headers=headers)
-
-    @app.post("/explain", **needs_key)
-    async def explain(wanted: Question) -> Any:
-        """Why a text gets its labels."""
-        [row] = rows_of(wanted.inputs, model)
-        return JSONResponse(await service.explain(row, wanted))
-
-    @app.get("/info", **needs_key)
-    async def info() -> dict:
-        """The model, its labels and the limits of a request."""
-        return service.about()
+    for answer in (service.predict, service.predict_file, service.explain):
+        app.post(f"/{answer.__name__}", **needs_key)(answer)
+    app.get("/info", **needs_key)(service.info)
 
     @app.get("/health")
     async def health() -> dict:
@@ -394,7 +352,14 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return HTMLResponse(documentation(app.openapi()), headers=PAGE_HEADERS)
+        # A page of the routes
+        schema, parts = app.openapi(), ["<!DOCTYPE html><meta charset=utf-8><title>routes</title>"]
+        for path, methods in schema["paths"].items():
+            for method, route in methods.items():
+                parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(route['description'])}</p>")
+        shapes = escape(json.dumps(schema["components"]["schemas"], indent=2))
+        parts.append(f'<h1>Bodies</h1><p><a href="openapi.json">openapi.json</a></p><pre>{shapes}</pre>')
+        return HTMLResponse("".join(parts), headers=PAGE_HEADERS)
 
     Instrumentator(registry=registry).instrument(app).expose(app, include_in_schema=False, **needs_key)
     return app
@@ -405,23 +370,86 @@ async def failed(request: Request, error: Exception) -> JSONResponse:
     has its traceback."""
     status, message, headers = 500, "the server failed; its log says why", {}
     if isinstance(error, RequestValidationError):
-        status, message = 422, explained(error)
+        # Each form that `inputs` may have gives an error; a key that there is not comes last
+        status, last = 422, error.errors()[-1]
+        key = str(last["loc"][1]) if len(last["loc"]) > 1 else "the body"
+        found = "" if last["type"] in ("missing", "json_invalid") else f", found {excerpt(last['input'])}"
+        message = f"{shorten(key)}: {last['msg']}{found}"
+        if key == "inputs":
+            message = f"{SHAPES}; found {excerpt(error.body.get('inputs'))}"
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, error.detail, dict(error.headers or {})
     elif isinstance(error, (InputError, TrainingError)):
         status, message = 422 if isinstance(error, InputError) else 424, str(error)
-    if status in (408, 413):
+    if status == 413:
         headers["Connection"] = "close"  # the rest of the body is not read
     answer = {"error": message, "error_type": ERROR_TYPES.get(status, "validation")}
     return JSONResponse(answer, status, headers)
 
 
-def documentation(schema: dict) -> str:
-    """Return an HTML page of the routes in an OpenAPI schema; it loads nothing."""
-    parts = ["<!DOCTYPE html><meta charset=utf-8><title>routes</title><h1>Routes</h1>"]
-    for path, methods in schema["paths"].items():
-        for method, route in methods.items():
-            parts.append(f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(route['description'])}</p>")
-    shapes = escape(json.dumps(schema["components"]["schemas"], indent=2))
-    parts.append(f'<h1>Bodies</h1><p><a href="openapi.json">openapi.json</a></p><pre>{shapes}</pre>')
-    return "".join(parts)
+def serve(model: OpenedModel, options: ServeOptions, host: str, listener: socket.socket) -> int:
+    """Answer requests until SIGTERM or SIGINT, then finish those that have arrived; return the signal.
+    `listener` listens on `host`. Raises TrainingError for a model that cannot classify."""
+    config = server_config(model, options)
+    address = f"[{host}]" if ":" in host else host
+    logger.info("%s answers on http://%s:%d", model.folder, address, listener.getsockname()[1])
+    if options.api_key is None and not host.startswith(("127.", "::1", "localhost")):
+        logger.warning("other machines can reach %s, and no API key is set", host)
+    received: list[int] = []
+    # uvicorn sends the signal to its process again once it has ended; this process has more to do then
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: received.append(number))
+    uvicorn.Server(config).run(sockets=[listener])
+    return received[0] if received else 0
+
+
+def allowed_hosts(host: str, more: list[str]) -> tuple[str, ...]:
+    """Return the allowed hosts: this machine's own names, `more`, and the address `host` that it listens on,
+    or where this is all addresses, each of them."""
+    names = {*LOCAL_HOSTS, host, *more}
+    if host in ALL_ADDRESSES:
+        with suppress(OSError):
+            names |= {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
+    return tuple(sorted(names - {""}))
+
+
+def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
+    """Return how uvicorn runs the application: quietly, HTTP only, with the limits of the options. The model
+    classifies a row first, which raises TrainingError for a model that cannot."""
+    list(model.predictor.predict([Row(1, "好", "好" if model.has_pairs else None, None)]))
+    # Requests make so much garbage that the collector runs all the time; with the libraries' and the model's
+    # objects to look through, it takes a tenth of the server's time
+    gc.collect()
+    gc.freeze()
+    # uvicorn warns about each request that is no HTTP
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    return uvicorn.Config(
+        build_application(model, options),
+        http=HttpToolsProtocol,
+        loop="asyncio",
+        limit_concurrency=options.connections + 1,  # uvicorn refuses from this number on
+        timeout_keep_alive=options.keep_alive,
+        log_config=None,
+        access_log=False,
+        ws="none",
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=math.ceil(options.keep_alive + options.timeout) + 1,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address; port 0 is any free port. Raises InputError if it cannot."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address, family=family, backlog=2048)
+    except OSError as error:
+        problem = str(error.strerror).partition(" (")[0]  # Python names the address again in parentheses
+        raise InputError(
+            f"--host {host} --port {port}: cannot listen there: {problem}; choose another port or host"
+        ) from error
+    # Its connections inherit this. Without it the second part of an answer waits 40 milliseconds for the
+    # client to confirm the first
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

@@ -13,20 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from transformers import AutoModel, AutoTokenizer
 
 from app.commands import say
+from app.commands.one_model import STRATEGIES, choose_rows
 from app.config.schema import ModelConfig
-from app.data.tokens import RowEncoder, set_prefix
-from app.model.classifier import PackedModel
+from app.data.tokens import set_prefix
 from app.model.pretrained import checkpoint_config, checkpoint_place, load_weights
 from app.model.trained_weights import C
 from app.text_table import text_table
-from app.vectors import STRATEGIES
-from app.vectors.strategies import choose_rows
-from app.vectors.text_vectors import text_vectors
 from benchmarks.harness.command import command_parser, run_benchmark
 from benchmarks.quality.texts import open_job, rows_by_part
 
@@ -35,6 +33,7 @@ JOBS, SEEDS = ("csl13", "tnews", "waimai_10k"), 5
 OTHERS = [name for name in STRATEGIES if name not in ("random", "highest_confidence")]
 ENCODER, PREFIX, MAX_LENGTH = "e5-small-zh", "query: ", 128
 POOL, TEST, STEP, LAST, GOALS = 2500, 1000, 25, 300, (150, 300)
+BATCH_ROWS = 64
 
 
 def curve(strategy: str, pool: np.ndarray, labels: np.ndarray, test: tuple, seed: int) -> list[float]:
@@ -48,7 +47,7 @@ def curve(strategy: str, pool: np.ndarray, labels: np.ndarray, test: tuple, seed
         if len(chosen) >= LAST:
             return scores
         probabilities = head.predict_proba(pool[left])
-        of_pool = (probabilities, probabilities.max(axis=1), pool[left])
+        of_pool = (probabilities, probabilities.max(axis=1))
         places = choose_rows(strategy, STEP, *of_pool, seed + 1000 * len(scores))
         chosen, left = np.append(chosen, left[places]), np.delete(left, places)
 
@@ -77,8 +76,14 @@ def vectors_of(rows: pd.DataFrame, count: int, folder: str) -> tuple[np.ndarray,
     tokenizer = AutoTokenizer.from_pretrained(place, config=config)
     set_prefix(tokenizer.backend_tokenizer, PREFIX)
     model, _ = load_weights(place, config, AutoModel)
-    encoder = RowEncoder(tokenizer.backend_tokenizer, MAX_LENGTH)
-    vectors = text_vectors(PackedModel(model), encoder, chosen.text.tolist())
+    texts, means = chosen.text.tolist(), []
+    for start in range(0, len(texts), BATCH_ROWS):
+        options = {"padding": True, "truncation": True, "max_length": MAX_LENGTH, "return_tensors": "pt"}
+        inputs = tokenizer(texts[start : start + BATCH_ROWS], **options)
+        mask = inputs["attention_mask"][..., None]
+        with torch.inference_mode():
+            means.append((model.eval()(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1))
+    vectors = torch.nn.functional.normalize(torch.cat(means)).numpy()
     return vectors, chosen.label.to_numpy()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.data.read import ReadOptions
 from app.data.rows import text_rows
-from app.prediction.onnx_runtime import load_exported
+from app.prediction.open_model import load_exported
 from app.prediction.predictor import Predictor
 from app.prediction.torch_runtime import load_predictor
 from benchmarks.harness.meter import Meter

@@ -195,7 +195,7 @@ def test_a_folder_that_is_no_classifier(tmp_path, capsys, fault, message):
         ("--input lines.txt --output lines.txt", "the name must end in"),
         ("--input lines.txt --output a.parquet", "Parquet is written for Parquet"),
         ("--input lines.txt --data.header maybe", "--data.header must be true or false"),
-        ("--input lines.txt --output no/labels.csv", "a new file in a folder is needed, found no folder no"),
+        ("--input lines.txt --output no/labels.csv", "a new file in a folder is needed; choose another name"),
         ("--input lines.txt --output labels/", "a folder needs --engine"),
         ("--input lines.txt --actors 2", "--actors is for --engine ray"),
         ("--input lines.txt --engine ray", "--engine ray needs files --input and a new folder --output"),
@@ -266,7 +266,7 @@ def test_no_file_is_replaced_whatever_it_is(predict, name, capsys):
     else:
         output.write_bytes(other.read_bytes())
     assert predict("今天", "--output", output) == 2
-    assert f"error: --output {output}: there is such a file; choose another name" in capsys.readouterr().err
+    assert f"error: --output {output}: a new file in a folder is needed" in capsys.readouterr().err
     assert output.read_bytes() == other.read_bytes() == b"of someone else"
 
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 import httpx2
 
-from app.commands.serve import KEY
+from app.commands.one_model import KEY
 from tests.saved_classifier import save_checkpoint
 from tests.serving.running_server import server_process
 from tests.verbs import serve as main

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.vectors import STRATEGIES
+from app.commands.one_model import STRATEGIES
 from tests.tiny import tiny_lines, train_tiny
 from tests.verbs import suggest as main
 

@@ -18,7 +18,7 @@ from app.data.read import FORMATS, BadRow, ReadOptions, options_of_run, recognis
 from app.data.rows import RowReader
 from app.data.table import open_table
 from app.errors import InputError
-from app.prediction.model_folder import settings_of_reading
+from app.prediction.open_model import settings_of_reading
 from app.prediction.sources import open_file
 from tests.spoken import spoken_in
 

@@ -74,8 +74,11 @@ def inline_commands(document: str) -> list[list[str]]:
 
 
 def docstring_commands(path: Path) -> list[list[str]]:
-    """Return the commands in a docstring; what they do may follow after three spaces."""
-    lines = (ast.get_docstring(ast.parse(read(path))) or "").replace("\\\n", " ").splitlines()
+    """Return the commands in docstrings; what they do may follow after three spaces."""
+    nodes = ast.walk(ast.parse(read(path)))
+    documented = [node for node in nodes if isinstance(node, (ast.Module, ast.FunctionDef))]
+    text = "\n".join(ast.get_docstring(node) or "" for node in documented)
+    lines = text.replace("\\\n", " ").splitlines()
     lines = [line for line in lines if re.match(rf" *({'|'.join(PROGRAMS)}) [^.:]*[-/=.]", line)]
     return [command for line in lines for command in simple_commands(re.split(r" {3,}", line.strip())[0])]
 

@@ -22,9 +22,18 @@ pytest.importorskip("onnx")
 
 from app.errors import InputError
 from app.prediction import onnx_runtime
-from app.prediction.model_folder import GRAPH, RECORD, TOKENIZER, WEIGHTS, read_record, write_record
-from app.prediction.onnx_runtime import cuts_off_sums, load_exported
-from app.prediction.open_model import ComputeOptions, open_model
+from app.prediction.onnx_runtime import cuts_off_sums
+from app.prediction.open_model import (
+    GRAPH,
+    RECORD,
+    TOKENIZER,
+    WEIGHTS,
+    ComputeOptions,
+    load_exported,
+    open_model,
+    read_record,
+    write_record,
+)
 from app.prediction.torch_runtime import load_predictor
 from app.run import main
 from tests import saved_classifier
@@ -175,8 +184,9 @@ def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_pat
     assert lines[0] == wanted[0]
     assert [line.split(",")[:3] for line in lines] == [line.split(",")[:3] for line in wanted]
     pytest.importorskip("fastapi")
-    code = "from app.commands import run_verb\nfrom app.serving import server\n"
-    code += "server.uvicorn.Server.run = lambda self, sockets: print('serving')\nprint(run_verb('serve'))"
+    code = "from app.commands import run_verb\nfrom app.serving import application\n"
+    code += "application.uvicorn.Server.run = lambda self, sockets: print('serving')\n"
+    code += "print(run_verb('serve'))"
     ended = run_in_image(code, str(folder), "--port", "0", home=home)
     assert ended.stdout.split() == ["serving", "0"]
     assert not list(home.iterdir()), "ONNX Runtime keeps an id of the machine there, for its telemetry"

@@ -30,7 +30,7 @@ from app.data.tokens import load_tokenizer
 from app.errors import InputError
 from app.model.classifier import Classifier
 from app.model.pretrained import build_model, check_passes, checkpoint_place, save_model
-from app.prediction.model_folder import run_settings
+from app.prediction.open_model import run_settings
 from app.prediction.torch_runtime import load_checkpoint, load_predictor
 from tests.saved_classifier import as_rows
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows

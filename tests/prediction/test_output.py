@@ -135,13 +135,19 @@ def test_objects_keep_their_keys_and_types(predict, monkeypatch, is_stream):
         assert (table[0]["ok"], table[1]["user"]) == ("true", '{"name": "张"}')
 
 
-def test_keys_that_come_late_in_a_stream_are_told(predict, monkeypatch, caplog):
+def test_a_key_that_comes_late_in_a_stream_is_an_error(checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     lines = [*[{"text": "今天"}] * 2100, {"text": "真好", "late": 1}]
     Path("posts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    options = ["--checkpoint", str(checkpoint), "--device", "cpu", "--format", "jsonl"]
     with Path("posts.jsonl").open(encoding="utf-8") as file:
         monkeypatch.setattr(sys, "stdin", file)
-        assert len(predict("-", "labels.csv", "--format", "jsonl")) == 2101
-    assert "keys that no early row has are left out: late" in caplog.text
+        assert main([*options, "--input", "-", "--output", "labels.csv"]) == 2
+    assert (
+        "line 2101: the first rows of a stream have all columns, found the key late"
+        in capsys.readouterr().err
+    )
+    assert not Path("labels.csv").exists()
 
 
 def test_parquet_keeps_its_types(predict):

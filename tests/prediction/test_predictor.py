@@ -14,8 +14,7 @@ import yaml
 from app.checkpoints.run_folder import add_finish
 from app.data.tokens import LongTexts
 from app.errors import InputError, TrainingError
-from app.prediction.model_folder import choose_run
-from app.prediction.open_model import ComputeOptions, open_model
+from app.prediction.open_model import ComputeOptions, choose_run, open_model
 from app.prediction.predictor import Predictor
 from app.prediction.torch_runtime import load_predictor
 from app.tasks.task import softmax as probabilities

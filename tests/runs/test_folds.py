@@ -13,7 +13,6 @@ from sklearn.metrics import f1_score
 from app.config.data_settings import VerbArguments
 from app.config.schema import Config, DataConfig, TrainConfig
 from app.data.dataset import Dataset, open_dataset
-from app.errors import InputError
 from app.report.logits_file import logits_of, write_logits
 from app.runs.folds import (
     FLAT,
@@ -166,11 +165,6 @@ def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, posts, tm
     for issue in issues[:3]:
         expected[int(issue["row_id"])] = [name in json.loads(issue["suggested"]) for name in NAMES]
     assert np.array_equal(fixed.splits["train"].labels, expected)
-
-
-def test_rows_that_two_folds_have_tested_are_refused(runs, datasets):
-    with pytest.raises(InputError, match="found rows that are in two"):
-        gather_folds([runs[0], runs[1], runs[1]], datasets[0].splits["test"].table)
 
 
 @pytest.mark.parametrize("split", ["test", "dev"])

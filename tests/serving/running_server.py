@@ -17,10 +17,9 @@ import httpx2
 import pytest
 import uvicorn
 
-from app.commands.serve import KEY
+from app.commands.one_model import KEY
 from app.prediction.open_model import OpenedModel
-from app.serving.application import ServeOptions
-from app.serving.server import listen, server_config
+from app.serving.application import ServeOptions, listen, server_config
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of a request whose body has a number of bytes

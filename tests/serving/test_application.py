@@ -16,8 +16,7 @@ import httpx2
 
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Predictor
-from app.serving.application import ServeOptions
-from app.serving.server import allowed_hosts
+from app.serving.application import ServeOptions, allowed_hosts
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.serving.running_server import HEAD, HeldRuntime, ask, running
 
@@ -205,15 +204,13 @@ def send(address: str, raw: bytes) -> socket.socket:
     return connection
 
 
-def test_clients_that_are_slow_and_those_that_break_off(held):
+def test_clients_that_break_off(held):
     runtime, body = held.predictor.runtime, json.dumps({"inputs": "今天"}).encode()
-    with running(held, ServeOptions(timeout=60, receive_timeout=0.5)) as address:
+    with running(held, ServeOptions(timeout=60)) as address:
         runtime.hold()
         first = send(address, HEAD % len(body) + body)
         assert runtime.started.wait(60)
         send(address, HEAD % len(body) + body[:5]).close()
-        with send(address, HEAD % len(body) + body[:5]) as slow:
-            assert slow.recv(1000).startswith(b"HTTP/1.1 408")
         runtime.released.set()
         with first:
             assert first.recv(1000).startswith(b"HTTP/1.1 200")

@@ -13,8 +13,8 @@ from app.data.rows import Row
 from app.data.tokens import LongTexts
 from app.prediction.predictor import Prediction, Predictor
 from app.prediction.torch_runtime import load_predictor
+from app.serving.application import listen
 from app.serving.queue import SHORT, BatchQueue
-from app.serving.server import listen
 from tests.saved_classifier import as_rows, random_texts
 from tests.serving.running_server import HeldRuntime
 

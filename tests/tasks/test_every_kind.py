@@ -18,7 +18,7 @@ from app.data.dataset import open_dataset
 from app.report.logits_file import write_predictions
 from app.report.metrics import BY_KEY
 from app.run import work
-from app.runs.comparing import compare_runs
+from app.runs.folds import compare_runs
 from app.tasks import open_task
 from tests.exported_run import check_decided_alike
 from tests.multi_label_runs import arguments, predict_again, read_predictions, task_of, train

@@ -1,0 +1,235 @@
+"""The verbs for a trained model, but for predict; their docstrings are their helps."""
+
+import argparse
+import logging
+import os
+import re
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..config.shipped import PROGRAM
+from ..data.rows import Row
+from ..errors import InputError, needed
+from ..prediction.open_model import (
+    ComputeOptions,
+    check_pairs,
+    choose_run,
+    dataset_of_run,
+    decision_threshold,
+    open_model,
+    recorded_settings,
+    run_settings,
+)
+from ..prediction.output import SUFFIXES, check_output, write_predictions, written
+from ..prediction.sources import open_file
+from ..runtime.disk import write_text
+from ..runtime.processes import ended_by_ctrl_c
+from . import say
+from .parser import DEVICES, Parser, add_computing, add_threshold, number
+
+POOL_FORMATS = {suffix: format for suffix, format in SUFFIXES.items() if format != "parquet"}
+STRATEGIES = ("random", "least_confidence", "breaking_ties", "highest_confidence")
+KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
+
+
+def explain(argv: list[str], program: str) -> None:
+    """Say which characters of a text made a model choose its label, and whether that is an explanation.
+
+    python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅
+    python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅 --label 悲伤
+    python -m app explain checkpoints/pairs-001 怎么退款 --text_pair 钱能退吗
+    python -m app explain checkpoints/sample-001 "$(cat letter.txt)" --html why.html
+
+    Integrated gradients (captum) of the log-odds of the label, for each character. They must pass a test:
+    deleting the characters they favour must lower the log-odds more than deleting at random does. Where they
+    do not, it says that this is no explanation. It speaks the language of LANG. Exit status: 0, also then; 1
+    for a model that gives no numbers, 2 for bad input.
+    """
+    add = (parser := Parser(program, explain.__doc__)).add_argument
+    model = "a run, or any transformers checkpoint for sequence classification"
+    add("model", type=Path, metavar="RUN", help=model)
+    add("text", metavar="TEXT", help="the text")
+    add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
+    add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
+    add("--html", type=Path, metavar="FILE", help="new page to write (default: none)")
+    add("--device", default="auto", help=DEVICES)
+    args = parser.parse_args(argv)
+    if args.html is not None:
+        check_output(args.html, "--html")
+    from ..explanation import explanation
+
+    settings = run_settings(args.model)
+    check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")
+    texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
+    model = explanation.ExplainedModel(args.model, args.device)
+    found = explanation.explain(model, texts, bool(settings.get("remove_spaces")), args.label)
+    print("\n\n".join(map(explanation.render_text, found)))
+    if args.html is not None:
+        with written(f"--html {args.html}"):
+            write_text(args.html, explanation.render_page(found))
+        say(f"Saved in {args.html}")
+
+
+def suggest(argv: list[str], program: str) -> None:
+    """Choose the rows of a pool without labels that are worth labelling next, with the model's guess.
+
+    python -m app suggest pool.csv next.csv                    50 rows, by the run that finished last
+    python -m app suggest pool.csv next.csv --checkpoint checkpoints/sample-001 --num 100
+
+    Rows that the run was trained or evaluated with are left out, and repeated texts. The strategies have the
+    names of the library small-text: random; by the probabilities, least_confidence and breaking_ties.
+    highest_confidence is for self-training: the surest rows of each label, to be trained on with the guess as
+    label. CSV, JSON Lines and Excel have all columns of the pool, then the guess and its probabilities, as
+    predict writes them. No file is overwritten. Exit status: 0, 1 for a full disk, 2 for bad input.
+    """
+    add = (parser := Parser(program, suggest.__doc__)).add_argument
+    add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
+    add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
+    add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
+    add("--num", type=number(int, 1), default=50, help="rows to choose (default: 50)")
+    add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
+    add("--device", default="auto", help=DEVICES)
+    args = parser.parse_args(argv)
+    suffix = args.target.suffix.lower()
+    if suffix not in POOL_FORMATS:
+        raise InputError(f"{args.target}: the name must end in {', '.join(POOL_FORMATS)}")
+    folder = args.checkpoint or choose_run()
+    check_output(args.target)
+    recorded = recorded_settings(folder)
+    source = open_file(args.pool, recorded, {}, keeps_columns=True)
+    dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
+    known = {(table.text(row), table.pair(row)) for table in dataset.tables for row in range(table.num_rows)}
+    rows: dict[tuple, Row] = {}
+    for row in source.rows("skip"):
+        rows.setdefault((row.text, row.pair), row)
+    new = [row for texts, row in rows.items() if texts not in known]
+    counts = (len(new), source.num_good - len(rows), len(rows) - len(new), source.num_bad)
+    said = "{:,} new rows; left out: {:,} repeated, {:,} known to the run, {:,} invalid".format(*counts)
+    if not new:
+        raise InputError(f"{source.name}: the pool has no new row ({said}); name another file")
+    say(f"{source.name}: {said}")
+    check_pairs(folder, recorded, source.has_pairs, "name a pool of the same form")
+    with ended_by_ctrl_c():
+        predictor = open_model(folder, ComputeOptions(args.device)).predictor
+    task = predictor.task
+    if not task.has_confidence:
+        raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
+    guesses = list(predictor.predict(new))
+    probabilities = np.stack([guess.probabilities for guess in guesses])
+    count, confidence = min(args.num, len(new)), task.confidence(probabilities)
+    chosen = choose_rows(args.strategy, count, probabilities, confidence)
+    write_predictions(args.target, POOL_FORMATS[suffix], source, task, [guesses[at] for at in chosen])
+    say(f"{len(chosen):,} rows in {args.target}")
+
+
+def choose_rows(
+    strategy: str, count: int, probabilities: np.ndarray, confidence: np.ndarray, seed: int = 0
+) -> np.ndarray:
+    """Return the ids of `count` different rows of a pool, the most useful first. `probabilities` (num_rows,
+    num_labels) and `confidence` (num_rows,) are the model's."""
+    if strategy == "random":
+        return np.random.default_rng(seed).permutation(len(confidence))[:count]
+    if strategy == "least_confidence":
+        return np.argsort(confidence, kind="stable")[:count]
+    if strategy == "breaking_ties":
+        first_two = np.sort(probabilities, axis=1)[:, -2:]
+        return np.argsort(first_two[:, 1] - first_two[:, 0], kind="stable")[:count]
+    # The surest rows of each guess in turn: of the surest of all, nearly all can have one label
+    guesses, place = probabilities.argmax(axis=1), np.empty(len(confidence), np.int64)
+    for guess in np.unique(guesses):
+        rows = np.flatnonzero(guesses == guess)
+        place[rows[np.argsort(-confidence[rows], kind="stable")]] = np.arange(len(rows))
+    return np.lexsort((-confidence, place))[:count]
+
+
+def export(argv: list[str], program: str) -> int:
+    """Export a trained model for ONNX Runtime, and compare it with the original on its own dev rows.
+
+    python -m app export checkpoints/sample-001
+    python -m app export checkpoints/sample-001 --precision int8 --output small-model
+    python predict.py --checkpoint small-model 今天真开心
+
+    Writes a new folder with the graph, the tokenizer and a record of the comparison: the largest difference
+    of a logit, how many labels changed, also of the rows of which the model was sure, macro F1 before and
+    after. predict and serve take the folder like a run, and do not need torch for it. Exit status: 0, 1 where
+    more changed than allowed (nothing is then written), 2 for bad input.
+    """
+    add = (parser := Parser(program, export.__doc__)).add_argument
+    model = "a run, or a checkpoint of another program (then with --rows)"
+    add("model", type=Path, metavar="RUN", help=model)
+    precision = "int8 is smaller, and faster on most CPUs (default: fp32)"
+    add("--precision", choices=["fp32", "int8"], default="fp32", help=precision)
+    output = "folder to write (default: RUN-onnx, or RUN-onnx-int8)"
+    add("--output", type=Path, metavar="FOLDER", help=output)
+    tolerance = "largest share of the labels with a probability of at least 0.6 that may change"
+    tolerance += " (default: 0.001, for int8 0.01)"
+    add("--tolerance", type=number(float, 0, 1), metavar="SHARE", help=tolerance)
+    add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
+    args = parser.parse_args(argv)
+    from ..export.export import export as export_model
+
+    ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
+    output = args.output or Path(f"{args.model}{ending}")
+    proof, problem = export_model(args.model, output, say, args.precision, args.tolerance, args.rows)
+    print(proof)
+    if problem is None:
+        print(f"Saved in {output}; classify text with: python predict.py --checkpoint {output} 今天真开心")
+        return 0
+    remedy = f"Predict with the run itself: python predict.py --checkpoint {args.model} --input FILE"
+    if args.precision == "int8":
+        remedy = f"In fp32 it is exact, and larger and slower: {PROGRAM} export {args.model}"
+    say(f"error: {problem}; nothing is written. {remedy}")
+    return 1
+
+
+def serve(argv: list[str], program: str) -> int:
+    """Answer requests for labels over HTTP with a trained model, and show a page for people.
+
+    python -m app serve                              with the run that finished last, on http://127.0.0.1:8000
+    python -m app serve checkpoints/sample-001 --port 8080
+    TEXT_CLASSIFIER_API_KEY=secret python -m app serve checkpoints/sample-001 --host 0.0.0.0
+
+    POST /predict takes {"inputs": "今天真开心"}, a list of texts or a list of pairs, and answers with labels
+    and scores; GET / is the page, GET /health, /info and /metrics are for machines. SIGTERM finishes the
+    requests that have arrived. docs/serving.md has the details. Exit status: 0 after SIGTERM, 1 for a model
+    that gives no numbers, 2 for bad input, 130 when interrupted.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    add = (parser := Parser(program, serve.__doc__)).add_argument
+    model = "a run, an exported folder or a checkpoint (default: the newest finished run)"
+    add("model", nargs="?", type=Path, metavar="RUN", help=model)
+    host = "address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)"
+    add("--host", default="127.0.0.1", help=host)
+    port = "port to listen on; 0 is any free one (default: 8000)"
+    add("--port", type=number(int, 0, 65_535), default=8000, help=port)
+    hosts = "other names of this server, for the header Host (default: localhost and --host only)"
+    add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
+    add_threshold(add)
+    add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")
+    args = parser.parse_args(argv)
+    api_key = os.environ.get(KEY)
+    if api_key is not None and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", api_key):
+        raise InputError(
+            f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
+        )
+    with needed("serve"):
+        from ..serving import application
+    listener = application.listen(args.host, args.port)
+    hosts = application.allowed_hosts(args.host, args.allowed_hosts)
+    opened = open_model(args.model, ComputeOptions(args.device, args.precision, args.batch_tokens))
+    model = replace(opened, threshold=decision_threshold(opened, args.threshold, say))
+    options = application.ServeOptions(api_key, hosts)
+    return 130 if application.serve(model, options, args.host, listener) == signal.SIGINT else 0
+
+
+def _host_names(value: str) -> list[str]:
+    names = [name.strip() for name in value.split(",")]
+    if wrong := [name for name in names if not re.fullmatch(r"[\w.-]+|[0-9A-Fa-f:.]+", name)]:
+        raise argparse.ArgumentTypeError(
+            f"names of hosts without a port are needed, separated by commas, found {wrong[0] or 'nothing'}"
+        )
+    return names

@@ -1,0 +1,167 @@
+"""The verbs that train a configuration several times, or compare runs; their docstrings are their helps."""
+
+import argparse
+from pathlib import Path
+
+from ..config.command_line import load_config
+from ..errors import InputError, needed
+from .parser import Parser, number, series_parser
+
+
+def compare(argv: list[str], program: str) -> None:
+    """Is run B better than run A? Both must have been evaluated on the same rows.
+
+    python -m app compare checkpoints/sample-001 checkpoints/sample-002
+    python -m app compare checkpoints/sample-001 checkpoints/sample-002 checkpoints/sample-003
+
+    Each run is compared with the first one: the differences of accuracy, macro F1 and loss with their 95 %
+    paired bootstrap intervals; how many rows it has won and lost; and the p-value of McNemar's exact test.
+    Other values of data.task have other metrics: of several labels a row micro F1, macro F1, samples F1,
+    subset accuracy and loss, and a row is right where all its labels are; of numbers the errors, the
+    correlations and loss, and a row is right where it is at most half a standard deviation of these rows off.
+    The differences do not contain the variance of random seeds. Exit status: 0, 2 for bad input.
+    """
+    parser = Parser(program, compare.__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs")
+    first, *others = parser.parse_args(argv).runs
+    if not others:
+        raise InputError(f"two or more runs are needed, found {first} only")
+    from ..runs.folds import compare_runs
+
+    print("\n\n".join(compare_runs(first, other) for other in others))
+
+
+def cross_validate(argv: list[str], program: str) -> int:
+    """Train several times, to know how good a configuration is and which labels may be wrong.
+
+    python -m app cross-validate --folds 5 --config configs/small_bert.yaml
+    python -m app cross-validate --folds 5 --mode ddp --processes 2 --data.train reviews.csv
+    python -m app cross-validate --seeds 5 --config configs/small_bert.yaml
+
+    --folds tests each row of the train file once, by a model that was trained without it. It writes mean,
+    standard deviation, the logits of all rows (oof.parquet), and label_issues.csv (needs cleanlab). --seeds
+    trains one split with several seeds. The same command again continues what was interrupted. Any setting of
+    the trainer (--group.key) may follow.
+    """
+    parser = series_parser(program, cross_validate.__doc__)
+    add = parser.add_mutually_exclusive_group().add_argument
+    folds = "parts of the train file; each is tested once (default: 5)"
+    add("--folds", type=number(int, 2, 1000), default=5, help=folds)
+    seeds = "train the same split with this many seeds, from train.seed on"
+    add("--seeds", type=number(int, 2, 100), help=seeds)
+    options, settings = parser.parse_known_args(argv)
+    from ..runs.folds import train_folds, train_seeds
+    from ..runs.series import run_series
+
+    if count := options.seeds:
+        return run_series(f"{count} seeds", options, settings, lambda series: train_seeds(series, count))
+    count = options.folds
+    return run_series(f"{count} folds", options, settings, lambda series: train_folds(series, count))
+
+
+def learning_curve(argv: list[str], program: str) -> int:
+    """Would more training rows help? Train 12, 25, 50 and 100 % of them, and test on the same rows.
+
+    python -m app learning-curve --data.train reviews.csv
+    python -m app learning-curve --mode ddp --processes 2 --data.train reviews.csv
+
+    Each part holds the smaller ones, and has the classes in the same proportions; dev and test rows are the
+    same for all. Written: the table with 95 % intervals, and what the curve says in one sentence
+    (learning_curve.txt and .json). The same command again continues what was interrupted. Any setting of the
+    trainer (--group.key) may follow.
+    """
+    options, settings = series_parser(program, learning_curve.__doc__).parse_known_args(argv)
+    from ..runs.folds import train_shares
+    from ..runs.series import run_series
+
+    return run_series("learning curve", options, settings, train_shares)
+
+
+def tune(argv: list[str], program: str) -> int:
+    """Search for good settings by Optuna, and say by how much the search was optimistic.
+
+    python -m app tune --trials 20 --data.train reviews.csv
+    python -m app tune --data.train reviews.csv --space train.learning_rate '[1e-5, 5e-4, log]'
+    python -m app tune --data.train reviews.csv --space train.loss '[cross_entropy, focal]'
+
+    Each trial is a run that sees no test row; it is judged by train.best_metric on dev. Then one final run
+    with the best settings is measured on test. [1e-5, 5e-4] is a range, [1e-5, 5e-4, log] one by orders of
+    magnitude, [cross_entropy, focal] or [16, 32, 64] a choice; --space may come several times. Without it,
+    learning rate, epochs and loss are searched. The same command again continues what was interrupted, with
+    the same trials; run it in several terminals, and they share the trials. Needs Optuna. Any setting of the
+    trainer (--group.key) may follow.
+    """
+    add = (parser := series_parser(program, tune.__doc__)).add_argument
+    trials = "trials of the whole search, in all its processes (default: 20)"
+    add("--trials", type=number(int, 2, 10_000), default=20, help=trials)
+    space = "a setting to search, and its values; several times for several settings"
+    add("--space", nargs=2, action="append", default=[], metavar=("SETTING", "VALUES"), help=space)
+    options, settings = parser.parse_known_args(argv)
+    with needed("tune"):
+        from ..runs.search import search
+    from ..runs.series import run_series
+
+    asked, count = dict(options.space), options.trials
+    return run_series("tune", options, settings, lambda series: search(series, asked, count))
+
+
+def verify(argv: list[str], program: str) -> int:
+    """Verify that all modes train the same model, or that a device computes what the CPU computes.
+
+    python -m app verify
+    python -m app verify --modes ddp fsdp --processes 3 --config configs/weibo_emotion6.yaml --steps 20
+    python -m app verify --device npu
+
+    Each mode that this machine can run trains the same steps with dropout off, in real processes; losses, the
+    last gradients, weights and logits are compared with those of one process: the L2 norm of the difference,
+    divided by that of the values. All is computed in float64, where rounding is near 1e-15 and a difference
+    of up to 1e-9 passes. In other precisions, and for DeepSpeed, which has no float64, one process also
+    trains with the rows added up in another order; a mode may differ 10 times as much as this control.
+    --device compares a device with the CPU in the same way, in fp32 and one process. Exit status 1 if any
+    mode fails. Any setting of the trainer (--group.key) may follow.
+    """
+    add = (parser := Parser(program, verify.__doc__)).add_argument
+    add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
+    processes = "processes of the parallel modes (default: accelerators, or 2)"
+    add("--processes", type=number(int, 1), help=processes)
+    add("--steps", type=number(int, 1), default=3, help="optimizer steps of each mode (default: 3)")
+    precision = "precision of all modes (default: float64, and fp32 for modes that do not have it)"
+    add("--precision", choices=["float64", "fp32", "bf16", "fp16"], default="float64", help=precision)
+    add("--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ...")
+    # These are for a worker: its mode, the folder for its results and what it trains; its number of processes
+    add("--worker", nargs="+", help=argparse.SUPPRESS)
+    add("--nprocs", type=int, help=argparse.SUPPRESS)
+    options, settings = parser.parse_known_args(argv)
+    config, one_process = load_config(settings), settings
+    import pandas as pd
+
+    from ..modes import MODES, load_mode
+    from ..modes.group import launch
+    from ..runs.series import plan_mode
+    from ..runs.verify import KINDS, Comparison, compare_apart, run_trainings
+    from ..runtime.devices import choose_device, has_memory, is_cuda
+
+    if options.worker:
+        arguments = (config, options.steps, *options.worker)
+        return launch(load_mode(options.worker[0]).launcher, run_trainings, arguments, options.nprocs)
+    planned, device = [], choose_device(options.device or config.train.device)
+    # MPS and Ascend have none
+    has_float64 = is_cuda(device) or not has_memory(device)
+    if options.device:
+        planned.append(Comparison(str(device), 1, "fp32"))
+        one_process, settings = ([*settings, "--train.device", name] for name in ("cpu", str(device)))
+    else:
+        # Single is first, because the others are compared with it
+        for name in dict.fromkeys(["single", *sorted(options.modes or MODES)]):
+            processes, unavailable = plan_mode(name, options.processes, config.train.device)
+            is_exact = options.precision == "float64" and has_float64 and load_mode(name).has_float64
+            precision = "fp32" if options.precision == "float64" and not is_exact else options.precision
+            planned.append(Comparison(name, processes, precision, unavailable))
+    rows = []
+    for one in compare_apart(planned, options.steps, one_process, settings):
+        row = {"mode": one.mode, "processes": one.processes, "precision": one.precision}
+        row |= {kind: f"{one.differences[kind]:.1e}" if one.differences else "-" for kind in KINDS}
+        row["/ control"] = "-" if one.control_ratio is None else f"{one.control_ratio:.1f}"
+        rows.append(row | {"rows": one.rows, "": one.verdict, "why": one.reason})
+    print(pd.DataFrame(rows).to_string(index=False))
+    return int(any(row[""] == "FAIL" for row in rows))
