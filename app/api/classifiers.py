@@ -7,7 +7,7 @@ import json
 import logging
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..config.command_line import config_of
 from ..config.shipped import MODULE
-from ..data.read import ReadOptions
+from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, join_texts, text_rows
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import ComputeOptions, check_pairs, model_files, open_model
@@ -70,10 +70,6 @@ class Model:
         self.folder = self._opened.folder
         self.label_names = list(self._opened.predictor.label_names)
 
-    def __repr__(self) -> str:
-        gives = f"{len(self.label_names)} labels" if len(self.label_names) > 1 else self.label_names[0]
-        return f"Model({str(self.folder)!r}, {gives})"
-
     def predict(self, texts: Iterable) -> np.ndarray:
         """Return the label of each text, (num_texts,): lists of labels for a model with several a text.
 
@@ -101,23 +97,16 @@ class Model:
         """
         import pyarrow as pa
 
+        added = AddedColumns(self._opened.predictor.task, place="text")
+        return pa.table(added.arrays(self._predictions(texts, keep_bad=True)), added.names)
+
+    def _predictions(self, texts: Iterable, keep_bad: bool = False) -> Iterator[Prediction]:
         opened = self._opened
-        rows = list(text_rows(_joined(texts, opened.text_columns), self._reading()))
-        self._check_pairs([row for row in rows if isinstance(row, Row)])
-        added = AddedColumns(opened.predictor.task, place="text")
-        return pa.table(added.arrays(opened.predictor.predict(rows)), added.names)
-
-    def _predictions(self, texts: Iterable) -> Iterator[Prediction]:
-        rows = rows_of(texts, self._reading(), self._opened.text_columns)
-        self._check_pairs(rows)
-        return self._opened.predictor.predict(rows)
-
-    def _reading(self) -> ReadOptions:
-        return ReadOptions("text", remove_spaces=self._opened.remove_spaces)
-
-    def _check_pairs(self, rows: list[Row]) -> None:
-        for row in rows[:1]:
-            check_pairs(self.folder, self._opened.recorded, row.pair is not None, "give texts of that kind")
+        options = ReadOptions("text", remove_spaces=opened.remove_spaces)
+        rows = rows_of(texts, options, opened.text_columns, keep_bad)
+        for row in [row for row in rows if isinstance(row, Row)][:1]:
+            check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
+        return opened.predictor.predict(rows)
 
     def save(self, folder: str | Path) -> Path:
         """Write the files of the model into a new folder, which `load`, predict.py and transformers open;
@@ -143,19 +132,39 @@ class Model:
         self.__init__(Path(temporary.name), state["options"], temporary)
 
 
-def rows_of(texts: Iterable, options: ReadOptions, columns: Sequence[str] | None = None) -> list[Row]:
+def rows_of(
+    texts: Iterable, options: ReadOptions, columns: Sequence[str] | None = None, keep_bad: bool = False
+) -> list[Row | BadRow]:
     """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns; of a
     model of several `columns`, also as rows of a data frame, dictionaries with the names of the columns, or
-    lists in their order. Raises InputError, naming the index, for an empty text or no string, and where only
-    some are pairs."""
-    rows = []
-    for index, row in enumerate(text_rows(_checked(_joined(texts, columns)), options)):
-        if not isinstance(row, Row):
+    lists in their order. Raises InputError, naming the index, for an empty text or no string, unless
+    `keep_bad`, and where only some are pairs."""
+    check_ordered(texts, "texts")
+    if isinstance(texts, (str, bytes)) or getattr(texts, "ndim", 1) == 0:
+        raise InputError(f"{RULE}, found one string: {excerpt(str(texts))}; write [text]")
+    if columns and hasattr(texts, "columns"):
+        texts = texts[list(columns)]
+    # Pandas
+    texts = texts.to_numpy(dtype=object) if hasattr(texts, "to_numpy") else texts
+    values = []
+    for index, value in enumerate(texts.tolist() if isinstance(texts, np.ndarray) else texts):
+        if columns and isinstance(value, dict) and value.keys() >= set(columns):
+            value = [value[name] for name in columns]
+        if isinstance(value, (list, tuple)):
+            if columns and len(value) == len(columns):
+                value = join_texts(value)
+            elif len(value) > 2:
+                raise InputError(f"{RULE}, found {excerpt(value)} at texts[{index}]; choose columns of it")
+            else:
+                value = tuple(value) if len(value) == 2 else next(iter(value), None)
+        values.append(value)
+    rows = list(text_rows(values, options))
+    pairs = {row.pair is not None: row.line - 1 for row in rows if isinstance(row, Row)}
+    if len(pairs) > 1:
+        raise InputError(f"{RULE}, found both: texts[{pairs[True]}] is a pair, texts[{pairs[False]}] is not")
+    for index, row in enumerate(rows):
+        if isinstance(row, BadRow) and not keep_bad:
             raise InputError(f"texts[{index}]: {row.problem}")
-        if rows and (row.pair is None) != (rows[0].pair is None):
-            kind = "one string" if row.pair is None else "a pair"
-            raise InputError(f"{RULE}, found both: texts[{index}] is {kind}, texts[0] is not")
-        rows.append(row)
     return rows
 
 
@@ -165,40 +174,6 @@ def check_ordered(values: Any, what: str) -> None:
         raise InputError(f"{what} must be a list, found {excerpt(values)}")
     if isinstance(values, (set, frozenset)):
         raise InputError(f"{what} must have an order, found a {type(values).__name__}; give a list")
-
-
-def _joined(texts: Iterable, columns: Sequence[str] | None) -> Iterable:
-    """Return texts, those of several columns as one; anything else stays as it is."""
-    check_ordered(texts, "texts")
-    if columns is None:
-        return texts
-    if hasattr(texts, "columns"):
-        texts = texts[list(columns)].to_numpy(dtype=object).tolist()
-    joined = []
-    for value in texts:
-        if isinstance(value, dict) and value.keys() >= set(columns):
-            value = [value[name] for name in columns]
-        is_row = isinstance(value, (list, tuple)) and len(value) == len(columns)
-        joined.append(join_texts(value) if is_row else value)
-    return joined
-
-
-def _checked(texts: Any) -> Iterator[str | tuple[str, str]]:
-    if isinstance(texts, (str, bytes)):
-        raise InputError(f"{RULE}, found one string: {excerpt(str(texts))}; write [text]")
-    # Pandas
-    texts = texts.to_numpy(dtype=object) if hasattr(texts, "to_numpy") else texts
-    if isinstance(texts, np.ndarray):
-        if texts.ndim == 0 or texts.ndim > 2 or (texts.ndim == 2 and texts.shape[1] > 2):
-            raise InputError(
-                f"{RULE}, found an array of shape {texts.shape}; choose the column or columns of the text"
-            )
-        texts = (texts[:, 0] if texts.ndim == 2 and texts.shape[1] == 1 else texts).tolist()
-    for index, value in enumerate(texts):
-        parts = list(value) if isinstance(value, (list, tuple)) and len(value) == 2 else [value]
-        if not all(isinstance(part, str) for part in parts):
-            raise InputError(f"{RULE}, found {excerpt(value)} at texts[{index}]; fill it in, or leave it out")
-        yield tuple(parts) if len(parts) == 2 else value
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -252,9 +227,27 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings,
         and TrainingError for a training that cannot continue.
         """
-        settings = self._settings()
-        rows = rows_of(X, ReadOptions())
-        classes, names, ids = _classes(y, len(rows))
+        settings, rows = self._settings(), rows_of(X, ReadOptions())
+        check_ordered(y, "labels")
+        values = y.tolist() if hasattr(y, "tolist") else list(y)
+        if len(values) != len(rows):
+            raise InputError(
+                f"y must have one label for each text, found shape ({len(values)},) for {len(rows):,} texts"
+            )
+        whole = (int, np.integer, np.bool_)
+        wrong = [excerpt(value) for value in values if not isinstance(value, (str, *whole))]
+        if wrong or len({isinstance(value, str) for value in values}) > 1:
+            found = wrong[0] if wrong else "both"
+            raise InputError(f"labels must be all strings or all integers, found {found}")
+        classes, ids = np.unique(np.array(values), return_inverse=True)
+        names = [str(label) for label in classes.tolist()]
+        if wrong := [name for name in names if name != name.strip() or not name]:
+            raise InputError(
+                "labels must be names without white space around them, not empty, found "
+                f"'{shorten(wrong[0])}'"
+            )
+        if len(names) < 2:
+            raise InputError(f"at least two different labels are needed, found {names}")
         temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
         try:
             with MODEL_LOCK:
@@ -275,6 +268,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     ) -> Path:
         """Train with settings by their dotted names and return the run's folder; without `output_dir` it is
         in `folder`, and has no report. Raises KeyboardInterrupt after Ctrl-C."""
+        import torch
+
         from ..model.pretrained import checkpoint_place
         from ..model.recipe import with_head
         from ..modes import open_mode
@@ -294,7 +289,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             settings |= {"output.dir": str(folder / "run"), "output.trackers": []}
         given = {key: one.item() if isinstance(one, np.generic) else one for key, one in settings.items()}
         config = config_of(given | {"output.name": "fit"}, "settings")
-        with _undisturbed(self.verbose):
+        with ExitStack() as undisturbed:
+            # Afterwards all is as before. Standard output is not redirected: other threads print too
+            undisturbed.enter_context(torch.random.fork_rng())
+            undisturbed.callback(torch.set_num_threads, torch.get_num_threads())
+            undisturbed.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            logger, handler = logging.getLogger(MODULE), logging.StreamHandler()
+            undisturbed.callback(logger.setLevel, logger.level)
+            undisturbed.callback(logger.removeHandler, handler)
+            if self.verbose:
+                logger.addHandler(handler)
+                logger.setLevel(logging.INFO)
             # While the model has its name
             config = with_head(config, len(rows), len(names), has_pairs)
             place = checkpoint_place(config.model, str(self.cache_dir or config.data.cache_dir))
@@ -327,12 +332,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the parameters, by their dotted names."""
         named = {f"train.{key}": getattr(self, key) for key in OF_TRAIN} | {"train.seed": self.random_state}
-        named |= {
-            "model.name": self.model,
-            "data.max_length": self.max_length,
-            "data.dev_size": self.dev_size,
-        }
-        named["output.dir"] = None if self.output_dir is None else str(self.output_dir)
+        named |= {"model.name": self.model, "data.max_length": self.max_length}
+        named |= {"data.dev_size": self.dev_size, "output.dir": self.output_dir and str(self.output_dir)}
         given = {key: value for key, value in named.items() if value is not None}
         settings = self.settings or {}
         taken = {f"data.{name}" for name in SET_BY_FIT} | set(given) - {"train.device", "data.dev_size"}
@@ -348,49 +349,3 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
         return tags
-
-
-def _classes(y: Iterable, num_rows: int) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """Return the classes, sorted, their names, and the index of each row's class."""
-    check_ordered(y, "labels")
-    values = y.tolist() if hasattr(y, "tolist") else list(y)
-    if len(values) != num_rows:
-        raise InputError(
-            f"y must have one label for each text, found shape ({len(values)},) for {num_rows:,} texts"
-        )
-    whole = (int, np.integer, np.bool_)
-    kinds = {str if isinstance(value, str) else int if isinstance(value, whole) else None for value in values}
-    if None in kinds or len(kinds) > 1:
-        wrong = [excerpt(value) for value in values if not isinstance(value, (str, *whole))]
-        raise InputError(f"labels must be all strings or all integers, found {wrong[0] if wrong else 'both'}")
-    classes, ids = np.unique(np.array(values), return_inverse=True)
-    names = [str(label) for label in classes.tolist()]
-    if wrong := [name for name in names if name != name.strip() or not name]:
-        raise InputError(
-            f"labels must be names without white space around them, not empty, found '{shorten(wrong[0])}'"
-        )
-    if len(names) < 2:
-        raise InputError(f"at least two different labels are needed, found {names}")
-    return classes, names, ids
-
-
-@contextmanager
-def _undisturbed(verbose: bool) -> Iterator[None]:
-    """Show the trainer's log lines, or none, and restore torch's random state, its number of threads and its
-    choice of kernels afterwards. Standard output is not redirected: other threads print too."""
-    import torch
-
-    logger, handler = logging.getLogger(MODULE), logging.StreamHandler()
-    level, threads = logger.level, torch.get_num_threads()
-    precision = torch.get_float32_matmul_precision()
-    if verbose:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-    with torch.random.fork_rng():
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-            torch.set_num_threads(threads)
-            torch.set_float32_matmul_precision(precision)
