@@ -17,7 +17,7 @@ import torch
 from ..data.read import BadRow, ReadOptions
 from ..data.rows import Row, text_rows
 from ..data.tokens import RowEncoder, ranges_of
-from ..errors import InputError, TrainingError, excerpt, listed, nearest
+from ..errors import InputError, TrainingError, excerpt, listed, nearest, needed
 from ..prediction.open_model import is_exported, read_record, run_long_texts, run_settings
 from ..prediction.torch_runtime import load_checkpoint, longest_row, task_of_checkpoint
 from ..report.shown import page_environment, visible
@@ -162,8 +162,14 @@ def explain(
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)
+    with needed("explain"):
+        from captum.attr import IntegratedGradients
+    # The straight line of the integral begins at a text of neutral tokens
+    neutral = text.tokens.copy()
+    neutral[0, [at for unit in text.units for at in unit.tokens]] = model.neutral_id
+    both = torch.as_tensor(np.stack([text.tokens, neutral]), device=model.device)
     with torch.no_grad():
-        logits = model.logits(*torch.as_tensor(text.tokens[:, None], device=model.device))
+        logits = model.logits(both[:1, 0], both[:1, 1])
     probabilities = task.probabilities(logits.double().cpu().numpy())[0]
     answer = task.answer(task.chosen(probabilities[None])[0])
     predicted = task.ranked_labels(probabilities).tolist()
@@ -171,13 +177,22 @@ def explain(
         predicted = [at for at in predicted if task.label_names[at] in answer]
     else:
         predicted = predicted[:1]
-    labels = predicted or [int(probabilities.argmax())]
-    found = []
+    labels, found = predicted or [int(probabilities.argmax())], []
+    embedded = model.model.get_input_embeddings()(both[:, 0])
     for label_id in labels if label is None else [task.label_names.index(label)]:
-        attributed = attribute(model, text, label_id)
-        p_value = deletion_test(model, text, attributed[0], label_id, draws)
+        gradients = IntegratedGradients(model.log_odds).attribute(
+            embedded[:1],
+            embedded[1:],
+            additional_forward_args=(both[:1, 1], label_id),
+            n_steps=STEPS,
+            internal_batch_size=max(1, BATCH_TOKENS // text.tokens.shape[1]),
+        )
+        of_tokens = gradients[0].double().sum(-1).cpu().numpy()
+        values = np.array([of_tokens[list(unit.tokens)].sum() for unit in text.units])
+        ends = map(float, model.log_odds_of_rows([text.tokens, neutral], label_id))
+        p_value = deletion_test(model, text, values, label_id, draws)
         about = (text, task.label_names, probabilities, predicted, label_id)
-        found.append(Explanation(*about, *attributed, p_value, not task.has_confidence))
+        found.append(Explanation(*about, values, *ends, p_value, not task.has_confidence))
     return found
 
 
@@ -210,30 +225,6 @@ def tokenise(encoder: RowEncoder, row: Row, unknown_id: int | None) -> Tokenised
     return TokenisedText(texts, ids_and_types, units, read)
 
 
-def attribute(model: ExplainedModel, text: TokenisedText, label: int) -> tuple[np.ndarray, float, float]:
-    """Return what each unit adds to the log-odds of a label, (num_units,) float64, on a straight line from a
-    text of neutral tokens, and the log-odds of both texts, the neutral one last."""
-    try:
-        from captum.attr import IntegratedGradients
-    except ImportError as error:
-        remedy = "pip install -r requirements/explain.txt -c constraints.txt"
-        raise InputError(f"explain needs captum ({error}); install it: {remedy}") from error
-    neutral = text.tokens.copy()
-    neutral[0, [at for unit in text.units for at in unit.tokens]] = model.neutral_id
-    (ids, types), (neutral_ids, _) = torch.as_tensor(np.stack([text.tokens, neutral]), device=model.device)
-    embed = model.model.get_input_embeddings()
-    gradients = IntegratedGradients(model.log_odds).attribute(
-        embed(ids[None]),
-        embed(neutral_ids[None]),
-        additional_forward_args=(types[None], label),
-        n_steps=STEPS,
-        internal_batch_size=max(1, BATCH_TOKENS // len(ids)),
-    )
-    of_tokens = gradients[0].double().sum(-1).cpu().numpy()
-    values = np.array([of_tokens[list(unit.tokens)].sum() for unit in text.units])
-    return values, *map(float, model.log_odds_of_rows([text.tokens, neutral], label))
-
-
 def deletion_test(
     model: ExplainedModel, text: TokenisedText, values: np.ndarray, label: int, draws: int
 ) -> float | None:
@@ -259,59 +250,56 @@ def deletion_test(
 
 
 def explanation_shown(explanation: Explanation) -> dict:
-    """Return what people see of an explanation: sentences, the pieces of its texts with their shades, and the
-    `strongest` tokens for the label, and against it, the strongest first, with their `place`, from 1."""
+    """Return what people see of an explanation: sentences; of each text the pieces that were read: `text`,
+    the characters, `shade`, from -1 to 1, `value`, written out (None for characters without a token), and
+    `unknown`, whether the model does not know them; and the `strongest` tokens for the label, and against it,
+    the strongest first, with their `place`, from 1."""
     environment, text = page_environment(Path(__file__).parent, autoescape=False), explanation.text
     said, listed = environment.get_template("sentences.jinja").module, []
-    for unit, value in zip(text.units, explanation.values.tolist(), strict=True):
-        number = "" if len(text.texts) == 1 else f"{unit.part + 1}: "
-        characters = visible(text.texts[unit.part][unit.start : unit.end], MAX_TOKEN)
-        listed.append({"text": characters, "place": f"{number}{unit.start + 1}", "value": value})
+    largest, notes, texts = np.abs(explanation.values).max() or 1.0, [], []
+    for part, (whole, ranges) in enumerate(zip(text.texts, text.read, strict=True)):
+        if ranges != [(0, len(whole))]:
+            # The model takes no more tokens
+            notes.append(said.note(whole, ranges, text.tokens.shape[1]))
+        starts, at = [start for start, _end in ranges], 0
+        # Characters, their value if they have one, and whether they are unknown
+        pieces: list[tuple[str, float | None, bool]] = []
+        for unit, value in zip(text.units, explanation.values.tolist(), strict=True):
+            if unit.part != part:
+                continue
+            if unit.start > at:
+                pieces.append((" … " if unit.start in starts else whole[at : unit.start], None, False))
+            characters, at = whole[unit.start : unit.end], unit.end
+            pieces.append((characters, value, unit.is_unknown))
+            place = f"{part + 1}: {unit.start + 1}" if len(text.texts) > 1 else f"{unit.start + 1}"
+            listed.append({"text": visible(characters, MAX_TOKEN), "place": place, "value": value})
+        if not ranges or ranges[-1][1] < len(whole):
+            pieces.append((" …", None, False))
+        texts.append(
+            [
+                {
+                    "text": visible(characters, len(characters)),
+                    "shade": float((value or 0.0) / largest) * STRONGEST_SHADE,
+                    "value": None if value is None else f"{value:+.4f}",
+                    "unknown": is_unknown,
+                }
+                for characters, value, is_unknown in pieces
+            ]
+        )
     listed.sort(key=lambda token: -token["value"])
-    # There is a note for each text that the model did not read whole, because it takes no more tokens
-    cut = [one for one in zip(text.texts, text.read, strict=True) if one[1] != [(0, len(one[0]))]]
     return {
         "is_good": explanation.is_explanation,
         "what": said.what(explanation),
         "heading": said.heading(explanation),
         "verdict": said.verdict(explanation, MIN_UNITS),
-        "notes": [said.note(*one, text.tokens.shape[1]) for one in cut],
+        "notes": notes,
         "figures": said.figures(explanation),
-        "texts": shaded_texts(explanation),
+        "texts": texts,
         "strongest": [
             [token for token in listed[:MAX_LISTED] if token["value"] > 0],
             [token for token in listed[::-1][:MAX_LISTED] if token["value"] < 0],
         ],
     }
-
-
-def shaded_texts(explanation: Explanation) -> list[list[dict]]:
-    """Return the pieces of what was read of each text: `text`, the characters; `shade`, from -1 to 1;
-    `value`, written out (None for characters without a token); `unknown`, whether the model does not know
-    them."""
-    largest = np.abs(explanation.values).max() or 1.0
-
-    def piece(characters: str, value: float | None = None, unknown: bool = False) -> dict:
-        shade = float((value or 0.0) / largest) * STRONGEST_SHADE
-        number = None if value is None else f"{value:+.4f}"
-        shown = visible(characters, len(characters))
-        return {"text": shown, "shade": shade, "value": number, "unknown": unknown}
-
-    texts = []
-    for part, (text, ranges) in enumerate(zip(explanation.text.texts, explanation.text.read, strict=True)):
-        starts = [start for start, _end in ranges]
-        pieces, at = [], 0
-        for unit, value in zip(explanation.text.units, explanation.values, strict=True):
-            if unit.part != part:
-                continue
-            if unit.start > at:
-                pieces.append(piece(" … " if unit.start in starts else text[at : unit.start]))
-            pieces.append(piece(text[unit.start : unit.end], value, unit.is_unknown))
-            at = unit.end
-        if not ranges or ranges[-1][1] < len(text):
-            pieces.append(piece(" …"))
-        texts.append(pieces)
-    return texts
 
 
 def render_text(explanation: Explanation) -> str:
