@@ -16,7 +16,7 @@ import numpy as np
 from ..batching.token_limit import token_batches
 from ..data.read import options_of_run
 from ..data.rows import Row, RowReader
-from ..errors import InputError, listed
+from ..errors import InputError, listed, needed
 from ..prediction.onnx_runtime import cuts_off_sums, padded
 from ..prediction.open_model import (
     GRAPH,
@@ -38,8 +38,7 @@ from ..report.metrics import BY_KEY, measure
 from ..report.shown import page_environment
 from ..runtime.disk import sync
 from ..tasks.task import DECISION
-from .graph import write_graph
-from .quantise import quantise
+from .graph import quantise, write_graph
 
 NUM_ROWS = 1000  # that are compared
 CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512  # in all, and of a batch
@@ -65,13 +64,8 @@ def export(
     check_folder(folder)
     if os.path.lexists(output) or not output.parent.is_dir():
         raise InputError(f"--output {output}: a new folder is needed, in one that exists; name another")
-    try:
+    with needed("onnx"):
         import onnx
-    except ImportError as error:
-        raise InputError(
-            f"export needs onnx and ONNX Runtime ({error}); install them: pip install -r "
-            "requirements/onnx.txt -c constraints.txt"
-        ) from error
     settings = run_settings(folder)
     original = load_predictor(folder, settings.get("max_length"), run_long_texts(folder), device="cpu")
     rows, labels = rows_of(folder, rows_file, original.label_names, NUM_ROWS)
@@ -194,17 +188,12 @@ def prove(
     if labels is not None:
         metric = task.main_metric
         scores = [task.score(labels, np.nan_to_num(logits)) for logits in (before, after)]
-        values, (low, high) = (
-            [measure(task, one)[metric] for one in scores],
-            differences(task, *scores)[metric][1],
-        )
+        values = [measure(task, one)[metric] for one in scores]
+        low, high = differences(task, *scores)[metric][1]
         proof |= {"metric": metric, f"{metric}_before": values[0], f"{metric}_after": values[1]}
         proof[f"{metric}_change"] = [low, high]
-    which, wrong, of = (
-        f" of which the model was sure (from {SURE:g} on)",
-        proof["sure_flipped"],
-        proof["sure"],
-    )
+    which, wrong = f" of which the model was sure (from {SURE:g} on)", proof["sure_flipped"]
+    of = proof["sure"]
     if of < MIN_SURE:
         which, wrong, of = "", proof["flipped"], proof["rows"]
     why = None

@@ -14,9 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 from transformers import AutoModelForSequenceClassification
 
-from app.export import quantise as quantising
-from app.export.graph import FIRST_TOKENS, write_graph
-from app.export.quantise import quantise
+from app.export import graph as graphs
+from app.export.graph import FIRST_TOKENS, quantise, write_graph
 from tests import saved_classifier
 
 WIDTH, NEURONS = 16, 64
@@ -73,7 +72,7 @@ def test_outliers_are_computed_apart(tmp_path, monkeypatch):
     assert errors[4] < 0.001 < 0.1 < errors[0]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["graph.onnx", "small.onnx"]
     # Weights have 7 bits where sums are cut off
-    monkeypatch.setattr(quantising, "cuts_off_sums", lambda: True)
+    monkeypatch.setattr(graphs, "cuts_off_sums", lambda: True)
     quantise(path, [{"x": rows}], 4)
     stored = map(numpy_helper.to_array, onnx.load(str(path)).graph.initializer)
     assert max(np.abs(array.astype(int)).max() for array in stored if array.dtype == np.int8) in (63, 64)
