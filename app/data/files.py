@@ -98,14 +98,13 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
         if not is_web and system.isdir(path):
             path = f"{path.rstrip('/')}/[!._]*"
         paths = system.glob(path) if glob.has_magic(path) and not is_web else [path]
-        infos = [(path, system.info(path)) for path in sorted(paths)]
+        infos = {one: info for one in sorted(paths) if (info := system.info(one))["type"] == "file"}
     copies = []
-    for path, info in infos:
-        if info["type"] == "file":
-            # Size, time or ETag, whatever the store tells
-            folder = Path(cache_dir) / f"remote-{content_key(system.unstrip_protocol(path), info)}"
-            build_once(folder, copy, path, num_bytes=0)
-            copies.append(str(folder / Path(path).name))
+    for path, info in infos.items():
+        # Size, time or ETag, whatever the store tells
+        folder = Path(cache_dir) / f"remote-{content_key(system.unstrip_protocol(path), info)}"
+        build_once(folder, copy, path, num_bytes=0)
+        copies.append(str(folder / Path(path).name))
     return copies
 
 

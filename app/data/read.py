@@ -81,7 +81,6 @@ class ReadOptions:
 
     @classmethod
     def of(cls, config: DataConfig) -> ReadOptions:
-        """Return those of a configuration."""
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
 

@@ -91,7 +91,6 @@ class Table:
         return sum(pc.binary_length(self._rows.column(name)).to_numpy().astype(np.int64) for name in names)
 
     def text(self, row: int) -> str:
-        """Return the cleaned text of one row."""
         return self._rows.column("text")[int(row)].as_py()
 
     def pair(self, row: int) -> str | None:
@@ -120,11 +119,9 @@ class Table:
         return ["\n".join(pair) for pair in texts] if self.has_pairs else texts
 
     def line(self, row: int) -> int:
-        """Return the line (or element, or row) of one row in its file."""
         return self._rows.column("line")[int(row)].as_py()
 
     def file_of(self, row: int) -> str:
-        """Return the name of the file that has a row."""
         return self.sources[np.searchsorted(self._part_ends, row, side="right")]
 
     def where(self, row: int) -> str:
