@@ -1,69 +1,247 @@
-"""The cache, and the process apart that prepares what is large: python -m pytest tests/data/test_cache.py"""
+"""Sets of files, object stores, and the cache: python -m pytest tests/data/test_cache.py"""
 
 import errno
+import json
+import operator
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import fsspec
+import numpy as np
+import pandas as pd
 import psutil
 import pytest
 
-from app.config.schema import DataConfig
+from app.config.command_line import load_config
 from app.data.cache import build_once, call_apart, file_digest
-from app.data.dataset import open_dataset
+from app.data.files import files_of, local_copies
 from app.data.read import ReadOptions
 from app.data.table import build_table
-from app.data.tokens import open_store
 from app.errors import InputError, TrainingError
-from tests.data.called_apart import end_at_once, fail
-from tests.tiny import write_tiny
+from tests.verbs import predict as main
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMENTS = [(f"第{number}条评论", ["好", "坏", "中"][number * number % 3]) for number in range(60)]
+PARTS = {"a": COMMENTS[:10], "b": COMMENTS[10:30], "c": COMMENTS[30:]}
+KEY = "s3cr3t-of-a-key"
+
+
+@pytest.fixture
+def store():
+    """Return a function that writes an object of a store in memory."""
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    yield lambda path, text: system.pipe_file(path, text.encode())
+    system.store.clear()
+
+
+@pytest.fixture
+def posts(tmp_path, write):
+    """Write COMMENTS as three files of 10, 20 and 30 rows."""
+    for name, rows in PARTS.items():
+        write(f"posts/{name}.csv", csv_text(rows))
+        content = pd.DataFrame(rows, columns=["text", "label"]).to_parquet()
+        write(f"posts/{name}.parquet", content)
+    return tmp_path / "posts"
+
+
+def csv_text(rows):
+    return "text,label\n" + "".join(f"{text},{label}\n" for text, label in rows)
+
+
+def rows_of(dataset) -> list[tuple[str, str]]:
+    table = dataset.files["train"]
+    return [(table.text(row), table.label_values[label]) for row, label in enumerate(table.labels.tolist())]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_are_one_set_in_the_order_of_their_names(opened, posts, ending):
+    sizes = {"dev_size": 0.1, "test_size": 0.1}
+    dataset = opened(train=f"{posts}/*.{ending}", **sizes)
+    assert rows_of(dataset) == COMMENTS
+    # A limit is that of each file
+    limited = opened(train=f"{posts}/*.{ending}", limit=15)
+    assert rows_of(limited) == [row for rows in PARTS.values() for row in rows[:15]]
+    table, number = dataset.files["train"], 10 if ending == "parquet" else 11
+    assert table.where(9) == f"{posts}/a.{ending}, {table.row_unit} {number}"
+    assert table.where(10) == f"{posts}/b.{ending}, {table.row_unit} {number - 9}"
+    assert opened(train=[f"{posts}/{name}.{ending}" for name in "abc"], **sizes).folder == dataset.folder
+    one = opened(train="".join(f"{text}\t{label}\n" for text, label in COMMENTS), **sizes)
+    for name, split in one.splits.items():
+        assert np.array_equal(split.rows, dataset.splits[name].rows)
+        assert np.array_equal(split.labels, dataset.splits[name].labels)
+
+
+def test_the_cache_follows_the_contents(tmp_path, opened, write, posts):
+    def tables():
+        paths = (tmp_path / "cache").glob("table-*/rows.arrow")
+        return {path.parent.name: path.stat().st_ctime_ns for path in paths}
+
+    for path in posts.glob("*.parquet"):
+        path.unlink()
+    write("posts/_SUCCESS", "")
+    write("posts/.hidden", "x")
+    before, built = opened(train=str(posts)), tables()
+    os.rename(posts / "b.csv", posts / "b2.csv")
+    renamed = opened(train=str(posts))
+    assert renamed.folder == before.folder
+    assert renamed.files["train"].where(10) == f"{posts}/b2.csv, line 2", "messages name the file of today"
+    write("posts/d.csv", "text,label\n新的评论,好\n")
+    table = opened(train=str(posts)).files["train"]
+    assert (table.num_rows, table.where(60)) == (61, f"{posts}/d.csv, line 2")
+    assert table.content != before.files["train"].content
+    assert tables().items() >= built.items()
+
+
+def test_errors_and_skipped_rows_name_the_file_and_its_own_line(opened, write, posts):
+    write("posts/b.csv", csv_text(PARTS["b"]) + "只有文本\n又一条,好\n")
+    with pytest.raises(InputError, match=r"b\.csv, line 22: 2 columns are needed"):
+        opened(train=f"{posts}/*.csv")
+    table = opened(train=f"{posts}/*.csv", on_bad_row="skip").files["train"]
+    (row,) = table.skipped_rows()
+    assert (row["file"], row["line"], row["place"]) == (f"{posts}/b.csv", 22, f"{posts}/b.csv, line 22")
+    assert (table.num_rows, table.where(30)) == (61, f"{posts}/b.csv, line 23")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("posts/*.json", "there are no files; write a pattern in quotes"),
+        ("empty", "there are no files"),
+        ("splits", "files of one split are needed, found names of test, train"),
+        (["posts/a.csv", "posts/*.csv"], "each named once, found posts/a.csv"),
+        ([], "must be one or more, each named once, found none"),
+        (["posts/a.csv", "posts/x.csv"], "there is no such file"),
+    ],
+)
+def test_what_names_no_files_is_refused(tmp_path, opened, write, posts, monkeypatch, value, message):
+    (tmp_path / "empty").mkdir()
+    for name in ("train-00000-of-00001.csv", "test.csv"):
+        write(f"splits/{name}", "text,label\n好,正\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        opened(train=value)
+
+
+def test_a_star_in_a_name_and_a_list_in_yaml(write, tmp_path):
+    assert files_of(str(write("a*.csv", "x")), "unused") == [str(tmp_path / "a*.csv")]
+    config = write("run.yaml", json.dumps({"data": {"train": ["a.csv", "b.csv"]}}))
+    assert load_config(["--config", str(config)]).data.train == ["a.csv", "b.csv"]
+    assert load_config(["--data.train", "posts/*.parquet"]).output.name == "posts"
+    assert load_config(["--data.train", "*.parquet"]).output.name == "files"
+
+
+def test_a_set_on_an_object_store_is_the_set_on_disk(opened, store, write):
+    parts = {"b": csv_text(COMMENTS[30:]), "a": csv_text(COMMENTS[:30])}
+    for name, text in parts.items():
+        store(f"/bucket/posts/{name}.csv", text)
+    store("/bucket/posts/_SUCCESS", "")
+    store("/bucket/posts/inner/c.csv", "no")
+    expected = opened(train=[str(write(f"{name}.csv", parts[name])) for name in "ab"])
+    for address in ("memory://bucket/posts", "memory://bucket/posts/", "memory://bucket/posts/*.csv"):
+        assert opened(train=address).folder == expected.folder
+    # Errors name the file and its line
+    store("/bucket/bad.csv", csv_text([*COMMENTS, ("一条评论", "")]))
+    with pytest.raises(InputError, match=r"remote-\w+/bad.csv, line 62: the label is empty"):
+        opened(train="memory://bucket/bad.csv")
+
+
+def test_a_copy_is_made_once_for_each_content(tmp_path, store):
+    def copied():
+        return Path(*local_copies("memory://bucket/posts.csv", str(tmp_path)))
+
+    store("/bucket/posts.csv", "one")
+    copy = copied()
+    assert (copy.name, copy.read_text()) == ("posts.csv", "one")
+    written = copy.stat().st_mtime_ns
+    assert (copied(), copy.stat().st_mtime_ns) == (copy, written)
+    store("/bucket/posts.csv", "two")
+    assert (copied().read_text(), copy.read_text()) == ("two", "one")
+
+
+def test_predict_reads_addresses(checkpoint, store, empty_folder, capsys):
+    store("/bucket/posts/a.csv", csv_text(COMMENTS))
+    store("/bucket/posts/b.csv", csv_text(COMMENTS[:1]))
+    options = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input"]
+    assert main([*options, "memory://bucket/posts/a.csv", "--output", "a.csv"]) == 0
+    assert len(Path("a.csv").read_text(encoding="utf-8").splitlines()) == 61
+    assert main([*options, "memory://bucket/posts/", "--output", "b.csv"]) == 2
+    assert "one file is needed, found 2; predict writes those of several" in capsys.readouterr().err
+
+
+def test_a_web_server(tmp_path, write):
+    pytest.importorskip("aiohttp")
+    content = b"x" * 100_000
+    handler = partial(SimpleHTTPRequestHandler, directory=write("served/whole.bin", content).parent)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        (copy,) = local_copies(f"{address}/whole.bin", str(tmp_path))
+        assert Path(copy).read_bytes() == content
+        with pytest.raises(InputError, match="FileNotFoundError"):
+            local_copies(f"{address}/other.bin", str(tmp_path))
+        server.shutdown()
+
+
+@pytest.mark.parametrize("address", [f"s3://me:{KEY}@bucket/a.csv", f"https://host/a.csv?Signature={KEY}"])
+def test_an_address_with_credentials_is_refused_without_showing_them(address):
+    for setting in ("data.train", "data.dev", "data.test"):
+        others = [] if setting == "data.train" else ["--data.train", "a.csv"]
+        with pytest.raises(InputError, match=f"{setting}: an address must have no") as caught:
+            load_config([f"--{setting}", address, *others])
+        assert KEY not in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        local_copies(address, "unused")
+    assert KEY not in str(caught.value)
+
+
+def test_what_a_store_says_of_a_key_is_in_no_message(tmp_path, monkeypatch):
+    def refuse(self, path, **options):
+        raise PermissionError(f"the key {KEY} may not read {path}")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "info", refuse)
+    told = {"memory": r"cannot be read \(PermissionError\)", "nosuch": "requirements/remote"}
+    for address, said in told.items():
+        with pytest.raises(InputError, match=rf"{address}://bucket/a.csv: .*{said}") as caught:
+            local_copies(f"{address}://bucket/a.csv", str(tmp_path))
+        assert KEY not in str(caught.value)
+        assert caught.value.__suppress_context__
+
+
+# The cache, and the process apart that prepares what is large
 
 
 def folders(cache: Path) -> set[str]:
     return {path.name for path in cache.iterdir() if path.is_dir()}
 
 
-def open_all(path: Path, cache: Path, tokenizer, **settings):
-    """Return the dataset and the token store of a file."""
-    dataset = open_dataset(DataConfig(train=str(path), cache_dir=str(cache), **settings))
-    return dataset, open_store(dataset.splits["train"].table, tokenizer, 16, str(cache))
+@pytest.fixture
+def path(write):
+    return write("rows.csv", csv_text(COMMENTS * 20))
 
 
-def test_the_same_content_by_another_path_has_the_same_cache(tmp_path, tiny_tokenizer):
-    cache, first = tmp_path / "cache", write_tiny(tmp_path / "rows.tsv")
-    one, store = open_all(first, cache, tiny_tokenizer)
-    known = folders(cache)
-    moved = first.rename(tmp_path / "moved.tab")
-    two, other_store = open_all(moved, cache, tiny_tokenizer)
-    assert folders(cache) == known
-    assert (two.folder, other_store.folder) == (one.folder, store.folder)
-    assert two.splits["train"].table.where(0) == f"{moved}, line 2", "messages name the file of today"
-
-
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
-    path = write_tiny(tmp_path / "rows.tsv")
+def test_a_file_that_changes_while_it_is_read_is_refused(path, tmp_path):
     before = file_digest(path)
-    with path.open("a", encoding="utf-8") as file:
-        file.write("好极了\t正面\n")
+    path.write_text(csv_text(COMMENTS), encoding="utf-8")
     arguments = (str(path), ReadOptions(), False, None, True, True, before)
-    with pytest.raises(InputError, match=r"rows\.tsv: a data file must not change while it is read"):
+    with pytest.raises(InputError, match=r"rows\.csv: a data file must not change while it is read"):
         build_once(tmp_path / "cache" / "x", build_table, *arguments)
     assert not folders(tmp_path / "cache")
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
-def test_an_error_of_the_moment_is_no_damage(number, tmp_path, tiny_tokenizer, monkeypatch):
+def test_an_error_of_the_moment_is_no_damage(number, path, opened, monkeypatch):
     """A folder that cannot be read now is neither removed nor built again."""
-    path, cache = write_tiny(tmp_path / "rows.tsv"), tmp_path / "cache"
-    dataset, _ = open_all(path, cache, tiny_tokenizer)
-    before = {file: file.stat().st_mtime_ns for file in dataset.folder.iterdir()}
+    folder = opened(train=str(path)).folder
+    before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
     read_text = Path.read_text
 
     def refuse(self, *args, **kwargs):
@@ -71,102 +249,81 @@ def test_an_error_of_the_moment_is_no_damage(number, tmp_path, tiny_tokenizer, m
             raise OSError(number, "not now", str(self))
         return read_text(self, *args, **kwargs)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_text", refuse)
-        with pytest.raises(
-            TrainingError, match="cannot be prepared: .*not now.*nothing of the cache was removed"
-        ):
-            open_all(path, cache, tiny_tokenizer)
-    assert {file: file.stat().st_mtime_ns for file in dataset.folder.iterdir()} == before
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(TrainingError, match="cannot be prepared: .*not now.*nothing of the cache was remov"):
+        opened(train=str(path))
+    assert {file: file.stat().st_mtime_ns for file in folder.iterdir()} == before
 
 
-def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path):
+def test_a_full_disk_is_said_and_leaves_nothing_behind(path, tmp_path, opened):
     """A limit on the size of files gives the errors of a full disk, also within numpy."""
-    path, cache = write_tiny(tmp_path / "rows.tsv", 400), tmp_path / "cache"
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # In the middle of the texts, and in that of an array
-    for size in (1000, 6000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    limits, cache = resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "cache"
+    message = "cannot be prepared: .*; free space on the disk, or set data.cache_dir"
+    cache.mkdir()
+    for seed in (0, 1):
+        before = folders(cache)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
         try:
-            with pytest.raises(
-                TrainingError, match="cannot be prepared: .*; free space on the disk, or set data.cache_dir"
-            ):
-                open_dataset(DataConfig(train=str(path), cache_dir=str(cache)))
+            with pytest.raises(TrainingError, match=message):
+                opened(train=str(path), dev_size=9, split_seed=seed)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert not folders(cache)
-
-
-def test_what_is_open_outlives_the_cache(tmp_path, tiny_tokenizer):
-    """The cache may be removed while a run trains: the rows of its report are still there."""
-
-    def rows(dataset, store):
-        table = dataset.splits["train"].table
-        return [(table.text(row), table.where(row), store.row(row).tolist()) for row in range(9)]
-
-    path = write_tiny(tmp_path / "rows.tsv", pairs=True)
-    wanted = rows(*open_all(path, tmp_path / "cache", tiny_tokenizer))
-    dataset, store = open_all(path, tmp_path / "cache", tiny_tokenizer)
-    shutil.rmtree(tmp_path / "cache")
-    assert rows(dataset, store) == wanted
-    assert all(len(split.rows) == len(split.labels) for split in dataset.splits.values())
+        assert folders(cache) == before
+        # Next, the table is there, and an array of the splits does not fit
+        opened(train=str(path), dev_size=9, split_seed=2)
 
 
 SCRIPT = """
+import operator
 from app.data.cache import call_apart
-from tests.data.called_apart import double
 
 print("start")
-print(call_apart(double, 21))
+print(call_apart(operator.mul, 6, 7))
 """
 
 
-@pytest.mark.parametrize("from_standard_input", [False, True])
-def test_a_script_without_a_main_guard_runs_once(tmp_path, from_standard_input):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-" if from_standard_input else "script.py"],
-        input=SCRIPT if from_standard_input else None,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "start\n42\n"
+@pytest.mark.parametrize("name", ["script.py", "-"], ids=["a file", "standard input"])
+def test_a_script_without_a_main_guard_runs_once(write, tmp_path, name):
+    write("script.py", SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"capture_output": True, "text": True, "timeout": 240}
+    done = subprocess.run([sys.executable, name], input=SCRIPT, cwd=tmp_path, env=environment, **pipes)
+    assert (done.returncode, done.stdout) == (0, "start\n42\n"), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("kind", "error", "message"),
-    [("input", InputError, "^rows.tsv, line 3: not like that$"), ("key", KeyError, "'x'")],
-)
-def test_errors_are_raised_here(kind, error, message):
-    with pytest.raises(error, match=message) as caught:
-        call_apart(fail, kind)
-    assert "in fail" in str(caught.value.__cause__), "where it was raised there"
+def test_errors_are_raised_here():
+    with pytest.raises(InputError, match=r"^no\.tsv: cannot be read: No such file") as caught:
+        call_apart(file_digest, Path("no.tsv"))
+    assert "in file_digest" in str(caught.value.__cause__), "where it was raised there"
+    with pytest.raises(KeyError, match="'x'"):
+        call_apart(operator.getitem, {}, "x")
+
+
+def end_at_once(_folder: Path) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_preparation_is_said_and_leaves_nothing(tmp_path):
     with pytest.raises(TrainingError, match="was killed; did memory run out"):
         build_once(tmp_path / "cache" / "x", end_at_once)
-    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
+    assert not folders(tmp_path / "cache")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_it_ends_with_the_process_that_waits(tmp_path, number):
+    pid = tmp_path / "pid"
+    sleep = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
     # A shell's background jobs ignore SIGINT, and so would this process if pytest is one.
     code = (
         "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from app.data.cache import call_apart\nfrom tests.data.called_apart import say_and_sleep\n"
-        f"call_apart(say_and_sleep, {str(tmp_path / 'pid')!r})"
+        f"from app.data.cache import call_apart\ncall_apart(exec, {sleep!r})"
     )
     waiting = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
-        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
+        while not (pid.exists() and pid.read_text()):
             assert waiting.poll() is None
             time.sleep(0.05)
-        process = psutil.Process(int((tmp_path / "pid").read_text()))
+        process = psutil.Process(int(pid.read_text()))
         waiting.send_signal(number)
         waiting.wait(120)
         gone, _ = psutil.wait_procs([process], timeout=120)

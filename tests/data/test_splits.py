@@ -1,5 +1,4 @@
-"""Rows -> train, dev and test, or folds, and near copies of training texts: python -m pytest
-tests/data/test_splits.py"""
+"""Rows -> train, dev and test, folds, and near copies: python -m pytest tests/data/test_splits.py"""
 
 import random
 from difflib import SequenceMatcher
@@ -9,22 +8,27 @@ import pytest
 
 from app.config.data_settings import VerbArguments
 from app.config.schema import DataConfig, ModelConfig
-from app.data.dataset import fold_of_rows, near_copies, open_dataset, part_of_rows, split_rows
+from app.data.dataset import fold_of_rows, near_copies, part_of_rows, split_rows
 from app.data.labels import label_form
-from app.data.report import render
-from app.data.tokens import load_tokenizer
+from app.data.tokens import load_tokenizer, open_store
 from app.errors import InputError
-from app.training.build import open_stores
-from tests.tiny import write_tiny
+from tests.tiny import tiny_lines
 
 SIDES = ("train", "dev", "test")
 
 
 def split_of(labels, hashes, dev: float, test: float, seed: int, names=(), split="stratified"):
-    """Return the rows of train, dev and test, which hold each row once, and a text on one side only."""
+    """Return the rows of train, dev and test, which hold each row once, and a text on one side only, whatever
+    the state of any generator."""
     form = label_form("multi_label" if labels.ndim > 1 else "single_label")
     settings = DataConfig(split=split, split_seed=seed)
     found = split_rows(form, labels, hashes, settings, [dev, test], list(names))
+    np.random.seed(99)
+    random.seed(99)
+    state = random.getstate()
+    again = split_rows(form, labels, hashes, settings, [dev, test], list(names))
+    assert random.getstate() == state
+    assert [rows.tolist() for rows in again.values()] == [rows.tolist() for rows in found.values()]
     assert tuple(found) == SIDES
     assert all(rows.dtype == np.int64 for rows in found.values())
     assert sorted(np.concatenate([*found.values()])) == list(range(len(labels)))
@@ -36,10 +40,6 @@ def split_of(labels, hashes, dev: float, test: float, seed: int, names=(), split
 
 def random_split(num_rows: int, dev: float, test: float, seed: int):
     return split_of(np.zeros(num_rows, int), np.arange(num_rows), dev, test, seed, split="random")
-
-
-def same(one: dict, other: dict) -> bool:
-    return all(np.array_equal(one[side], other[side]) for side in SIDES)
 
 
 def random_rows(seed: int):
@@ -61,32 +61,35 @@ def random_rows(seed: int):
     return np.array(labels)[order], np.array(hashes, np.uint64)[order], names
 
 
+def multi_label_rows(num_rows: int = 900, texts: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
+    generator = np.random.default_rng(6)
+    hashes = generator.integers(0, texts, num_rows).astype(np.uint64)
+    of_text = (generator.random((texts, 4)) < [0.6, 0.3, 0.1, 0.03]).astype(np.uint8)
+    return of_text[hashes.astype(np.int64)], hashes
+
+
 # Of the last ones, a share is at least one row
-SIZES = ["1000 .1 .1 100 100", "1000 0 0 0 0", "1000 1 .25 1 250", "1000 300 0 300 0"]
-SIZES += ["5 .1 .1 1 1", "15 .1 .5 2 8"]
+SIZES = ["1000 .1 .1 100 100", "1000 1 .25 1 250", "1000 300 0 300 0", "5 .1 .1 1 1", "15 .1 .5 2 8"]
 
 
+@pytest.mark.parametrize("seed", [0, 2**40])
 @pytest.mark.parametrize("case", SIZES)
-def test_sizes(case):
-    num_rows, dev_size, test_size, *sizes = map(float, case.split())
-    found = random_split(int(num_rows), dev_size, test_size, 3)
-    assert [len(found["dev"]), len(found["test"])] == sizes
+def test_a_random_split_is_a_shuffled_list(case, seed):
+    """As scripts do it: random.seed(123); random.shuffle(rows); rows[:9200], rows[9200:]."""
+    num_rows, dev_size, test_size, dev, test = map(float, case.split())
+    shuffled = list(range(int(num_rows)))
+    random.Random(seed).shuffle(shuffled)
+    found = random_split(len(shuffled), dev_size, test_size, seed)
+    ends = [int(num_rows - dev - test), int(num_rows - test)]
+    wanted = [part.tolist() for part in np.split(shuffled, ends)]
+    assert [rows.tolist() for rows in found.values()] == wanted
 
 
 @pytest.mark.parametrize(("dev_size", "test_size"), [(0.5, 0.5), (10, 0), (0, 11), (0.9, 1)])
 def test_rows_are_left_to_train_on(dev_size, test_size):
     with pytest.raises(InputError, match="it has 10, and dev_size .* take .*; make them smaller"):
         random_split(10, dev_size, test_size, 0)
-
-
-@pytest.mark.parametrize("seed", [0, 2**40])
-def test_a_random_split_is_a_shuffled_list(seed):
-    """As scripts do it: random.seed(123); random.shuffle(rows); rows[:9200], rows[9200:]."""
-    shuffled = list(range(1000))
-    random.Random(seed).shuffle(shuffled)
-    found = random_split(1000, 150, 80, seed)
-    wanted = {"train": shuffled[:770], "dev": shuffled[770:920], "test": shuffled[920:]}
-    assert {side: rows.tolist() for side, rows in found.items()} == wanted
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -96,6 +99,8 @@ def test_a_stratified_split(seed):
     num_rows, generator = len(labels), random.Random(seed)
     dev, test = (generator.choice([0, 1, num_rows // 20, num_rows // 10, num_rows // 5]) for _ in range(2))
     split = split_of(labels, hashes, dev, test, seed, names)
+    other = split_of(labels, hashes, dev, test, seed + 1, names)
+    assert dev < 20 or sorted(other["dev"]) != sorted(split["dev"])
     for side, size in (("dev", dev), ("test", test)):
         if size == 0:
             assert len(split[side]) == 0
@@ -112,7 +117,7 @@ def test_a_stratified_split(seed):
 @pytest.mark.parametrize("seed", range(10))
 def test_a_text_that_makes_up_much_of_a_class_goes_to_train(seed):
     """On dev or test it would stand for hundreds of others."""
-    labels = np.array([0] * 1000 + [1] * 1000)
+    labels = np.repeat([0, 1], 1000)
     hashes = np.arange(2000, dtype=np.uint64)
     hashes[:600] = 0
     split = split_of(labels, hashes, 200, 200, seed, "甲乙")
@@ -120,63 +125,39 @@ def test_a_text_that_makes_up_much_of_a_class_goes_to_train(seed):
     assert (len(split["dev"]), len(split["test"])) == (200, 200)
 
 
-@pytest.mark.parametrize("kind", ["random", "classes", "label lists"])
-def test_a_seed_gives_one_split_whatever_the_state_of_any_generator(kind):
-    def split(seed: int) -> dict:
-        if kind == "random":
-            return random_split(1000, 100, 100, seed)
-        labels, hashes, names = random_rows(5) if kind == "classes" else (*multi_label_rows(), [])
-        return split_of(labels, hashes, 60, 60, seed, names)
-
-    wanted = split(1)
-    random.seed(99)
-    np.random.seed(99)
-    state = random.getstate()
-    assert same(split(1), wanted)
-    assert random.getstate() == state
-    assert sorted(split(2)["test"]) != sorted(wanted["test"])
-
-
 @pytest.mark.parametrize(
     ("texts", "dev", "test", "where"),
     [(1, 5, 5, ["train"]), (2, 5, 5, ["train", "test"]), (3, 10, 10, [*SIDES]), (2, 5, 0, ["train", "dev"])],
 )
 def test_a_class_with_few_texts_is_in_train_first(texts, dev, test, where):
-    labels = np.array([0] * 100 + [1] * 9)
+    labels = np.repeat([0, 1], [100, 9])
     hashes = np.r_[np.arange(100), 100 + np.arange(9) % texts].astype(np.uint64)
     split = split_of(labels, hashes, dev, test, 0, ["甲", "😀"])
     assert [side for side in SIDES if (labels[split[side]] == 1).any()] == where
 
 
-def test_many_texts_of_classes_with_few_are_no_classes():
-    labels, names = np.r_[np.zeros(100, int), np.arange(1, 31)], map(str, range(31))
-    with pytest.raises(InputError, match="30 of 31 classes have fewer, the first is '1' with 1; add rows"):
-        split_of(labels, np.arange(130, dtype=np.uint64), 13, 13, 0, names)
-
-
 @pytest.mark.parametrize(
-    ("task", "labels", "texts"),
-    [("regression", np.arange(60) / 60, 3), ("masked_language_modelling", np.zeros(60, np.int64), 1)],
+    ("task", "labels", "hashes", "message"),
+    [
+        ("single_label", np.r_[np.zeros(100, int), np.arange(1, 31)], np.arange(130), "30 of 31 .* is '1'"),
+        # Groups without names are named by their number
+        ("regression", np.arange(60) / 60, np.arange(60) // 20, r"of \d classes .* is 'group 1'"),
+        ("masked_language_modelling", np.zeros(60, int), np.zeros(60, int), r"of \d classes .* 'group 1'"),
+    ],
 )
-def test_groups_without_names_with_few_texts_are_named_by_number(task, labels, texts):
-    form = label_form(task)
-    with pytest.raises(InputError, match=r"of \d classes have fewer, the first is 'group 1' with 1"):
-        split_rows(form, labels, np.arange(60) * texts // 60, DataConfig(), [6, 6], form.names(None, None))
-    assert split_rows(form, labels, np.arange(60), DataConfig(), [6, 6], form.names(None, None))
-
-
-def multi_label_rows(num_rows: int = 900, texts: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
-    generator = np.random.default_rng(6)
-    hashes = generator.integers(0, texts, num_rows).astype(np.uint64)
-    of_text = (generator.random((texts, 4)) < [0.6, 0.3, 0.1, 0.03]).astype(np.uint8)
-    return of_text[hashes.astype(np.int64)], hashes
+def test_many_texts_of_classes_with_few_are_no_classes(task, labels, hashes, message):
+    form, names = label_form(task), [*map(str, range(31))] if task == "single_label" else ["score"]
+    with pytest.raises(InputError, match=f"{message} with 1; add rows"):
+        split_rows(form, labels, hashes, DataConfig(), [0.1, 0.1], names)
+    if task != "single_label":
+        assert split_rows(form, labels, np.arange(60), DataConfig(), [6, 6], names)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_split_of_label_lists_keeps_sizes_labels_and_sets(seed):
     labels, hashes = multi_label_rows(2000, 1500)
     split = split_of(labels, hashes, 200, 300, seed)
+    assert sorted(split_of(labels, hashes, 200, 300, seed + 5)["dev"]) != sorted(split["dev"])
     for side, share in (("dev", 0.1), ("test", 0.15)):
         assert abs(len(split[side]) - share * 2000) <= 10
         assert np.abs(labels[split[side]].sum(axis=0) - share * labels.sum(axis=0)).max() <= 6
@@ -217,35 +198,22 @@ def test_folds_keep_labels_and_texts_together(task):
         assert counts.max() - counts.min() <= (10 if task == "multi_label" else 0.5 * counts.mean())
     assert (found == fold_of_rows(form, labels, hashes, 5, 42)).all()
     assert (found != fold_of_rows(form, labels, hashes, 5, 43)).any()
+    texts = len(np.unique(hashes))
+    with pytest.raises(InputError, match=f"--folds must be at most .* found 601 folds for {texts} texts and"):
+        fold_of_rows(form, labels, hashes, 601, 0)
 
 
-@pytest.mark.parametrize(
-    ("task", "labels", "texts", "folds", "message"),
-    [
-        ("single_label", np.arange(8) % 2, 8, 9, "found 9 folds for 8 texts and 4 of that class"),
-        ("multi_label", np.ones((8, 2), np.uint8), 4, 5, "found 5 folds for 4 texts"),
-    ],
-)
-def test_more_folds_than_texts_of_a_class_are_refused(task, labels, texts, folds, message):
-    with pytest.raises(InputError, match=f"--folds must be at most .* {message}"):
-        fold_of_rows(label_form(task), labels, np.arange(8).astype(np.uint64) % texts, folds, 0)
-
-
-def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path):
-    path, cache = write_tiny(tmp_path / "rows.tsv"), tmp_path / "cache"
-    tested, tokens = [], set()
+def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path, opened):
+    cache, tested, tokens = tmp_path / "cache", [], set()
+    settings = {"train": "\n".join(tiny_lines(20)), "test": "is not read", "dev_size": 0.1}
     for fold in range(2):
-        settings = {"test": "is not read", "verb": VerbArguments(folds=2, fold=fold), "max_length": 32}
-        data = DataConfig(train=str(path), cache_dir=str(cache), **settings)
-        dataset = open_dataset(data)
-        splits = {name: set(split.rows.tolist()) for name, split in dataset.splits.items()}
-        assert not splits["train"] & splits["dev"]
-        assert not (splits["train"] | splits["dev"]) & splits["test"]
-        assert len(splits["train"] | splits["dev"] | splits["test"]) == 60
-        assert len(splits["dev"]) >= 3
-        tested += splits["test"]
+        dataset = opened(**settings, verb=VerbArguments(folds=2, fold=fold))
+        train, dev, test = (set(split.rows.tolist()) for split in dataset.splits.values())
+        assert len(train) + len(dev) + len(test) == len(train | dev | test) == 60
+        assert len(dev) >= 3
+        tested += test
         tokenizer = load_tokenizer(ModelConfig(), dataset, 32, str(cache))
-        tokens.add(open_stores(dataset, tokenizer, data)["train"].folder)
+        tokens.add(open_store(dataset.tables[0], tokenizer, 32, str(cache)).folder)
     assert sorted(tested) == list(range(60))
     assert len(tokens) == 1
     for kind in ("table", "tokens", "vocabulary"):
@@ -282,30 +250,26 @@ def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypat
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_the_dataset_has_near_copies_and_the_report_their_number(write, tmp_path, tiny_tokenizer, pairs):
+def test_the_dataset_has_near_copies_and_the_report_their_number(opened, report_of, pairs):
     def rows(texts: list[str]) -> str:
         second = f"{TEXTS[0]}\t" if pairs else ""
         return "".join(f"{text}\t{second}{number % 2}\n" for number, text in enumerate(texts))
 
-    files = {"train": str(write("train.tsv", rows(TEXTS * 6)))}
-    files["test"] = str(write("test.tsv", rows([OTHER, NEAR, TEXTS[1]])))
     columns = {"text_column": 0, "label_column": 1 + pairs, "text_pair_column": 1 if pairs else None}
-    data = DataConfig(**files, **columns, header=False, dev_size=0, cache_dir=str(tmp_path / "cache"))
-    dataset = open_dataset(data)
+    files = {"train": rows(TEXTS * 6), "test": rows([OTHER, NEAR, TEXTS[1]])}
+    dataset = opened(**files, **columns, header=False)
     test, train = dataset.splits["test"], dataset.splits["train"]
     assert train.copies is None
     assert [at if at < 0 else train.table.text(at) for at in test.copies] == [-1, TEXTS[0], TEXTS[1]]
     assert dataset.statistics["test"]["also_in"] == {"train": 1}
-    stores = open_stores(dataset, tiny_tokenizer, data)
-    assert "1 rows are near copies of other texts in train" in render(dataset, stores)
+    assert "1 rows are near copies of other texts in train" in report_of(dataset)
 
 
 @pytest.mark.parametrize(("most", "looked"), [(700, []), (900, ["test"]), (9999, ["dev", "test"])])
-def test_a_split_with_too_many_texts_is_not_compared(write, tmp_path, monkeypatch, most, looked):
+def test_a_split_with_too_many_texts_is_not_compared(opened, monkeypatch, most, looked):
     """Of one that fits, also where train is more than half of the limit."""
     monkeypatch.setattr("app.data.dataset.MAX_BYTES", most)
     lines = [f"{text}第{number}条\t{number % 2}\n" for number, text in enumerate(TEXTS * 6)]
     files = {"train": "".join(lines[:12]), "dev": "".join(lines[12:]), "test": f"{NEAR}\t0\n{OTHER}\t1\n"}
-    paths = {name: str(write(f"{name}.tsv", text)) for name, text in files.items()}
-    found = open_dataset(DataConfig(**paths, cache_dir=str(tmp_path / "cache"))).splits
+    found = opened(**files).splits
     assert [name for name, split in found.items() if split.copies is not None] == looked
