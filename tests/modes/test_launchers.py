@@ -9,7 +9,7 @@ import pytest
 
 from app.config.command_line import load_config
 from app.modes import load_mode
-from app.modes.group import TorchGroup, launch_command
+from app.modes.group import launch_command
 from app.run import main, work
 from tests.processes import finish
 from tests.ranks import run_alone, settings
@@ -51,13 +51,6 @@ def test_an_environment_that_no_launcher_makes_is_refused(environment, capsys, v
     message = capsys.readouterr().err
     assert said in message
     assert "or unset these to train in one process" in message
-
-
-@pytest.mark.parametrize("variables", [{}, {"MASTER_PORT": "29500"}, {"MASTER_ADDR": ""}])
-def test_one_process_needs_no_meeting_place(environment, variables):
-    environment(variables)
-    group = TorchGroup()
-    assert (group.rank, group.world_size, group.local_rank, group.local_world_size) == (0, 1, 0, 1)
 
 
 @pytest.mark.slow

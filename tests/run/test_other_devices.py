@@ -1,7 +1,6 @@
 """A device that is not CUDA, from its choice to a prediction:
 python -m pytest tests/run/test_other_devices.py -m "slow or not slow" """
 
-import re
 import sys
 from shlex import split
 
@@ -10,9 +9,6 @@ import pytest
 from tests.processes import ROOT, finish
 from tests.stand_in_npu import installed
 
-# What code that all devices share does not say, and the files that are for CUDA only
-NAMES_CUDA = re.compile(r"torch\.cuda|_C\._cuda|['\"](cuda|mps|npu|nccl)['\"]")
-FOR_CUDA = {"runtime/devices.py", "model/attention.py", "training/recorded_passes.py"}
 CHOICES = """
 import torch
 import torch.distributed as dist
@@ -48,12 +44,6 @@ def with_npu(tmp_path):
         return finish([sys.executable, *arguments], tmp_path, **installed(tmp_path), **environment)
 
     return run
-
-
-def test_shared_code_names_no_device():
-    files = {path.relative_to(ROOT / "app").as_posix(): path for path in (ROOT / "app").rglob("*.py")}
-    naming = {name for name, path in files.items() if NAMES_CUDA.search(path.read_text(encoding="utf-8"))}
-    assert naming == FOR_CUDA
 
 
 def test_a_device_is_chosen_and_has_its_back_end(with_npu):

@@ -2,7 +2,6 @@
 python -m pytest tests/runtime/test_machine.py -m "slow or not slow" """
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,9 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.errors import InputError, TrainingError
+from app.errors import InputError
 from app.runtime.disk import read_json, write_json
-from app.runtime.group import Group, StopSignals
 from tests.processes import ROOT, finish
 
 # oneDNN finds no memory for a kernel, then there is some again; prints the error of each call, or "done".
@@ -84,27 +82,6 @@ def test_files_that_are_no_json(tmp_path, content, problem):
         path.write_bytes(content)
     with pytest.raises(InputError, match=rf"a\.json.*{problem}"):
         read_json(path)
-
-
-class TwoRanks(Group):
-    """The group of one process, which says that there are two."""
-
-    world_size = 2
-
-
-@pytest.mark.parametrize(
-    ("group", "error", "is_ignored"),
-    [(TwoRanks, TrainingError, True), (Group, TrainingError, False), (TwoRanks, KeyError, False)],
-)
-def test_a_rank_finishes_its_files_after_an_error_of_training(group, error, is_ignored):
-    """The launcher sends SIGTERM when the first rank has ended; rank 0 may still write the last state."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(error), StopSignals(group()):
-            raise error("the loss is nan")
-        assert signal.getsignal(signal.SIGTERM) == (signal.SIG_IGN if is_ignored else before)
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 RUN = "import os, sys, time; from app.runtime.processes import end_with_launcher; end_with_launcher(); "
