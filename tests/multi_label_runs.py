@@ -50,10 +50,10 @@ def train(posts: Path, out: Path, **settings) -> dict:
     return json.loads((out / "report.json").read_text(encoding="utf-8"))
 
 
-def read_predictions(path: Path) -> list[dict]:
-    """Return the rows of a CSV file of predictions."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def read_predictions(path: str | Path) -> list[dict]:
+    """Return the rows of a CSV file, or the objects of JSON Lines."""
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file) if Path(path).suffix == ".csv" else map(json.loads, file))
 
 
 def predict_again(run: Path, rows: list[dict], output: Path, *words: str) -> list[dict]:
@@ -62,9 +62,7 @@ def predict_again(run: Path, rows: list[dict], output: Path, *words: str) -> lis
     source = output.with_suffix(".texts.csv")
     source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
     assert predict(["--checkpoint", str(run), "--input", str(source), "--output", str(output), *words]) == 0
-    if output.suffix == ".csv":
-        return read_predictions(output)
-    return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    return read_predictions(output)
 
 
 def write_thresholds(folder: Path, thresholds: np.ndarray, label_names: list[str], **chosen) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,3 +22,11 @@ def finish(
         timeout=timeout,
         check=False,
     )
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for what stays true once it is."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,13 +1,20 @@
-"""`python -m app`: the list of verbs, mistyped ones, and the scripts at the root: python -m pytest
+"""`python -m app`: its verbs and the scripts at the root, their helps, and what they refuse: python -m pytest
 tests/commands"""
 
 import json
+import socket
 import sys
+from pathlib import Path
+from shlex import split
 
 import pytest
 
 from app.commands import VERBS, main, run_verb
+from app.commands.one_model import KEY
+from app.modes import MODES
 from tests.processes import ROOT, finish
+from tests.saved_classifier import LABELS
+from tests.tiny import write_tiny
 
 SLOW_IMPORTS = {"torch", "transformers", "numpy", "pandas", "pyarrow", "sklearn"}
 DOORS = {"predict.py": "predict", "verify_modes.py": "verify"}
@@ -32,41 +39,39 @@ print(*sys.modules)
 """
 
 
-@pytest.fixture(scope="module")
-def helps() -> dict[str, str]:
-    """The list of verbs, and the help of each verb and of each script at the root, printed by one process."""
+def test_the_list_of_verbs_imports_nothing_slow_and_helps_have_commands_without_torch():
     done = finish([sys.executable, "-c", HELPS, json.dumps(list(VERBS)), json.dumps(list(DOORS))], timeout=60)
     assert done.returncode == 0, done.stderr
     verbs, *parts, modules = done.stdout.split("\f")
     assert "torch" not in modules.split()
-    return dict(zip(["", *VERBS, *DOORS], [verbs, *parts], strict=True))
-
-
-def test_without_a_verb_the_verbs_are_listed_and_nothing_slow_is_imported(helps):
-    *lines, modules = helps[""].splitlines()
-    assert lines[0] == "usage: python -m app VERB [options]"
+    *lines, modules = verbs.splitlines()
     assert "app.commands" in modules.split()
     assert not SLOW_IMPORTS & set(modules.split())
+    assert lines[0] == "usage: python -m app VERB [options]"
+    helps = dict(zip([*VERBS, *DOORS], parts, strict=True))
     for verb, (_, line) in VERBS.items():
         assert sum(text.split() == [verb, *line.split()] for text in lines) == 1
+        assert helps[verb].startswith(f"usage: python -m app {verb} [")
+        assert helps[verb].count(f"python -m app {verb}") > 2
+    for script, verb in DOORS.items():
+        assert helps[script].startswith(f"usage: python {script} [")
+        assert helps[script].count(f"python {script}") > 2
+        assert "-m app" not in helps[script]
+        of_verb = helps[verb].replace(f"python -m app {verb}", f"python {script}")
+        assert helps[script].split() == of_verb.split()
+    options = helps["predict"].partition("options:")[2]
+    assert options.count("(default") == options.count("\n  --") == 15
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb_has_its_commands_without_torch(verb, helps):
-    assert helps[verb].startswith(f"usage: python -m app {verb} [")
-    assert helps[verb].count(f"python -m app {verb}") > 2
-
-
-@pytest.mark.parametrize("script", DOORS)
-def test_a_script_at_the_root_is_a_door_to_its_verb(script, helps):
-    text, verb = helps[script], DOORS[script]
-    assert text.startswith(f"usage: python {script} [")
-    assert text.count(f"python {script}") > 2
-    assert "-m app" not in text
-    assert text.split() == helps[verb].replace(f"python -m app {verb}", f"python {script}").split()
-
-
-def test_the_console_command_is_named_in_its_help(capsys, monkeypatch):
+def test_a_verb_is_called_as_the_program_and_an_unknown_one_names_the_nearest_or_all(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["verify_modes.py", "--steps", "0"])
+    assert run_verb("verify", program="python verify_modes.py") == 2
+    assert main(["verfy", "--steps", "2"]) == main(["xyz"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --steps must be at least 1, found 0\n"
+        "error: there is no verb 'verfy'; did you mean 'verify'?\n"
+        f"error: there is no verb 'xyz' (known: {', '.join(VERBS)})\n"
+    )
     monkeypatch.setattr(sys, "argv", ["/usr/bin/chinese-text-classifier", "predict", "--help"])
     assert main() == 0
     text = capsys.readouterr().out
@@ -74,26 +79,138 @@ def test_the_console_command_is_named_in_its_help(capsys, monkeypatch):
     assert "\nchinese-text-classifier predict --input " in text
 
 
-def test_an_unknown_verb_names_the_nearest_or_all(capsys):
-    assert main(["verfy", "--steps", "2"]) == main(["xyz"]) == 2
-    assert capsys.readouterr() == (
-        "",
-        "error: there is no verb 'verfy'; did you mean 'verify'?\n"
-        f"error: there is no verb 'xyz' (known: {', '.join(VERBS)})\n",
-    )
+PACKAGES = {"serve": "fastapi", "explain": "captum", "tune": "optuna", "export": "onnx"}
+EXISTS = "a new file in a folder is needed; choose another name"
+# What begins a command line, and what may follow with the error that it gives; a run named {model} is there,
+# and the files of `test_what_cannot_be_done`
+REFUSED = {
+    "predict --checkpoint {model}": [
+        ("", "texts are needed, or --input FILE"),
+        ("今天 --input lines.txt", "not both"),
+        ("--inptu lines.txt", "did you mean '--input'?"),
+        ("--input lines.txt --text_column text", "plain text has no columns"),
+        ("--input lines.xyz", "set --data.format"),
+        ("--input line.txt", "did you mean 'lines.txt'?"),
+        ("--input lines.txt --output labels.xls", "the name must end in .csv, .xlsx, .jsonl"),
+        ("--input lines.txt --output a.parquet", "Parquet is written for Parquet"),
+        ("--input lines.txt --data.header maybe", "--data.header must be true or false"),
+        ("--input lines.txt --output no/a.csv", f"--output no/a.csv: {EXISTS}"),
+        ("--input lines.txt --output labels/", "a folder needs --engine"),
+        ("--input lines.txt --actors 2", "--actors is for --engine ray"),
+        ("--input lines.txt --engine ray", "--engine ray needs files --input and a new folder --output"),
+        ("--input lines.txt --data.encoding utf9", "data.encoding must be"),
+        ("--input - --format parquet", "cannot be read from a stream"),
+        (
+            "--input used --output one.csv",
+            "used: one file is needed, found 2; predict writes those of",
+        ),
+        ("--input nothing-*.tsv --output one.csv", "there are no files"),
+        ("今天 --batch_tokens 0", "--batch_tokens must be at least 1"),
+        ("今天 ''", "command line, text 2: the text is empty"),
+        ("今天 --device abacus", "the device must be auto or what torch"),
+        ("今天 --label_column 标签", "--label_column and other settings of labels are for --report"),
+        ("今天 --report out", "--report needs a file"),
+        ("今天 --output /dev/null", "the name must end in .csv"),
+        ("今天 --output old.csv", f"error: --output old.csv: {EXISTS}"),
+        ("今天 --output linked.csv", f"error: --output linked.csv: {EXISTS}"),
+        ("今天 --threshold recall=0.9", "precision=P is needed"),
+        ("今天 --threshold precision=", "found nothing"),
+        ("今天 --threshold 1.5", "must be from 0 to 1"),
+    ],
+    "predict --checkpoint {model} --report out --input": [
+        ("unknown.csv", "unknown.csv, line 2: the model has no label '未知'"),
+        ("new.csv --label_column 别的", "别的"),
+        ("new.csv --output x.csv", "remove TEXTs, --output"),
+        ("new.csv --on_bad_row keep", "set --on_bad_row to error or skip"),
+        ("new.csv --report used", "an empty or a new folder is needed"),
+        ("new.csv --data.label_separator |", "are for several labels a row"),
+        ("lines.txt --format text", "found plain text"),
+    ],
+    "explain {model} 今天真开心，手机质量不好": [
+        ("--label 没有", "--label must be a label of the model, found '没有'"),
+        ("--html nowhere/x.html", f"--html nowhere/x.html: {EXISTS}"),
+        ("--html old.html", f"--html old.html: {EXISTS}"),
+        ("--colour red", "command line: unrecognized arguments"),
+    ],
+    "explain nothing": [("今天", "there is no such folder")],
+    "export {model}": [
+        ("--precision int8 --output small", "found no settings of one; name a file of texts with --rows"),
+        ("--rows lines.txt --output used", "a new folder is needed"),
+    ],
+    "serve --port 0": [
+        ("--port 70000", "--port must be from 0 to 65,535, found 70000"),
+        ("--prot 80", "--prot"),
+        ("--allowed_hosts http://a", "names of hosts without a port are needed"),
+        ("no/model", "no/model: a checkpoint must be a folder"),
+        ("--host 256.0.0.1", "--host 256.0.0.1 --port 0: cannot listen there"),
+    ],
+    "suggest new.csv": [
+        ("next.csv --num 0", "--num must be at least 1, found 0"),
+        ("next.txt", "the name must end in .csv, .xlsx, .jsonl, .ndjson"),
+    ],
+    "cross-validate": [
+        ("--folds 1", "--folds must be from 2 to 1,000, found 1"),
+        ("--seeds 1", "--seeds must be from 2 to 100, found 1"),
+        ("--mode ddpp", "there is no mode ddpp"),
+        ("--data.task masked_language_modelling --data.train a.txt", "labels are needed, found"),
+        ("--train.epoch 3", "there is no setting 'train.epoch'"),
+    ],
+    "tune --data.train rows.tsv --data.cache_dir {cache} --space train.warmup '[0.05, 0.5]'": [
+        ("--trials 1", "--trials must be from 2 to 10,000, found 1"),
+        ("--train.warmup 0.1", "is either fixed or searched, and train.warmup would be both"),
+        ("--space train.epoch '[2, 3]'", "there is no setting 'train.epoch'"),
+        ("--data.dev_size 0", "tune needs dev rows"),
+        ("--data.test_size 0", "tune needs test rows"),
+    ],
+    "verify": [
+        ("--processes 0", "--processes must be at least 1, found 0"),
+        ("--modes ddpp", f"error: there is no mode ddpp (known: {', '.join(MODES)})\n"),
+    ],
+}
 
 
-def test_a_verb_reads_the_command_line(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["verify_modes.py", "--steps", "0"])
-    assert run_verb("verify", program="python verify_modes.py") == 2
-    assert capsys.readouterr().err == "error: --steps must be at least 1, found 0\n"
+def files_here() -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("command", ["-m app", "-m app verify --help", "run_single.py --help"])
-def test_a_help_whose_reader_has_gone_ends_quietly(command):
-    """`head` ends after its first line."""
-    done = finish(["bash", "-c", f"set -o pipefail; {sys.executable} {command} | true"])
-    assert (done.returncode in (0, 141), done.stderr) == (True, "")
+@pytest.mark.parametrize(
+    ("command", "more", "message"), [(command, *one) for command, cases in REFUSED.items() for one in cases]
+)
+def test_what_cannot_be_done_is_an_error_and_no_file_changes(
+    checkpoint, empty_folder, tmp_path_factory, capsys, monkeypatch, command, more, message
+):
+    named = {"model": checkpoint, "cache": tmp_path_factory.getbasetemp() / "cache"}
+    verb, *words = split(f"{command} {more}".format(**named))
+    if package := PACKAGES.get(verb):
+        pytest.importorskip(package)
+    Path("used").mkdir()
+    for name in ("lines.txt", "lines.xyz", "used/notes", "used/more", "old.csv", "old.html"):
+        Path(name).write_text("今天\n", encoding="utf-8")
+    Path("linked.csv").symlink_to("old.csv")
+    for name, label in (("new.csv", LABELS[0]), ("unknown.csv", "未知")):
+        Path(name).write_text(f"内容,标签\n今天真开心,{label}\n", encoding="utf-8")
+    write_tiny(Path("rows.tsv"), rows_per_label=12)
+    before = files_here()
+    with Path("lines.txt").open(encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert run_verb(verb, words) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ")
+    assert message in said.err
+    assert files_here() == before
+
+
+@pytest.mark.parametrize("key", ["", " ", "钥匙", "a\n"])
+def test_a_port_that_is_taken_and_a_key_that_no_header_can_have(capsys, monkeypatch, key):
+    pytest.importorskip("fastapi")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ["--port", str(taken.getsockname()[1])]
+        assert run_verb("serve", words) == 2
+        said = "cannot listen there: Address already in use; choose another port or host"
+        assert said in capsys.readouterr().err
+        monkeypatch.setenv(KEY, key)
+        assert run_verb("serve", words) == 2
+    assert f"{KEY} must be printable ASCII" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("package", ["yaml", "torch"])
@@ -113,8 +230,5 @@ def test_a_removed_working_folder_is_an_error(tmp_path, command):
     code = f"import os, sys; os.rmdir(os.getcwd()); os.execv(sys.executable, [sys.executable, *{command}])"
     (tmp_path / "folder").mkdir()
     done = finish([sys.executable, "-c", code], tmp_path / "folder", PYTHONPATH=str(ROOT))
-    assert (done.returncode, done.stderr) == (
-        2,
-        "error: the working folder must exist, but it was removed; change to another one (cd) and run it "
-        "again\n",
-    )
+    rule = "the working folder must exist, but it was removed; change to another one (cd) and run it again"
+    assert (done.returncode, done.stderr) == (2, f"error: {rule}\n")

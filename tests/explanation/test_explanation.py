@@ -1,6 +1,7 @@
-"""Attributions, the deletion test and the page of explain: python -m pytest tests/explanation"""
+"""Attributions, the deletion test, the page and the verb: python -m pytest tests/explanation"""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,12 @@ from app.explanation.explanation import (
     render_text,
     tokenise,
 )
-from app.prediction.open_model import ComputeOptions, open_model
+from app.prediction.open_model import ComputeOptions, ExportRecord, open_model, write_record
 from app.prediction.torch_runtime import load_predictor
-from tests.multi_label_runs import write_thresholds
 from tests.report.test_shown import HOSTILE, Checker
-from tests.saved_classifier import LABELS, as_rows, of_pipeline, save_checkpoint
+from tests.saved_classifier import LABELS, NUMBER, as_rows, of_pipeline, save_checkpoint, several_labels
 from tests.spoken import spoken_in
+from tests.verbs import explain as main
 
 TEXT = "今天真开心，手机 质量abc不好鼎"
 FILLER = "今天电影手机质量快递今天电影手机质量"
@@ -41,32 +42,21 @@ def said(one: Explanation, what: str, language: str = "en") -> Any:
     return spoken_in(language, explanation_shown, one)[what]
 
 
-def explain_one(model: ExplainedModel, *texts: str, **settings) -> Explanation:
+def explain_one(model: ExplainedModel | Path, *texts: str, **settings) -> Explanation:
+    model = ExplainedModel(model, "cpu") if isinstance(model, Path) else model
     [found] = explain(model, texts, **settings)
     return found
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return save_checkpoint(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def model(folder) -> ExplainedModel:
-    return ExplainedModel(folder, "cpu")
-
-
-@pytest.fixture(scope="module")
-def found(model) -> Explanation:
-    return explain_one(model, TEXT)
+def model(checkpoint) -> ExplainedModel:
+    return ExplainedModel(checkpoint, "cpu")
 
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory) -> Path:
     """A model that gives TEXT two of its three labels."""
-    folder = save_checkpoint(tmp_path_factory.mktemp("sets"), problem_type="multi_label_classification")
-    write_thresholds(folder, [0.01, 0.01, 1.0], LABELS)
-    return folder
+    return save_checkpoint(tmp_path_factory.mktemp("sets"), **several_labels(0.01, 0.01, 1.0))
 
 
 @pytest.fixture(scope="module")
@@ -105,18 +95,13 @@ def of_characters(explanation: Explanation, part: int = 0) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize(
-    ("architecture", "texts"),
-    [
-        ("bert", (TEXT,)),
-        ("bert", ("今天真开心", "手机质量不好")),
-        ("distilbert", (TEXT,)),
-        ("xlnet", (TEXT,)),
-    ],
-)
+PAIR = ("今天真开心", "手机质量不好")
+CASES = [("bert", (TEXT,)), ("bert", PAIR), ("distilbert", (TEXT,)), ("xlnet", (TEXT,))]
+
+
+@pytest.mark.parametrize(("architecture", "texts"), CASES)
 def test_probabilities_are_those_of_transformers(tmp_path, architecture, texts):
-    save_checkpoint(tmp_path, architecture)
-    result = explain_one(ExplainedModel(tmp_path, "cpu"), *texts)
+    result = explain_one(save_checkpoint(tmp_path, architecture), *texts)
     given = texts[0] if len(texts) == 1 else {"text": texts[0], "text_pair": texts[1]}
     np.testing.assert_allclose(result.probabilities, of_pipeline(tmp_path, [given])[0], atol=1e-5)
     assert result.label == result.probabilities.argmax()
@@ -131,7 +116,7 @@ def test_probabilities_are_those_of_transformers(tmp_path, architecture, texts):
         assert "2: 1" in render_text(result)
 
 
-@pytest.mark.parametrize("fixture", ["folder", "several"])
+@pytest.mark.parametrize("fixture", ["checkpoint", "several"])
 def test_attributions_add_up_to_the_difference_from_a_masked_text(fixture, request):
     folder = request.getfixturevalue(fixture)
     for one in explain(ExplainedModel(folder, "cpu"), (TEXT,)):
@@ -142,30 +127,23 @@ def test_attributions_add_up_to_the_difference_from_a_masked_text(fixture, reque
         assert one.p_value is not None
 
 
-def test_another_label_has_its_own_attributions_and_the_same_text_the_same(model, found):
-    assert render_text(explain_one(model, TEXT)) == render_text(found)
-    name = LABELS[int(found.probabilities.argmin())]
-    other = explain_one(model, TEXT, label=name)
-    assert other.label == LABELS.index(name)
-    assert "explained label; the model predicts" in render_text(other)
-    assert not np.allclose(other.values, found.values, atol=0.1)
-
-
 def test_each_predicted_label_of_several_is_explained(several):
     model = ExplainedModel(several, "cpu")
-    explanations = explain(model, (TEXT,))
+    explanations, [pipeline] = explain(model, (TEXT,)), of_pipeline(several, [TEXT])
     [prediction] = open_model(several, ComputeOptions("cpu")).predictor.predict(as_rows([TEXT]))
-    assert {LABELS[one.label] for one in explanations} == set(prediction.answer)
-    assert [one.label for one in explanations] == explanations[0].predicted
+    predicted = [one.label for one in explanations]
+    assert predicted == explanations[0].predicted
+    assert {LABELS[label] for label in predicted} == set(prediction.answer)
     assert len(explanations) == 2
     for one in explanations:
-        np.testing.assert_allclose(one.probabilities, of_pipeline(several, [TEXT])[0], atol=1e-5)
+        np.testing.assert_allclose(one.probabilities, pipeline, atol=1e-5)
         assert f"{LABELS[one.label]} (predicted), probability" in said(one, "heading")
     assert Checker(render_page(explanations)).tags.count("h1") == 2
-    [other] = {0, 1, 2} - set(explanations[0].predicted)
-    names = ", ".join(LABELS[label] for label in explanations[0].predicted)
-    shown = said(explain_one(model, TEXT, label=LABELS[other]), "heading")
-    assert f"{LABELS[other]} (explained label; the model predicts {names})" in shown
+    [other] = {0, 1, 2} - set(predicted)
+    names = ", ".join(LABELS[label] for label in predicted)
+    another = explain_one(model, TEXT, label=LABELS[other])
+    assert f"{LABELS[other]} (explained label; the model predicts {names})" in said(another, "heading")
+    assert not any(np.allclose(another.values, one.values, atol=0.1) for one in explanations)
     model.task.thresholds = np.full(3, 2.0)
     one = explain_one(model, TEXT)
     assert one.label == one.probabilities.argmax()
@@ -174,15 +152,10 @@ def test_each_predicted_label_of_several_is_explained(several):
 
 
 def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
-    names = {"num_labels": 1, "id2label": {0: "score"}, "label2id": {"score": 0}}
-    folder = save_checkpoint(tmp_path / "number", problem_type="regression", **names)
-    (folder / "decision.json").write_text('{"mean": 50.0, "scale": 20.0}', encoding="utf-8")
-    model = ExplainedModel(folder, "cpu")
-    result = explain_one(model, TEXT)
-    score = result.probabilities[0]
+    result = explain_one(save_checkpoint(tmp_path, **NUMBER), TEXT)
+    score, shown = result.probabilities[0], render_text(result)
     assert result.values.sum() == pytest.approx(result.log_odds - result.neutral, rel=0.02)
     assert result.log_odds == pytest.approx(score, rel=1e-4)
-    shown = render_text(result)
     assert shown.startswith(f"score: {score:.4g}\n")
     assert "log-odds" not in shown
     assert "label" not in shown
@@ -202,7 +175,7 @@ def test_a_known_rule_is_found_and_passes_the_test(known, characters, label):
     assert 'class="verdict good"' in render_page([result])
 
 
-def test_what_explains_nothing_fails_the_test(known):
+def test_what_explains_nothing_or_cannot_be_tested_is_said_to_be_no_explanation(known):
     result = explain_one(known, FILLER[:7] + "喜" + FILLER[7:])
     wrong = deletion_test(known, result.text, -result.values, result.label, 50)
     assert wrong > 0.5
@@ -212,39 +185,22 @@ def test_what_explains_nothing_fails_the_test(known):
         for _ in range(20)
     ]
     assert sum(by_chance) <= 5, "one of ten on average"
-    failed = replace(result, p_value=wrong)
-    assert not failed.is_explanation
-    assert said(failed, "verdict").startswith("THIS IS NO EXPLANATION: deleting")
-    assert said(failed, "verdict", "zh").startswith("这不是解释")
-    assert 'class="verdict"' in render_page([failed])
-
-
-def test_a_text_too_short_to_be_tested_is_no_explanation(model):
-    short = explain_one(model, "今天")
-    assert not short.is_explanation
     rule = f"the deletion test needs {MIN_UNITS} units of text, and this text has 2."
-    assert said(short, "verdict").startswith(f"Not tested: {rule}")
-    Checker(render_page([short]))
+    for failed, verdict in (
+        (replace(result, p_value=wrong), "THIS IS NO EXPLANATION: deleting"),
+        (explain_one(known, "今天"), f"Not tested: {rule}"),
+    ):
+        assert not failed.is_explanation
+        assert said(failed, "verdict").startswith(verdict)
+        assert 'class="verdict"' in render_page([failed])
+    assert said(replace(result, p_value=wrong), "verdict", "zh").startswith("这不是解释")
 
 
-@pytest.mark.slow
-def test_a_text_of_a_million_characters_is_cut_and_says_so(model):
-    long = explain_one(model, "今天真开心，" * 170_000)
-    assert long.text.tokens.shape[1] == model.max_length
-    [note] = said(long, "notes")
-    assert "at most 60 tokens: of 1,020,000 characters 1-58 are explained, the others it never saw" in note
-    page = render_page([long])
-    assert note in Checker(page).text
-    assert len(page) < 50_000
-    pair = explain_one(model, "今天真开心" * 100, "不好")
-    assert [note.split(":")[0] for note in said(pair, "notes")] == ["The model reads at most 60 tokens"]
-
-
-def test_head_and_tail_are_explained_as_the_one_row_that_they_are(tmp_path):
+def test_a_long_text_is_explained_where_the_model_reads_it_as_one_row(tmp_path):
     folder = save_checkpoint(tmp_path)
     (folder / "config.yaml").write_text("data: {long: head_tail, max_length: 18}\n")
     text = "今天真开" + "电影" * 40 + "手机质量不好讨厌差评快递"
-    result = explain_one(ExplainedModel(folder, "cpu"), text)
+    result = explain_one(folder, text)
     assert result.text.read == [[(0, 4), (84, 96)]]
     predictor = load_predictor(folder, 18, LongTexts("head_tail"), device="cpu")
     [predicted] = predictor.predict([Row(1, text, None, None)])
@@ -254,15 +210,11 @@ def test_head_and_tail_are_explained_as_the_one_row_that_they_are(tmp_path):
     assert "96 个字符中只有 1-4, 85-96 " in said(result, "notes", "zh")[0]
     assert "今天真开 … 手机" in Checker(render_page([result])).text
 
-
-def test_a_text_of_one_window_is_explained_and_a_longer_one_has_a_remedy(tmp_path):
-    folder = save_checkpoint(tmp_path)
     (folder / "config.yaml").write_text("data: {long: windows, max_length: 18}\n")
-    model = ExplainedModel(folder, "cpu")
     text = "今天真开心，手机质量不好讨厌差评"
-    assert explain_one(model, text).text.read == [[(0, 16)]]
+    assert explain_one(folder, text).text.read == [[(0, 16)]]
     with pytest.raises(InputError, match="found one of 2; explain a part .* characters 1 to 16"):
-        explain_one(model, text + "快")
+        explain_one(folder, text + "快")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -272,19 +224,19 @@ def test_texts_of_strangers_cannot_act(model, text):
             explain_one(model, text)
         return
     result = explain_one(model, text + "好好好好好")
-    page, said = render_page([result]), render_text(result)
+    page, shown = render_page([result]), render_text(result)
     checked = Checker(page)
     assert not {"script", "img"} & set(checked.tags)
     assert not {"src", "href", "onload", "onclick", "onerror"} & {name for name, _ in checked.attributes}
     assert not re.search(r"https?:|url\(|@import", page)
     hidden = "[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u200b-\u200f\ud800-\udfff]"
-    assert not any(re.search(hidden, shown) for shown in (page, said))
+    assert not any(re.search(hidden, one) for one in (page, shown))
 
 
-def test_the_calibration_of_the_run_is_used(tmp_path, found):
-    save_checkpoint(tmp_path)
-    (tmp_path / "decision.json").write_text('{"temperature": 2.0}')
-    cooler = explain_one(ExplainedModel(tmp_path, "cpu"), TEXT)
+def test_the_calibration_of_the_run_is_used_and_the_same_text_gets_the_same_explanation(model, tmp_path):
+    found = explain_one(model, TEXT)
+    assert render_text(explain_one(model, TEXT)) == render_text(found)
+    cooler = explain_one(save_checkpoint(tmp_path, decision={"temperature": 2.0}), TEXT)
     assert cooler.probabilities.max() < found.probabilities.max()
     rooted = found.probabilities**0.5
     np.testing.assert_allclose(cooler.probabilities, rooted / rooted.sum(), atol=1e-6)
@@ -301,13 +253,45 @@ def test_tokens_that_share_characters_are_one_unit():
     assert [(unit.start, unit.end, unit.tokens) for unit in text.units] == [(0, 1, (0, 1, 2)), (1, 2, (3,))]
 
 
-def test_what_cannot_be_explained_is_an_error(model, tmp_path):
+def test_what_cannot_be_explained_is_an_error(model, checkpoint, tmp_path, capsys, monkeypatch):
     with pytest.raises(InputError, match="did you mean '正面'"):
         explain_one(model, TEXT, label="正正面")
     with pytest.raises(InputError, match="the text cannot be explained"):
         explain_one(model, "  ")
-    damaged = ExplainedModel(save_checkpoint(tmp_path), "cpu")
+    damaged = ExplainedModel(checkpoint, "cpu")
     with torch.no_grad():
         damaged.model.classifier.bias.fill_(float("nan"))
     with pytest.raises(TrainingError, match="finite"):
         explain_one(damaged, TEXT)
+    made, kind = {"from": "sample-007"}, "single_label_classification"
+    write_record(tmp_path, ExportRecord(LABELS, 8, "right", 0, [], "fp32", kind, {}, {}, {}, made))
+    assert main([str(tmp_path), TEXT]) == 2
+    assert "use the run that it was made from, sample-007" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    assert main([str(checkpoint), TEXT]) == 2
+    assert "pip install -r requirements/explain.txt -c constraints.txt" in capsys.readouterr().err
+
+
+def test_the_verb_speaks_the_language_of_the_user_and_reads_as_the_run(tmp_path, capsys, monkeypatch):
+    folder, page = str(save_checkpoint(tmp_path / "model")), tmp_path / "why.html"
+    # The progress bar of save_pretrained
+    capsys.readouterr()
+    assert main([folder, TEXT, "--text_pair", "手机质量不好"]) == 0
+    printed = capsys.readouterr()
+    assert "Integrated gradients of the log-odds" in printed.out
+    assert "2: " in printed.out
+    assert printed.err == ""
+    config = tmp_path / "model" / "config.yaml"
+    config.write_text("data: {max_length: 8, remove_spaces: true, text_pair_column: null}\n")
+    assert main([folder, "今天 真 开心手机质量不好"]) == 0
+    assert "at most 8 tokens: of 11 characters 1-6 are" in capsys.readouterr().out
+    config.write_text("data: {text_pair_column: other}\n")
+    assert main([folder, "今天"]) == 2
+    assert "the model was trained on pairs of texts, found single texts" in capsys.readouterr().err
+    config.unlink()
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert main([folder, f"\u202e{TEXT}\u202e", "--html", str(page)]) == 0
+    printed = capsys.readouterr()
+    assert "积分梯度" in printed.out
+    assert printed.err == f"Saved in {page}\n"
+    assert "‹U+202E›" in page.read_text(encoding="utf-8")

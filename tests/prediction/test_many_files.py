@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,8 +17,9 @@ import pytest
 from pyarrow import parquet
 
 from app.prediction.many_files import predict_files
-from tests.processes import ROOT, finish
-from tests.saved_classifier import random_texts, save_checkpoint
+from tests.multi_label_runs import read_predictions
+from tests.processes import ROOT, finish, wait_until
+from tests.saved_classifier import random_texts
 from tests.verbs import predict as main
 
 COUNT, FILES = 60_000, 12
@@ -40,16 +40,18 @@ def local_ray():
         ray.shutdown()
 
 
+def write_csv(path: Path, rows: list[list]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
 @pytest.fixture
 def posts(tmp_path) -> Path:
     """Return a folder of CSV files, with line ends in quotes, numbers that begin with 0 and an empty text."""
-    (tmp_path / "posts").mkdir()
+    rows = [[f"00{at}", f'{text}\n"好' if at else " ", "old"] for at, text in enumerate(random_texts(70))]
     for name in ("b", "a"):
-        with (tmp_path / "posts" / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-            rows = [
-                [f"00{at}", f'{text}\n"好' if at else " ", "old"] for at, text in enumerate(random_texts(70))
-            ]
-            csv.writer(file).writerows([["id", "text", "label"], *rows])
+        write_csv(tmp_path / "posts" / f"{name}.csv", [["id", "text", "label"], *rows])
     return tmp_path / "posts"
 
 
@@ -60,40 +62,35 @@ def words(checkpoint, source, output, *options: str) -> list[str]:
 
 @pytest.mark.slow
 def test_rows_of_csv_are_those_of_predict(tmp_path, local_ray, posts, checkpoint, capsys):
-    output = tmp_path / "labels"
+    output, expected = tmp_path / "labels", []
     assert main(words(checkpoint, posts, output)) == 0
     assert f"{output}: 140 rows, each of them once" in capsys.readouterr().err
-    expected = []
     for name in ("a", "b"):
         one = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", str(posts / f"{name}.csv")]
         assert main([*one, "--output", str(tmp_path / f"{name}.csv")]) == 0
-        expected += csv.DictReader((tmp_path / f"{name}.csv").open(encoding="utf-8", newline=""))
+        expected += read_predictions(tmp_path / f"{name}.csv")
     table = parquet.read_table(output).sort_by("row_id")
     assert table.column_names[:5] == ["id", "text", "label", "row_id", "predicted_label"]
-    for found, row in zip(table.to_pylist(), expected, strict=True):
-        assert (found["id"], found["text"], found["predicted_label"] or "") == (
-            row["id"],
-            row["text"],
-            row["predicted_label"],
-        )
+    rows = table.to_pylist()
+    for found, row in zip(rows, expected, strict=True):
+        assert [found[name] or "" for name in ("id", "text", "predicted_label")] == [
+            row[name] for name in ("id", "text", "predicted_label")
+        ]
         if row["probability"]:
             assert found["probability"] == pytest.approx(float(row["probability"]), abs=1e-5)
-    reasons = [row["reason"] for row in table.to_pylist() if row["reason"]]
-    assert [reason.partition(": ")[0] for reason in reasons] == [
-        f"{posts}/{name}.csv, line 2" for name in "ab"
-    ]
+    reasons = [row["reason"].partition(": ")[0] for row in rows if row["reason"]]
+    assert reasons == [f"{posts}/{name}.csv, line 2" for name in "ab"]
     # Nothing of the job is left beside its rows, and no command replaces them
     assert not (tmp_path / "labels.unfinished").exists()
-    assert main(words(checkpoint, posts, output)) == 2
-    assert "a new folder is needed, found something" in capsys.readouterr().err
-    assert main(words(checkpoint, posts, tmp_path / "no", "--on_bad_row", "error")) == 2
-    assert "a.csv, line 2: the text is empty" in capsys.readouterr().err
-    (posts / "c.csv").write_text("text,stars\n好,5\n", encoding="utf-8")
-    assert main(words(checkpoint, posts, tmp_path / "no")) == 2
-    assert (
-        "c.csv: all files need the columns of the first one (id, text, label), found"
-        in capsys.readouterr().err
-    )
+    write_csv(tmp_path / "other" / "a.csv", [["text"], ["好"]])
+    write_csv(tmp_path / "other" / "c.csv", [["text", "stars"], ["好", 5]])
+    for source, target, options, message in [
+        (posts, output, [], "a new folder is needed, found something"),
+        (posts, tmp_path / "no", ["--on_bad_row", "error"], "a.csv, line 2: the text is empty"),
+        (tmp_path / "other", tmp_path / "no", [], "need the columns of the first one (text), found"),
+    ]:
+        assert main(words(checkpoint, source, target, *options)) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -106,125 +103,13 @@ def test_parquet_keeps_its_types_and_json_lines_become_csv(tmp_path, local_ray, 
     found = parquet.read_table(tmp_path / "labels").sort_by("row_id")
     assert found.select(table.column_names).equals(table)
     assert set(found["decision"].to_pylist()) <= {"accept", "abstain"}
-    lines = [
-        {"id": at, "text": text if at else "", "tags": ["a"]} for at, text in enumerate(random_texts(50))
-    ]
+    lines = [row | {"text": row["text"] if row["id"] else ""} for row in table.to_pylist()]
     (tmp_path / "posts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     options = {"device": "cpu", "output_format": "csv", "on_bad_row": "skip"}
     assert predict_files(tmp_path / "posts.jsonl", tmp_path / "csv", checkpoint, **options) == 49
-    rows = [
-        row for path in (tmp_path / "csv").iterdir() for row in csv.DictReader(path.open(encoding="utf-8"))
-    ]
-    assert {int(row["id"]): (row["text"], row["tags"]) for row in rows} == {
-        row["id"]: (row["text"], '["a"]') for row in lines[1:]
-    }
-
-
-@pytest.mark.slow
-def test_a_cluster_is_joined(tmp_path, posts, checkpoint):
-    pytest.importorskip("ray", reason=NEEDS_RAY)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
-    head = ["ray", "start", "--head", "--block", "--port", port, "--num-cpus", "2", "--disable-usage-stats"]
-    head += ["--object-store-memory", str(100 << 20), "--include-dashboard", "false"]
-    # Only who knows it joins the cluster
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    with (tmp_path / "log").open("wb") as log:
-        program = [Path(sys.executable).with_name("ray"), *head[1:]]
-        cluster = subprocess.Popen(program, stdout=log, stderr=log, env=os.environ | token)
-    try:
-        deadline = time.monotonic() + 120
-        while "runtime started" not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
-            assert cluster.poll() is None, (tmp_path / "log").read_text()
-            time.sleep(0.2)
-        address = {"RAY_ADDRESS": f"127.0.0.1:{port}", **token}
-        command = [sys.executable, "predict.py", *words(checkpoint, posts, tmp_path / "labels")]
-        done = finish(command, timeout=400, **address)
-        assert done.returncode == 0, done.stderr
-        assert "140 rows, each of them once" in done.stderr
-    finally:
-        family = psutil.Process(cluster.pid).children(recursive=True)
-        end(cluster, family)
-        # Else ray.init would try to join it
-        Path("/tmp/ray/ray_current_cluster").unlink(missing_ok=True)
-
-
-@pytest.fixture
-def job(tmp_path) -> list[str]:
-    """Return the command line of a job of many rows, whose ids are 0, 1, 2 ..."""
-    pytest.importorskip("ray", reason=NEEDS_RAY)
-    (tmp_path / "posts").mkdir()
-    rows = [[number, text] for number, text in enumerate(random_texts(COUNT))]
-    for number in range(FILES):
-        with (tmp_path / "posts" / f"{number}.csv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([["id", "text"], *rows[number::FILES]])
-    checkpoint = save_checkpoint(tmp_path / "bert")
-    # Small batches, so that it takes a while
-    options = words(checkpoint, tmp_path / "posts", tmp_path / "labels", "--batch_tokens", "128")
-    return [sys.executable, "-c", START, "predict", *options]
-
-
-def finished(folder: Path) -> dict[Path, int]:
-    notes = folder.glob("labels.unfinished/rows/*.parquet")
-    return {path: path.stat().st_mtime_ns for path in notes if "pending" not in path.name}
-
-
-def start(job: list[str], folder: Path, files: int) -> tuple[subprocess.Popen, list[psutil.Process]]:
-    """Start a job, wait until so many files of its output are there, and return the processes of Ray too."""
-    log = (folder / "log").open("ab")
-    process = subprocess.Popen(job, cwd=ROOT, stdout=log, stderr=log)
-    deadline = time.monotonic() + 300
-    while len(finished(folder)) < files and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert process.poll() is None, (folder / "log").read_text()
-    return process, psutil.Process(process.pid).children(recursive=True)
-
-
-def check_rows(folder: Path) -> None:
-    ids = parquet.read_table(folder / "labels")["id"].to_pylist()
-    assert sorted(map(int, ids)) == list(range(COUNT))
-    assert not (folder / "labels.unfinished").exists()
-
-
-@pytest.mark.slow
-def test_a_killed_worker_loses_no_row(tmp_path, job):
-    process, family = start(job, tmp_path, 1)
-    try:
-        victims = [one for one in family if "MapWorker" in " ".join(one.cmdline())]
-        assert victims
-        victims[0].kill()
-        assert process.wait(400) == 0, (tmp_path / "log").read_text()
-    finally:
-        end(process, family)
-    check_rows(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_killed_job_continues_and_writes_no_row_twice(tmp_path, job):
-    process, family = start(job, tmp_path, 2)
-    try:
-        # A second command does not write into the same folder
-        said = subprocess.run(job, cwd=ROOT, capture_output=True, text=True)
-        assert said.returncode == 2, said.stderr
-        assert "another process writes into it" in said.stderr
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        before = {path.stem: at for path, at in finished(tmp_path).items()}
-        assert 2 <= len(before) < FILES
-        written = {path: path.stat().st_mtime_ns for path in (tmp_path / "labels").iterdir()}
-        changed = subprocess.run([*job, "--threshold", "0.5"], cwd=ROOT, capture_output=True, text=True)
-        assert changed.returncode == 2
-        assert "it was begun with another input, model or setting" in changed.stderr
-        again = subprocess.run(job, cwd=ROOT, capture_output=True, text=True, timeout=400)
-        assert again.returncode == 0, again.stderr
-    finally:
-        end(process, family)
-    check_rows(tmp_path)
-    # What was finished is not computed again
-    kept = {path: at for path, at in written.items() if path.name.startswith(tuple(before))}
-    assert len(kept) == len(before)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    rows = [row for path in (tmp_path / "csv").iterdir() for row in read_predictions(path)]
+    texts = {row["id"]: (row["text"], '["a"]') for row in lines[1:]}
+    assert {int(row["id"]): (row["text"], row["tags"]) for row in rows} == texts
 
 
 def end(process: subprocess.Popen, family: list[psutil.Process]) -> None:
@@ -234,6 +119,90 @@ def end(process: subprocess.Popen, family: list[psutil.Process]) -> None:
     for one in family:
         with suppress(psutil.NoSuchProcess):
             one.kill()
+
+
+@pytest.mark.slow
+def test_a_cluster_is_joined(tmp_path, posts, checkpoint):
+    pytest.importorskip("ray", reason=NEEDS_RAY)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    program = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--disable-usage-stats"]
+    program += ["--port", port, "--num-cpus", "2", "--object-store-memory", str(100 << 20)]
+    # Only who knows it joins the cluster
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with (tmp_path / "log").open("wb") as log:
+        program += ["--include-dashboard", "false"]
+        cluster = subprocess.Popen(program, stdout=log, stderr=log, env=os.environ | token)
+    try:
+        wait_until(lambda: cluster.poll() or "runtime started" in (tmp_path / "log").read_text(), 120)
+        assert cluster.poll() is None, (tmp_path / "log").read_text()
+        address = {"RAY_ADDRESS": f"127.0.0.1:{port}", **token}
+        command = [sys.executable, "predict.py", *words(checkpoint, posts, tmp_path / "labels")]
+        done = finish(command, timeout=400, **address)
+        assert done.returncode == 0, done.stderr
+        assert "140 rows, each of them once" in done.stderr
+    finally:
+        end(cluster, psutil.Process(cluster.pid).children(recursive=True))
+        # Else ray.init would try to join it
+        Path("/tmp/ray/ray_current_cluster").unlink(missing_ok=True)
+
+
+def finished(folder: Path) -> dict[str, int]:
+    """Return the files of the output that are noted as written, and when."""
+    notes = folder.glob("labels.unfinished/rows/*.parquet")
+    return {path.stem: path.stat().st_mtime_ns for path in notes if "pending" not in path.name}
+
+
+def start(job: list[str], folder: Path, files: int) -> tuple[subprocess.Popen, list[psutil.Process]]:
+    """Start a job, wait until so many files of its output are there, and return the processes of Ray too."""
+    log = (folder / "log").open("ab")
+    process = subprocess.Popen(job, cwd=ROOT, stdout=log, stderr=log)
+    wait_until(lambda: len(finished(folder)) >= files or process.poll() is not None, 300)
+    assert process.poll() is None, (folder / "log").read_text()
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.slow
+def test_a_killed_job_continues_and_a_killed_worker_loses_no_row(tmp_path, checkpoint):
+    """The ids of its many rows are 0, 1, 2 ...; small batches, so that it takes a while."""
+    pytest.importorskip("ray", reason=NEEDS_RAY)
+    rows = [[number, text] for number, text in enumerate(random_texts(COUNT))]
+    for number in range(FILES):
+        write_csv(tmp_path / "posts" / f"{number}.csv", [["id", "text"], *rows[number::FILES]])
+    options = words(checkpoint, tmp_path / "posts", tmp_path / "labels", "--batch_tokens", "128")
+    job = [sys.executable, "-c", START, "predict", *options]
+    process, family = start(job, tmp_path, 2)
+    try:
+        # A second command does not write into the same folder
+        said = finish(job)
+        assert said.returncode == 2, said.stderr
+        assert "another process writes into it" in said.stderr
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        before = finished(tmp_path)
+        assert 2 <= len(before) < FILES
+        written = {path: path.stat().st_mtime_ns for path in (tmp_path / "labels").iterdir()}
+        changed = finish([*job, "--threshold", "0.5"])
+        assert changed.returncode == 2
+        assert "it was begun with another input, model or setting" in changed.stderr
+    finally:
+        end(process, family)
+    process, family = start(job, tmp_path, len(before) + 1)
+    try:
+        victims = [one for one in family if "MapWorker" in " ".join(one.cmdline())]
+        assert victims
+        victims[0].kill()
+        assert process.wait(400) == 0, (tmp_path / "log").read_text()
+    finally:
+        end(process, family)
+    ids = parquet.read_table(tmp_path / "labels")["id"].to_pylist()
+    assert sorted(map(int, ids)) == list(range(COUNT))
+    assert not (tmp_path / "labels.unfinished").exists()
+    # What was finished is not computed again
+    kept = {path: at for path, at in written.items() if path.name.startswith(tuple(before))}
+    assert len(kept) == len(before)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
 def test_ray_that_is_missing_and_an_option_that_there_is_not(

@@ -1,34 +1,46 @@
-"""The predictor and saved models: python -m pytest tests/prediction. The command line:
-tests/commands/test_predict_verb.py"""
+"""What a model predicts, which run is chosen, and what is kept beside the predictions: python -m pytest
+tests/prediction/test_predictor.py"""
 
+import csv
+import io
 import json
 import os
 import shutil
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 import yaml
+from pyarrow import parquet
 
 from app.checkpoints.run_folder import add_finish
+from app.data.read import ReadOptions
+from app.data.rows import RowReader
 from app.data.tokens import LongTexts
 from app.errors import InputError, TrainingError
+from app.prediction import output as output_module
 from app.prediction.open_model import ComputeOptions, choose_run, open_model
 from app.prediction.predictor import Predictor
+from app.prediction.sources import free_names, open_file
 from app.prediction.torch_runtime import load_predictor
-from app.tasks.task import softmax as probabilities
+from app.tasks.task import softmax
+from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
+from tests.verbs import export
+from tests.verbs import predict as main
 
 CPU = ComputeOptions("cpu")
-WINDOWS = {"max_length": 20, "long": "windows", "max_windows": 6}
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert"])
 @pytest.mark.parametrize("has_pairs", [False, True])
 def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path, architecture, has_pairs):
-    folder = save_checkpoint(tmp_path, architecture)
-    texts = random_texts(40)
+    folder, texts = save_checkpoint(tmp_path, architecture), random_texts(40)
     rows = as_rows(texts, texts[::-1] if has_pairs else None)
     predictor = load_predictor(folder, device="cpu", batch_tokens=200)
     assert predictor.runtime.layout.packed == (architecture == "bert")
@@ -36,12 +48,10 @@ def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path
     wanted = of_pipeline(
         folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows]
     )
-    assert [prediction.row for prediction in predictions] == rows
-    assert [prediction.answer for prediction in predictions] == [
-        LABELS[label] for label in wanted.argmax(axis=1)
-    ]
+    assert [one.row for one in predictions] == rows
+    assert [one.answer for one in predictions] == [LABELS[label] for label in wanted.argmax(axis=1)]
     assert np.ptp(wanted, axis=0).max() > 0.1
-    np.testing.assert_allclose([prediction.probabilities for prediction in predictions], wanted, atol=1e-5)
+    np.testing.assert_allclose([one.probabilities for one in predictions], wanted, atol=1e-5)
 
 
 def test_rows_are_read_a_chunk_at_a_time(checkpoint):
@@ -52,21 +62,16 @@ def test_rows_are_read_a_chunk_at_a_time(checkpoint):
             taken.append(row.line)
             yield row
 
-    predictions = load_predictor(checkpoint, device="cpu").predict(
-        rows(), chunk_rows=10, on_batch=batches.append
-    )
+    predictor = load_predictor(checkpoint, device="cpu")
+    predictions = predictor.predict(rows(), chunk_rows=10, on_batch=batches.append)
     assert next(predictions).row.line == 1
-    assert len(taken) == 10
-    assert sum(batches) == 10
+    assert len(taken) == sum(batches) == 10
     assert [prediction.row.line for prediction in predictions] == list(range(2, 26))
 
 
 def test_bf16_is_near_fp32(checkpoint):
-    rows = as_rows(random_texts(20))
-    predictors = [
-        load_predictor(checkpoint, device="cpu", precision=precision) for precision in ("fp32", "bf16")
-    ]
-    exact, rough = (predictor.logits(predictor.tokenize(rows)) for predictor in predictors)
+    predictors = [load_predictor(checkpoint, device="cpu", precision=name) for name in ("fp32", "bf16")]
+    exact, rough = (one.logits(one.tokenize(as_rows(random_texts(20)))) for one in predictors)
     assert 0 < np.abs(exact - rough).max() < 0.2
 
 
@@ -78,8 +83,7 @@ def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
     embeddings = predictor.runtime.model.get_submodule("model.bert.embeddings.word_embeddings").weight
     with torch.no_grad():
         embeddings[VOCABULARY.index("[UNK]")] = value
-    texts = [*["今天"] * 3, "好鼎", "真好", "鼎"]
-    predictions = predictor.predict(as_rows(texts), chunk_rows=3)
+    predictions = predictor.predict(as_rows([*["今天"] * 3, "好鼎", "真好", "鼎"]), chunk_rows=3)
     assert [next(predictions).row.line for _ in range(3)] == [1, 2, 3]
     with pytest.raises(TrainingError) as error:
         next(predictions)
@@ -88,12 +92,6 @@ def test_logits_that_are_not_finite_name_the_row(checkpoint, value, precision):
         "the model's logits must be finite numbers, found nan, nan, nan for row 4: '好鼎'; its "
         f"weights are damaged or too large, choose another checkpoint{remedy}"
     )
-
-
-def test_predictor_refuses_a_single_label(tmp_path):
-    folder = save_checkpoint(tmp_path, num_labels=1, id2label={0: "负面"}, label2id={"负面": 0})
-    with pytest.raises(InputError, match="choose from two or more labels"):
-        load_predictor(folder, device="cpu")
 
 
 def add_run(folder: Path, age: int, task: str = "single_label") -> None:
@@ -105,9 +103,20 @@ def add_run(folder: Path, age: int, task: str = "single_label") -> None:
     os.utime(folder / "report.json", (1_790_000_000 - age,) * 2)
 
 
-def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
-    for name, age in (("old", 2), ("new", 1)):
+def test_the_newest_finished_classifier_is_chosen(tmp_path):
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "model.safetensors").touch()
+    with pytest.raises(InputError, match="there is no finished run"):
+        choose_run(tmp_path)
+    add_run(tmp_path / "without-model", 0)
+    (tmp_path / "without-model" / "model.safetensors").unlink()
+    # It predicts hidden words, not labels
+    add_run(tmp_path / "pretraining", 1, task="masked_language_modelling")
+    for name, age in (("new", 2), ("old", 3)):
         add_run(tmp_path / name, age)
+    assert choose_run(tmp_path) == tmp_path / "new"
+    # A copy of an older run is not newer, but where its history cannot be read
+    for name in ("old", "new"):
         starts = [{"started": "2026-01-01T08:00:00+08:00"}]
         (tmp_path / name / "run_history.json").write_text(json.dumps({"starts": starts}))
         add_finish(tmp_path / name, "0" * 64)
@@ -118,30 +127,11 @@ def test_a_copy_of_an_older_run_is_not_the_newest(tmp_path):
     assert choose_run(tmp_path) == tmp_path / "backup"
 
 
-def test_what_is_no_finished_classifier_is_no_choice(tmp_path):
-    (tmp_path / "unfinished").mkdir()
-    (tmp_path / "unfinished" / "model.safetensors").touch()
-    with pytest.raises(InputError, match="there is no finished run"):
-        choose_run(tmp_path)
-    add_run(tmp_path / "without-model", 0)
-    (tmp_path / "without-model" / "model.safetensors").unlink()
-    # It predicts hidden words, not labels
-    add_run(tmp_path / "pretraining", 1, task="masked_language_modelling")
-    add_run(tmp_path / "newest", 2)
-    add_run(tmp_path / "old", 3)
-    assert choose_run(tmp_path) == tmp_path / "newest"
-
-
-def run_folder(folder: Path, settings: dict) -> Path:
-    """Save a classifier with the settings of a run that read long texts in some way."""
+def open_trained(folder: Path, **settings) -> Predictor:
+    """Save a classifier with the settings of a run that read long texts in some way, and open it."""
     save_checkpoint(folder)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"data": settings}))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return run_folder(tmp_path_factory.mktemp("windows") / "run", WINDOWS)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"data": {"max_length": 20, **settings}}))
+    return open_model(folder, CPU).predictor
 
 
 def by_hand(predictor: Predictor, text: str) -> np.ndarray:
@@ -152,43 +142,242 @@ def by_hand(predictor: Predictor, text: str) -> np.ndarray:
     windows = [torch.tensor([[first, *ids[at * 13 : at * 13 + 18], last]]) for at in range(count)]
     with torch.inference_mode():
         logits = torch.cat([predictor.runtime.model(window) for window in windows]).numpy()
-    return probabilities(logits.mean(axis=0, keepdims=True))[0]
+    return softmax(logits.mean(axis=0, keepdims=True))[0]
 
 
-def test_logits_are_the_means_of_those_of_the_windows(folder):
-    opened = open_model(folder, CPU)
-    assert opened.predictor.long == LongTexts("windows", 6)
-    texts, done = random_texts(30), []
-    found = [
-        p.probabilities for p in opened.predictor.predict(as_rows(texts), chunk_rows=13, on_batch=done.append)
-    ]
+def test_logits_are_the_means_of_those_of_the_windows_also_in_an_export(tmp_path):
+    predictor, done = open_trained(tmp_path / "run", long="windows", max_windows=6), []
+    assert predictor.long == LongTexts("windows", 6)
+    texts = random_texts(30)
+    predictions = list(predictor.predict(as_rows(texts), chunk_rows=13, on_batch=done.append))
     assert sum(done) == 30
-    reference = open_model(folder, CPU).predictor
+    found, reference = [one.probabilities for one in predictions], open_model(tmp_path / "run", CPU).predictor
     np.testing.assert_allclose(found, [by_hand(reference, text) for text in texts], atol=1e-5)
     assert np.ptp(found, axis=0).max() > 0.1
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
+    assert export([str(tmp_path / "run"), "--rows", str(tmp_path / "texts.txt")]) == 0
+    exported = open_model(tmp_path / "run-onnx", CPU).predictor.predict(as_rows(texts))
+    np.testing.assert_allclose([one.probabilities for one in exported], found, atol=1e-5)
 
 
 def test_head_and_tail(tmp_path):
-    predictor = open_model(
-        run_folder(tmp_path / "run", {"max_length": 20, "long": "head_tail"}), CPU
-    ).predictor
+    predictor = open_trained(tmp_path / "run", long="head_tail")
     text = "今天真开心气死我了不好喜欢讨厌电影手机质量差评快递"
     [ids] = predictor.tokenize(as_rows([text])).rows
     assert "".join(map(predictor.tokenizer.id_to_token, ids[1:-1])) == text[:4] + text[-14:]
     assert len(list(predictor.predict(as_rows([text * 4000, "好"])))) == 2
 
 
-def test_exported_folders_read_texts_as_the_run_does(folder, tmp_path):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    from tests.verbs import export
+ADDED = ["probability", *(f"p_{label}" for label in LABELS)]
+CSV = '编号,内容,时间,label\n007,今天真开心,2026-01-05,a\n008," ","1,5",b\n9,"真\n好",,c\n'
+NEEDS_OPENPYXL = "needs openpyxl: pip install -r requirements/dev.txt"
+NEEDS_EXCEL = "needs the packages of Excel files: pip install -r requirements/excel.txt"
 
-    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
-    output = tmp_path / "exported"
-    assert export([str(folder), "--output", str(output), "--rows", str(tmp_path / "texts.txt")]) == 0
-    rows = as_rows(random_texts(20))
-    wanted, found = (
-        [p.probabilities for p in open_model(place, CPU).predictor.predict(rows)]
-        for place in (folder, output)
-    )
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+@pytest.fixture
+def predict(tmp_path, checkpoint, monkeypatch):
+    """Return a function that predicts an input of a name, and returns its rows; the content of the input is
+    written first, where it is given. `-` is standard input, from the file posts.jsonl."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(source: str, output: str, *options: str, content: str | bytes = b"", status: int = 0):
+        if output.endswith(".xlsx"):
+            pytest.importorskip("xlsxwriter", reason=NEEDS_EXCEL)
+        path = Path("posts.jsonl" if source == "-" else source)
+        if content:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        files = ["--input", source, "--output", output]
+        with path.open(encoding="utf-8") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            assert main(["--checkpoint", str(checkpoint), "--device", "cpu", *files, *options]) == status
+        if status or output.endswith(".xlsx"):
+            return []
+        if output.endswith(".parquet"):
+            return parquet.read_table(output)
+        return read_predictions(output)
+
+    return run
+
+
+def test_all_columns_of_a_csv_file_and_the_reason_of_a_bad_row(predict, capsys):
+    rows = predict("posts.csv", "labels.csv", content=CSV)
+    kept = ["编号", "内容", "时间", "label"]
+    assert list(rows[0]) == [*kept, "predicted_label", *ADDED, "reason"]
+    assert [[row[name] for name in kept] for row in rows] == list(csv.reader(io.StringIO(CSV)))[1:]
+    assert [row["predicted_label"] in LABELS for row in rows] == [True, False, True]
+    assert [rows[1][name] for name in ["predicted_label", *ADDED]] == [""] * (2 + len(LABELS))
+    reason = "line 3: the text is empty, found ''; fill it in or remove the row"
+    assert [row["reason"] for row in rows] == ["", reason, ""]
+    assert "2 rows (text '内容'), 1 without label\n  line 3: the text is empty" in capsys.readouterr().err
+    fewer = predict("posts.csv", "fewer.csv", "--on_bad_row", "skip")
+    assert [row["predicted_label"] for row in fewer] == [rows[index]["predicted_label"] for index in (0, 2)]
+    # Without bad rows there are no reasons, and the output can be read again
+    first = predict("good.csv", "first.csv", content="id,text\n1,今天\n2,真好\n")
+    assert list(first[0]) == ["id", "text", "label", *ADDED]
+    again = predict("first.csv", "again.csv")
+    assert list(again[0]) == [*first[0], "predicted_label", *(f"predicted_{name}" for name in ADDED)]
+    assert [row["predicted_label"] for row in again] == [row["label"] for row in first]
+
+
+GOOD, BAD = "今天".encode(), "天".encode()[:2]
+INVALID = {
+    "text.csv": (b"text,other\n%b,a\n%b,b\n" % (GOOD, BAD), "text,other"),
+    "key.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o%b": 1}\n' % (GOOD, GOOD, BAD), "text,o\ufffd\ufffd"),
+    "list.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o": ["%b"]}\n' % (GOOD, GOOD, BAD), "text,o"),
+    "half.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o": "\\ud800"}\n' % (GOOD, GOOD), "text,o"),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_bytes_that_are_no_characters_are_replaced(predict, name):
+    content, names = INVALID[name]
+    for output in ("o.csv", "o.jsonl"):
+        first, second = predict(name, output, content=content)
+        assert first["label"] in LABELS
+        assert (second["label"] in LABELS) is (name != "text.csv")
+        assert "\ufffd" in Path(output).read_text(encoding="utf-8")
+    assert Path("o.csv").read_text(encoding="utf-8").startswith(f"{names},label")
+
+
+def test_columns_without_names_and_columns_of_one_name(predict):
+    content = "7\t今天\tx\n8\n9\t真好\tz\n10\ta\tb\tc\td\n"
+    rows = predict("rows.tsv", "labels.csv", "--text_column", "1", content=content)
+    assert list(rows[0])[:3] == ["column_0", "text", "column_2"]
+    kept = [list(row.values())[:3] for row in rows]
+    assert kept == [["7", "今天", "x"], ["8", "", ""], ["9", "真好", "z"], ["10", "a", "b,c,d"]]
+    assert rows[3]["reason"].startswith("line 4: 3 columns are needed as in the first row, found 5")
+    [row] = predict("twice.csv", "twice.jsonl", content="id,id,text\n1,2,今天\n")
+    assert (row["id"], row["id_2"], row["text"]) == ("1", "2", "今天")
+    taken = ["label", "predicted_label", "x"]
+    assert free_names(["label", "p_a"], taken, "predicted_") == ["predicted_label_2", "p_a"]
+
+
+LINES = [
+    {"id": 1, "text": "今天", "likes": [1, 2], "ok": True},
+    {"text": "真好", "id": 2.5, "user": {"name": "张"}, "label": "old"},
+    {"id": None, "text": ""},
+]
+
+
+def test_objects_keep_their_keys_and_types(predict, capsys):
+    content = "\n".join([*map(json.dumps, LINES), "{not JSON"])
+    for source in ("posts.jsonl", "-"):
+        rows = predict(source, f"labels{source}.jsonl", "--format", "jsonl", content=content)
+        assert [{key: row[key] for key in of} for row, of in zip(rows, LINES, strict=False)] == LINES
+        first = [list(row)[: len(of)] for row, of in zip(rows, LINES, strict=False)]
+        assert first == [list(of) for of in LINES]
+        assert [row["predicted_label"] in LABELS for row in rows] == [True, True, False, False]
+        assert [row["reason"] and row["reason"][:7] for row in rows] == [None, None, "line 3:", "line 4:"]
+    table = predict("posts.jsonl", "labels.csv")
+    assert list(table[0])[:6] == ["id", "text", "likes", "ok", "user", "label"]
+    assert [row["likes"] for row in table] == ["[1, 2]", "", "", ""]
+    assert (table[0]["ok"], table[1]["user"]) == ("true", '{"name": "张"}')
+    # A key that comes late in a stream is an error
+    content = "\n".join(map(json.dumps, [*[{"text": "今天"}] * 2100, {"text": "真好", "late": 1}]))
+    predict("-", "late.csv", "--format", "jsonl", content=content, status=2)
+    rule = "line 2101: the first rows of a stream have all columns, found the key late"
+    assert rule in capsys.readouterr().err
+    assert not Path("late.csv").exists()
+
+
+def test_parquet_keeps_its_types(predict):
+    count = 5000
+    table = pyarrow.table(
+        {
+            "id": pyarrow.array(range(count), pyarrow.uint64()),
+            "price": pyarrow.array([Decimal("1.10")] * count, pyarrow.decimal128(9, 2)),
+            "when": pyarrow.array([datetime(2026, 1, 5, tzinfo=UTC)] * count, pyarrow.timestamp("ns", "UTC")),
+            "text": ["今天" if row != 4200 else " " for row in range(count)],
+            "label": pyarrow.array([["a"], None] * (count // 2)),
+        },
+    ).replace_schema_metadata({"made by": "a test"})
+    parquet.write_table(table, "posts.parquet")
+    written = predict("posts.parquet", "labels.parquet")
+    assert written.select(table.column_names).equals(table)
+    assert written.schema.metadata[b"made by"] == b"a test"
+    assert written.column_names[5:] == ["predicted_label", *ADDED, "reason"]
+    assert [row for row in range(count) if not written["predicted_label"][row].is_valid] == [4200]
+    reason = "row 4201: the text is empty, found ''; fill it in or remove the row"
+    assert written["reason"][4200].as_py() == reason
+    fewer = predict("posts.parquet", "fewer.parquet", "--on_bad_row", "skip")
+    assert fewer["id"].to_pylist() == [row for row in range(count) if row != 4200]
+    rows = predict("posts.parquet", "labels.jsonl")
+    assert (rows[1]["id"], rows[1]["price"], rows[1]["label"]) == (1, "1.10", None)
+    assert rows[0]["when"].startswith("2026-01-05T00:00:00")
+
+
+def test_excel_keeps_numbers_and_dates_and_texts_are_text_cells(predict):
+    openpyxl = pytest.importorskip("openpyxl", reason=NEEDS_OPENPYXL)
+    book, day = openpyxl.Workbook(), datetime(2026, 1, 5, 8, 30)
+    rows = [
+        ["编号", "内容", "时间", "分", "公式", "长号"],
+        [7, "今天", day, 4.5, "=1+1", 10**15],
+        [8, *[None] * 5],
+    ]
+    for row in rows:
+        book.active.append(row)
+    book.save("posts.xlsx")
+    predict("posts.xlsx", "labels.xlsx", "--text_column", "内容")
+    written = list(openpyxl.load_workbook("labels.xlsx").active.iter_rows())
+    # Nobody has computed the formula; Excel has no more than 15 digits
+    rows[1][4:] = [None, str(10**15)]
+    assert [[cell.value for cell in row[:6]] for row in written] == rows
+    assert (written[0][6].value, written[0][-1].value) == ("label", "reason")
+    assert written[2][-1].value.startswith("row 3: the text is empty, found null")
+    assert predict("posts.xlsx", "labels.csv", "--text_column", "内容")[0]["时间"] == "2026-01-05 08:30:00"
+
+
+def test_texts_are_the_same_when_a_sheet_is_read_again_and_what_does_not_fit_is_told(
+    predict, monkeypatch, caplog, capsys
+):
+    texts = ["今天真开心", "=1+1", "\x1b[2J\x00好", "_x0041_ _x_", "第一行\r\n第二行", "@SUM(A1)", "😀"]
+    lines = [json.dumps({"text": text, "pair": "{=A1}", "url": "http://a"}) for text in texts]
+    options = ["--text_column", "text", "--text_pair_column", "pair"]
+    predict("a.jsonl", "a.xlsx", *options, content="\n".join(lines))
+    reading = ReadOptions(text_column="text", text_pair_column="pair", label_column="label")
+    openpyxl = pytest.importorskip("openpyxl", reason=NEEDS_OPENPYXL)
+    sheet = openpyxl.load_workbook("a.xlsx").active
+    assert {cell.data_type for row in sheet.iter_rows() for cell in row} == {"s", "n"}
+    rows = list(RowReader("a.xlsx", reading).rows())
+    assert [(row.text, row.pair) for row in rows] == [(text, "{=A1}") for text in texts]
+    assert all(row.label in LABELS for row in rows)
+    predict("a.txt", "long.xlsx", content="好" * 40_000)
+    assert "1 texts are longer than an Excel cell, and were cut at 32767" in caplog.text
+    monkeypatch.setattr(output_module, "MAX_ROWS", 3)
+    predict("b.txt", "b.xlsx", content="好\n" * 3, status=2)
+    assert "an Excel sheet has 3 rows and 16,384 columns, and there are more" in capsys.readouterr().err
+
+
+def test_formulas_are_written_as_they_were_read(predict):
+    """A quote put before them would make other texts of them; docs/data.md says so."""
+    formulas = ["=1+1", "+cmd|' /C calc'!A0", "@SUM(A1)", '=HYPERLINK("http://a","b")', "\t=1", "a\r=1"]
+    content = "\n".join(json.dumps({"text": text}) for text in formulas)
+    assert [row["text"] for row in predict("a.jsonl", "a.csv", content=content)] == formulas
+
+
+def test_what_people_see_holds_no_control_characters(tmp_path, capsys, monkeypatch):
+    """Escape sequences in a text would steer the terminal."""
+    names = {0: "=正面", 1: "\x07" + "长" * 99}
+    label2id = {name: number for number, name in names.items()}
+    folder = save_checkpoint(tmp_path, num_labels=2, id2label=names, label2id=label2id)
+    capsys.readouterr()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["--checkpoint", str(folder), "--device", "cpu", "\x1b[2J\x00好\x9b31m\u202e"]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b[2J\\x00好\\x9b31m\\u202e" in shown
+    assert "\\x07长" in shown
+    assert "长" * 20 not in shown
+    assert all(character == "\n" or character.isprintable() for character in shown)
+
+
+@pytest.mark.parametrize("change", ["今天,b\n" * 5000, ""])
+def test_an_input_that_changes_between_its_two_readings_is_an_error(tmp_path, change):
+    path = tmp_path / "posts.csv"
+    path.write_text("text,other\n" + "今天,a\n" * 5, encoding="utf-8")
+    source = open_file(str(path), {}, {})
+    assert source.count("keep") == 5
+    path.write_text(f"text,other\n今天,a\n{change}", encoding="utf-8")
+    with pytest.raises(InputError, match="posts.csv: a data file must not change while it is read"):
+        list(source.rows("keep"))

@@ -1,191 +1,175 @@
-"""Folds, seeds and learning curves: python -m pytest tests/runs/test_folds.py"""
+"""Series of runs: folds, seeds and learning curves: python -m pytest tests/runs/test_folds.py -m "" """
 
 import csv
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from shlex import split
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
+import torch
 from pyarrow import parquet
+from scipy.special import expit
 from sklearn.metrics import f1_score
 
-from app.config.data_settings import VerbArguments
-from app.config.schema import Config, DataConfig, TrainConfig
-from app.data.dataset import Dataset, open_dataset
-from app.report.logits_file import logits_of, write_logits
-from app.runs.folds import (
-    FLAT,
-    OutOfFold,
-    fold_figures,
-    gather_folds,
-    list_issues,
-    train_seeds,
-    write_oof,
-)
-from app.runs.series import Series, rendered
-from tests.multi_label_runs import NAMES, write_posts, write_thresholds
+from app.config.command_line import load_config
+from app.data.dataset import open_dataset
+from app.errors import InputError, TrainingError
+from app.runs.folds import FLAT
+from app.runs.series import Series, plan_mode, rendered
+from app.runtime.disk import read_json
+from tests.multi_label_runs import NAMES, read_predictions, write_posts
+from tests.processes import finish
 from tests.spoken import spoken_in
+from tests.tiny import write_tiny
 
-FOLDS = 3
-# Of each fold's run
-THRESHOLDS = ([0.3, 0.5, 0.7], [0.6, 0.4, 0.5], [0.5, 0.5, 0.5])
+TINY = split(
+    "--model.config.hidden_size=64 --model.config.num_hidden_layers=1 --model.config.intermediate_size=64 "
+    "--model.config.num_attention_heads=4 --train.learning_rate 0.003 --train.device cpu --train.epochs 10 "
+    "--train.batch_size 16 --model.dropout 0 --output.trackers [] --train.threads 1 --train.precision fp32"
+)
+SEVERAL = split("--data.task=multi_label --data.format=jsonl --data.dev_size=0.2 --train.epochs=30")
+FIGURES = {"cross-validate": "cross_validation", "learning-curve": "learning_curve"}
 
 
-def finished_run(
-    run: Path, dataset: Dataset, splits: tuple[str, ...], thresholds: list[float], seed: int
-) -> None:
-    """Leave in a folder what a run leaves there: the logits of a model that is right more often than not, and
-    thresholds."""
-    generator = np.random.default_rng(seed)
-    run.mkdir(parents=True)
-    found = {}
-    for name in splits:
-        split = dataset.splits[name]
-        logits = generator.normal(0, 1.5, split.labels.shape) + 2.0 * split.labels - 1
-        found[name] = logits_of(split, logits.astype(np.float32))
-    write_logits(run / "logits.safetensors", found, NAMES, 5, "multi_label")
-    write_thresholds(run, thresholds, NAMES, chosen_on="dev", rows=30)
+def run(folder: Path, verb: str, *words: str) -> tuple[CompletedProcess, dict]:
+    """Run a verb on the file rows in `folder`; return what it said and the figures that it wrote."""
+    data = [f"--data.train={folder / 'rows'}", f"--data.cache_dir={folder / 'cache'}"]
+    data.append(f"--output.dir={folder / 'out'}")
+    done = finish([sys.executable, "-m", "app", verb, *TINY, *data, *words], timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "out" / f"{FIGURES[verb]}.txt").read_text(encoding="utf-8").strip() in done.stdout
+    return done, read_json(folder / "out" / f"{FIGURES[verb]}.json")
 
 
 @pytest.fixture(scope="module")
-def posts(tmp_path_factory) -> DataConfig:
+def folds(tmp_path_factory) -> tuple[Path, str, dict, dict[str, np.ndarray]]:
+    """Return a folder with posts with several labels, those of each 15th wrong, and what `cross-validate`
+    makes of them: what it prints, its figures, and by name the columns of its rows."""
+    pytest.importorskip(
+        "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
+    )
     folder = tmp_path_factory.mktemp("folds")
-    rows = write_posts(folder / "posts.jsonl")
-    return DataConfig(task="multi_label", train=str(rows), cache_dir=str(folder / "cache"), dev_size=0.2)
+    posts = list(map(json.loads, write_posts(folder / "rows").read_text(encoding="utf-8").splitlines()))
+    for post in posts[5::15]:
+        post["labels"] = [name for name in NAMES if name not in post["labels"]]
+    (folder / "rows").write_text("\n".join(map(json.dumps, posts)), encoding="utf-8")
+    done, figures = run(folder, "cross-validate", *SEVERAL, "--folds", "3")
+    table = parquet.read_table(folder / "out" / "oof.parquet")
+    assert json.loads(table.schema.metadata[b"label_names"]) == NAMES
+    rows = {
+        name: np.array(table[name].to_pylist()) for name in ("row_id", "line", "fold", "logits", "text_hash")
+    }
+    for name in ("labels", "predicted"):
+        rows[name] = np.array([[label in one for label in NAMES] for one in table[name].to_pylist()])
+    assert rows["row_id"].tolist() == list(range(150))
+    assert rows["line"].tolist() == list(range(1, 151))
+    assert rows["labels"].tolist() == [[name in post["labels"] for name in NAMES] for post in posts]
+    return folder, done.stdout, figures, rows
 
 
-@pytest.fixture(scope="module")
-def datasets(posts) -> list[Dataset]:
-    verbs = [VerbArguments(folds=FOLDS, fold=fold) for fold in range(FOLDS)]
-    return [open_dataset(replace(posts, verb=verb)) for verb in verbs]
-
-
-@pytest.fixture(scope="module")
-def runs(datasets, tmp_path_factory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("runs")
-    for fold, dataset in enumerate(datasets):
-        finished_run(folder / f"fold-{fold}", dataset, ("test", "dev"), THRESHOLDS[fold], fold)
-    return [folder / f"fold-{fold}" for fold in range(FOLDS)]
-
-
-@pytest.fixture(scope="module")
-def found(runs, datasets) -> OutOfFold:
-    return gather_folds(runs, datasets[0].splits["test"].table)
-
-
-def expected_sets(found: OutOfFold) -> np.ndarray:
-    """Return what the thresholds of each row's fold make of its logits."""
-    thresholds = np.array(THRESHOLDS)[found.folds]
-    return 1 / (1 + np.exp(-found.split.logits.astype(float))) >= thresholds
-
-
-def parquet_rows(found: OutOfFold, folder: Path) -> list[dict]:
-    write_oof(folder / "oof.parquet", found)
-    return parquet.read_table(folder / "oof.parquet").to_pylist()
-
-
-def test_each_row_is_decided_by_the_thresholds_of_the_run_that_did_not_see_it(found, datasets):
-    assert found.split.rows.tolist() == list(range(150))
-    assert np.array_equal(found.predicted, expected_sets(found))
-    for fold, dataset in enumerate(datasets):
-        assert np.flatnonzero(found.folds == fold).tolist() == dataset.splits["test"].rows.tolist()
-
-
-def test_figures_are_those_of_sklearn(found):
-    figures, text = fold_figures(found)
-    labels, predicted = found.split.labels, expected_sets(found)
+@pytest.mark.slow
+def test_each_row_is_decided_by_the_run_that_did_not_see_it_and_figures_are_those_of_sklearn(folds):
+    folder, text, figures, rows = folds
+    posts = list(map(json.loads, (folder / "rows").read_text(encoding="utf-8").splitlines()))
     for one in figures["folds"]:
-        rows = found.folds == one["fold"]
-        assert one["rows"] == rows.sum()
-        assert one["micro_f1"] == pytest.approx(f1_score(labels[rows], predicted[rows], average="micro"))
-        assert one["subset_accuracy"] == pytest.approx((labels[rows] == predicted[rows]).all(axis=1).mean())
+        part, decided = rows["fold"] == one["fold"], folder / "out" / f"fold-{one['fold']}"
+        tested = [row["text"] for row in read_predictions(decided / "predictions.csv")]
+        assert tested == [posts[row]["text"] for row in np.flatnonzero(part)]
+        thresholds = read_json(decided / "decision.json")["thresholds"]
+        chances, (labels, predicted) = (
+            expit(rows["logits"][part]),
+            (rows["labels"][part], rows["predicted"][part]),
+        )
+        assert np.array_equal(predicted, chances >= [thresholds[name] for name in NAMES])
+        assert one["rows"] == part.sum() == 50
+        assert one["micro_f1"] == pytest.approx(f1_score(labels, predicted, average="micro"))
+        assert one["subset_accuracy"] == pytest.approx((labels == predicted).all(axis=1).mean())
     of_folds = [one["macro_f1"] for one in figures["folds"]]
     assert figures["mean"]["macro_f1"] == pytest.approx(np.mean(of_folds))
     assert figures["standard_deviation"]["macro_f1"] == pytest.approx(np.std(of_folds, ddof=1))
     pooled = figures["all_rows"]
-    assert pooled["samples_f1"] == pytest.approx(
-        f1_score(labels, predicted, average="samples", zero_division=1)
-    )
+    samples_f1 = f1_score(rows["labels"], rows["predicted"], average="samples", zero_division=1)
+    assert pooled["samples_f1"] == pytest.approx(samples_f1)
     low, high = pooled["intervals"]["micro_f1"]
     assert low < pooled["micro_f1"] < high
     assert f"{pooled['micro_f1']:.4f}   {low:.4f} to {high:.4f}" in text
-    chinese = spoken_in("zh", lambda: fold_figures(found)[1])
-    assert f"{pooled['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in chinese
-    assert "standard" not in chinese
-    assert "fold" not in chinese
+    done, _ = run(folder, "cross-validate", *SEVERAL, "--folds", "3", "--output.language", "zh")
+    assert f"{pooled['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in done.stdout
+    assert "standard" not in done.stdout
+    assert len([path for path in (folder / "cache").glob("tokens-*") if path.is_dir()]) == 1
 
 
-def test_the_file_of_logits_has_label_lists(found, tmp_path):
-    rows = parquet_rows(found, tmp_path)
-    assert json.loads(parquet.read_schema(tmp_path / "oof.parquet").metadata[b"label_names"]) == NAMES
-    lines = Path(found.table.source).read_text(encoding="utf-8").splitlines()
-    assert [row["labels"] for row in rows] == [sorted(json.loads(line)["labels"]) for line in lines]
-    shown = [[name in row["predicted"] for name in NAMES] for row in rows]
-    assert np.array_equal(shown, expected_sets(found))
-    assert np.array_equal([row["logits"] for row in rows], found.split.logits)
-    assert [row["fold"] for row in rows] == found.folds.tolist()
-
-
-def test_the_list_of_issues_becomes_fixes_where_it_is_filled_in(found, posts, tmp_path):
-    pytest.importorskip(
-        "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
-    )
-    figures = list_issues(tmp_path / "label_issues.csv", found)
-    with (tmp_path / "label_issues.csv").open(encoding="utf-8", newline="") as file:
-        issues = list(csv.DictReader(file))
-    wrong = (expected_sets(found) != found.split.labels).any(axis=1)
-    assert {int(issue["row_id"]) for issue in issues} == set(np.flatnonzero(wrong).tolist())
-    assert figures["ranked"] == len(issues)
-    rows = parquet_rows(found, tmp_path)
-    for issue in issues:
-        row = rows[int(issue["row_id"])]
-        assert (json.loads(issue["given"]), json.loads(issue["suggested"])) == (
-            row["labels"],
-            row["predicted"],
-        )
-        assert (issue["text_hash"], int(issue["line"])) == (row["text_hash"], row["line"])
+@pytest.mark.slow
+def test_the_list_of_issues_finds_wrong_labels_and_becomes_fixes_where_it_is_filled_in(folds):
+    folder, text, figures, rows = folds
+    path = folder / "out" / "label_issues.csv"
+    issues = read_predictions(path)
+    at = [int(issue["row_id"]) for issue in issues]
+    assert set(at) == set(np.flatnonzero((rows["predicted"] != rows["labels"]).any(axis=1)))
+    assert len(set(at[:10]) & set(range(5, 150, 15))) >= 5
+    assert figures["labels"]["ranked"] == len(issues)
+    for name, column in (("given", "labels"), ("suggested", "predicted")):
+        sets = [[label in json.loads(issue[name]) for label in NAMES] for issue in issues]
+        assert sets == rows[column][at].tolist()
+    assert [issue["text_hash"] for issue in issues] == rows["text_hash"][at].tolist()
+    assert [int(issue["line"]) for issue in issues] == rows["line"][at].tolist()
     scores = [float(issue["score"]) for issue in issues]
     assert scores == sorted(scores)
-    assert "are flagged by confident learning" in rendered("label_issues", found=figures, kind="labels")
+    assert "are flagged by confident learning" in text
 
     for issue in issues[:3]:
         issue["label"] = issue["suggested"]
-    with (tmp_path / "label_issues.csv").open("w", encoding="gb18030", newline="") as file:
+    with path.open("w", encoding="gb18030", newline="") as file:
         writer = csv.DictWriter(file, list(issues[0]))
         writer.writeheader()
         writer.writerows(issues)
-    # What is filled in stays when the list is written again
-    filled = (tmp_path / "label_issues.csv").read_bytes()
-    assert list_issues(tmp_path / "label_issues.csv", found) == figures
-    assert (tmp_path / "label_issues.csv").read_bytes() == filled
-    fixes = str(tmp_path / "label_issues.csv")
-    fixed = open_dataset(replace(posts, dev_size=0, test_size=0, relabel=fixes))
-    expected = np.array(found.split.labels)
-    for issue in issues[:3]:
-        expected[int(issue["row_id"])] = [name in json.loads(issue["suggested"]) for name in NAMES]
-    assert np.array_equal(fixed.splits["train"].labels, expected)
+    # What is filled in stays when the same command writes the list again
+    filled = path.read_bytes()
+    done, again = run(folder, "cross-validate", *SEVERAL, "--folds", "3")
+    assert (done.stdout, again) == (text, figures)
+    assert done.stderr.count("finished before") == 3
+    assert path.read_bytes() == filled
+    words = [f"--data.train={folder / 'rows'}", f"--data.relabel={path}", "--data.dev_size=0"]
+    config = load_config([*SEVERAL, *words, "--data.test_size=0", f"--data.cache_dir={folder / 'cache'}"])
+    fixed = open_dataset(config.data).splits["train"].labels
+    assert np.array_equal(fixed[at[:3]], rows["predicted"][at[:3]])
+    assert (fixed != rows["labels"]).any(axis=1).sum() == 3
 
 
-@pytest.mark.parametrize("split", ["test", "dev"])
-def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, posts, tmp_path):
-    """The runs have finished before."""
-    config = replace(Config(data=posts), train=TrainConfig(seed=7))
-    series = Series(tmp_path / "runs", "2 seeds", "single", 1, [], config)
-    series.open()
-    for seed in (7, 8):
-        run = series.folder / f"seed-{seed}"
-        finished_run(run, datasets[0], (split,), THRESHOLDS[seed - 7], seed)
-        (run / "report.json").touch()
-    assert "samples F1: another seed moves it by" in train_seeds(series, 2)
-    figures = json.loads((series.folder / "cross_validation.json").read_text(encoding="utf-8"))
-    labels = np.asarray(datasets[0].splits[split].labels)
-    for at, seed in enumerate((7, 8)):
-        generator = np.random.default_rng(seed)
-        logits = (generator.normal(0, 1.5, labels.shape) + 2.0 * labels - 1).astype(np.float32).astype(float)
-        predicted = 1 / (1 + np.exp(-logits)) >= THRESHOLDS[at]
-        micro_f1 = f1_score(labels, predicted, average="micro")
-        assert figures["micro_f1"]["values"][at] == pytest.approx(micro_f1)
+@pytest.mark.slow
+def test_seeds_in_two_processes_are_judged_by_their_own_thresholds(tmp_path):
+    """On dev, because there are no test rows."""
+    write_posts(tmp_path / "rows")
+    words = split("--data.test_size 0 --seeds 2 --mode mp --processes 2 --train.epochs 3")
+    done, figures = run(tmp_path, "cross-validate", *SEVERAL, *words)
+    assert figures["seeds"] == [42, 43]
+    thresholds = []
+    for at, seed in enumerate((42, 43)):
+        folder = tmp_path / "out" / f"seed-{seed}"
+        report = read_json(folder / "report.json")
+        assert report["split"] == figures["split"] == "dev"
+        for metric in ("micro_f1", "macro_f1"):
+            assert figures[metric]["values"][at] == pytest.approx(report[metric])
+        (start,) = read_json(folder / "run_history.json")["starts"]
+        assert (start["mode"], start["processes"]) == ("mp", 2)
+        thresholds.append(read_json(folder / "decision.json")["thresholds"])
+    assert thresholds[0] != thresholds[1]
+    assert "samples F1: another seed moves it by" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_curve_from_the_first_command_and_again(tmp_path):
+    write_tiny(tmp_path / "rows", rows_per_label=80)
+    done, written = run(tmp_path, "learning-curve", "--data.format=tsv")
+    assert [point["train_rows"] for point in written["points"]] == [24, 48, 96, 192]
+    assert written["rows"] == 24
+    again, _ = run(tmp_path, "learning-curve", "--data.format=tsv")
+    assert again.stdout == done.stdout
+    assert again.stderr.count("finished before") == 4
 
 
 @pytest.mark.parametrize(
@@ -197,15 +181,57 @@ def test_the_spread_of_seeds_is_at_the_thresholds_of_each_seed(split, datasets, 
     ],
 )
 def test_what_a_learning_curve_says(change, low, high, said):
-    points = [{"macro_f1": 0.7 + change}]
-    figures = {
-        "metric": "macro_f1",
-        "split": "test",
-        "rows": 302,
-        "points": points,
-        "table": "",
-        "flat": FLAT,
-    }
-    figures |= {"last_change": change, "last_change_interval": [low, high]}
+    figures = {"metric": "macro_f1", "split": "test", "rows": 302, "table": "", "flat": FLAT}
+    figures |= {"points": [{"macro_f1": 0.7 + change}], "last_change": change}
+    figures |= {"last_change_interval": [low, high]}
     assert said in rendered("curve", **figures)
     assert "302" in spoken_in("zh", lambda: rendered("curve", **figures))
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted", "planned"),
+    [
+        (0, ("ddp", None, "auto"), (2, "")),
+        (4, ("ddp", None, "auto"), (4, "")),
+        (4, ("ddp", 3, "auto"), (3, "")),
+        (4, ("dp", 3, "auto"), (1, "")),
+        (1, ("ddp", 2, "cuda"), (2, "2 processes need as many accelerators, this machine has 1")),
+        (1, ("ddp", 2, "cpu"), (2, "")),
+    ],
+)
+def test_processes_are_those_asked_for_or_the_devices_or_two(monkeypatch, devices, wanted, planned):
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: devices)
+    assert plan_mode(*wanted) == planned
+
+
+def series_of(folder: Path, path: Path) -> Series:
+    words = ["--data.train", str(path), "--data.cache_dir", str(folder / "cache")]
+    return Series(folder / "series", "2 seeds", "single", 1, words, load_config(words))
+
+
+def test_a_run_that_fails_names_its_error_and_its_log(tmp_path):
+    message = r"seed-1 failed with status 2: error: .*nothing\.tsv.*seed-1\.log"
+    (tmp_path / "series").mkdir()
+    with pytest.raises(TrainingError, match=message):
+        series_of(tmp_path, tmp_path / "nothing.tsv").run("seed-1", [])
+
+
+def test_a_series_keeps_its_settings_and_data(tmp_path):
+    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=5)
+    series = series_of(tmp_path, path)
+    series.open()
+    series.open()
+    moved = str(path.rename(tmp_path / "moved.tsv"))
+
+    def open_with(*more: str, kind: str = "2 seeds") -> None:
+        replace(series, kind=kind, config=load_config(["--data.train", moved, *more])).open()
+
+    open_with("--train.log_every", "7")
+    with pytest.raises(InputError, match=r"train\.epochs was auto and is 9"):
+        open_with("--train.epochs", "9")
+    with pytest.raises(InputError, match="kind was 2 seeds and is 3 folds"):
+        open_with(kind="3 folds")
+    write_tiny(Path(moved), rows_per_label=6)
+    with pytest.raises(InputError, match=r"data\.train"):
+        open_with()
+    assert read_json(tmp_path / "series" / "job.json")["kind"] == "2 seeds"

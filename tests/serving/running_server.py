@@ -3,15 +3,16 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx2
 import pytest
@@ -20,8 +21,8 @@ import uvicorn
 from app.commands.one_model import KEY
 from app.prediction.open_model import OpenedModel
 from app.serving.application import ServeOptions, listen, server_config
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 # Of a request whose body has a number of bytes
 HEAD = (
     b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
@@ -61,41 +62,36 @@ def ask(model: OpenedModel, path: str, body: dict | None, options: ServeOptions 
         return httpx2.post(f"{address}/{path}", json=body, timeout=60)
 
 
-class ServerProcess(subprocess.Popen):
-    """A process whose standard error goes to a file: a pipe that is not read would hold the process up."""
-
-    def __init__(self, command: list[str], **settings) -> None:
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115
-        super().__init__(command, stderr=self.log, **settings)
-
-    def log_lines(self) -> list[str]:
-        """Return the lines that it has written to standard error."""
-        # Both processes share the place in the file, so it is not moved here.
-        return os.pread(self.log.fileno(), 1 << 20, 0).decode().splitlines()
+def send(address: str, raw: bytes) -> socket.socket:
+    """Return a connection to a server on which bytes were sent."""
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    connection.sendall(raw)
+    return connection
 
 
 @contextmanager
 def server_process(
     folder: Path, *options: str, key: str | None = None
-) -> Iterator[tuple[ServerProcess, str]]:
-    """Yield the process of `python -m app serve`, which ends with the context, and its address; `key` is its
-    API key."""
+) -> Iterator[tuple[subprocess.Popen, str, Path]]:
+    """Yield the process of `python -m app serve`, which ends with the context, its address, and the file of
+    its messages; `key` is its API key."""
     command = [sys.executable, "-m", "app", "serve", str(folder), "--port", "0", "--device", "cpu", *options]
-    environment = {name: value for name, value in os.environ.items() if name != KEY} | (
-        {KEY: key} if key else {}
-    )
-    process = ServerProcess(command, cwd=ROOT, env=environment)
+    environment = {name: value for name, value in os.environ.items() if name != KEY}
+    environment |= {KEY: key} if key else {}
     deadline = time.monotonic() + 300
-    try:
-        while not (address := re.search(r"http://[\d.:]+\n", "\n".join([*process.log_lines(), ""]))):
-            assert process.poll() is None, process.log_lines()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        yield process, address[0].rstrip()
-    finally:
-        process.kill()
-        process.wait()
-        process.log.close()
+    # A pipe that is not read would hold the process up
+    with TemporaryDirectory() as temporary, (log := Path(temporary, "log")).open("wb") as file:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=file)
+        try:
+            while not (address := re.search(r"(http://[\d.:]+)\n", log.read_text())):
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            yield process, address[1], log
+        finally:
+            process.kill()
+            process.wait()
 
 
 class HeldRuntime:

@@ -1,27 +1,32 @@
-"""The server in this process, asked over a socket: python -m pytest tests/serving/test_application.py"""
+"""What the server answers: python -m pytest tests/serving/test_application.py"""
 
-import asyncio
 import csv
 import io
 import json
 import os
 import socket
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import torch
 
 pytest.importorskip("fastapi")
 import httpx2
 
+from app.data.tokens import LongTexts
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Predictor
+from app.prediction.torch_runtime import load_predictor
 from app.serving.application import ServeOptions, allowed_hosts
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
-from tests.serving.running_server import HEAD, HeldRuntime, ask, running
+from tests.serving.running_server import HEAD, ask, running, send
 
 CPU = ComputeOptions("cpu")
 HTTP = httpx2.Client(timeout=60)
+TEXT = "今天真开心，手机质量不好"
+LONG = "今天真开心，手机质量不好。\n" * 600
+TEXTS = [text.strip() for text in random_texts(20)]
 
 
 def expected(predictor: Predictor, texts: list[str], pairs: list[str] | None = None) -> list[list[dict]]:
@@ -38,29 +43,97 @@ def classify(address: str, inputs: object = "今天", **options) -> httpx2.Respo
     return HTTP.post(f"{address}/predict", json={"inputs": inputs}, **options)
 
 
-def test_one_text_many_texts_and_pairs_get_the_answers_of_predict_to_the_last_digit(client, model):
-    texts = random_texts(20)
-    one = client.post("/predict", json={"inputs": texts[0]})
-    assert one.status_code == 200
-    assert one.json() == expected(model.predictor, texts[:1])[0]
-    assert client.post("/predict", json={"inputs": texts}).json() == expected(model.predictor, texts)
-    pairs = [list(pair) for pair in zip(texts, texts[::-1], strict=True)]
-    of_pairs = client.post("/predict", json={"inputs": pairs}).json()
-    assert of_pairs == expected(model.predictor, texts, texts[::-1])
-    assert client.post("/predict", json={"inputs": texts[:1], "top_k": 1}).json() == [one.json()[:1]]
+@pytest.mark.parametrize(
+    ("inputs", "texts", "pairs"),
+    [
+        ("今天", ["今天"], None),
+        ({"text": " 今天 "}, ["今天"], None),
+        ({"text": "今天", "text_pair": "真好"}, ["今天"], ["真好"]),
+        ([["今天"], {"text": "真好"}], ["今天", "真好"], None),
+        ([["今天", "真好"], {"text": "a", "text_pair": "b"}], ["今天", "a"], ["真好", "b"]),
+        (TEXTS, TEXTS, None),
+        (LONG, [LONG], None),
+        ([list(pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)], TEXTS, TEXTS[::-1]),
+    ],
+)
+def test_texts_and_pairs_get_the_answers_of_predict_to_the_last_digit(client, model, inputs, texts, pairs):
+    wanted = expected(model.predictor, texts, pairs)
+    for top_k in (None, 1):
+        answer = client.post("/predict", json={"inputs": inputs, "top_k": top_k})
+        assert answer.status_code == 200
+        labels = [one[:top_k] for one in wanted]
+        assert answer.json() == (labels if isinstance(inputs, list) else labels[0])
+
+
+REFUSED = {
+    "predict": [
+        (b"", 422, "the body: Field required"),
+        (b"\xff", 400, "error parsing the body"),
+        (b"[" * 5000, 400, "error parsing the body"),
+        (b" " * ((1 << 20) + 1), 413, "the body may have 1,048,576 bytes; send fewer or shorter texts"),
+        (["今天"], 422, "the body: "),
+        ({"input": "今天"}, 422, "input: Extra inputs are not permitted, found '今天'"),
+        ({"top_k": 1}, 422, "inputs must be a text"),
+        ({"inputs": []}, 422, "inputs must be a text"),
+        ({"inputs": [1]}, 422, "found [1]"),
+        ({"inputs": {"text": 1}}, 422, 'found {"text": 1}'),
+        ({"inputs": {"text": "a", "label": "b"}}, 422, "inputs must be a text"),
+        ({"inputs": ["a", ["b", "c"]]}, 422, "text 2: single texts are needed"),
+        ({"inputs": "a", "top_k": 0}, 422, "top_k: Input should be greater than or equal to 1, found 0"),
+        ({"inputs": "a", "top_k": True}, 422, "top_k: Input should be a valid integer"),
+        ({"inputs": ["好", " \u200b"]}, 422, "text 2: the text is empty"),
+        ({"inputs": "\ud800"}, 422, "inputs must be a text"),
+        ({"inputs": ["a"] * 129}, 422, "a list of up to 128 texts"),
+        ({"inputs": ["a", "好" * 100_001]}, 422, "of up to 100,000 characters"),
+    ],
+    "explain": [
+        ({"inputs": [TEXT] * 3}, 422, "inputs"),
+        ({"inputs": TEXT, "label": "正正面"}, 422, "did you mean '正面'"),
+        ({"inputs": TEXT, "label": 3}, 422, "label: Input should be a valid string"),
+        ({"inputs": TEXT, "language": "fr"}, 422, "language: Input should be 'en' or 'zh'"),
+        ({"inputs": TEXT, "top_k": 1}, 422, "top_k: Extra inputs are not permitted"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"), [(path, *one) for path, cases in REFUSED.items() for one in cases]
+)
+def test_what_is_refused_has_a_status_and_a_reason(client, path, body, status, message):
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = client.post(f"/{path}", content=raw, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert set(answer.json()) == {"error", "error_type"}
+    assert message in answer.json()["error"]
+    assert len(answer.json()["error"]) < 500
+    assert answer.json()["error"].isprintable()
+
+
+def test_requests_of_another_type_length_method_or_route_are_refused(client):
+    kinds = [{"Content-Type": kind} for kind in ("text/plain", "application/json")]
+    assert client.post("/predict", content=b'{"inputs": "a"}', headers=kinds[0]).status_code == 422
+    parts = iter([b" " * 600_000] * 2)
+    assert client.post("/predict", content=parts, headers=kinds[1]).status_code == 413
+    assert send(str(client.base_url), HEAD % (1 << 40)).recv(1000).startswith(b"HTTP/1.1 413")
+    assert client.get("/predict").status_code == 405
+    assert client.get("/nothing").status_code == 404
+
+
+def test_requests_are_of_the_kind_that_the_model_was_trained_on_and_without_spaces_where_that_was(model):
+    for column, inputs in (("other", ["a", "b"]), (None, [["a", "b"]])):
+        refused = ask(replace(model, recorded={"text_pair_column": column}), "predict", {"inputs": inputs})
+        assert refused.status_code == 422
+        assert "as in the model's training" in refused.json()["error"]
+    joined = replace(model, recorded={"remove_spaces": True})
+    answers = [ask(joined, "predict", {"inputs": text}).json() for text in ("a b", "a\tb", "ab")]
+    assert answers[0] == answers[1] == answers[2] != expected(model.predictor, ["a b"])[0]
 
 
 def test_health_info_and_metrics(client, model):
     assert client.get("/health").json() == {"status": "ok"}
-    info = client.get("/info").json()
-    known = {
-        "labels": LABELS,
-        "model": model.folder.name,
-        "runtime": "torch",
-        "max_length": 60,
-        "long": "cut",
-    }
-    assert info.items() >= (known | {"threshold": None, "max_length": 60}).items()
+    known = {"labels": LABELS, "model": model.folder.name, "runtime": "torch", "threshold": None}
+    known |= {"max_length": 60, "long": "cut"}
+    assert client.get("/info").json().items() >= known.items()
     client.post("/predict", json={"inputs": 1})
     client.post("/predict", json={"inputs": ["今天", "真好"]})
     metrics = client.get("/metrics")
@@ -73,22 +146,7 @@ def test_health_info_and_metrics(client, model):
     assert texts > batches
 
 
-def test_what_is_refused_has_a_status_and_a_reason(client):
-    def post(content: object, kind: str = "application/json") -> tuple[int, str]:
-        answer = client.post("/predict", content=content, headers={"Content-Type": kind})
-        assert set(answer.json()) == {"error", "error_type"}
-        return answer.status_code, answer.json()["error"]
-
-    assert post(b'{"inputs": "a"}', "text/plain")[0] == 422
-    too_long = (413, "the body may have 1,048,576 bytes; send fewer or shorter texts")
-    assert post(b" " * ((1 << 20) + 1)) == too_long
-    assert post(iter([b" " * 600_000] * 2)) == too_long
-    assert send(str(client.base_url), HEAD % (1 << 40)).recv(1000).startswith(b"HTTP/1.1 413")
-    assert client.get("/predict").status_code == 405
-    assert client.get("/nothing").status_code == 404
-
-
-def test_the_pages_load_nothing_from_a_network(client):
+def test_the_pages_load_nothing_from_a_network_and_other_sites_may_not_read_answers(client):
     assert {"/predict", "/predict_file", "/explain"} <= set(client.get("/openapi.json").json()["paths"])
     page = client.get("/docs")
     assert "POST /predict" in page.text
@@ -99,6 +157,10 @@ def test_the_pages_load_nothing_from_a_network(client):
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "http" not in page.text.replace("http-equiv", "")
     assert "innerHTML" not in page.text
+    origin = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
+    assert client.options("/predict", headers=origin).status_code == 405
+    answer = client.post("/predict", json={"inputs": "今天"}, headers=origin)
+    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
@@ -120,13 +182,6 @@ def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
     assert refused.json()["error"].startswith("a.csv, line 1: cannot tell which column is the text")
     answer = client.post("/predict_file", params=chosen | {"text_column": "乙"}, content=content)
     assert answer.text.startswith("甲,乙,label,")
-
-
-def test_other_sites_may_not_read_answers(client):
-    origin = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
-    assert client.options("/predict", headers=origin).status_code == 405
-    answer = client.post("/predict", json={"inputs": "今天"}, headers=origin)
-    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize(
@@ -159,80 +214,82 @@ def test_a_key_is_needed_where_there_is_one(model):
         assert HTTP.get(f"{address}/").status_code == 200
 
 
-@pytest.fixture
-def held(checkpoint) -> OpenedModel:
-    """A model whose runtime waits, once it is held, until it is released."""
-    opened = open_model(checkpoint, CPU)
-    opened.predictor.runtime = HeldRuntime(opened.predictor.runtime)
-    return opened
+def test_a_label_is_explained_with_the_words_and_the_test(client, several, number):
+    pytest.importorskip("captum")
+    [best, *_] = client.post("/predict", json={"inputs": TEXT}).json()
+    [found] = client.post("/explain", json={"inputs": TEXT}).json()
+    assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
+    assert "".join(piece["text"] for piece in found["texts"][0]) == TEXT
+    assert "deleting" in found["verdict"]
+    least = min(LABELS, key=lambda name: name == best["label"])
+    [other] = client.post("/explain", json={"inputs": TEXT, "label": least, "language": "zh"}).json()
+    assert other["heading"].startswith(f"{least} (所解释的标签")
+    chosen = [entry for entry in ask(several, "predict", {"inputs": TEXTS[0]}).json() if entry["chosen"]]
+    assert len(ask(several, "explain", {"inputs": TEXTS[0]}).json()) == max(1, len(chosen))
+    [score] = ask(number, "predict", {"inputs": TEXTS[0]}).json()
+    [found] = ask(number, "explain", {"inputs": TEXTS[0]}).json()
+    assert found["heading"] == f"score: {score['score']:.4g}"
+    assert "label" not in found["verdict"]
 
 
-def test_a_full_queue_refuses_and_what_it_took_is_answered(held):
-    runtime, answers = held.predictor.runtime, []
-    with running(held, ServeOptions(capacity=3)) as address:
-        runtime.hold()
-        thread = threading.Thread(target=lambda: answers.append(classify(address, ["今天", "真好"])))
-        thread.start()
-        assert runtime.started.wait(60)
-        refused = classify(address, ["开心", "生气"])
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-        assert refused.json()["error_type"] == "overloaded"
-        runtime.released.set()
-        thread.join()
-        assert answers[0].json() == expected(held.predictor, ["今天", "真好"])
-        assert classify(address, ["开心", "生气"]).status_code == 200
+def read(model: OpenedModel, text: str) -> dict:
+    answer = ask(model, "predict", {"inputs": text, "read": True}).json()
+    assert len(answer["labels"]) == len(LABELS)
+    return answer["read"]
 
 
-def test_late_answers_are_504_and_what_nobody_waits_for_is_not_computed(held):
-    runtime = held.predictor.runtime
-    with running(held, ServeOptions(timeout=0.2)) as address:
-        runtime.hold()
-        runtime.rows.clear()
-        for _ in range(3):
-            answer = classify(address)
-            assert (answer.status_code, answer.json()["error_type"]) == (504, "timeout")
-        runtime.released.set()
-        assert classify(address).status_code == 200
-        assert runtime.rows == [1, 1]
-        assert "\nclassifier_waiting_texts 0.0" in HTTP.get(f"{address}/metrics").text
+def test_a_text_of_8000_characters_says_what_was_read_of_it(checkpoint, model):
+    num_characters = len(" ".join(LONG.split()))
+    whole = {"characters": len(TEXT), "ranges": [[0, len(TEXT)]]}
+    assert read(model, TEXT) == {"tokens": len(TEXT) + 2, "windows": 1, "cut": False, "texts": [whole]}
+    [cut] = read(model, LONG)["texts"]
+    assert cut["characters"] == num_characters
+    [[first, last]] = cut["ranges"]
+    assert first == 0
+    assert 30 <= last <= 70
+    for long, num_ranges in ((LongTexts("head_tail"), 2), (LongTexts("windows", max_windows=3), 1)):
+        predictor = load_predictor(checkpoint, 32, long, device="cpu")
+        found = read(OpenedModel(checkpoint, predictor), LONG)
+        ranges = found["texts"][0]["ranges"]
+        assert found["cut"]
+        assert len(ranges) == num_ranges
+        assert ranges[0][0] == 0
+        assert (ranges[-1][1] == num_characters) == (long.way == "head_tail")
+        assert found["windows"] == (3 if long.way == "windows" else 1)
 
 
-def send(address: str, raw: bytes) -> socket.socket:
-    host, port = address.removeprefix("http://").rstrip("/").split(":")
-    connection = socket.create_connection((host, int(port)))
-    connection.sendall(raw)
-    return connection
-
-
-def test_clients_that_break_off(held):
-    runtime, body = held.predictor.runtime, json.dumps({"inputs": "今天"}).encode()
-    with running(held, ServeOptions(timeout=60)) as address:
-        runtime.hold()
-        first = send(address, HEAD % len(body) + body)
-        assert runtime.started.wait(60)
-        send(address, HEAD % len(body) + body[:5]).close()
-        runtime.released.set()
-        with first:
-            assert first.recv(1000).startswith(b"HTTP/1.1 200")
-        assert classify(address).status_code == 200
-        assert "\nclassifier_waiting_texts 0.0" in HTTP.get(f"{address}/metrics").text
+def test_answers_say_which_labels_a_row_has_the_decision_and_numbers_in_their_unit(model, several, number):
+    wanted = [set(prediction.answer) for prediction in several.predictor.predict(as_rows(TEXTS))]
+    assert {len(names) for names in wanted} >= {0, 1, 2}
+    answers = ask(several, "predict", {"inputs": TEXTS}).json()
+    assert [{entry["label"] for entry in answer if entry["chosen"]} for answer in answers] == wanted
+    assert all(answer == sorted(answer, key=lambda entry: -entry["score"]) for answer in answers)
+    rule = ask(several, "info", None).json()["label_rule"]
+    assert rule["thresholds"] == dict(zip(LABELS, [0.51, 0.45, 0.57], strict=True))
+    [[best, *_]] = expected(model.predictor, [TEXT])
+    for threshold, decision in ((best["score"] - 1e-3, "accept"), (best["score"] + 1e-3, "abstain")):
+        sure = replace(model, threshold=threshold)
+        assert ask(sure, "predict", {"inputs": TEXT, "read": True}).json()["decision"] == decision
+        assert ask(sure, "predict", {"inputs": TEXT}).json()[0] == best
+    wanted = [prediction.answer for prediction in number.predictor.predict(as_rows(TEXTS))]
+    assert all(0 < abs(value - 50) < 200 for value in wanted)
+    answers = ask(number, "predict", {"inputs": TEXTS}).json()
+    assert [[entry["label"] for entry in answer] for answer in answers] == [["score"]] * len(TEXTS)
+    assert [answer[0]["score"] for answer in answers] == pytest.approx(wanted, rel=1e-5)
+    assert ask(number, "info", None).json()["labels"] == ["score"]
 
 
 def test_a_model_that_gives_no_numbers_is_424_for_its_text_only(checkpoint):
-    import torch
-
     opened = open_model(checkpoint, CPU)
     with torch.no_grad():
         embeddings = opened.predictor.runtime.model.get_submodule("model.bert.embeddings.word_embeddings")
         embeddings.weight[1] = torch.nan  # [UNK]
 
-    async def ask(address: str) -> list[int]:
-        async with httpx2.AsyncClient(base_url=address, timeout=60) as session:
-            posts = [session.post("/predict", json={"inputs": text}) for text in ("今天", "鼎", "真好")]
-            return [answer.status_code for answer in await asyncio.gather(*posts)]
+    def status(text: str) -> int:
+        return classify(address, text).status_code
 
-    with running(opened, ServeOptions(wait=0.2)) as address:
-        assert asyncio.run(ask(address)) == [200, 424, 200]
+    with running(opened, ServeOptions(wait=0.2)) as address, ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(status, ("今天", "鼎", "真好"))) == [200, 424, 200]
 
 
 def test_replaced_and_truncated_weights_change_nothing(tmp_path):
@@ -248,9 +305,3 @@ def test_replaced_and_truncated_weights_change_nothing(tmp_path):
         assert classify(address).json() == wanted
         os.truncate(weights, 1000)
         assert classify(address).json() == wanted
-
-
-def test_the_spaces_of_texts_are_removed_as_in_training(model):
-    joined = replace(model, recorded={"remove_spaces": True})
-    answers = [ask(joined, "predict", {"inputs": text}).json() for text in ("a b", "a\tb", "ab")]
-    assert answers[0] == answers[1] == answers[2] != expected(model.predictor, ["a b"])[0]

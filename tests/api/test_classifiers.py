@@ -1,0 +1,299 @@
+"""A trained model and the estimator from Python, in scikit-learn's tools, in threads, and installed: python
+-m pytest tests/api -m "" """
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from shlex import split
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import is_classifier
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from app.checkpoints.run_folder import is_finished
+from app.errors import InputError
+from app.prediction.torch_runtime import load_checkpoint
+from chinese_text_classifier import TextClassifier, load
+from tests.processes import ROOT, finish
+from tests.saved_classifier import LABELS, of_pipeline, random_texts
+from tests.tiny import LABELS as TINY_LABELS
+from tests.tiny import tiny_lines
+
+TEXTS = random_texts(20)
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint):
+    return load(checkpoint, device="cpu")
+
+
+def test_answers_are_those_of_transformers_and_a_table_has_the_columns_of_predict(model):
+    expected = of_pipeline(model.folder, TEXTS)
+    assert model.label_names == LABELS
+    np.testing.assert_allclose(model.predict_proba(TEXTS), expected, atol=1e-5)
+    assert model.predict(TEXTS).tolist() == [LABELS[label] for label in expected.argmax(axis=1)]
+    table = model.predict_table([*TEXTS, " ", None])
+    assert table.column_names == ["label", "probability", *(f"p_{name}" for name in LABELS), "reason"]
+    rows = table.to_pylist()
+    assert [row["label"] for row in rows] == [*model.predict(TEXTS), None, None]
+    found = [[row[f"p_{name}"] for name in LABELS] for row in rows[:-2]]
+    np.testing.assert_allclose(found, model.predict_proba(TEXTS), atol=1e-6)
+    reasons = [row["reason"] for row in rows]
+    assert reasons[:-2] == [None] * len(TEXTS)
+    assert reasons[-2].startswith("text 21: the text is empty")
+    assert model.predict_table([]).schema == table.schema
+
+
+def test_every_kind_of_sequence_is_taken(model):
+    expected = model.predict(TEXTS).tolist()
+    sequences = [tuple(TEXTS), np.array(TEXTS), pd.Series(TEXTS), pd.DataFrame({"text": TEXTS}), iter(TEXTS)]
+    for texts in (*sequences, dict.fromkeys(TEXTS).keys()):
+        assert model.predict(texts).tolist() == expected
+    pairs = [("好", text) for text in TEXTS]
+    assert model.predict_proba(pairs).tolist() == model.predict_proba(np.array(pairs)).tolist()
+    assert (model.predict_proba(pairs) != model.predict_proba(TEXTS)).any()
+    assert model.predict_proba([]).shape == (0, 3)
+    assert model.predict([]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        ("今天", r"found one string: '今天'; write \[text\]"),
+        (3, "^texts must be a list, found 3$"),
+        ({"好": 1}, "^texts must be a list, found {"),
+        (frozenset(["好"]), "texts must have an order, found a frozenset; give a list"),
+        (["好", ""], r"^texts\[1\]: the text is empty"),
+        (["好", None], r"^texts\[1\]: the text is empty, found null"),
+        (["好", 3.5], r"^texts\[1\]: the text must be a string, found 3.5"),
+        (["好", ("好", "坏")], r"found both: texts\[1\] is a pair"),
+        ([("好", "坏", "气")], r"at texts\[0\]"),
+        (np.array([["好", "坏", "气"]]), r"at texts\[0\]"),
+        (["好\ud800"], r"^texts\[0\]: unpaired surrogate"),
+    ],
+)
+def test_what_is_no_text_is_an_error_with_its_index(model, texts, problem):
+    with pytest.raises(InputError, match=problem):
+        model.predict(texts)
+
+
+def test_pickled_and_saved_it_is_the_same(model, tmp_path):
+    expected = model.predict_proba(TEXTS)
+    copied = pickle.loads(pickle.dumps(model))
+    assert copied.folder != model.folder
+    assert (copied.predict_proba(TEXTS) == expected).all()
+    place = copied.folder
+    del copied
+    assert not place.exists()
+    saved = model.save(tmp_path / "new" / "model")
+    assert (load(saved, device="cpu").predict_proba(TEXTS) == expected).all()
+    assert load_checkpoint(saved)
+    with pytest.raises(InputError, match="found something in"):
+        model.save(saved)
+    with pytest.raises(InputError, match="there is no such folder"):
+        load(tmp_path / "nothing")
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+SMALL = {f"model.config.{key}": value for key, value in SIZES.items()}
+SMALL |= {"model.config.initializer_range": 0.1, "train.threads": 1, "train.precision": "fp32"}
+
+
+def rows(pairs: bool = False) -> tuple[list, list[str]]:
+    fields = [line.split("\t") for line in tiny_lines(20, pairs)[1:]]
+    return [tuple(row[:-1]) if pairs else row[0] for row in fields], [row[-1] for row in fields]
+
+
+TRAIN, TARGETS = rows()
+
+
+def tiny(**parameters) -> TextClassifier:
+    defaults = {"epochs": 6, "batch_size": 8, "learning_rate": 5e-3, "max_length": 24, "device": "cpu"}
+    return TextClassifier(**{**defaults, "random_state": 1, "settings": SMALL, **parameters})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory) -> TextClassifier:
+    folder, started = tmp_path_factory.mktemp("here"), []
+    before = torch.random.get_rng_state()
+    sys.addaudithook(lambda event, words: started.append(words[0]) if event == "subprocess.Popen" else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        classifier = tiny().fit(TRAIN, TARGETS)
+    # What code and what machine this is, asked once in a process
+    assert set(started) <= {"git", "uname"}, "a few rows need no other process"
+    assert list(folder.iterdir()) == [], "nothing is left in the working directory"
+    assert torch.equal(before, torch.random.get_rng_state())
+    return classifier
+
+
+def test_it_learns_and_answers_as_a_classifier_also_when_it_was_pickled(fitted, capsys):
+    assert is_classifier(fitted)
+    assert fitted.classes_.tolist() == sorted(TINY_LABELS)
+    assert fitted.score(TRAIN, TARGETS) > 0.9
+    probabilities = fitted.predict_proba(TRAIN)
+    assert probabilities.shape == (60, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert (fitted.predict(TRAIN) == fitted.classes_[probabilities.argmax(axis=1)]).all()
+    assert (pickle.loads(pickle.dumps(fitted)).predict_proba(TRAIN) == probabilities).all()
+    assert capsys.readouterr().out == ""
+
+
+TWO, EPOCHS = ["好", "坏"], "train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "texts", "labels", "problem"),
+    [
+        ({}, TRAIN, TARGETS[1:], r"one label for each text, found shape \(59,\) for 60 texts"),
+        ({}, TRAIN, ["好"] * 60, "at least two different labels are needed, found"),
+        ({}, TWO, {"a", "b"}, "labels must have an order, found a set"),
+        ({}, TWO, (label for label in (0.5, 1.5)), "all strings or all integers, found 0.5"),
+        ({}, ["好", ""], ["a", "b"], r"texts\[1\]: the text is empty"),
+        ({}, TWO, [["a"], ["b"]], r'labels must be all strings or all integers, found \["a"\]'),
+        ({}, TWO, np.array(["a", 1], dtype=object), "found both"),
+        ({}, TWO, ["a", None], "found null"),
+        ({}, TWO, ["a", " a"], "^labels must be names without white space around them, .* ' a'"),
+        ({}, TWO, None, "^labels must be a list, found null"),
+        ({"epochs": -1}, TWO, ["a", "b"], f"^settings: {EPOCHS}"),
+        ({"settings": {"train.epoch": 1}}, TWO, ["a", "b"], "did you mean 'train.epochs'"),
+        ({"settings": {"data.train": "x"}}, TWO, ["a", "b"], "data.train follows from what fit is given"),
+        ({"settings": {"train.epochs": 2}}, TWO, ["a", "b"], "train.epochs follows from .* a parameter"),
+    ],
+)
+def test_bad_input_is_said_before_anything_is_trained(parameters, texts, labels, problem):
+    with pytest.raises(InputError, match=problem):
+        tiny(**parameters).fit(texts, labels)
+
+
+@parametrize_with_checks([TextClassifier()])
+def test_scikit_learn_finds_an_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+def test_cross_validation_pipeline_and_grid_search():
+    assert cross_val_score(tiny(), TRAIN, TARGETS, cv=3).min() > 0.7
+    strip = FunctionTransformer(lambda texts: [text.rstrip("0123456789") for text in texts])
+    pipeline = Pipeline([("strip", strip), ("classify", tiny(epochs=1))])
+    search = GridSearchCV(pipeline, {"classify__learning_rate": [1e-6, 5e-3], "classify__epochs": [6]}, cv=2)
+    search.fit(TRAIN, TARGETS)
+    assert search.best_params_["classify__learning_rate"] == 5e-3
+    assert search.best_estimator_.score(TRAIN, TARGETS) > 0.9
+
+
+@pytest.mark.slow
+def test_integer_labels_pairs_and_a_kept_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts, labels = rows(pairs=True)
+    numbers = [10 * TINY_LABELS.index(label) for label in labels]
+    classifier = tiny(output_dir="run", dev_size=0.2).fit(texts, numbers)
+    assert classifier.classes_.tolist() == [0, 10, 20]
+    assert set(classifier.predict(texts).tolist()) <= {0, 10, 20}
+    assert classifier.score(texts, numbers) > 0.8
+    assert is_finished(Path("run"))
+    assert (load("run", device="cpu").predict_proba(texts) == classifier.predict_proba(texts)).all()
+    with pytest.raises(InputError, match="holds a finished run"):
+        classifier.fit(texts, numbers)
+
+
+def probabilities(seed: int) -> np.ndarray:
+    return tiny(epochs=1, random_state=seed).fit(TRAIN, TARGETS).predict_proba(TRAIN)
+
+
+@pytest.mark.slow
+def test_two_fits_and_a_thread_that_loads_give_what_each_gives_alone(checkpoint):
+    alone, loaded = (
+        [probabilities(seed) for seed in (1, 2)],
+        load(checkpoint, device="cpu").predict_proba(TEXTS),
+    )
+    fits: list[Future] = []
+
+    def load_again() -> bool:
+        models = []
+        while not models or not all(fit.done() for fit in fits):
+            models.append(load(checkpoint, device="cpu"))
+        return all(np.array_equal(model.predict_proba(TEXTS), loaded) for model in models)
+
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(10):
+            fits[:] = [pool.submit(probabilities, seed) for seed in (1, 2)]
+            is_equal = pool.submit(load_again)
+            assert all(np.array_equal(fit.result(300), one) for fit, one in zip(fits, alone, strict=True))
+            assert is_equal.result(300)
+    assert np.array_equal(probabilities(1), alone[0]), "later ones are right too"
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_fit_prints_only_when_asked_and_leaves_the_output_of_others_alone(tmp_path, capsys, verbose):
+    streams, done = [], threading.Event()
+
+    def watch() -> None:
+        while not streams or not done.wait(0.001):
+            streams.append(sys.stdout)
+
+    thread, stream = threading.Thread(target=watch), sys.stdout
+    thread.start()
+    try:
+        tiny(epochs=1, output_dir=tmp_path / "run", verbose=verbose).fit(TRAIN, TARGETS)
+    finally:
+        done.set()
+        thread.join()
+    assert {*streams, sys.stdout} == {stream}
+    printed = capsys.readouterr().out
+    assert ("Report on train" in printed) == verbose
+    assert verbose or printed == ""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Callable[..., str]:
+    """Return a function that runs a command of the package that pip has installed, in the folder of a program
+    with a package `app`, as web projects have one, and returns what it printed and said."""
+    site, project = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("project")
+    words = split("-m pip install --quiet --no-deps --no-compile --target")
+    subprocess.run([sys.executable, *words, str(site), str(ROOT)], check=True)
+    names = {path.name.partition("-")[0] for path in site.iterdir()}
+    assert names == {"chinese_text_classifier", "chinese_text_classification", "bin"}
+    (project / "app").mkdir()
+    (project / "app" / "__init__.py").write_text("NAME = 'the app of the project'\n")
+
+    def command(*words: str) -> str:
+        done = finish([words[0].format(bin=site / "bin"), *words[1:]], project, PYTHONPATH=str(site))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return command
+
+
+PROJECT = """
+import app
+from chinese_text_classifier import TextClassifier, load
+from chinese_text_classifier.words import _, in_language
+print(app.NAME)
+with in_language('zh'): print(_('rows'))
+print(load({!r}, device='cpu').predict(['今天真开心'])[0])
+tiny = {{'model.config': {{'num_hidden_layers': 1, 'hidden_size': 16, 'num_attention_heads': 2}}}}
+classifier = TextClassifier(max_steps=1, device='cpu', settings=tiny)
+print(classifier.fit(['好', '坏'] * 8, ['喜好', '厌恶'] * 8).predict(['好'])[0])
+"""
+
+
+@pytest.mark.slow
+def test_the_installed_package_works_beside_an_app_of_the_project(run, checkpoint):
+    assert run("{bin}/chinese-text-classifier").startswith("usage: chinese-text-classifier VERB")
+    name, words, loaded, trained, *_ = run(sys.executable, "-c", PROJECT.format(str(checkpoint))).splitlines()
+    assert (name, words) == ("the app of the project", "样本数")
+    assert loaded in LABELS
+    assert trained in ("喜好", "厌恶")
+    words = ["--steps", "2", "--modes", "ddp", "mp", "--model.config.num_hidden_layers", "1"]
+    assert "app.NAME" not in run(sys.executable, "-m", "chinese_text_classifier", "verify", *words)
