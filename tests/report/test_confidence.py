@@ -1,8 +1,8 @@
-"""How sure and how right decisions are, baselines, and rows whose label may be wrong: python -m pytest
-tests/report/test_confidence.py"""
+"""How sure and how right decisions are, baselines, rows whose label may be wrong, and the file of logits:
+python -m pytest tests/report/test_confidence.py"""
 
 import json
-from importlib.util import find_spec
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,10 +14,15 @@ from app.errors import InputError
 from app.report.baselines import Sample, baselines, sample
 from app.report.confidence import calibration_error, choose_threshold, confidence_bins, risk_coverage
 from app.report.label_issues import find_issues, judge
+from app.report.logits_file import ARRAYS, check_same_rows, logits_of, read_logits, write_logits
+from app.runs.series import rendered
 from app.tasks import open_task
 from app.tasks.task import Task
 from tests.report.rows_case import random_rows
-from tests.tiny import open_tiny
+from tests.tiny import LABELS, open_tiny
+
+LOGISTIC = "TF-IDF + logistic regression"
+CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
 
 
 def calibrated_rows(num_rows: int, seed: int = 0, highest: float = 1) -> tuple[np.ndarray, ...]:
@@ -28,7 +33,7 @@ def calibrated_rows(num_rows: int, seed: int = 0, highest: float = 1) -> tuple[n
     return confidence, correct, generator.integers(0, 1 << 63, num_rows)
 
 
-def test_calibration_bins_are_those_of_sklearn():
+def test_calibration_bins_are_those_of_sklearn_and_equal_confidences_share_one():
     sure, correct, _ = calibrated_rows(1004)
     accuracy, confidence = calibration_curve(correct, sure, n_bins=15, strategy="quantile")
     rows, means, shares = confidence_bins(sure, correct)
@@ -38,39 +43,32 @@ def test_calibration_bins_are_those_of_sklearn():
     assert rows.max() - rows.min() <= 1
     expected = (np.abs(accuracy - confidence) * rows).sum() / 1004
     assert calibration_error(SimpleNamespace(confidence=sure, correct=correct)) == pytest.approx(expected)
-
-
-def test_rows_of_equal_confidence_share_a_bin_and_are_decided_together():
     (found,) = confidence_bins(np.full(100, 0.7), np.arange(100) < 60).T
     assert found == pytest.approx([100, 0.7, 0.6])
-    confidence, correct, _ = calibrated_rows(500)
-    assert len(risk_coverage(confidence.round(1), correct)[0]) == 6
 
 
-def test_curve_ends_with_all_rows_and_all_errors():
+def test_curve_ends_with_all_rows_and_all_errors_and_equal_confidences_are_decided_together():
     sure, correct, _ = calibrated_rows(500)
     confidence, coverage, risk = risk_coverage(sure, correct)
     assert (np.diff(confidence) < 0).all()
     assert (np.diff(coverage) > 0).all()
     assert (coverage[-1], risk[-1]) == (1, pytest.approx(1 - correct.mean()))
     assert risk[200] == pytest.approx(1 - correct[sure >= confidence[200]].mean())
+    assert len(risk_coverage(sure.round(1), correct)[0]) == 6
 
 
-def test_bound_holds_on_new_rows_19_times_in_20():
-    found = np.array([choose_threshold(*calibrated_rows(1000, seed), 0.9)[:2] for seed in range(60)])
-    # The mean of the confidences above the threshold
-    true_precision = (found[:, 0] + 1) / 2
-    assert (found[:, 1] <= true_precision).sum() >= 52
-    assert true_precision.mean() == pytest.approx(0.9, abs=0.02)
-
-
-def test_the_half_that_chooses_is_not_the_half_that_measures():
+def test_the_half_that_chooses_is_not_the_half_that_measures_and_its_bound_holds_19_times_in_20():
     confidence, correct, hashes = calibrated_rows(400)
     value, bound, said = choose_threshold(confidence, correct, hashes, 0.9)
     other = hashes % 2 == 1
     decided = other & (confidence >= value)
     assert f"on the {other.sum()} rows of the other half it decides {decided.sum()} (" in said
     assert f"precision {correct[decided].mean():.4f}, at least {bound:.4f} with 95 % confidence" in said
+    found = np.array([choose_threshold(*calibrated_rows(1000, seed), 0.9)[:2] for seed in range(60)])
+    # The mean of the confidences above the threshold
+    true_precision = (found[:, 0] + 1) / 2
+    assert (found[:, 1] <= true_precision).sum() >= 52
+    assert true_precision.mean() == pytest.approx(0.9, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -95,47 +93,34 @@ def test_baselines_learn_what_can_be_learned_and_are_repeatable(tmp_path):
     dataset, _, _ = open_tiny(tmp_path)
     train, test = (sample(dataset.splits[name]) for name in ("train", "test"))
     found = baselines_of("single_label", 3, train, None, test)
-    assert list(found) == ["majority class", "TF-IDF + logistic regression"]
+    assert list(found) == ["majority class", LOGISTIC]
     assert found["majority class"]["accuracy"] == pytest.approx(1 / 3)
     assert found["majority class"]["macro_f1"] == pytest.approx(0.5 / 3)
-    assert found["TF-IDF + logistic regression"]["accuracy"] > 0.9
+    assert found[LOGISTIC]["accuracy"] > 0.9
     assert json.dumps(found) == json.dumps(baselines_of("single_label", 3, train, None, test))
-
-
-def test_baselines_of_many_classes_and_of_a_single_one_work():
-    texts = [chr(0x4E00 + label) * 3 for label in range(60)], np.arange(60)
-    found = baselines_of("single_label", 60, texts, None, texts)
-    assert found["TF-IDF + naive Bayes"]["accuracy"] > 0.9
     same = ["好"] * 5, np.zeros(5, int)
     assert baselines_of("single_label", 2, same, None, same)["majority class"]["accuracy"] == 1
 
 
-def test_baselines_of_several_labels_choose_thresholds_on_dev():
+def test_baselines_of_several_and_of_many_labels(monkeypatch):
+    """Thresholds are chosen on dev, and each of several labels has its logistic regression."""
     labels, _ = random_rows("multi_label", 300, 4)
     # A character for each label of a row
     texts = ["的" + "".join(np.array(list("甲乙丙丁"))[row > 0]) for row in labels]
     train, dev, test = ((texts[at], labels[at]) for at in (slice(200), slice(200, 250), slice(250, 300)))
     found = baselines_of("multi_label", 4, train, dev, test)
-    assert found["TF-IDF + logistic regression"]["micro_f1"] == 1
-    assert found["TF-IDF + logistic regression"]["intervals"]["micro_f1"] == [1, 1]
+    assert (found[LOGISTIC]["micro_f1"], found[LOGISTIC]["intervals"]["micro_f1"]) == (1, [1, 1])
     assert found["most frequent set"]["micro_f1"] == 0, "the most frequent set is the empty one"
     assert found["most frequent set"]["subset_accuracy"] == (test[1].sum(axis=1) == 0).mean()
-    without = baselines_of("multi_label", 4, train, None, test)
-    assert without["TF-IDF + logistic regression"]["micro_f1"] > 0.9
-
-
-def test_several_labels_have_one_logistic_regression_each_however_many(monkeypatch):
-    labels = np.eye(60, dtype=np.uint8)[np.arange(600) % 60]
-    rows = [chr(0x4E00 + at % 60) * 3 for at in range(600)], labels
-    found = baselines_of("multi_label", 60, rows, rows, rows)
-    assert found["TF-IDF + logistic regression"]["micro_f1"] == 1
+    assert baselines_of("multi_label", 4, train, None, test)[LOGISTIC]["micro_f1"] > 0.9
+    many, classes = [chr(0x4E00 + at % 60) * 3 for at in range(600)], np.arange(600) % 60
+    rows = many[:60], classes[:60]
+    assert baselines_of("single_label", 60, rows, None, rows)["TF-IDF + naive Bayes"]["accuracy"] > 0.9
+    rows = many, np.eye(60, dtype=np.uint8)[classes]
+    assert baselines_of("multi_label", 60, rows, rows, rows)[LOGISTIC]["micro_f1"] == 1
     monkeypatch.setattr("app.report.baselines.MAX_LABELS_X_VALUES", 60 * 600)
     found = baselines_of("multi_label", 60, rows, rows, rows)
-    assert found["TF-IDF + logistic regression"]["micro_f1"] < 1, "every second row has half of the labels"
-
-
-NEEDS_CLEANLAB = pytest.mark.skipif(find_spec("cleanlab") is None, reason="needs requirements/labels.txt")
-CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
+    assert found[LOGISTIC]["micro_f1"] < 1, "every second row has half of the labels"
 
 
 def noisy_rows(task: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -154,9 +139,9 @@ def noisy_rows(task: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray
     return labels, logits.astype(np.float32), (labels != true).reshape(num_rows, -1).any(axis=1)
 
 
-@NEEDS_CLEANLAB
 @pytest.mark.parametrize("task", [CLASSES, LISTS])
 def test_rows_that_are_predicted_otherwise_are_ranked_by_the_probability_of_their_labels(task):
+    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
     labels, logits, is_wrong = noisy_rows(task)
     if task is LISTS:
         chances = expit(logits.astype(float))
@@ -173,6 +158,25 @@ def test_rows_that_are_predicted_otherwise_are_ranked_by_the_probability_of_thei
     assert is_wrong[flagged].sum() > 0.7 * is_wrong.sum()
 
 
+def test_numbers_that_are_far_off_are_found():
+    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
+    task, generator = open_task("regression", ["score"]), np.random.default_rng(0)
+    labels = generator.normal(5, 1, 300)
+    predicted = labels + generator.normal(0, 0.2, 300)
+    at = generator.permutation(300)[:15]
+    labels[at] += 2 * np.where(labels[at] < 5, 1, -1)
+    scores = task.score(labels, predicted[:, None], predicted)
+    order, _quality, flagged = find_issues(task, scores, predicted[:, None])
+    assert flagged[at].all()
+    assert set(order[: len(at)]) == set(at)
+    figures = {"can_judge": True, "ranked": len(order), "flagged": int(flagged.sum())}
+    text = rendered("label_issues", found=figures, kind="score")
+    assert "rows are more than half a standard deviation off" in text
+    figures = judge(scores) | {"can_judge": False}
+    text = rendered("label_issues", found=figures, kind="score")
+    assert f"at most half a standard deviation off in {figures['accuracy']:.1%} of the rows" in text
+
+
 @pytest.mark.parametrize("task", [CLASSES, LISTS])
 def test_only_models_better_than_the_most_frequent_answer_judge_labels(task):
     labels, logits, _ = noisy_rows(task)
@@ -184,8 +188,8 @@ def test_only_models_better_than_the_most_frequent_answer_judge_labels(task):
     assert judged["accuracy"] <= judged["majority"]
 
 
-@NEEDS_CLEANLAB
 def test_a_label_of_all_rows_and_rows_without_labels_are_no_error():
+    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
     labels, logits, _ = noisy_rows(LISTS, 60)
     labels[:, 3] = 1
     assert len(find_issues(LISTS, LISTS.score(labels, logits), logits)[1]) == 60
@@ -193,3 +197,36 @@ def test_a_label_of_all_rows_and_rows_without_labels_are_no_error():
     order, _quality, flagged = find_issues(LISTS, LISTS.score(labels, logits), logits)
     assert not flagged.any()
     assert set(order.tolist()) == set(np.flatnonzero((logits > 0).any(axis=1)).tolist())
+
+
+def test_logits_come_back_as_they_were_and_other_rows_are_refused(tmp_path):
+    path, splits = tmp_path / "logits.safetensors", open_tiny(tmp_path)[0].splits
+    logits = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
+    written = {name: logits_of(splits[name], logits[: len(splits[name])]) for name in ("test", "dev")}
+    write_logits(path, written, LABELS, 7, "single_label")
+    (tmp_path / "other").touch()
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+    found, names, task = read_logits(path)
+    assert (names, task, set(found)) == (LABELS, "single_label", {"test", "dev"})
+    for name, split in found.items():
+        assert (split.hashes == splits[name].table.hashes[splits[name].rows]).all()
+        check_same_rows(split, written[name])
+        for key in ARRAYS:
+            array, expected = getattr(split, key), getattr(written[name], key)
+            assert array.dtype == expected.dtype, key
+            assert (array == expected).all(), key
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    one = found["test"]
+    fewer = replace(one, **{name: getattr(one, name)[1:] for name in ARRAYS})
+    for changed in (fewer, replace(one, hashes=one.hashes[::-1]), replace(one, labels=(one.labels + 1) % 3)):
+        with pytest.raises(InputError, match=f"texts or labels in {len(one)} and {len(changed)} rows"):
+            check_same_rows(one, changed)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no logits", b"\x02\0\0\0\0\0\0\0{}"])
+def test_other_files_are_an_error_that_names_them(tmp_path, content):
+    path = tmp_path / "logits.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match="logits.safetensors"):
+        read_logits(path)

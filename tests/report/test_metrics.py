@@ -7,16 +7,22 @@ from typing import get_args, get_type_hints
 import numpy as np
 import pytest
 from scipy.special import softmax
-from scipy.stats import bootstrap
+from scipy.stats import bootstrap, pearsonr, spearmanr
 from sklearn.metrics import (
     accuracy_score,
-    brier_score_loss,
+    cohen_kappa_score,
     confusion_matrix,
     f1_score,
+    hamming_loss,
     log_loss,
+    mean_absolute_error,
     precision_recall_fscore_support,
+    precision_score,
+    recall_score,
+    root_mean_squared_error,
 )
 
+from app.checkpoints.run_folder import CARD, PAGE, TEXT
 from app.config.data_settings import TASKS as SETTINGS
 from app.config.train_settings import TrainConfig
 from app.report import metrics as table
@@ -24,67 +30,176 @@ from app.report.bootstrap import (
     all_metrics,
     answer_metrics,
     differences,
-    percentiles,
-    resampled_means,
     seed_variance,
 )
-from app.report.metrics import Metric, is_better, measure, metrics_of
-from app.report.shown import render_card, render_page, report_text
+from app.report.metrics import Drawn, Metric, is_better, measure, metrics_of
 from app.tasks import TASK_CLASSES, open_task
-from app.tasks.task import Scores, Task
-from tests.report.rows_case import TASKS, measured, page_content, random_rows
-from tests.report.test_shown import card
+from app.tasks.task import Task, sigmoid
+from app.tasks.tree import Tree
+from tests.report.rows_case import TASKS, random_rows, report_of
+
+CLASSES = list("甲乙丙丁")
+PATHS = ["体育", "体育-球类-篮球", "体育-球类-足球", "财经-基金", "财经-股票"]
+OPTIONS = {"method": "percentile", "vectorized": False, "rng": 1, "n_resamples": 400}
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (7, 2), (300, 3), (1000, 15)])
-def test_metrics_are_those_of_sklearn(num_rows, num_labels, seed):
-    labels, logits = random_rows("single_label", num_rows, num_labels, seed)
-    names = [f"label {index}" for index in range(num_labels)]
-    metrics = measured(labels, logits, names)
-    predicted, ids = logits.argmax(1), list(range(num_labels))
+def task_of(name: str) -> Task:
+    task = open_task(name, PATHS if "path" in name else CLASSES)
+    task.tree = Tree(PATHS, "-") if "path" in name else None
+    return task
+
+
+def case(name: str, num_rows: int) -> tuple[Task, np.ndarray, np.ndarray]:
+    """Return a task, labels and logits."""
+    return task_of(name), *random_rows(name, num_rows, len(CLASSES))
+
+
+def answers(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels of 200 rows, and answers that have something to do with them."""
+    generator, num_labels = np.random.default_rng(0), len(task_of(name).label_names)
+    labels = generator.integers(0, num_labels, 200)
+    if name == "regression":
+        return labels + 1e6, labels + 1e6 + generator.normal(0, 2, 200).round(1)
+    if name.startswith("multi"):
+        labels = generator.random((200, num_labels)) < 0.4
+        return labels, labels ^ (generator.random(labels.shape) < 0.2)
+    return labels, (labels + generator.integers(-2, 3, 200)).clip(0, num_labels - 1)
+
+
+def macro_mae(labels: np.ndarray, predicted: np.ndarray) -> float:
+    off = np.abs(labels - predicted)
+    return np.mean([off[labels == label].mean() for label in np.unique(labels)])
+
+
+# The nodes of a hierarchy, their levels from 0, and which of them are a path or above it
+NODES = [*PATHS, "体育-球类", "财经"]
+LEVELS = np.array([node.count("-") for node in NODES])
+UPWARD = np.array([[path == node or path.startswith(f"{node}-") for node in NODES] for path in PATHS])
+
+
+def of_nodes(metric, *answers: np.ndarray, levels: int = 3, **options) -> float:
+    """Return a metric of scikit-learn on the nodes of paths, of the upper levels only."""
+    rows = (np.eye(len(PATHS), dtype=bool)[of] if of.ndim == 1 else of for of in answers)
+    return metric(*((of @ UPWARD)[:, levels > LEVELS] for of in rows), **options)
+
+
+MACRO = partial(f1_score, labels=range(len(CLASSES)), average="macro", zero_division=0)
+HIERARCHICAL = {
+    f"hierarchical_{name}": partial(of_nodes, metric, average="micro")
+    for name, metric in {"precision": precision_score, "recall": recall_score, "f1": f1_score}.items()
+}
+REFERENCES = {
+    "single_label": {"accuracy": accuracy_score, "macro_f1": MACRO},
+    "multi_label": {
+        "micro_f1": partial(f1_score, average="micro", zero_division=0),
+        "macro_f1": MACRO,
+        "samples_f1": partial(f1_score, average="samples", zero_division=1),
+        "subset_accuracy": accuracy_score,
+        "hamming_loss": hamming_loss,
+    },
+    "ordinal": {
+        "kappa": partial(cohen_kappa_score, weights="quadratic"),
+        "within_one": lambda labels, predicted: (np.abs(labels - predicted) <= 1).mean(),
+        "macro_mae": macro_mae,
+    },
+    "regression": {
+        "mae": mean_absolute_error,
+        "rmse": root_mean_squared_error,
+        "pearson": lambda *of: pearsonr(*of).statistic,
+        "spearman": lambda *of: spearmanr(*of).statistic,
+    },
+    "single_path": {f"level_{at}_accuracy": partial(of_nodes, accuracy_score, levels=at) for at in (1, 2)}
+    | HIERARCHICAL,
+    "multi_path": HIERARCHICAL,
+}
+
+
+def values_of(name: str, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """Return the values of references that are compared."""
+    names = [metric.key for metric in metrics_of(task_of(name)) if metric.compared]
+    return {key: of(labels, predicted) for key, of in REFERENCES[name].items() if key in names}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_metrics_are_those_of_other_libraries_also_of_rows_that_are_drawn_again(name):
+    (labels, predicted), task = answers(name), task_of(name)
+    counts = np.random.default_rng(0).multinomial(200, np.full(200, 1 / 200), 3)
+    counts = np.r_[np.ones((1, 200), int), counts]
+    drawn, metrics = Drawn(task, labels, predicted, counts), {one.key: one for one in metrics_of(task)}
+    for key, reference in REFERENCES[name].items():
+        rows = [[np.repeat(of, count, axis=0) for of in (labels, predicted)] for count in counts]
+        assert metrics[key].of_answers(drawn) == pytest.approx([reference(*of) for of in rows]), key
+    assert [key for key in metrics if key.startswith("level_")] == [
+        key for key in REFERENCES[name] if key.startswith("level_")
+    ]
+
+
+def test_a_constant_answer_has_no_correlation_and_no_agreement():
+    found = answer_metrics(task_of("regression"), np.arange(5.0), np.full(5, 0.1))
+    assert (found["pearson"], found["spearman"]) == (0, 0)
+    found = answer_metrics(task_of("ordinal"), answers("ordinal")[0], np.full(200, 2))
+    assert f"{found['kappa']:.4f}" == "0.0000"
+
+
+@pytest.mark.parametrize(
+    ("name", "num_rows", "num_labels"),
+    [
+        ("single_label", 1, 2),
+        ("single_label", 7, 2),
+        ("single_label", 300, 3),
+        ("single_label", 1000, 15),
+        ("single_label", 2000, 60),
+        ("multi_label", 200, 5),
+    ],
+)
+def test_the_tables_of_a_report_are_those_of_sklearn(name, num_rows, num_labels):
+    """The last of several labels is never there."""
+    labels, logits = random_rows(name, num_rows, num_labels)
+    task, ids = open_task(name, [f"label {index}" for index in range(num_labels)]), list(range(num_labels))
+    averages, options = ["macro", "weighted"], {"labels": ids, "zero_division": 0}
+    if name == "single_label":
+        predicted = logits.argmax(1)
+        loss = log_loss(labels, softmax(logits.astype(float), axis=1), labels=ids)
+    else:
+        labels[:, -1], averages = 0, [*averages, "micro"]
+        task.fit(labels, logits)
+        predicted = sigmoid(logits) >= task.thresholds
+        loss = np.mean([log_loss(labels[:, at], sigmoid(logits)[:, at], labels=[0, 1]) for at in ids])
+    metrics = measure(task, task.score(labels, logits))
     assert metrics["rows"] == num_rows
-    assert metrics["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
-    loss = log_loss(labels, softmax(logits.astype(float), axis=1), labels=ids)
     assert metrics["loss"] == pytest.approx(loss, abs=1e-9)
-    assert metrics["confusion_matrix"] == confusion_matrix(labels, predicted, labels=ids).tolist()
-
-    def expected(average: str | None) -> tuple:
-        options = {"labels": ids, "average": average, "zero_division": 0}
-        return precision_recall_fscore_support(labels, predicted, **options)
-
-    for name, *of_class in zip(names, *expected(None), strict=True):
-        assert list(metrics["classes"][name].values()) == pytest.approx(of_class)
-    for average in ("macro", "weighted"):
-        assert list(metrics[average].values()) == pytest.approx(expected(average)[:3])
+    of_classes = precision_recall_fscore_support(labels, predicted, average=None, **options)
+    for name, *of_class in zip(task.label_names, *of_classes, strict=True):
+        assert list(metrics["classes"][name].values())[:4] == pytest.approx(of_class)
+    for average in averages:
+        expected = precision_recall_fscore_support(labels, predicted, average=average, **options)[:3]
+        assert list(metrics[average].values()) == pytest.approx(expected)
         assert metrics[f"{average}_f1"] == pytest.approx(metrics[average]["f1"])
-
-
-def score(labels: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> Scores:
-    task = open_task("single_label", [f"label {index}" for index in range(logits.shape[1])])
-    task.fitted = {"temperature": temperature}
-    return task.score(labels, logits, calibrated=True)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
-@pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (50, 2), (500, 7)])
-def test_scores_of_rows_are_those_of_sklearn(num_rows, num_labels, temperature):
-    labels, logits = random_rows("single_label", num_rows, num_labels)
-    scores = score(labels, logits, temperature)
-    expected = softmax(logits.astype(np.float64) / temperature, axis=1)
-    assert (scores.predicted == expected.argmax(axis=1)).all()
-    assert scores.confidence == pytest.approx(expected.max(axis=1))
-    assert scores.loss.mean() == pytest.approx(log_loss(labels, expected, labels=range(num_labels)))
-    truth = np.eye(num_labels)[labels]
-    assert scores.brier.mean() == pytest.approx(((expected - truth) ** 2).sum(axis=1).mean())
-    if num_labels == 2 and num_rows > 1:
-        assert scores.brier.mean() == pytest.approx(2 * brier_score_loss(labels, expected[:, 1]))
+    if labels.ndim == 1:
+        assert metrics["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+        matrix = confusion_matrix(labels, predicted, labels=ids)
+        assert num_labels > 30 or metrics["confusion_matrix"] == matrix.tolist()
+        wrong = {(i, j): rows for (i, j), rows in np.ndenumerate(matrix) if i != j and rows}
+        confusions = {
+            tuple(map(task.label_names.index, of[:2])): of[2] for of in metrics.get("confusions", ())
+        }
+        assert confusions == (wrong if num_labels > 30 else {})
+        assert list(confusions.values()) == sorted(confusions.values(), reverse=True)
+        task.fitted = {"temperature": 3.0}
+        calibrated = task.score(labels, logits, calibrated=True)
+        expected = softmax(logits.astype(np.float64) / 3, axis=1)
+        assert (calibrated.predicted == predicted).all()
+        assert calibrated.confidence == pytest.approx(expected.max(axis=1))
+        assert calibrated.loss.mean() == pytest.approx(log_loss(labels, expected, labels=ids))
+        assert calibrated.brier == pytest.approx(((expected - np.eye(num_labels)[labels]) ** 2).sum(axis=1))
 
 
 def test_very_large_logits_give_finite_scores():
-    scores = score(np.array([0, 1]), np.array([[1e4, -1e4], [1e4, -1e4]], np.float32))
-    assert scores.loss.tolist() == [0, 2e4]
-    assert scores.brier.tolist() == [0, 2]
+    logits = np.array([[1e4, -1e4], [1e4, -1e4]], np.float32)
+    scores = open_task("single_label", ["a", "b"]).score(np.array([0, 1]), logits)
+    assert (scores.loss.tolist(), scores.brier.tolist()) == ([0, 2e4], [0, 2])
+    scores = open_task("multi_label", ["a", "b"]).score(np.array([[1, 0], [0, 1]]), logits)
+    assert (scores.loss.tolist(), scores.correct.tolist()) == ([0, 1e4], [True, False])
 
 
 def test_any_value_is_better_than_none_and_a_lower_loss():
@@ -96,27 +211,21 @@ def test_any_value_is_better_than_none_and_a_lower_loss():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_metric_is_one_entry_of_the_table(name, monkeypatch):
+def test_a_metric_is_one_entry_of_the_table(name, monkeypatch, tmp_path):
     """Report, page, card, comparison, seeds and folds show it with its interval."""
-    error_rate = Metric(
-        "error_rate",
-        "error rate",
-        (name,),
-        lambda drawn: 1 - drawn.mean(drawn.is_right),
-        higher_is_better=False,
-    )
+    lower = {"higher_is_better": False}
+    error_rate = Metric("error_rate", "error rate", (name,), lambda of: 1 - of.mean(of.is_right), **lower)
     monkeypatch.setattr(table, "METRICS", (*table.METRICS, error_rate))
     monkeypatch.setitem(table.BY_KEY, "error_rate", error_rate)
-    content = page_content(name, 200, ["甲", "乙", "丙"])
-    task, metrics, scores = (content[name] for name in ("task", "metrics", "scores"))
+    written = report_of(tmp_path, name)
+    task, metrics, scores = written.task, written.report, written.scores
     low, high = metrics["intervals"]["error_rate"]
     assert low < metrics["error_rate"] < high
     assert metrics["error_rate"] == pytest.approx(1 - scores.correct.mean())
     shown = f"{metrics['error_rate']:.4f}"
-    text = report_text(task, metrics, {}, "title")
-    assert f"  {'error rate':17} {shown}   {low:.4f} to {high:.4f}" in text
-    assert f"Error rate<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in render_page(**content)
-    said = render_card(card(task=name, metrics=metrics))
+    assert f"  {'error rate':17} {shown}   {low:.4f} to {high:.4f}" in written.read(TEXT)
+    assert f"Error rate<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in written.read(PAGE)
+    said = written.read(CARD)
     # Its name has no Chinese here
     assert all(f"| error rate | {shown} | {low:.4f} {to} {high:.4f} |" in said for to in ("to", "至"))
     assert "error_rate" in differences(task, scores, scores)
@@ -133,58 +242,23 @@ def test_train_best_metric_has_the_names_of_the_tasks_and_each_is_in_the_table()
         assert {*SETTINGS[name].metrics, *kind.log_metrics} <= keys
 
 
-CLASSES = list("甲乙丙丁")
-
-
-def case(name: str, num_rows: int = 150) -> tuple[Task, np.ndarray, np.ndarray]:
-    """Return a task, labels and logits."""
-    return open_task(name, CLASSES), *random_rows(name, num_rows, len(CLASSES))
-
-
-MACRO = partial(f1_score, labels=range(len(CLASSES)), average="macro", zero_division=0)
-SKLEARN = {
-    "single_label": {"accuracy": accuracy_score, "macro_f1": MACRO},
-    "multi_label": {
-        "micro_f1": partial(f1_score, average="micro", zero_division=0),
-        "macro_f1": MACRO,
-        "samples_f1": partial(f1_score, average="samples", zero_division=1),
-        "subset_accuracy": accuracy_score,
-    },
-}
-
-
-def sklearn_values(name: str, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    return {key: metric(labels, predicted) for key, metric in SKLEARN[name].items()}
-
-
 @pytest.mark.parametrize("name", TASKS)
 def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(name):
     task, labels, logits = case(name, 400)
+    # The loss of this row is far from those of the others
+    logits[0] = 300 * (0.5 - np.eye(4)[labels[0]] if name == "single_label" else 0.5 - labels[0])
     scores = task.score(labels, logits)
     found = all_metrics(task, scores)["intervals"]
     assert list(found) == [metric.key for metric in metrics_of(task) if metric.has_interval]
-    options = {"method": "percentile", "vectorized": False, "rng": 1, "n_resamples": 400}
-    for key, metric in SKLEARN[name].items():
+    for key in values_of(name, labels, scores.predicted):
 
-        def value(rows, metric=metric):
+        def value(rows, metric=REFERENCES[name][key]):
             return metric(labels[rows], scores.predicted[rows])
 
-        expected = bootstrap((np.arange(400),), value, **options).confidence_interval
+        expected = bootstrap((np.arange(400),), value, **OPTIONS).confidence_interval
         assert found[key] == pytest.approx(expected, abs=0.015), key
-
-
-def test_intervals_hold_the_true_accuracy_19_times_in_20():
-    # Of two logits with a difference of 1.5 and a standard deviation of 2 * sqrt(2)
-    true_accuracy, held = 0.7021, 0
-    task = open_task("single_label", CLASSES[:2])
-    for seed in range(200):
-        generator = np.random.default_rng(seed)
-        labels = generator.integers(0, 2, 300)
-        logits = generator.normal(0, 2, (300, 2))
-        logits[np.arange(300), labels] += 1.5
-        low, high = answer_metrics(task, labels, logits.argmax(axis=1))["intervals"]["accuracy"]
-        held += low <= true_accuracy <= high
-    assert 180 <= held <= 199
+    expected = bootstrap((scores.loss,), np.mean, **OPTIONS | {"n_resamples": 5000}).confidence_interval
+    assert found["loss"] == pytest.approx(expected, abs=0.12 * (expected.high - expected.low))
 
 
 @pytest.mark.parametrize("num_rows", [1, 20])
@@ -216,7 +290,7 @@ def test_differences_are_paired(name):
     one, better = (task.score(labels, of_model) for of_model in (logits, other))
     found = differences(task, one, better)
     assert list(found) == [metric.key for metric in metrics_of(task) if metric.compared]
-    first, second = (sklearn_values(name, labels, scores.predicted) for scores in (one, better))
+    first, second = (values_of(name, labels, scores.predicted) for scores in (one, better))
     for key, value in second.items():
         difference, (low, high) = found[key]
         assert difference == pytest.approx(value - first[key])
@@ -228,8 +302,7 @@ def test_differences_are_paired(name):
     def changed(rows):
         return MACRO(labels[rows], better.predicted[rows]) - MACRO(labels[rows], one.predicted[rows])
 
-    options = {"method": "percentile", "vectorized": False, "n_resamples": 400, "rng": 1}
-    expected = bootstrap((np.arange(400),), changed, **options).confidence_interval
+    expected = bootstrap((np.arange(400),), changed, **OPTIONS).confidence_interval
     assert found["macro_f1"][1] == pytest.approx(expected, abs=0.01)
     assert set(differences(task, one, one).values()) == {(0.0, (0.0, 0.0))}
 
@@ -242,7 +315,7 @@ def test_seed_variance_is_that_of_each_seed_and_sampling_that_of_the_rows(name, 
     scores = [task.score(labels, of_seed) for of_seed in others]
     found = seed_variance(task, scores)
     assert list(found) == [metric.key for metric in metrics_of(task) if metric.compared]
-    by_seed = [sklearn_values(name, of_seed.labels, of_seed.predicted) for of_seed in scores]
+    by_seed = [values_of(name, labels, of_seed.predicted) for of_seed in scores]
     for metric in by_seed[0]:
         expected = [of_seed[metric] for of_seed in by_seed]
         assert found[metric]["values"] == pytest.approx(expected)
@@ -257,16 +330,3 @@ def test_seed_variance_is_that_of_each_seed_and_sampling_that_of_the_rows(name, 
     equal = seed_variance(task, scores[:1] * 3)["macro_f1"]
     assert equal["seed_standard_deviation"] == pytest.approx(0, abs=1e-12)
     assert equal["sampling_standard_deviation"] > 0.001
-
-
-@pytest.mark.parametrize("values", ["exponential", "few values", "one far away"])
-def test_interval_of_a_mean_is_that_of_scipy(values):
-    generator = np.random.default_rng(2)
-    rows = {
-        "exponential": generator.exponential(1, 700),
-        "few values": generator.integers(0, 3, 700).astype(float),
-        "one far away": np.append(generator.normal(0, 1, 699), 300.0),
-    }[values]
-    expected = bootstrap((rows,), np.mean, method="percentile", n_resamples=5000, rng=1).confidence_interval
-    found = percentiles(resampled_means(rows, np.random.default_rng(0)))
-    assert found == pytest.approx(expected, abs=0.12 * (expected.high - expected.low))

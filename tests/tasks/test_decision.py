@@ -1,25 +1,32 @@
-"""What is fitted on dev, temperatures and thresholds, and its file decision.json: python -m pytest
-tests/tasks/test_decision.py"""
+"""Losses; how answers follow from logits; what is fitted on dev, temperatures and thresholds, and its file
+decision.json: python -m pytest tests/tasks/test_decision.py"""
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, roc_auc_score
+from sklearn.utils.class_weight import compute_class_weight
+from torch.nn.functional import cross_entropy
 
-from app.config.command_line import load_config
+from app.config.data_settings import TASKS
+from app.config.schema import Config, TrainConfig
 from app.errors import InputError
 from app.report.bootstrap import all_metrics
-from app.report.logits_file import read_logits
-from app.report.shown import calibration_effect, report_text
+from app.report.shown import calibration_effect
 from app.tasks import open_task
-from app.tasks.task import Task, choose_thresholds, fit_temperature, sigmoid
-from tests.multi_label_runs import arguments, read_predictions, task_of, write_thresholds
-from tests.report.rows_case import measured
-from tests.verbs import predict
+from app.tasks.losses import CLASS_LOSSES, LIST_LOSSES, NUMBER_LOSSES, ClassLoss, ListLoss, label_weights
+from app.tasks.task import choose_thresholds, fit_temperature, sigmoid
+from app.tasks.tree import Tree
+from tests.multi_label_runs import write_thresholds
+from tests.tiny import LABELS as LABEL_NAMES
+
+PATHS = ["体育", "体育-球类-篮球", "体育-球类-足球", "财经-基金", "财经-股票"]
 
 
 def overconfident(num_rows: int, temperature: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -28,12 +35,6 @@ def overconfident(num_rows: int, temperature: float, seed: int = 0) -> tuple[np.
     logits = generator.normal(0, 3, (num_rows, 4)).astype(np.float32)
     cumulated = softmax(logits / temperature, axis=1).cumsum(axis=1)
     return (generator.random((num_rows, 1)) > cumulated).sum(axis=1).clip(max=3), logits
-
-
-def calibration_line(task: Task, figures: dict) -> str:
-    """Return what a report says of the temperature."""
-    metrics = measured(np.arange(4), np.eye(4, dtype=np.float32), task.label_names) | {"intervals": {}}
-    return report_text(task, metrics | figures, {}, "").splitlines()[-1]
 
 
 def test_a_temperature_is_that_of_another_optimizer_and_of_the_rows_that_were_drawn_with_it():
@@ -57,9 +58,6 @@ def test_calibrated_rows_that_were_not_seen_are_better():
     figures = task.state() | calibration_effect(task, *test, "test")
     assert figures["after"]["loss"] < figures["before"]["loss"] - 0.2
     assert figures["after"]["ece"] < figures["before"]["ece"] / 3
-    assert "fitted on 2,000 rows of dev; on test: loss " in calibration_line(task, {"calibration": figures})
-    of_dev = task.state() | calibration_effect(task, *dev, "dev")
-    assert "the rows it was fitted on" in calibration_line(task, {"calibration": of_dev})
 
 
 @pytest.mark.parametrize(("num_rows", "why"), [(6, "few_rows"), (99, "few_rows"), (120, "no_better")])
@@ -69,7 +67,6 @@ def test_a_temperature_that_few_rows_or_held_out_rows_do_not_support_is_not_used
     task.fit(*overconfident(num_rows, 1.0, seed=3), np.arange(num_rows, dtype=np.uint64))
     assert task.unfitted == {"why": why, "rows": num_rows}
     assert (task.temperature, task.state()) == (1, {})
-    assert f"{num_rows} dev rows" in calibration_line(task, {"no_calibration": task.unfitted})
 
 
 def test_a_threshold_is_the_best_of_all_that_could_be():
@@ -93,56 +90,6 @@ def test_of_equally_good_thresholds_the_nearest_to_a_half_is_chosen_and_not_betw
     logits = np.array([[3.0], [1.0 + 1e-6], [1.0], [-2.0]])
     assert sigmoid(-2.0) < choose_thresholds(labels, sigmoid(logits))[0] < sigmoid(0.9)
     assert choose_thresholds(labels, sigmoid(logits - 40))[0] < sigmoid(-39.1)
-
-
-def test_the_file_of_a_run_is_read(tmp_path):
-    path, one, several = tmp_path / "decision.json", *(open_task(f"{of}_label", ["a", "b"]) for of in KINDS)
-    one.read(tmp_path)
-    several.read(tmp_path)
-    assert (one.temperature, several.thresholds.tolist()) == (1, [0.5, 0.5])
-    path.write_text(json.dumps({"temperature": 1.5}))
-    one.read(tmp_path, calibrate=False)
-    assert one.temperature == 1
-    one.read(tmp_path)
-    assert one.temperature == 1.5
-    write_thresholds(tmp_path, [0.25, 0.125], ["b", "a"], chosen_on="dev", rows=20)
-    several.read(tmp_path)
-    assert several.thresholds.tolist() == [0.125, 0.25]
-    assert (several.chosen_on, several.rows) == ("dev", 20)
-
-
-KINDS = ("single", "multi")
-DAMAGED = ["", "[]", "{}", '{"thresholds": {"a": 0.5}}', '{"rare_class": "x"}']
-DAMAGED += ['{"rare_class": "a", "rare_threshold": 2}']
-
-
-@pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_file_is_an_error(tmp_path, content):
-    (tmp_path / "decision.json").write_text(content)
-    for kind in KINDS:
-        with pytest.raises(InputError, match="what was fitted for the decision is needed.*to decide without"):
-            open_task(f"{kind}_label", ["a", "b"]).read(tmp_path)
-
-
-@pytest.mark.parametrize("value", ["-0.1", "1e300", "NaN", "Infinity", '"0.5"', "true", "null"])
-def test_a_number_that_no_fit_gives_is_an_error_with_file_and_value(tmp_path, value):
-    path, found = tmp_path / "decision.json", f"found {json.loads(value)!r}"
-    contents = {
-        f'{{"temperature": {value}}}': "temperature must be from 0.05 to 20",
-        f'{{"thresholds": {{"a": 0.5, "b": {value}}}}}': "the threshold of b must be from 0 to 1",
-    }
-    for kind, (content, rule) in zip(KINDS, contents.items(), strict=True):
-        path.write_text(content)
-        with pytest.raises(InputError) as raised:
-            open_task(f"{kind}_label", ["a", "b"]).read(tmp_path)
-        assert str(path) in str(raised.value)
-        assert f"{rule}, {found}" in str(raised.value)
-
-
-def test_a_pipe_in_place_of_the_file_does_not_hang(tmp_path):
-    os.mkfifo(tmp_path / "decision.json")
-    with pytest.raises(InputError, match="a regular file is needed"):
-        open_task("single_label", ["a", "b"]).read(tmp_path)
 
 
 def rare_rows(num_rows: int = 600) -> tuple[np.ndarray, np.ndarray]:
@@ -198,47 +145,162 @@ def test_the_threshold_of_dev_has_the_best_f1_and_is_independent_of_the_temperat
     assert task.ranked_labels(task.probabilities(logits)[0]).tolist() == [answer, 1 - answer]
 
 
-def test_a_run_decides_by_it_everywhere(run_of):
-    run = run_of("rare_class")
-    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
-    decision = json.loads((run / "decision.json").read_text(encoding="utf-8"))
-    assert report["rare_class"] == decision["rare_class"] == "投诉"
-    assert report["rare_threshold"] == decision["rare_threshold"] != 0.5
-    test = read_logits(run / "logits.safetensors")[0]["test"]
-    chances = open_task("single_label", ["其他", "投诉"]).probabilities(test.logits)[:, 1]
-    predicted = chances >= report["rare_threshold"]
-    assert report["rare_f1"] == pytest.approx(f1_score(test.labels, predicted))
-    wanted = read_predictions(run / "predictions.csv")
-    assert [row["predicted"] == "投诉" for row in wanted] == predicted.tolist()
-    for name in ("report.txt", "README.md"):
-        said = (run / name).read_text(encoding="utf-8")
-        assert f"{report['rare_threshold']:.4f}" in said
-        assert "投诉" in said
-        assert "recall at precision 0.9" in said
-    assert "Average precision" in (run / "report.html").read_text(encoding="utf-8")
-    line = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    assert 0 < line["rare_f1"] <= 1
+def test_probabilities_of_ordered_labels_add_up_and_gradients_are_finite_where_outputs_are_large():
+    stars = open_task("ordinal", list("12345"))
+    outputs = np.random.default_rng(0).normal(0, 5, (200, 5)).astype(np.float32)
+    probabilities = stars.probabilities(outputs)
+    assert probabilities.sum(axis=1) == pytest.approx(np.ones(200))
+    assert (probabilities > 0).all()
+    assert 1 - probabilities[:, 0] == pytest.approx(1 / (1 + np.exp(-outputs[:, 0].astype(np.float64))))
+    again = stars.class_logits(torch.from_numpy(outputs).double(), torch).exp().numpy()
+    assert again == pytest.approx(probabilities)
+    scores = stars.score(np.arange(200) % 5, outputs)
+    assert (scores.predicted == stars.decide(outputs)).all()
+    assert scores.confidence == pytest.approx(stars.confidence(probabilities))
+    large = torch.tensor([[90.0, -200.0, 50.0, 0.0], [-90.0, 50.0, -200.0, 0.0]], requires_grad=True)
+    for label in range(4):
+        loss = -stars.class_logits(large, torch)[:, label].sum()
+        (gradient,) = torch.autograd.grad(loss, large)
+        assert loss.isfinite()
+        assert gradient.isfinite().all()
 
 
-def test_a_report_on_other_rows_has_the_recall_at_the_precision_of_the_threshold(run_of, tmp_path):
-    run, out = run_of("rare_class"), tmp_path / "out"
-    words = ["--input", str(run.parent / "rows.jsonl"), "--report", str(out)]
-    assert predict(["--checkpoint", str(run), "--threshold", "precision=0.05", *words]) == 0
-    rows, report = read_predictions(out / "predictions.csv"), json.loads((out / "report.json").read_text())
-    is_rare, chances = [row["label"] == "投诉" for row in rows], [float(row["p_投诉"]) for row in rows]
-    precision, recall, _ = precision_recall_curve(is_rare, chances)
-    assert report["recall_at_precision"] == pytest.approx(recall[precision >= 0.05].max())
-    assert "recall at precision 0.05" in (out / "report.txt").read_text(encoding="utf-8")
-    assert "Recall at precision 0.05" in (out / "report.html").read_text(encoding="utf-8")
+def test_of_ordered_labels_the_decision_is_the_median_and_says_how_sure_it_is():
+    task = open_task("ordinal", list("abc"))
+    probabilities = np.array([[0.4, 0.25, 0.35], [0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
+    assert task.chosen(probabilities).tolist() == [1, 0, 2]
+    assert task.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
+    assert task.columns(probabilities[0], 0.3)["decision"] == "abstain"
+    assert [task.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
 
 
-def test_what_chooses_the_best_checkpoint_must_fit_the_task(tmp_path):
-    posts = tmp_path / "three.jsonl"
-    lines = [json.dumps({"text": f"天{number}", "label": "abc"[number % 3]}) for number in range(90)]
-    posts.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match="train.best_metric rare_f1 needs two labels, found 3"):
-        task_of(posts, "single_label", best_metric="rare_f1")
-    for key, value in (("best_metric", "rare_f1"), ("loss", "logit_adjusted")):
-        rule = f"train.{key} must be one of .* with data.task multi_label, found {value}$"
-        with pytest.raises(InputError, match=rule):
-            load_config(arguments(posts, tmp_path / "run", **{f"train__{key}": value}))
+@pytest.mark.parametrize(
+    ("threshold", "decided"),
+    [
+        (0.4, ("accept", "体育-球类-篮球", 0.45)),
+        (0.8, ("partial", "体育-球类", 0.85)),
+        (0.9, ("partial", "体育", 0.95)),
+        (0.96, ("abstain", "", 0.0)),
+    ],
+)
+def test_a_path_stops_at_the_deepest_level_that_is_sure_enough(threshold, decided):
+    task = open_task("single_path", PATHS)
+    task.tree = Tree(PATHS, "-")
+    found = task.columns(np.array([0.1, 0.45, 0.4, 0.03, 0.02]), threshold)
+    assert (found["decision"], found["sure_label"], found["sure_probability"]) == decided
+    assert list(found)[:5] == ["probability", "decision", "sure_label", "sure_probability", "margin"]
+    parents = {key: value for key, value in found.items() if key.endswith("*")}
+    assert parents == {"p_体育-*": 0.95, "p_体育-球类-*": 0.85, "p_财经-*": 0.05}
+
+
+def test_of_a_path_and_one_that_ends_above_it_the_longer_one_is_predicted():
+    task = open_task("multi_path", PATHS)
+    task.tree = Tree(PATHS, "-")
+    predicted = task.decide(np.array([[3.0, 3, -3, -3, 3], [3.0, -3, -3, -3, -3]]))
+    assert predicted.tolist() == [[False, True, False, False, True], [True, False, False, False, False]]
+
+
+def test_the_file_of_a_run_is_read(tmp_path):
+    path, names = tmp_path / "decision.json", ["a", "b"]
+    one, several = open_task("single_label", names), open_task("multi_label", names)
+    one.read(tmp_path)
+    several.read(tmp_path)
+    assert (one.temperature, several.thresholds.tolist()) == (1, [0.5, 0.5])
+    path.write_text(json.dumps({"temperature": 1.5}))
+    one.read(tmp_path, calibrate=False)
+    assert one.temperature == 1
+    one.read(tmp_path)
+    assert one.temperature == 1.5
+    write_thresholds(tmp_path, [0.25, 0.125], ["b", "a"], chosen_on="dev", rows=20)
+    several.read(tmp_path)
+    assert several.thresholds.tolist() == [0.125, 0.25]
+    assert (several.chosen_on, several.rows) == ("dev", 20)
+    path_of = open_task("single_path", PATHS)
+    path_of.tree, path_of.fitted = Tree(PATHS, "-"), {"temperature": 2.0}
+    path_of.write(tmp_path, 1, {})
+    again = open_task("single_path", PATHS)
+    again.read(tmp_path)
+    assert (again.tree.separator, again.temperature) == ("-", 2)
+
+
+DAMAGED = ["", "[]", "{}", '{"thresholds": {"a": 0.5}}', '{"rare_class": "x"}']
+DAMAGED += ['{"rare_class": "a", "rare_threshold": 2}', None]
+
+
+@pytest.mark.parametrize("name", ["single_label", "multi_label"])
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_is_an_error_and_a_pipe_in_its_place_does_not_hang(tmp_path, content, name):
+    path = tmp_path / "decision.json"
+    path.write_text(content) if content is not None else os.mkfifo(path)
+    found = "a regular file is needed" if content is None else ""
+    with pytest.raises(InputError, match=f"fitted for the decision is needed.*{found}.*to decide without"):
+        open_task(name, ["a", "b"]).read(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["-0.1", "1e300", "NaN", "Infinity", '"0.5"', "true", "null"])
+def test_a_number_that_no_fit_gives_is_an_error_with_file_and_value(tmp_path, value):
+    path, found = tmp_path / "decision.json", re.escape(f"found {json.loads(value)!r}")
+    path.write_text(f'{{"temperature": {value}, "thresholds": {{"a": 0.5, "b": {value}}}}}')
+    with pytest.raises(InputError, match=f"{path}.*: .*temperature must be from 0.05 to 20, {found}"):
+        open_task("single_label", ["a", "b"]).read(tmp_path)
+    with pytest.raises(InputError, match=f"{path}.*: .*the threshold of b must be from 0 to 1, {found}"):
+        open_task("multi_label", ["a", "b"]).read(tmp_path)
+
+
+LOGITS = torch.tensor([[0.5, -1.0, 0.2], [2.0, 0.0, 1.0], [-1.0, 0.3, 0.1]])
+LABELS, LISTS = torch.tensor([0, 2, 1]), torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+SHARES, WEIGHTS = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.5, 1.0, 3.0])
+ADJUSTED = LOGITS + SHARES.log()
+# The probabilities of what is true
+OF_LABEL = torch.softmax(LOGITS.double(), dim=1)[torch.arange(3), LABELS]
+OF_LISTS = torch.sigmoid(torch.where(LISTS.bool(), LOGITS.double(), -LOGITS.double()))
+LIST_WEIGHTS = torch.where(LISTS.bool(), WEIGHTS.double(), 1.0)
+CPU = torch.device("cpu")
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "expected"),
+    [
+        (ClassLoss("cross_entropy", WEIGHTS), LABELS, -OF_LABEL.log() * WEIGHTS[LABELS]),
+        (ClassLoss("focal"), LABELS, -OF_LABEL.log() * (1 - OF_LABEL) ** 2),
+        (ClassLoss("logit_adjusted", shares=SHARES), LABELS, cross_entropy(ADJUSTED, LABELS) * 3),
+        (ListLoss("cross_entropy", WEIGHTS), LISTS, -OF_LISTS.log() * LIST_WEIGHTS),
+        (ListLoss("focal", WEIGHTS), LISTS, -OF_LISTS.log() * LIST_WEIGHTS * (1 - OF_LISTS) ** 2),
+    ],
+)
+def test_a_loss_is_its_formula_and_the_gradient_of_sure_rows_is_finite(loss, labels, expected):
+    assert float(loss(LOGITS, labels)) == pytest.approx(float(expected.sum()), rel=1e-6)
+    assert float(loss(LOGITS[:0], labels[:0])) == 0
+    sure = torch.tensor([[200.0, 0.0, 0.0], [0.0, -200.0, 0.0], [-200.0, 200.0, 0.0]], requires_grad=True)
+    loss(sure, labels).backward()
+    assert sure.grad.isfinite().all()
+
+
+def test_balanced_weights_of_classes_are_those_of_scikit_learn():
+    labels, task = np.repeat([0, 1, 2], [30, 6, 30]), open_task("single_label", LABEL_NAMES)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    task.device, task.config = CPU, Config(train=TrainConfig(class_weights="balanced"))
+    assert task.build_loss(labels).weights.tolist() == pytest.approx(expected)
+    task.config = Config()
+    assert task.build_loss(labels).weights is None
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        *([NAN, 1.0, 1.0], [1.0, 1.0, INF], [1.0, 1.0, -INF], [1.0, -1.0, 1.0]),
+        *([1e39, 1.0, 1.0], [0.0, 1.0, 1.0], [1e-50, 1.0, 1.0], [1.0, 1.0], []),
+    ],
+)
+def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(weights):
+    rule = "must be 3 numbers above 0, in single precision too, one for each of 中性, 正面, 负面; found"
+    with pytest.raises(InputError, match=rule):
+        label_weights(weights, np.ones(3), LABEL_NAMES, CPU)
+
+
+def test_the_losses_of_the_setting_are_those_of_the_tables():
+    """`train.loss` lists names without importing torch."""
+    tables = {"single_label": CLASS_LOSSES, "ordinal": CLASS_LOSSES, "multi_label": LIST_LOSSES}
+    for task, table in {**tables, "regression": NUMBER_LOSSES}.items():
+        assert TASKS[task].losses == tuple(table)

@@ -1,93 +1,283 @@
-"""What holds for every kind of answer; many labels; masked words: python -m pytest
+"""What holds for every kind of answer, from its file to its predictions: python -m pytest
 tests/tasks/test_every_kind.py"""
 
 import csv
 import json
+import random
 import re
+import shutil
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import precision_recall_curve
 
 from app.api import load
 from app.batching.loader import Batch
 from app.config.command_line import load_config
-from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.report.logits_file import write_predictions
-from app.report.metrics import BY_KEY
+from app.errors import InputError
+from app.report.logits_file import read_run
+from app.report.metrics import BY_KEY, measure
 from app.run import work
-from app.runs.folds import compare_runs
-from app.tasks import open_task
+from app.tasks.task import sigmoid
 from tests.exported_run import check_decided_alike
-from tests.multi_label_runs import arguments, predict_again, read_predictions, task_of, train
+from tests.multi_label_runs import (
+    NAMES,
+    arguments,
+    predict_again,
+    read_predictions,
+    task_of,
+    train,
+    write_posts,
+)
 from tests.saved_classifier import save_checkpoint
-from tests.tasks.kinds import KINDS
-from tests.tiny import open_tiny, write_tiny
-from tests.verbs import predict
+from tests.tiny import WORDS, write_tiny
+from tests.verbs import compare, export, predict
 
 MASKED = "masked_language_modelling"
+# A path may end where others go on
+CHARACTERS = {
+    "体育": "体",
+    "体育-球类-篮球": "篮",
+    "体育-球类-足球": "足",
+    "财经-基金": "金",
+    "财经-股票": "股",
+}
+PATHS = list(CHARACTERS)
+
+
+def write_lines(path: Path, rows: list[dict]) -> Path:
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", encoding="utf-8")
+    return path
+
+
+def write_counted(path: Path, column: str, answers: list, rows: int = 160) -> Path:
+    """Write rows whose answer is the later one the more often a character is in the text."""
+    generator, lines, size = random.Random(0), [], len(answers)
+    for number in range(rows):
+        often = generator.randrange(size)
+        characters = list("好" * often + "天" * (size - often))
+        generator.shuffle(characters)
+        lines.append({"text": f"{''.join(characters)}{number % 10}", column: answers[often]})
+    return write_lines(path, lines)
+
+
+def write_news(path: Path, several: bool = False) -> Path:
+    """Write rows whose texts have the characters of their labels, paths in a hierarchy."""
+    generator, lines = random.Random(0), []
+    for number in range(160):
+        labels = generator.sample(PATHS, generator.choice([0, 1, 1, 2]) if several else 1)
+        text = "".join(CHARACTERS[name] * 4 for name in labels) + f"的{number}"
+        lines.append({"text": text} | ({"labels": labels} if several else {"label": labels[0]}))
+    return write_lines(path, lines)
+
+
+def write_complaints(path: Path) -> Path:
+    """Write rows of which one in eight is 投诉, by one character that others have too."""
+    generator, lines = random.Random(0), []
+    for number in range(400):
+        is_rare = number % 8 == 0
+        seen = "差" if generator.random() < (0.8 if is_rare else 0.15) else "好"
+        text = "".join(generator.choices("天地玄黄宇宙", k=6)) + seen + str(number)
+        lines.append({"text": text, "label": "投诉" if is_rare else "其他"})
+    return write_lines(path, lines)
+
+
+def write_texts(path: Path) -> Path:
+    """Write texts in which words of two characters come in pairs, so that a hidden character can be
+    guessed."""
+    generator = np.random.default_rng(0)
+    words = [a + b for a, b in zip("".join(WORDS.values()), reversed("".join(WORDS.values())), strict=True)]
+    texts = {"".join(generator.choice(words, 6)) for _ in range(150)}
+    path.write_text("\n".join(sorted(texts)) + "\n", encoding="utf-8")
+    return path
+
+
+class Kind(NamedTuple):
+    """What a run of one kind needs: who writes its file, and the settings; the column that has the answers in
+    files; the settings of another run on the same rows, to compare it with; what its report must reach, with
+    the lower end of the interval."""
+
+    write: Callable[[Path], Path]
+    settings: dict
+    column: str = "label"
+    other: dict | None = None
+    reaches: tuple[str, float] | None = None
+    file: str = "rows.jsonl"
+
+
+write_stars = partial(write_counted, column="label", answers=["1", "1", "2", "2", "10", "10"])
+write_scores = partial(write_counted, column="score", answers=[1000 + 2.5 * often for often in range(8)])
+HIERARCHY, FLAT = {"data__label_hierarchy": "-", "train__epochs": 8}, {"data__task": "single_label"}
+LARGE = {"data__test_size": 0.2, "data__dev_size": 0.2}
+RARE = {"train__best_metric": "rare_f1", "train__epochs": 4, "data__dev_size": 0.3, "data__test_size": 0.3}
+HUBER = {"data__task": "regression", "train__loss": "huber"}
+KINDS = {
+    "multi_label": Kind(
+        write_posts, {"train__epochs": 12} | LARGE, "labels", LARGE, reaches=("micro_f1", 0.5)
+    ),
+    "ordinal": Kind(write_stars, {"train__epochs": 8}, other=FLAT, reaches=("kappa", 0.3)),
+    "regression": Kind(write_scores, {"train__epochs": 8}, "score", HUBER, reaches=("spearman", 0.5)),
+    "single_path": Kind(write_news, HIERARCHY, other=FLAT, reaches=("hierarchical_f1", 0.5)),
+    "multi_path": Kind(partial(write_news, several=True), HIERARCHY, "labels", reaches=("micro_f1", 0.5)),
+    "rare_class": Kind(write_complaints, FLAT | RARE, reaches=("rare_f1", 0.1)),
+    MASKED: Kind(write_texts, {"train__epochs": 15}, file="texts.txt"),
+}
 LABELLED = [name for name in KINDS if name != MASKED]
-NAMES = [f"类{number}" for number in range(60)]
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory) -> Callable[[str], Path]:
+    """Return the function that trains the run of a kind; its data file is beside it."""
+
+    @cache
+    def trained(name: str) -> Path:
+        kind, folder = KINDS[name], tmp_path_factory.mktemp(name)
+        train(kind.write(folder / kind.file), folder / "run", **{"data__task": name} | kind.settings)
+        return folder / "run"
+
+    return trained
+
+
+def read_json(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def rounded(state: dict) -> dict:
+    return json.loads(json.dumps(state), parse_float=lambda number: round(float(number), 9))
 
 
 @pytest.mark.parametrize("name", LABELLED)
-def test_predictions_of_a_saved_model_are_those_of_its_run(name, run_of, tmp_path):
-    run, column = run_of(name), KINDS[name].column
-    wanted = read_predictions(run / "predictions.csv")
-    found = predict_again(run, wanted, tmp_path / "found.csv")
-    lines = predict_again(run, wanted, tmp_path / "found.jsonl")
-    answers = load(run).predict([row["text"] for row in wanted]).tolist()
-    told = [line[column] for line in lines]
-    if column == "score":
-        numbers = [float(row["predicted"]) for row in wanted]
-        for found_again in (answers, told, [float(row[column]) for row in found]):
-            assert found_again == pytest.approx(numbers, rel=1e-5)
-        return
-    assert [row[column] for row in found] == [row["predicted"] for row in wanted]
-    assert answers == told
-    assert told == [json.loads(row[column]) if column == "labels" else row[column] for row in found]
-    calibrated = column == "label" and json.loads((run / "report.json").read_text()).get("calibration")
-    for key in [key for key in wanted[0] if key.startswith("p_") and not calibrated]:
-        expected = [float(row[key]) for row in wanted]
+def test_a_run_learns_and_its_figures_and_predictions_follow_from_its_logits(name, run_of):
+    """The decision is fitted on dev, and the report is on test."""
+    (run, kind), report = (run_of(name), KINDS[name]), read_json(run_of(name) / "report.json")
+    (task, splits), (again, _) = read_run(run), read_run(run)
+    again.best_metric = kind.settings.get("train__best_metric", "auto")
+    again.fit(splits["dev"].labels, splits["dev"].logits, splits["dev"].hashes)
+    assert rounded(again.state()) == rounded(task.state())
+    test = splits["test"]
+    found = measure(task, task.score(test.labels, test.logits))
+    for key in report["intervals"]:
+        assert report[key] == pytest.approx(found[key], rel=1e-5)
+    key, least = kind.reaches
+    assert report["intervals"][key][0] > least
+    rows = read_predictions(run / "predictions.csv")
+    for column, answers in ((kind.column, test.labels), ("predicted", task.decide(test.logits))):
+        assert [row[column] for row in rows] == list(map(task.cell, answers))
+
+
+def as_columns(row: dict) -> dict:
+    return {"text": row["text"]} | {name: int(name in row["labels"]) for name in NAMES}
+
+
+def as_joined(row: dict) -> dict:
+    return {"text": row["text"], "tags": "|".join(row["labels"])}
+
+
+COLUMNS = ["--data.label_columns", f"[{', '.join(NAMES)}]"]
+JOINED = ["--label_column", "tags", "--data.label_separator", "|"]
+FORMS = [*((name, dict, []) for name in LABELLED)]
+FORMS += [("multi_label", as_columns, COLUMNS), ("multi_label", as_joined, JOINED)]
+
+
+@pytest.mark.parametrize(("name", "write", "options"), FORMS)
+def test_a_saved_model_predicts_and_reports_what_its_run_did(name, write, options, run_of, tmp_path, capsys):
+    """Also where files have several labels in another form."""
+    run, column, out = run_of(name), KINDS[name].column, tmp_path / "out"
+    wanted, rows = read_json(run / "report.json"), read_predictions(run / "predictions.csv")
+    value = {"label": str, "labels": json.loads, "score": float}[column]
+    lines = [write({"text": row["text"], column: value(row[column])}) for row in rows]
+    words = ["--input", str(write_lines(tmp_path / "rows.jsonl", lines)), "--report", str(out), *options]
+    assert predict(["--checkpoint", str(run), *words]) == 0
+    report = read_json(out / "report.json")
+    assert report.get("classes") == wanted.get("classes")
+    for key, interval in wanted["intervals"].items():
+        assert report[key] == pytest.approx(wanted[key], rel=1e-4)
+        assert report["intervals"][key] == pytest.approx(interval, rel=1e-4)
+    assert "95 % intervals" in capsys.readouterr().out
+    found, told = read_predictions(out / "predictions.csv"), predict_again(run, rows, tmp_path / "f.jsonl")
+    answers = [value(row["predicted"]) for row in rows]
+    for again in (
+        load(run).predict([row["text"] for row in rows]).tolist(),
+        [line[column] for line in told],
+        [value(row.get(f"predicted_{column}", row[column])) for row in found],
+    ):
+        assert again == (pytest.approx(answers, rel=1e-5) if column == "score" else answers)
+    is_calibrated = "calibration" in wanted
+    for key in [key for key in rows[0] if key.startswith("p_") and not is_calibrated]:
+        expected = [float(row[key]) for row in rows]
         assert [float(row[key]) for row in found] == pytest.approx(expected, abs=2e-6)
 
 
-@pytest.mark.parametrize("name", ["ordinal", "single_path", "rare_class"])
+@pytest.mark.parametrize("name", ["ordinal", "single_path", "rare_class", "regression"])
 def test_an_exported_model_and_an_explanation_decide_alike(name, run_of, tmp_path):
-    texts = [row["text"] for row in read_predictions(run_of(name) / "predictions.csv")[:2]]
-    found = check_decided_alike(run_of(name), tmp_path / "onnx", texts)
-    known = load(run_of(name)).predict_proba(texts)[0]
-    assert found.probabilities == pytest.approx(known, abs=1e-4)
+    run, folder = run_of(name), tmp_path / "onnx"
+    texts = [row["text"] for row in read_predictions(run / "predictions.csv")[:2]]
+    if name != "regression":
+        found = check_decided_alike(run, folder, texts)
+        assert found.probabilities == pytest.approx(load(run).predict_proba(texts)[0], abs=1e-4)
+        return
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    assert export([str(run), "--output", str(folder)]) == 0
+    proof = read_json(folder / "export.json")["proof"]
+    assert proof["flipped"] == 0
+    assert proof["spearman_change"] == pytest.approx([0, 0], abs=1e-4)
+    assert load(folder).predict(texts) == pytest.approx(load(run).predict(texts), rel=1e-5)
 
 
-def differences_of(one: Path, other: Path) -> dict[str, tuple]:
-    """Return what `compare` prints: by key of the metric the difference, and its interval."""
+def compared(runs: list[Path], capsys) -> tuple[dict[str, tuple], str]:
+    """Return what `compare` prints: by key of the metric the difference, and its interval; and all of it."""
+    assert compare(list(map(str, runs))) == 0
+    printed = capsys.readouterr().out
     line = re.compile(r"^  (.+?) +B - A (\S+)   95 % interval (\S+) to (\S+)$", re.MULTILINE)
     keys = {metric.english: key for key, metric in BY_KEY.items()}
-    found = line.findall(compare_runs(one, other))
-    return {keys[name]: (float(value), (float(low), float(high))) for name, value, low, high in found}
-
-
-def test_runs_of_numbers_are_compared_row_by_row(run_of, tmp_path):
-    run, other = run_of("regression"), tmp_path / "other"
-    train(run.parent / "rows.jsonl", other, data__task="regression", train__epochs=1, train__loss="huber")
-    differences = differences_of(other, run)
-    assert set(differences) == {"mae", "rmse", "pearson", "spearman", "loss"}
-    difference, (low, high) = differences["rmse"]
-    assert low <= difference <= high < 0
+    return {keys[name]: tuple(map(float, found)) for name, *found in line.findall(printed)}, printed
 
 
 @pytest.mark.parametrize("name", [name for name in LABELLED if KINDS[name].other])
-def test_it_is_compared_with_a_run_that_takes_its_labels_otherwise(name, run_of, tmp_path):
-    run, other = run_of(name), tmp_path / "other"
-    train(run.parent / KINDS[name].file, other, data__task=KINDS[name].other, train__epochs=1)
-    differences, back = differences_of(other, run), differences_of(run, other)
-    first = json.loads((run / "report.json").read_text(encoding="utf-8"))["intervals"].keys() & differences
-    assert {"accuracy", "macro_f1", "loss"} < first
-    for key, (difference, _interval) in differences.items():
+def test_runs_are_compared_row_by_row(name, run_of, tmp_path, capsys):
+    """Also with a run that takes the labels otherwise."""
+    run, other, column = run_of(name), tmp_path / "other", KINDS[name].column
+    train(run.parent / "rows.jsonl", other, **{"train__epochs": 1} | KINDS[name].other)
+    now, before = (read_json(one / "report.json") for one in (run, other))
+    capsys.readouterr()
+    (differences, printed), (back, _) = compared([other, run], capsys), compared([run, other], capsys)
+    assert set(differences) == now["intervals"].keys() - {"brier"}
+    for key, (difference, low, high) in differences.items():
+        assert key not in before or difference == pytest.approx(now[key] - before[key], abs=1e-4)
+        assert low <= difference <= high
         assert back[key][0] == pytest.approx(-difference)
+    if column == "score":
+        assert differences["rmse"][2] < 0
+        return
+    one, two = (
+        [row["predicted"] == row[column] for row in read_predictions(of / "predictions.csv")]
+        for of in (other, run)
+    )
+    won = sum(right and not wrong for wrong, right in zip(one, two, strict=True))
+    lost = sum(right and not wrong for wrong, right in zip(two, one, strict=True))
+    assert f"rows{' with all labels right' * (column == 'labels')} won by B {won}, lost {lost};" in printed
+    assert "McNemar's exact test: p = " in printed
+
+
+def test_what_cannot_be_compared_is_an_error_and_several_runs_are_compared_with_the_first(
+    run_of, tmp_path, capsys
+):
+    run, other = run_of("ordinal"), run_of("multi_label")
+    for words, message in (
+        ([run, tmp_path], "the logits of a finished run are needed"),
+        ([run], "two or more runs are needed"),
+        ([other, run], "must have the same data.task and labels, found multi_label"),
+    ):
+        assert compare(list(map(str, words))) == 2
+        assert message in capsys.readouterr().err
+    assert compared([run, run, run], capsys)[1].count("McNemar") == 2
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("rare_class", "multi_path")])
@@ -104,79 +294,195 @@ def test_a_stopped_run_resumes_to_the_same_bits(name, tmp_path, at_step):
         assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
+@pytest.mark.parametrize("name", ["regression", "single_path", "multi_path"])
+def test_a_model_alone_knows_its_unit_and_what_is_between_levels(name, run_of, tmp_path, capsys):
+    """And so does a run before its report; thresholds are not in config.json."""
+    run, folder = run_of(name), tmp_path / name
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("decision.json"))
+    texts = [row["text"] for row in read_predictions(run / "predictions.csv")]
+    found, wanted = (load(one).predict(texts).tolist() for one in (folder, run))
+    assert name == "multi_path" or found == wanted
+    if name == "regression":
+        with pytest.raises(InputError, match="the model gives numbers, not probabilities"):
+            load(run).predict_proba(["好"])
+        assert predict(["--checkpoint", str(run), "--threshold", "0.9", "好"]) == 2
+        assert "gives no probability" in capsys.readouterr().err
+        return
+    config = read_json(folder / "config.json") | {"label_hierarchy": None}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(InputError, match=r"or in config.json, .*label_hierarchy"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["single_path", "multi_path"])
+def test_predictions_say_how_far_a_path_is_sure(name, run_of, tmp_path):
+    run = run_of(name)
+    wanted = read_predictions(run / "predictions.csv")
+    found = predict_again(run, wanted, tmp_path / "found.csv", "--threshold", "0.9")
+    assert {row["decision"] for row in found} <= {"accept", "partial", "abstain"}
+    if name == "single_path":
+        sums = [float(row["p_体育-*"]) + float(row["p_财经-*"]) for row in found]
+        assert sums == pytest.approx(np.ones(len(found)), abs=1e-5)
+
+
+def test_the_rarer_class_is_decided_from_its_threshold_on(run_of, tmp_path):
+    run, out = run_of("rare_class"), tmp_path / "out"
+    report, decision = (read_json(run / name) for name in ("report.json", "decision.json"))
+    assert report["rare_class"] == decision["rare_class"] == "投诉"
+    assert report["rare_threshold"] == decision["rare_threshold"] != 0.5
+    for name in ("report.txt", "README.md"):
+        said = (run / name).read_text(encoding="utf-8")
+        assert f"{report['rare_threshold']:.4f}" in said
+        assert "投诉" in said
+    line = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert 0 < line["rare_f1"] <= 1
+    # A report on other rows has the recall at the precision that is asked for
+    words = ["--input", str(run.parent / "rows.jsonl"), "--report", str(out)]
+    assert predict(["--checkpoint", str(run), "--threshold", "precision=0.05", *words]) == 0
+    rows, report = read_predictions(out / "predictions.csv"), read_json(out / "report.json")
+    is_rare, chances = [row["label"] == "投诉" for row in rows], [float(row["p_投诉"]) for row in rows]
+    precision, recall, _ = precision_recall_curve(is_rare, chances)
+    assert report["recall_at_precision"] == pytest.approx(recall[precision >= 0.05].max())
+    assert "recall at precision 0.05" in (out / "report.txt").read_text(encoding="utf-8")
+    assert "Recall at precision 0.05" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_pipeline_of_transformers_gives_the_probabilities_of_several_labels(run_of):
+    from transformers import pipeline
+
+    run, how = run_of("multi_label"), {"top_k": None, "device": "cpu"}
+    rows = read_predictions(run / "predictions.csv")[:5]
+    classify = pipeline("text-classification", str(run), function_to_apply="sigmoid", **how)
+    assert classify.model.config.problem_type == "multi_label_classification"
+    for row, scores in zip(rows, classify([row["text"] for row in rows]), strict=True):
+        found = {score["label"]: score["score"] for score in scores}
+        assert found == pytest.approx({name: float(row[f"p_{name}"]) for name in NAMES}, abs=2e-6)
+
+
+def test_a_run_without_dev_rows_uses_a_half(tmp_path):
+    posts = write_posts(tmp_path / "posts.jsonl")
+    report = train(posts, tmp_path / "run", train__max_steps=1, data__dev_size=0)
+    assert {scores["threshold"] for scores in report["classes"].values()} == {0.5}
+    assert "none was chosen on dev rows" in (tmp_path / "run" / "report.txt").read_text(encoding="utf-8")
+
+
+def test_a_head_starts_at_the_shares_of_the_labels(tmp_path):
+    """Balanced weights of several labels are rows without one to rows with it."""
+    posts = write_posts(tmp_path / "posts.jsonl")
+    task, balanced = task_of(posts), task_of(posts, class_weights="balanced")
+    shares = np.asarray(task.dataset.splits["train"].labels).mean(axis=0)
+    assert sigmoid(task.head_bias) == pytest.approx(shares, abs=0.01)
+    assert balanced.head_bias == pytest.approx(np.zeros(3), abs=0.05)
+    assert balanced.loss.weights.tolist() == pytest.approx(((1 - shares) / shares).tolist(), rel=1e-6)
+    task = task_of(write_stars(tmp_path / "stars.jsonl"), "ordinal")
+    shares = np.bincount(task.dataset.splits["train"].labels) / len(task.dataset.splits["train"])
+    assert task.probabilities(task.head_bias[None])[0] == pytest.approx(shares, abs=0.01)
+
+
+def test_what_chooses_the_best_checkpoint_must_fit_the_task(tmp_path):
+    rows = [{"text": f"天{number}", "label": "abc"[number % 3]} for number in range(90)]
+    path = write_lines(tmp_path / "three.jsonl", rows)
+    with pytest.raises(InputError, match="train.best_metric rare_f1 needs two labels, found 3"):
+        task_of(path, "single_label", best_metric="rare_f1")
+    for key, value in (("best_metric", "rare_f1"), ("loss", "logit_adjusted")):
+        rule = f"train.{key} must be one of .* with data.task multi_label, found {value}$"
+        with pytest.raises(InputError, match=rule):
+            load_config(arguments(path, tmp_path / "run", **{f"train__{key}": value}))
+
+
+def opened(path: Path, task: str, **settings):
+    return open_dataset(load_config(arguments(path, path.parent / "run", data__task=task, **settings)).data)
+
+
+@pytest.mark.parametrize("value", ["很好", "nan", "-inf", "1e200", "1_000", ""])
+def test_what_is_no_number_is_refused_with_its_line(write, value):
+    path = write("a.tsv", f"天气\t1\n今天\t2.5\n明天\t{value}\n" + "昨天\t3\n" * 20)
+    rule = rf"must be a number up to 1e\+100, found '{value}'" if value else "is empty"
+    with pytest.raises(InputError, match=rf"a\.tsv, line 3: the label {rule}"):
+        opened(path, "regression")
+
+
+def test_numbers_must_differ_and_those_of_pairs_are_found_and_split_alike(write):
+    same = write("a.tsv", "".join(f"第{number}天\t3\n" for number in range(40)))
+    with pytest.raises(InputError, match=r"a\.tsv: the numbers of train must differ, found 3 in all"):
+        opened(same, "regression")
+    generator = random.Random(1)
+    rows = [f"今天天气很好{n}\t今天天气不错{n}\t{generator.random():.9f}\n" for n in range(400)]
+    dataset = opened(write("b.tsv", "".join(rows)), "regression")
+    columns = {"text_column": 0, "text_pair_column": 1, "label_column": 2}
+    assert dataset.files["train"].assumed == columns
+    for statistics in dataset.statistics.values():
+        assert statistics["mean"] == pytest.approx(0.5, abs=0.06)
+        assert statistics["deviation"] == pytest.approx(0.29, abs=0.05)
+
+
+def test_the_order_is_that_of_numbers_or_of_the_setting(tmp_path):
+    def names(labels: list[str], **settings) -> list[str]:
+        path = write_counted(tmp_path / "a.jsonl", "label", labels * 2)
+        return opened(path, "ordinal", **settings).label_names
+
+    assert names(["10", "2", "-1.5"]) == ["-1.5", "2", "10"]
+    assert names(["重", "中", "轻"], data__labels="[轻, 中, 重]") == ["轻", "中", "重"]
+    for labels in (["轻", "中", "重"], ["1", "1.00", "2"]):
+        with pytest.raises(InputError, match="the order of labels .* must be known, .* from the lowest"):
+            names(labels)
+
+
+MANY = [f"类{number}" for number in range(60)]
+
+
 @pytest.mark.parametrize("output", ["o.csv", "o.jsonl"])
-def test_predictions_have_the_ten_most_probable_labels(tmp_path, output):
-    labels = {"id2label": dict(enumerate(NAMES)), "label2id": {name: at for at, name in enumerate(NAMES)}}
+def test_predictions_have_the_ten_most_probable_of_many_labels(tmp_path, output):
+    """And so have the predictions of a run, see tests/report/test_shown.py."""
+    labels = {"id2label": dict(enumerate(MANY)), "label2id": {name: at for at, name in enumerate(MANY)}}
     checkpoint = save_checkpoint(tmp_path / "model", num_labels=60, **labels)
     (tmp_path / "rows.csv").write_text("text\n今天真开心\n差\n", encoding="utf-8")
     files = ["--input", str(tmp_path / "rows.csv"), "--output", str(tmp_path / output)]
     assert predict(["--checkpoint", str(checkpoint), "--device", "cpu", *files]) == 0
     lines = (tmp_path / output).read_text(encoding="utf-8").splitlines()
-    if output == "o.jsonl":
-        rows = list(map(json.loads, lines))
-    else:
-        rows = [row | {"most_probable": json.loads(row["most_probable"])} for row in csv.DictReader(lines)]
+    rows = list(map(json.loads, lines)) if output == "o.jsonl" else list(csv.DictReader(lines))
     probabilities = load(checkpoint, device="cpu").predict_proba(["今天真开心", "差"])
     for row, known in zip(rows, probabilities, strict=True):
         assert [*row][-3:] == ["label", "probability", "most_probable"]
-        first = row["most_probable"]
-        assert [one["label"] for one in first] == [NAMES[at] for at in np.argsort(-known)[:10]]
+        first = row["most_probable"] if output == "o.jsonl" else json.loads(row["most_probable"])
+        assert [one["label"] for one in first] == [MANY[at] for at in np.argsort(-known)[:10]]
         assert [one["probability"] for one in first] == pytest.approx(sorted(known)[:-11:-1], abs=1e-6)
         assert first[0]["label"] == row["label"]
 
 
-@pytest.mark.parametrize("name", ["single_label", "multi_label"])
-def test_the_rows_of_a_report_have_them_too(tmp_path, name):
-    split = open_tiny(tmp_path)[0].splits["test"]
-    if name == "multi_label":
-        split = type(split)(split.name, split.table, split.rows, np.eye(60)[split.labels])
-    task, logits = open_task(name, NAMES), np.random.default_rng(0).normal(size=(len(split), 60))
-    write_predictions(tmp_path / "predictions.csv", split, logits, task)
-    rows = list(csv.DictReader((tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()))
-    assert list(rows[0])[5:] == ["most_probable"]
-    for row, known in zip(rows, task.probabilities(logits), strict=True):
-        first = json.loads(row["most_probable"])
-        assert [one["label"] for one in first] == [NAMES[at] for at in np.argsort(-known)[:10]]
-
-
-@pytest.fixture
-def trained(run_of) -> Path:
-    return run_of(MASKED)
-
-
-def test_perplexity_falls_and_is_reported_before_and_after(trained):
-    report = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+def test_perplexity_falls_and_is_reported_before_and_after(run_of):
+    run = run_of(MASKED)
+    report = read_json(run / "report.json")
     assert report["perplexity"] < report["before_training"]["perplexity"] / 50
     assert report["loss"] == pytest.approx(np.log(report["perplexity"]))
-    text = (trained / "report.txt").read_text(encoding="utf-8")
+    text = (run / "report.txt").read_text(encoding="utf-8")
     assert "before" in text
     said = f"{report['targets']:,} masked tokens of {report['rows']:,} rows, the same before and after"
     assert said in text
-    first = json.loads((trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    first = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert first["step"] == 0
     assert first["perplexity"] == report["before_training"]["perplexity"]
-    assert not (trained / "predictions.csv").exists()
+    assert not (run / "predictions.csv").exists()
 
 
-def test_training_goes_on_from_the_checkpoint_at_the_same_perplexity(trained, tmp_path):
-    before = json.loads((trained / "report.json").read_text(encoding="utf-8"))
-    settings = {"data__dev_size": 0.1, "data__test_size": 0.1, "model__name": trained, "data__task": MASKED}
+def test_training_goes_on_from_the_checkpoint_at_the_same_perplexity(run_of, tmp_path):
+    run = run_of(MASKED)
+    settings = {"data__dev_size": 0.1, "data__test_size": 0.1, "model__name": run, "data__task": MASKED}
     settings |= {"train__max_steps": 1, "train__seed": 9}
-    words = arguments(trained.parent / "texts.txt", tmp_path / "again", sizes={}, **settings)
+    words = arguments(run.parent / "texts.txt", tmp_path / "again", sizes={}, **settings)
     assert work(load_config(["--config", "configs/pretrain.yaml", *words]), "single") == 0
-    after = json.loads((tmp_path / "again" / "report.json").read_text(encoding="utf-8"))
+    before, after = (read_json(one / "report.json") for one in (run, tmp_path / "again"))
     assert after["before_training"]["perplexity"] == pytest.approx(before["perplexity"], rel=1e-5)
 
 
 def test_a_labelled_file_is_read_without_its_labels(tmp_path):
-    path = write_tiny(tmp_path / "rows.tsv")
-    dataset = open_dataset(DataConfig(task=MASKED, train=str(path), cache_dir=str(tmp_path / "cache")))
+    dataset = opened(write_tiny(tmp_path / "rows.tsv"), MASKED)
     assert dataset.label_names == []
     assert dataset.splits["train"].table.text(0)
 
 
-def test_results_of_rows_add_up_to_the_metrics(trained):
-    task = task_of(trained.parent / "texts.txt", MASKED)
+def test_results_of_masked_rows_add_up_to_the_metrics(tmp_path):
+    task = task_of(write_texts(tmp_path / "texts.txt"), MASKED)
     outputs = torch.tensor([[5.0, 0.0], [0.0, 5.0], [0.0, 5.0]])
     batch = Batch({}, torch.tensor([0, 1, 0]), torch.tensor([4, 9, 2]), torch.tensor([0, 0, 2]))
     results = task.row_results(outputs, batch)
