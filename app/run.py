@@ -59,8 +59,8 @@ def work(config: Config, name: str) -> int:
         from .training.train import Run
     from .checkpoints.training_state import with_saved_choices
     from .modes import open_mode
+    from .modes.group import Stopped
     from .runtime.disk import OF_THE_SYSTEM
-    from .runtime.group import Stopped
     from .training.log import start_logging
     from .training.step import is_out_of_memory
 

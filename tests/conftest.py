@@ -98,7 +98,7 @@ def data(tmp_path_factory) -> list[str]:
 def at_step(monkeypatch) -> Callable[..., None]:
     """Return a function that has SIGTERM or another `action` happen in the next run of this process, in its
     optimizer step after `count` others; None: nothing. An exception is raised there."""
-    from app.modes.torch_modes import Single
+    from app.modes.mode import Single
 
     step = Single.step
 

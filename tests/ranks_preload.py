@@ -11,8 +11,7 @@ import torch.utils.tensorboard  # noqa: F401
 import yaml  # noqa: F401
 from transformers.models.bert import modeling_bert, tokenization_bert  # noqa: F401
 
-import app.modes.library_modes
-import app.modes.torch_modes  # noqa: F401
+import app.modes.library_modes  # noqa: F401
 
 # transformers imports it where it is installed
 with suppress(ImportError):

@@ -273,7 +273,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         from ..model.pretrained import checkpoint_place
         from ..model.recipe import with_head
         from ..modes import open_mode
-        from ..runtime.group import Stopped
+        from ..modes.group import Stopped
         from ..training.train import Run
 
         has_pairs, path = rows[0].pair is not None, folder / "train.jsonl"

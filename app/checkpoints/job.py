@@ -12,7 +12,7 @@ from ..data.cache import content_key, file_digest, folder_digest
 from ..data.dataset import Dataset
 from ..data.tokens import TokenStore
 from ..errors import InputError
-from ..runtime.group import Group
+from ..modes.group import Group
 from .run_folder import code_version, flat_settings
 
 # Settings that decide how long a run trains

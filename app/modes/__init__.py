@@ -8,13 +8,13 @@ from ..config.schema import Config
 
 MODES = {
     "accelerate": ".library_modes:Accelerate",
-    "ddp": ".torch_modes:DDP",
+    "ddp": ".mode:DDP",
     "deepspeed": ".library_modes:DeepSpeed",
-    "dp": ".torch_modes:DataParallel",
-    "fsdp": ".torch_modes:FSDP",
+    "dp": ".mode:DataParallel",
+    "fsdp": ".mode:FSDP",
     "horovod": ".library_modes:Horovod",
-    "mp": ".torch_modes:SpawnedDDP",
-    "single": ".torch_modes:Single",
+    "mp": ".mode:SpawnedDDP",
+    "single": ".mode:Single",
 }
 
 

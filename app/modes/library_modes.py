@@ -20,10 +20,9 @@ from ..config.schema import Config
 from ..errors import InputError
 from ..runtime.devices import Precision
 from ..runtime.disk import read_json
-from ..runtime.group import Group
 from ..runtime.processes import end_with_launcher
-from .mode import BuildOptimizer, Mode, Tensors, Wrapped
-from .torch_modes import DDP, ProcessGroupMode
+from .group import Group
+from .mode import DDP, BuildOptimizer, Mode, ProcessGroupMode, Tensors, Wrapped
 
 # Sections of DeepSpeed's configuration that settings of `train` replace in every mode
 REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")

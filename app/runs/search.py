@@ -24,9 +24,9 @@ from ..config.data_settings import TASKS, as_number
 from ..config.schema import SETTINGS, members
 from ..data.dataset import open_dataset
 from ..errors import InputError, TrainingError
+from ..modes.group import Stopped
 from ..report.metrics import BY_KEY
 from ..runtime.disk import read_json, write_text
-from ..runtime.group import Stopped
 from ..training.log import METRICS_FILE, read_evaluations
 from .series import Series, rendered, say
 

@@ -23,10 +23,9 @@ from ..data.cache import content_key, file_digest
 from ..data.dataset import with_sample
 from ..errors import InputError, TrainingError
 from ..modes import MODES, load_mode
-from ..modes.group import launch_command
+from ..modes.group import Stopped, launch_command, stop_at_once
 from ..report.shown import page_environment
 from ..runtime.disk import write_json, write_text
-from ..runtime.group import Stopped, stop_at_once
 from ..tasks import TASK_CLASSES
 from ..words import _, use_language
 

@@ -18,11 +18,11 @@ from ..checkpoints.job import check_ranks, job_signature
 from ..checkpoints.training_state import RunProgress, Saver, TrainingState
 from ..data.report import render
 from ..errors import TrainingError
+from ..modes.group import Stopped, StopSignals, stop_at_once
 from ..modes.mode import Mode
 from ..report.logits_file import split_of_report
 from ..report.metrics import is_better, metrics_in_training
 from ..runtime.devices import peak_memory
-from ..runtime.group import Stopped, StopSignals, stop_at_once
 from .build import build, set_up
 from .final_report import merge_adapter, write_report
 from .log import RunLog, check_trackers, token_limit

@@ -14,8 +14,8 @@ from app.checkpoints.job import changes, check_ranks, job_signature
 from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
 from app.errors import InputError
 from app.modes import load_mode
-from app.modes.torch_modes import Single
-from app.runtime.group import Group
+from app.modes.group import Group
+from app.modes.mode import Single
 from app.training.build import build
 from tests.ranks import check_run, settings
 from tests.tiny import LABELS, SIZES, write_tiny

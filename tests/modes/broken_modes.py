@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from app.modes.mode import Mode
-from app.modes.torch_modes import DDP, Single
+from app.modes.mode import DDP, Mode, Single
 
 
 class MeanOfMeans(DDP):

@@ -14,7 +14,7 @@ from app.batching.loader import collate
 from app.config.schema import Config, DeepSpeedConfig, TrainConfig
 from app.errors import InputError
 from app.modes.library_modes import deepspeed_config
-from app.modes.torch_modes import FSDP, DataParallel, InPrecision
+from app.modes.mode import FSDP, DataParallel, InPrecision
 from app.runtime.devices import Precision, at_least_float32
 from tests.tiny import tiny_model, token_rows
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.modes.torch_modes import Single
+from app.modes.mode import Single
 from app.training.recorded_passes import fill
 from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training

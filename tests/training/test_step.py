@@ -12,9 +12,9 @@ from app.checkpoints.training_state import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.model import attention
-from app.modes.torch_modes import Single
+from app.modes.group import Group
+from app.modes.mode import Single
 from app.run import main
-from app.runtime.group import Group
 from app.training.step import add_losses, evaluate
 from tests.ranks import Disturbance, run, settings
 from tests.tiny import open_tiny

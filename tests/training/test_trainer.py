@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 from app.config.schema import TrainConfig
 from app.errors import InputError
 from app.model.trained_weights import freeze, is_of_head
-from app.modes.torch_modes import Single
+from app.modes.mode import Single
 from app.tasks import open_task
 from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
 from app.training.step import build_optimizer, evaluate

@@ -10,7 +10,7 @@ from app.batching.loader import BatchPlan
 from app.checkpoints.training_state import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.model.trained_weights import freeze
-from app.modes.torch_modes import Single
+from app.modes.mode import Single
 from app.tasks.losses import ClassLoss
 from app.training.step import StepResult, build_optimizer, train_steps
 from tests.tiny import loaders_of, tiny_model
