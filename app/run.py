@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import re
 import signal
@@ -28,20 +29,22 @@ def main(name: str, description: str, argv: list[str] | None = None) -> int:
     """Run one job in the mode `name` from the command line; return the exit status, see `work`; 130 after
     Ctrl-C. torch is imported after the command line has been read, so that `--help` and errors are quick."""
     try:
-        from .config.command_line import load_config, take_number
+        from .config.command_line import load_config
         from .modes import load_mode
 
         check_working_folder()
-        argv, nprocs = take_number(sys.argv[1:] if argv is None else argv, "--nprocs")
+        parser = argparse.ArgumentParser(f"run_{name}.py", add_help=False, allow_abbrev=False)
+        parser.add_argument("--nprocs", type=int)
+        options, argv = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
         config = load_config(argv, f"run_{name}.py", description)
         with ended_by_ctrl_c():
             mode = load_mode(name)
             from .modes.group import launch
-        if nprocs and mode.launcher != "spawn":
-            raise InputError(f"--nprocs is for run_mp.py; run_{name}.py has its own launcher, see --help")
+        if options.nprocs is not None and (options.nprocs < 1 or mode.launcher != "spawn"):
+            raise InputError("--nprocs, from 1 on, is for run_mp.py; --help names other launchers")
         if reason := mode.unavailable_reason():
             raise InputError(reason)
-        return launch(mode.launcher, work, (config, name), nprocs)
+        return launch(mode.launcher, work, (config, name), options.nprocs)
     except InputError as error:
         return _refuse(error, 2)
     except ModuleNotFoundError as error:

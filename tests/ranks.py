@@ -26,7 +26,7 @@ import pytest
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-import app.config.train_settings
+import app.config.schema
 from app.checkpoints import training_state
 from app.config.command_line import load_config
 from app.modes import load_mode
@@ -164,7 +164,7 @@ def be_rank(rank: int, variables: dict[str, Any], log: Path | None, work: Callab
 def disturbed_work(mode: str, argv: list[str], disturbances: list[Disturbance]) -> int:
     """Be one rank of a run, to which happens what is planned for it."""
     # So that the tests need not wait
-    app.config.train_settings.MIN_TIMEOUT = 1
+    app.config.schema.MIN_TIMEOUT = 1
     mode_class, rank = load_mode(mode), launched_rank()
     plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
     step, finish, seen = mode_class.step, Run.finish, []

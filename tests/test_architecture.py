@@ -114,7 +114,7 @@ def test_a_kind_of_answer_is_named_in_four_other_files(task):
         if names & strings(path) or (module != ASKED and module in imports(path))
     }
     places -= {kind.__module__ for kind in kinds}
-    assert places <= {"app.tasks", "app.data.labels", "app.config.data_settings", "app.report.metrics"}
+    assert places <= {"app.tasks", "app.data.labels", "app.config.schema", "app.report.metrics"}
 
 
 def test_imports_inside_the_package_are_relative():

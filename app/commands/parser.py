@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..config.command_line import plain_value
-from ..config.schema import HINTS, describe
+from ..config.help import describe
+from ..config.schema import HINTS
 from ..errors import InputError
 from ..prediction.open_model import WantedPrecision
 

@@ -5,30 +5,21 @@ or value that is allowed.
 """
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
 
 from ..errors import InputError, nearest, shorten
 from ..words import _
-from .data_settings import DataConfig
-from .help import help_text, show
-from .schema import GROUPS, HINTS, SETTINGS, TYPES, VERB, Config, choices, describe, members, rules_together
+from .help import TYPES, describe, help_text, members, rules_together, show
+from .schema import GROUPS, HINTS, SETTINGS, VERB, Config, DataConfig
 from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
 
 SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
-# Other tools use these names for our settings. A value for a whole group is meant for one of them, too.
-OTHER_NAMES = {"lr": "train.learning_rate", "bs": "train.batch_size", "gpu": "train.device"}
-OTHER_NAMES |= dict.fromkeys(("epoch", "num_train_epochs"), "train.epochs")
-OTHER_NAMES |= dict.fromkeys(("max_len", "max_seq_length"), "data.max_length")
-OTHER_NAMES |= dict.fromkeys(("data", "train_file"), "data.train")
-OTHER_NAMES |= dict.fromkeys(("model", "model_name_or_path"), "model.name")
-OTHER_NAMES |= dict.fromkeys(("output", "output_dir"), "output.dir")
 MODEL = "model.config"
 
 
@@ -39,14 +30,10 @@ class Value(NamedTuple):
     source: str | Path
 
 
-def load_config(
-    argv: list[str] | None = None, command: str = "run_single.py", description: str = ""
-) -> Config:
-    """Return the configuration from the arguments `argv` (default: the command line). Where no `--config`
-    names a model, the file of `default_config` is read first. Raises InputError naming the file or the
-    command line, the key and the most similar setting. `--help` prints the settings that people use,
-    `--help all` all of them, and exits."""
-    argv = sys.argv[1:] if argv is None else argv
+def load_config(argv: list[str], command: str = "run_single.py", description: str = "") -> Config:
+    """Return the configuration from the arguments `argv`. Where no `--config` names a model, the file of
+    `default_config` is read first. Raises InputError naming the file or the command line, the key and the
+    most similar setting. `--help` prints the settings that people use, `--help all` all, and exits."""
     # torch.distributed.launch adds --local-rank
     argv = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
     if {"-h", "--help"}.intersection(argv):
@@ -70,21 +57,8 @@ def load_data_settings(path: Path) -> DataConfig:
     return _validated({name: layer[name] for name in HINTS if name in layer and name[:5] == "data."}).data
 
 
-def take_number(argv: list[str], option: str) -> tuple[list[str], int | None]:
-    """Return the arguments without `option N` or `option=N`, and N; raises InputError unless it is one."""
-    for at, word in enumerate(argv):
-        name, equals, text = word.partition("=")
-        if name == option:
-            text, end = (text, at + 1) if equals else ("".join(argv[at + 1 : at + 2]), at + 2)
-            if not re.fullmatch("[1-9][0-9]{0,3}", text):
-                raise _refusal(Value(text, _("command line")), option, _(TYPES[int]))
-            return argv[:at] + argv[end:], int(text)
-    return argv, None
-
-
 def plain_value(name: str, text: str) -> Any:
-    """Return the value of a word for a setting: as YAML has it, or the text itself where that may be a
-    string."""
+    """Return the value of a word for a setting: as YAML has it, or the text where that may be a string."""
     try:
         value = _Loader(text).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -97,7 +71,6 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which refuses a key that is set twice instead of taking the last one."""
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        """Return the next mapping, unless a key is set twice in it."""
         node = super().compose_mapping_node(anchor)
         keys: set[str] = set()
         for key in (key for key, _value in node.value if isinstance(key, yaml.ScalarNode)):
@@ -236,7 +209,7 @@ def _place(source: str | Path, name: str) -> str:
 def _no_setting(one: Value, name: str) -> InputError:
     """Return the error for a name that no setting has, with the one that was probably meant."""
     last = name.rpartition(".")[2].replace("-", "_")
-    meant = OTHER_NAMES.get(last) or next((one for one in SETTINGS if one.endswith(f".{last}")), name)
+    meant = next((one for one in SETTINGS if one.endswith(f".{last}")), name)
     # The name of the group alone makes all its settings alike
     near = nearest(meant, SETTINGS if "." in name or name in GROUPS else [*GROUPS, *SETTINGS], 0.7)
     said = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
@@ -247,8 +220,10 @@ def _refusal(one: Value, name: str, rule: str) -> InputError:
     """Return the error for the value of a setting: its source, what it must be, and the nearest choice."""
     is_nothing = one.value in (None, "")
     found = _("nothing; give it a value") if is_nothing else shorten(str(one.value), 80)
+    literals = [kind for kind in members(HINTS.get(name)) if get_origin(kind) is Literal]
+    known = [value for kind in literals for value in get_args(kind)]
     # A choice may be one of another task
-    near = "" if one.value in (known := choices(HINTS.get(name))) else nearest(one.value, known)
+    near = "" if one.value in known else nearest(one.value, known)
     said = _("{setting} must be {rule}, found {value}{near}")
     problem = said.format(setting=name, rule=rule, value=found, near=near)
     whole = _("{source}: {problem}").format(source=_place(one.source, name), problem=problem)

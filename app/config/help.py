@@ -1,12 +1,116 @@
-"""The help of the run scripts: the settings that people use on one screen, or all of them."""
+"""What the settings allow, in words: each alone, and several together; and the help of the run scripts."""
 
 import os
 import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from .schema import GROUPS, SETTINGS, Config, describe
+from pydantic.fields import FieldInfo
+
+from ..words import N_, _
+from .schema import GROUPS, HINTS, SETTINGS, TASKS, Config, DataConfig, Float, Needs, Rule, check_address
+
+TYPES = {
+    int: N_("an integer"),
+    float: N_("a finite number"),
+    bool: N_("true or false"),
+    str: N_("a string (numbers, yes and no in quotes)"),
+    list[str]: N_("a list such as [a, b] of strings (numbers, yes and no in quotes)"),
+    list[Float]: N_("a list of numbers"),
+    list[int | str]: N_("a list of names or numbers"),
+    dict: N_("a mapping of keys to values"),
+    NoneType: "null",
+}
+RANGES = {
+    ("ge",): N_("{kind} of at least {ge:,}"),
+    ("gt",): N_("{kind} above {gt:,}"),
+    ("ge", "le"): N_("{kind} from {ge:,} to {le:,}"),
+    ("ge", "lt"): N_("{kind} from {ge:,} to below {lt:,}"),
+}
+
+
+def members(hint: Any) -> list[Any]:
+    """Return the types that a field may have, without what is said about them."""
+    if get_origin(hint) is Annotated:
+        return members(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return [member for one in get_args(hint) for member in members(one)]
+    return [hint]
+
+
+def describe(hint: Any) -> str:
+    """Return, in words, the values that the type of a field allows."""
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else [hint]
+    for note in notes:
+        if isinstance(note, Rule):
+            return _(note.words)
+        if isinstance(note, FieldInfo):
+            limits = {name: limit for end in note.metadata for name, limit in asdict(end).items()}
+            words = RANGES[tuple(limits)]
+            return _(words).format(kind=describe(kind), **limits)
+    if get_origin(kind) in (Union, UnionType):
+        return _(" or ").join(map(describe, get_args(kind)))
+    if get_origin(kind) is Literal:
+        values = ", ".join(map(str, get_args(kind)))
+        return _("one of {values}").format(values=values) if len(get_args(kind)) > 1 else values
+    words = TYPES.get(kind, TYPES[dict])
+    return _(words)
+
+
+def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
+    """Yield the rules for several settings: whether the configuration keeps it, the dotted name of a setting
+    that breaks it otherwise, and what that one must be."""
+    data, model, train = config.data, config.model, config.train
+    for key in ("train", "dev", "test"):
+        files = getattr(data, key) or []
+        for file in [files] if isinstance(files, str) else files:
+            check_address(f"data.{key}", file)
+        yield data.train is not None or not files, f"data.{key}", _("given together with data.train")
+    yield from _rules_of_task(config)
+    rule = _("left out with model.lora_rank, which freezes all")
+    yield not model.freeze or not model.lora_rank, "model.freeze", rule
+    rule = _("left out with data.long {way}, which reads single texts").format(way=data.long)
+    yield data.long == "cut" or data.text_pair_column is None, "data.text_pair_column", rule
+    for key in ("labels", "label_column", "label_separator"):
+        rule = _("left out with data.label_columns, which has the labels")
+        yield data.label_columns is None or getattr(data, key) is None, f"data.{key}", rule
+    rule = _("left out with train.loss logit_adjusted: both correct the same imbalance")
+    is_twice = train.loss == "logit_adjusted" and train.class_weights == "balanced"
+    yield not is_twice, "train.class_weights", rule
+
+
+def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:
+    task, known = config.data.task, TASKS[config.data.task]
+    has = known.has
+    for key, values in (("best_metric", ("auto", *known.metrics)), ("loss", known.losses)):
+        rule = _("one of {values} with data.task {task}").format(values=", ".join(values), task=task)
+        yield not values or getattr(config.train, key) in values, f"train.{key}", rule
+    for name, hint in HINTS.items():
+        for needs in getattr(hint, "__metadata__", ()):
+            if isinstance(needs, Needs) and needs.what not in has:
+                group, _dot, key = name.partition(".")
+                having = _(" or ").join(one for one, known in TASKS.items() if needs.what in known.has)
+                rule = _("left out unless data.task is {tasks}").format(tasks=having)
+                usual = getattr(GROUPS[group](), key)
+                yield getattr(getattr(config, group), key) in (usual, *needs.also), name, rule
+    rule = _("what is between the levels of a label, such as - or /, and not data.label_separator")
+    is_between = config.data.label_hierarchy not in (None, config.data.label_separator)
+    yield "hierarchy" not in has or is_between, "data.label_hierarchy", rule
+    if "labels" in has:
+        without = _(" or ").join(name for name, known in TASKS.items() if "labels" not in known.has)
+        rule = _("a format with labels unless data.task is {tasks}").format(tasks=without)
+        yield config.data.format != "text", "data.format", rule
+        rule = _("a file with data.task {task} (the sample set has one label a row)").format(task=task)
+        yield task == DataConfig.task or config.data.train is not None, "data.train", rule
+    else:
+        rule = _("left out with data.task {task}").format(task=task)
+        yield not config.model.lora_rank, "model.lora_rank", rule
+
 
 # The settings that people use
 USUAL = (
@@ -50,8 +154,7 @@ def help_text(command: str, description: str, is_whole: bool, defaults: Config) 
 
 
 def show(text: str) -> int:
-    """Write a help text to standard output; return the exit status, 141 where it cannot be written: its
-    reader has gone, or the disk is full."""
+    """Write a help text to standard output; return the exit status, 141 where it cannot be written."""
     try:
         print(text, end="", flush=True)  # noqa: T201
     except OSError:
@@ -62,7 +165,6 @@ def show(text: str) -> int:
 
 
 def explanation(name: str) -> str:
-    """Return the text below the field of a setting."""
     group, _dot, key = name.partition(".")
     return " ".join(GROUPS[group].__pydantic_fields__[key].description.split())
 

@@ -1,42 +1,218 @@
 """The settings of a run: frozen pydantic dataclasses with their types, ranges, defaults and help texts.
 
 `command_line` fills them from YAML files and the command line. A default, and what is allowed for a single
-value, are written once, at the field; `rules_together` has the rules for several settings together. Nothing
-here imports torch, so that `--help` is quick. Paths are relative to the working directory.
+value, are written once, at the field; `rules_together` in `help` has the rules for several settings together.
+Nothing here imports torch, so that `--help` is quick. Paths are relative to the working directory.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, field
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+import re
+from dataclasses import asdict, field, replace
+from dataclasses import dataclass as plain_dataclass
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BeforeValidator, Field
+from annotated_types import Predicate
+from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
 
-from ..words import N_, _
-from .data_settings import STRICT, TASKS, DataConfig, Float, Needs, Rule, as_number, check_address
-from .train_settings import Share, TrainConfig
+from ..errors import InputError
+from ..words import N_
 
+# Values must have the very type of their field; the text under a field is its help.
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+# A data file may have an address such as s3://bucket/posts.parquet, which fsspec opens.
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
+CREDENTIALS = re.compile(rf"{ADDRESS.pattern}[^/]*@|https?://.*\?", re.DOTALL)
+
+
+def check_address(key: str, name: str) -> None:
+    """Raise InputError, without the address, where it holds credentials, which logs would keep."""
+    if CREDENTIALS.match(name):
+        raise InputError(
+            f"{key}: an address must have no user:password@ and, of a web server, nothing after ? (a "
+            f"signature), found such a {name.partition('://')[0]}:// address; give credentials in the "
+            "environment, as docs/data.md says"
+        )
+
+
+@plain_dataclass(frozen=True)
+class Rule(Predicate):
+    """A rule that is no range, in `Annotated` of a type: `words` are all that is allowed, after "must be"."""
+
+    words: str
+
+
+def as_number(value: Any) -> Any:
+    """Return the number that a string such as 3e-4 stands for, which YAML takes for a string."""
+    is_number = isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+e[-+]?\d+", value, re.IGNORECASE)
+    return float(value) if is_number else value
+
+
+@plain_dataclass(frozen=True)
+class Needs:
+    """A setting that keeps its default unless data.task has `what`, one of `TaskSettings.has`; `also` are
+    values that it may have with the other tasks."""
+
+    what: str
+    also: tuple[str, ...] = ()
+
+
+@plain_dataclass(frozen=True)
+class TaskSettings:
+    """What the settings know of a value of data.task: `has`, in words, what its rows have; `losses`, the
+    values of train.loss, and `metrics`, those of train.best_metric, of which auto is the first."""
+
+    has: frozenset[str]
+    losses: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+ONE = TaskSettings(
+    frozenset({"labels", "classes", "unordered"}),
+    ("cross_entropy", "focal", "logit_adjusted"),
+    ("macro_f1", "weighted_f1", "accuracy", "loss"),
+)
+SEVERAL = TaskSettings(
+    frozenset({"labels", "classes", "unordered", "several"}),
+    ("cross_entropy", "focal"),
+    ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss"),
+)
+# The keys are the values of data.task. A new one is one entry here; its help is at `DataConfig.task`.
+TASKS = {
+    "single_label": replace(ONE, metrics=(*ONE.metrics, "rare_f1")),
+    "multi_label": SEVERAL,
+    "ordinal": TaskSettings(
+        frozenset({"labels", "classes"}),
+        ("cross_entropy", "focal", "logit_adjusted"),
+        ("kappa", "macro_mae", "within_one", "accuracy", "macro_f1", "weighted_f1", "loss"),
+    ),
+    "regression": TaskSettings(
+        frozenset({"labels"}), ("cross_entropy", "huber"), ("rmse", "mae", "pearson", "spearman", "loss")
+    ),
+    "single_path": replace(ONE, has=ONE.has | {"hierarchy"}),
+    "multi_path": replace(SEVERAL, has=SEVERAL.has | {"hierarchy"}),
+    "masked_language_modelling": TaskSettings(frozenset(), (), ("loss", "accuracy")),
+}
+TaskName = Literal[*TASKS]
+FormatName = Literal["auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "xlsx", "text"]
+LongTextMode = Literal["cut", "head_tail", "windows"]
+WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
+Float = Annotated[float, BeforeValidator(as_number)]
 # Values are plain, so that nothing in a file can name code to run.
 PlainValue = Annotated[bool | int | float | str | list | dict | None, BeforeValidator(as_number)]
-TYPES = {
-    int: N_("an integer"),
-    float: N_("a finite number"),
-    bool: N_("true or false"),
-    str: N_("a string (numbers, yes and no in quotes)"),
-    list[str]: N_("a list such as [a, b] of strings (numbers, yes and no in quotes)"),
-    list[Float]: N_("a list of numbers"),
-    list[int | str]: N_("a list of names or numbers"),
-    dict: N_("a mapping of keys to values"),
-    NoneType: "null",
-}
-RANGES = {
-    ("ge",): N_("{kind} of at least {ge:,}"),
-    ("gt",): N_("{kind} above {gt:,}"),
-    ("ge", "le"): N_("{kind} from {ge:,} to {le:,}"),
-    ("ge", "lt"): N_("{kind} from {ge:,} to below {lt:,}"),
-}
+Count = Annotated[int, Field(ge=1)]
+Number = Annotated[Float, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+Separator = Annotated[str, Rule(bool, N_("one or more characters"))]
+Names = Annotated[
+    list[str],
+    Rule(
+        lambda names: len(set(names)) == len(names) >= 2 and all(one == one.strip() != "" for one in names),
+        N_(
+            "a list such as [a, b] of two or more different names without white space around them, none of "
+            "them empty (numbers, yes and no in quotes)"
+        ),
+    ),
+]
+SplitSize = Annotated[
+    Float,
+    Rule(
+        lambda size: 0 <= size <= 10**12 and (size < 1 or size.is_integer()),
+        N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000"),
+    ),
+]
+# Ranks beat once a second, and a busy or swapping machine delays some of these beats.
+MIN_TIMEOUT = 10  # seconds
+Metric = Literal["auto", *dict.fromkeys(name for task in TASKS.values() for name in task.metrics)]
+Loss = Literal[*dict.fromkeys(name for task in TASKS.values() for name in task.losses)]
+Timeout = Annotated[
+    int,
+    Rule(
+        lambda seconds: seconds >= MIN_TIMEOUT,
+        N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead"),
+    ),
+]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class VerbArguments:
+    """What a verb asks of the data of its runs, which it hands to them as `--verb`. `folds`: the train file
+    is divided into so many parts, and `fold` of them, from 0, is test. `train_share`: the part of the
+    training rows, of each class alike. `use_test` false: no row of test is read."""
+
+    folds: Annotated[int, Field(ge=2)] | None = None
+    fold: Annotated[int, Field(ge=0)] | None = None
+    train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    use_test: bool = True
+
+
+@dataclass(frozen=True, config=STRICT)
+class DataConfig:
+    """Where the rows come from and how they are split."""
+
+    task: TaskName = "single_label"
+    """What is learnt (in brackets the train.best_metric of auto). single_label: one label a row (macro_f1).
+    multi_label: several labels a row (micro_f1). ordinal: one of ordered labels, such as stars (kappa).
+    regression: a number, such as a score (rmse). single_path, multi_path: labels in a hierarchy.
+    masked_language_modelling: hidden words of texts, one a line, to continue a pretraining (loss)."""
+    train: str | list[str] | None = None
+    """File with the training rows; a folder, a pattern in quotes ('posts/*.parquet') or a list of these: all
+    their files; also at addresses such as s3://bucket/posts/. none: the sample set in data/sample."""
+    dev: str | list[str] | None = None
+    """File or files with the dev rows; none: dev_size of the training rows."""
+    test: str | list[str] | None = None
+    """File or files with the test rows; none: test_size of the training rows."""
+    format: FormatName = "auto"
+    """Format of the data files; text: one text a line, without labels; auto: by content, or by file name."""
+    text_column: int | str | list[int | str] | None = None
+    """Column of the text, by name or number (0 is the first), or columns ('[标题, 正文]') whose texts are
+    read as one; none: the column with a usual name such as text or 评论, else the one that has texts."""
+    text_pair_column: Annotated[int | str | None, WITH_LABELS] = None
+    """Column of the second text of a pair, by name or number; none: with text_column single texts, without it
+    pairs where the names (sentence1, sentence2) or the values show them."""
+    label_column: Annotated[int | str | None, WITH_LABELS] = None
+    """Column of the label, by name or number; none: by a usual name such as 类别, else by its labels."""
+    label_separator: Annotated[Separator | None, Needs("several")] = None
+    """What is between the labels of a row of multi_label (such as , or |); none: lists, or one label."""
+    label_columns: Annotated[Names | None, Needs("several")] = None
+    """For multi_label: columns of 0 and 1 by name, one for each label; none: label_column has the labels."""
+    label_hierarchy: Annotated[Separator | None, Needs("hierarchy")] = None
+    """For single_path and multi_path: what is between the levels of a label, such as - or /."""
+    header: bool | None = None
+    """Whether the first line of a table has the column names; none: as its words show, or a chosen column."""
+    encoding: str = "utf-8"
+    """Encoding of text files, such as big5; utf-8 is also GB18030 (GBK) where all of a file shows it."""
+    quoting: Literal["auto", "none", "double"] = "auto"
+    """Whether double quotes enclose fields: double, or none (part of the text); auto: in CSV, not in TSV."""
+    labels: Annotated[Names | None, WITH_CLASSES] = None
+    """Label names in the order of their ids; integers in the files are then ids, unless a name is an integer;
+    none: the labels of the train file, sorted."""
+    remove_spaces: bool = False
+    """Remove all white space inside texts, for texts with spaces between the words."""
+    limit: Count | None = None
+    """Use only the first rows of each train file, before any split."""
+    split: Literal["stratified", "random"] = "stratified"
+    """How dev and test rows are taken. stratified: each class keeps its share, equal texts stay together.
+    random: shuffled by Python's random.Random(split_seed); test is the end, dev the part before it."""
+    dev_size: SplitSize = 0.1
+    """Dev rows without a dev file: below 1 a fraction of the train file, from 1 a number; 0: none."""
+    test_size: SplitSize = 0.1
+    """Test rows without a test file: below 1 a fraction of the train file, from 1 a number; 0: none."""
+    split_seed: Seed = 42
+    """Random seed of the split."""
+    relabel: Annotated[str | None, WITH_LABELS] = None
+    """File of corrected labels (CSV with text_hash or text, and label), which replace those of all files."""
+    on_bad_row: Literal["error", "skip"] = "error"
+    """How invalid rows are handled. error: stop (1 % of empty texts are skipped); skip: leave them out."""
+    max_length: Annotated[int, Field(ge=4, le=1_000_000)] = 128
+    """Most tokens of a row, with special tokens; `long` says what is read of longer texts."""
+    long: Annotated[LongTextMode, WITH_LABELS] = "cut"
+    """What is read of a longer text. cut: its first max_length tokens. head_tail: a quarter of these from its
+    beginning, the others from its end. windows: all, in windows whose logits are averaged."""
+    max_windows: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Most windows of a row; the text after the last one is not read, and the data report says so."""
+    cache_dir: str = ".cache"
+    """Folder of the cache: tables, splits, vocabularies and tokens made from the data files."""
+    verb: VerbArguments = VerbArguments()
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -49,25 +225,85 @@ class ModelConfig:
     architecture: str = "bert"
     """Model type in transformers of a model with random weights: bert, roberta, electra, ..."""
     vocab_file: str | None = None
-    """WordPiece vocabulary of a model with random weights, one token a line; none: the characters of GB 2312,
-    ASCII and the training rows."""
+    """WordPiece vocabulary for random weights, one token a line; none: characters of GB 2312 and train."""
     prefix: str | None = None
     """Words before each text, such as "query: ", with which e5 was pretrained; they stay in the checkpoint's
     tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint."""
-    dropout: Share | None = None
+    dropout: Annotated[Float, Field(ge=0, lt=1)] | None = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
     head: Annotated[Literal["auto", "random", "linear"], Needs("unordered", also=("random",))] = "auto"
-    """How a new head starts: random, or linear: as a logistic regression on the means of the states of the
-    tokens (of a BERT, which gets one more layer for it); auto: linear for up to 12,000 rows of the default
-    model, with configs/few_labels.yaml for few rows; else random (docs/models.md)."""
+    """How a new head starts: random, or linear: as a logistic regression on the mean of the states of tokens;
+    auto: linear for up to 12,000 rows of the default model (few: configs/few_labels.yaml), else random."""
     freeze: Literal["embeddings", "encoder"] | None = None
-    """Train without changing the embeddings (embeddings), or these and all layers, so only the head is
-    trained (encoder); none: train all."""
+    """Do not train the embeddings (embeddings), or these and all layers (encoder); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)
     """Keys to set in the transformers configuration of the model: num_hidden_layers, hidden_size, ..."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None
-    """Rank of LoRA's small matrices, such as 16, which peft trains in place of the encoder's own; the head is
-    trained in full. none, 0: train the encoder itself."""
+    """Rank of LoRA's matrices (peft), such as 16, trained in place of the encoder's own; none, 0: no LoRA."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainConfig:
+    """How the model is trained."""
+
+    epochs: Literal["auto"] | Annotated[int, Field(ge=1, le=10**9)] = "auto"
+    """Passes over the training rows; auto: by the number of rows and the size of the smallest class."""
+    max_steps: Count | None = None
+    """Stop after this many optimizer steps; the learning-rate schedule is then this long."""
+    batch_size: Count = 32
+    """Rows of a global batch (one optimizer step), for all modes and any number of processes."""
+    accumulation_steps: Count = 1
+    """Number of micro-batches per optimizer step, in each process."""
+    micro_batch_tokens: Count | None = None
+    """Most tokens of a micro-batch, also in evaluation; a longer row is one alone; none: no limit."""
+    gradient_checkpointing: bool = False
+    """Compute each layer again for the backward pass: less memory, more time, the same weights."""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """Optimizer."""
+    learning_rate: Number | None = None
+    """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384: 2e-4 (more than 150 steps
+    in an epoch: 1e-4; pairs of texts: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5."""
+    head_learning_rate: Number | None = None
+    """Peak learning rate of the head; none: learning_rate, for pretrained models to 384 wide ten times it."""
+    weight_decay: Number = 0.01
+    """Weight decay; not applied to biases and norms."""
+    r_drop: Annotated[Annotated[Float, Field(gt=0)] | None, WITH_LABELS] = None
+    """R-Drop: train each row twice in a step, with other dropout, and add so many times the divergence of the
+    two predictions to its loss, such as 1; none: off."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """Learning rate after the warm-up: linear or cosine decay to 0, or constant."""
+    warmup: Number | None = None
+    """Linear warm-up: below 1 a fraction of steps, from 1 a number; none: 0.1, or 0.3 (docs/models.md)."""
+    max_grad_norm: Number = 1.0
+    """Clip gradients to this L2 norm; 0: no clipping."""
+    loss: Annotated[Loss, WITH_LABELS] = "cross_entropy"
+    """Loss of a row. focal: rows that are right already count less. logit_adjusted: classes count by their
+    share of the rows. huber: for numbers, it counts large errors less."""
+    class_weights: Annotated[Literal["none", "balanced"] | list[Float], WITH_CLASSES] = "none"
+    """Weight of each class in the loss; balanced: rows / (classes * rows of the class). For multi_label: of
+    each label in the loss of the rows that have it; balanced: rows without it / rows with it."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on a
+    device that is faster in it (on the CPU that is measured), else fp32."""
+    eval_every: Count | None = None
+    """Steps between evaluations on dev, and one after the last; none: one an epoch, or about 10 in all."""
+    save_every: Count | None = None
+    """Steps between training states, from which a run resumes; none: one at each evaluation."""
+    best_metric: Metric = "auto"
+    """Metric on dev that chooses the best model; auto: see data.task. rare_f1: of two classes, the F1 of the
+    rarer one; dev then also chooses the probability from which it is the answer."""
+    early_stopping: Count | None = None
+    """Stop after this many evaluations in a row without a better best_metric; none: never."""
+    log_every: Count = 10
+    """Steps between log lines."""
+    seed: Seed = 42
+    """Random seed of weights, dropout and the order of rows."""
+    device: str = "auto"
+    """cpu, cuda, npu, xpu or mps, with :N for one of several (ROCm is cuda); auto: the accelerator or CPU."""
+    timeout: Timeout = 120
+    """Seconds without a response from a process, at least 10, after which the others end."""
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """CPU threads of each process; none: OMP_NUM_THREADS of a single process, else its part of the cores."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -85,17 +321,14 @@ class OutputConfig:
     """Where a run is saved, and what it shows."""
 
     dir: str | None = None
-    """Run folder, empty or with the run to resume; none: the next free one of checkpoints/<name>-001,
-    checkpoints/<name>-002, ..."""
+    """Run folder, empty or with the run to resume; none: checkpoints/<name>-001, or the next that is free."""
     name: str | None = None
     """Name of the run; none: the name of the configuration file (with the default file, of the data)."""
     resume: Literal["never", "auto"] = "never"
-    """Whether the run resumes; auto: the interrupted run in `dir` (without `dir`: the newest one with this
-    name), or a new run if there is none; a finished run in `dir` continues if epochs or max_steps give it
-    more steps (short: --resume)."""
+    """Whether the run resumes (short: --resume). auto: the interrupted run in `dir`, without `dir` the newest
+    of this name, else a new run; a finished run in `dir` trains on if epochs or max_steps give more steps."""
     trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
-    """What follows the run: tensorboard writes event files to the run folder; services such as mlflow and
-    wandb by accelerate's names (docs/evaluation.md); []: nothing."""
+    """What follows the run: tensorboard, services by accelerate's names (docs/evaluation.md); []: nothing."""
     language: Literal["auto", "en", "zh"] = "auto"
     """Language of the report, its page and the advice: English or Chinese; auto: by LANG."""
 
@@ -111,7 +344,6 @@ class Config:
     output: OutputConfig = field(default_factory=OutputConfig)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the configuration as nested plain dictionaries."""
         return asdict(self)
 
 
@@ -123,87 +355,3 @@ HINTS = {
 }
 VERB = "data.verb"
 SETTINGS = {name: hint for name, hint in HINTS.items() if name != VERB}
-
-
-def members(hint: Any) -> list[Any]:
-    """Return the types that a field may have, without what is said about them."""
-    if get_origin(hint) is Annotated:
-        return members(get_args(hint)[0])
-    if get_origin(hint) in (Union, UnionType):
-        return [member for one in get_args(hint) for member in members(one)]
-    return [hint]
-
-
-def choices(hint: Any) -> list:
-    """Return the values that a field may have beside those of its other types."""
-    return [value for kind in members(hint) if get_origin(kind) is Literal for value in get_args(kind)]
-
-
-def describe(hint: Any) -> str:
-    """Return, in words, the values that the type of a field allows."""
-    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else [hint]
-    for note in notes:
-        if isinstance(note, Rule):
-            return _(note.words)
-        if isinstance(note, FieldInfo):
-            limits = {name: limit for end in note.metadata for name, limit in asdict(end).items()}
-            words = RANGES[tuple(limits)]
-            return _(words).format(kind=describe(kind), **limits)
-    if get_origin(kind) in (Union, UnionType):
-        return _(" or ").join(map(describe, get_args(kind)))
-    if get_origin(kind) is Literal:
-        values = ", ".join(map(str, get_args(kind)))
-        return _("one of {values}").format(values=values) if len(get_args(kind)) > 1 else values
-    words = TYPES.get(kind, TYPES[dict])
-    return _(words)
-
-
-def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
-    """Yield the rules for several settings: whether the configuration keeps it, the dotted name of a setting
-    that breaks it otherwise, and what that one must be."""
-    data, model, train = config.data, config.model, config.train
-    for key in ("train", "dev", "test"):
-        files = getattr(data, key) or []
-        for file in [files] if isinstance(files, str) else files:
-            check_address(f"data.{key}", file)
-        yield data.train is not None or not files, f"data.{key}", _("given together with data.train")
-    yield from _rules_of_task(config)
-    rule = _("left out with model.lora_rank, which freezes all")
-    yield not model.freeze or not model.lora_rank, "model.freeze", rule
-    rule = _("left out with data.long {way}, which reads single texts").format(way=data.long)
-    yield data.long == "cut" or data.text_pair_column is None, "data.text_pair_column", rule
-    for key in ("labels", "label_column", "label_separator"):
-        rule = _("left out with data.label_columns, which has the labels")
-        yield data.label_columns is None or getattr(data, key) is None, f"data.{key}", rule
-    rule = _("left out with train.loss logit_adjusted: both correct the same imbalance")
-    is_twice = train.loss == "logit_adjusted" and train.class_weights == "balanced"
-    yield not is_twice, "train.class_weights", rule
-
-
-def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:
-    """Yield the rules of data.task for other settings."""
-    task, known = config.data.task, TASKS[config.data.task]
-    has = known.has
-    for key, values in (("best_metric", ("auto", *known.metrics)), ("loss", known.losses)):
-        rule = _("one of {values} with data.task {task}").format(values=", ".join(values), task=task)
-        yield not values or getattr(config.train, key) in values, f"train.{key}", rule
-    for name, hint in HINTS.items():
-        for needs in getattr(hint, "__metadata__", ()):
-            if isinstance(needs, Needs) and needs.what not in has:
-                group, _dot, key = name.partition(".")
-                having = _(" or ").join(one for one, known in TASKS.items() if needs.what in known.has)
-                rule = _("left out unless data.task is {tasks}").format(tasks=having)
-                usual = getattr(GROUPS[group](), key)
-                yield getattr(getattr(config, group), key) in (usual, *needs.also), name, rule
-    rule = _("what is between the levels of a label, such as - or /, and not data.label_separator")
-    is_between = config.data.label_hierarchy not in (None, config.data.label_separator)
-    yield "hierarchy" not in has or is_between, "data.label_hierarchy", rule
-    if "labels" in has:
-        without = _(" or ").join(name for name, known in TASKS.items() if "labels" not in known.has)
-        rule = _("a format with labels unless data.task is {tasks}").format(tasks=without)
-        yield config.data.format != "text", "data.format", rule
-        rule = _("a file with data.task {task} (the sample set has one label a row)").format(task=task)
-        yield task == DataConfig.task or config.data.train is not None, "data.train", rule
-    else:
-        rule = _("left out with data.task {task}").format(task=task)
-        yield not config.model.lora_rank, "model.lora_rank", rule

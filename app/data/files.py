@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..config.data_settings import check_address, is_address
+from ..config.schema import ADDRESS, check_address
 from ..errors import InputError, cannot_read, excerpt, listed, nearest, shorten
 from ..words import N_, _
 from .cache import build_once, content_key
@@ -59,7 +59,7 @@ def files_of(value: str | list[str], cache_dir: str) -> list[str]:
         pattern, found = entry, [entry]
         if os.path.isdir(entry):
             pattern = os.path.join(glob.escape(entry), "[!._]*")
-        if is_address(entry):
+        if ADDRESS.match(entry):
             found = local_copies(entry, cache_dir)
         elif glob.has_magic(pattern) and not os.path.isfile(entry):
             found = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))

@@ -31,8 +31,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from tqdm import tqdm
 
-from ..config.data_settings import LongTextMode
-from ..config.schema import ModelConfig
+from ..config.schema import LongTextMode, ModelConfig
 from ..errors import InputError, excerpt, first_line, listed
 from ..words import _
 from .cache import build_once, content_key, file_digest

@@ -20,17 +20,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import joblib
 import pyarrow as pa
 from filelock import FileLock, Timeout
 from pyarrow import parquet
 
-from ..config.data_settings import DataConfig
+from ..config.schema import DataConfig
 from ..data.files import files_of
 from ..data.read import BadRow, ReadOptions, bad_row_message
 from ..data.rows import Row
 from ..errors import InputError, TrainingError, listed, shorten
 from ..runtime.disk import checksum, read_json, write_json
-from ..runtime.processes import num_cores
 from .open_model import (
     ComputeOptions,
     check_pairs,
@@ -227,7 +227,7 @@ def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
         if starts:
             # Ray would report its use to its makers
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            own = {"address": "local", "num_cpus": max(2, num_cores()), "include_dashboard": False}
+            own = {"address": "local", "num_cpus": max(2, joblib.cpu_count()), "include_dashboard": False}
             ray.init(**({} if "RAY_ADDRESS" in os.environ else own), logging_level="warning")
         nodes = [one["Resources"] for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU")]
         is_on_cpu = job.compute.device == "cpu" or is_exported(job.folder)

@@ -13,7 +13,7 @@ from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import Any
 
-from ..config.data_settings import DataConfig
+from ..config.schema import DataConfig
 from ..data.files import Stream, files_of
 from ..data.read import FORMATS, BadRow, bad_row_message, options_of_run
 from ..data.rows import Row, RowReader

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..checkpoints.run_folder import REPORT
-from ..config.data_settings import VerbArguments
+from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset, written_hash
 from ..data.table import Table
 from ..errors import InputError

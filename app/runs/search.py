@@ -20,8 +20,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..checkpoints.run_folder import MODEL, REPORT
 from ..config.command_line import load_config
-from ..config.data_settings import TASKS, as_number
-from ..config.schema import SETTINGS, members
+from ..config.help import members
+from ..config.schema import SETTINGS, TASKS, as_number
 from ..data.dataset import open_dataset
 from ..errors import InputError, TrainingError
 from ..modes.group import Stopped

@@ -1,5 +1,5 @@
 """Losses to train with: each returns a sum over rows, which the loop divides. A new one is a function, its
-entry in a table, and its name in `TASKS` of app/config/data_settings.py."""
+entry in a table, and its name in `TASKS` of app/config/schema.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

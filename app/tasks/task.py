@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..config.data_settings import TASKS
+from ..config.schema import TASKS
 from ..data.labels import label_form
 from ..errors import InputError
 from ..runtime.disk import read_json, write_json

@@ -9,18 +9,17 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import joblib
 import pandas as pd
 import pytest
 import torch
 
-from app.config.command_line import OTHER_NAMES, load_config
-from app.config.schema import SETTINGS, TrainConfig
+from app.config.schema import TrainConfig
 from app.data.read import ReadOptions, options_of_run
 from app.data.rows import RowReader
 from app.data.table import Table, build_table
 from app.errors import InputError
 from app.runtime.devices import set_up_machine
-from app.runtime.processes import num_cores
 from tests.real_data import REAL_DATA, needs_real_data
 
 FIRST_TRIES = REAL_DATA.parent / "first_tries"
@@ -319,20 +318,9 @@ def test_every_row_of_public_data_sets_is_read(tmp_path, path, settings, num_row
     assert found == [(*row[:-1], *[None] * (3 - len(row)), row[-1]) for row in plain(path)]
 
 
-MEANT = {"train.lr": "train.learning_rate", "bs": "train.batch_size", "model_name_or_path": "model.name"}
-MEANT |= {"data.max-len": "data.max_length", "epoch": "train.epochs"}
-
-
-@pytest.mark.parametrize(("given", "meant"), MEANT.items())
-def test_names_of_other_tools_are_known(given, meant):
-    with pytest.raises(InputError, match=f"no setting '{given}'; did you mean '{meant}'"):
-        load_config([f"--{given}", "1"])
-    assert set(OTHER_NAMES.values()) <= set(SETTINGS)
-
-
 def test_the_threads_of_one_process_are_those_of_the_environment(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     torch.set_num_threads(3)
-    for threads, processes, found in ((None, 1, 3), (2, 1, 2), (None, 2 * num_cores(), 1)):
+    for threads, processes, found in ((None, 1, 3), (2, 1, 2), (None, 2 * joblib.cpu_count(), 1)):
         set_up_machine(TrainConfig(threads=threads), torch.device("cpu"), processes)
         assert torch.get_num_threads() == found

@@ -11,7 +11,7 @@ from typing import get_args
 import pandas as pd
 import pytest
 
-from app.config.data_settings import FormatName
+from app.config.schema import FormatName
 from app.data.files import Stream, file_encoding
 from app.data.read import FORMATS, ReadOptions, options_of_run, recognised
 from app.data.rows import RowReader

@@ -6,8 +6,7 @@ from difflib import SequenceMatcher
 import numpy as np
 import pytest
 
-from app.config.data_settings import VerbArguments
-from app.config.schema import DataConfig, ModelConfig
+from app.config.schema import DataConfig, ModelConfig, VerbArguments
 from app.data.dataset import fold_of_rows, near_copies, part_of_rows, split_rows
 from app.data.labels import label_form
 from app.data.tokens import load_tokenizer, open_store

@@ -22,7 +22,7 @@ from torch.distributed.run import get_args_parser
 
 from app.commands import VERBS
 from app.commands.predict import build_parser, parse
-from app.config.command_line import SHORT_OPTIONS, load_config, take_number
+from app.config.command_line import SHORT_OPTIONS, load_config
 from app.config.schema import SETTINGS, Config
 from app.modes import MODES
 from app.text_table import columns_of
@@ -170,7 +170,10 @@ def check_pytest(words: list[str]) -> None:
 
 
 def check_settings(arguments: list[str], script: str = "run_single.py") -> None:
-    arguments, _ = take_number(arguments, "--nprocs")
+    if "--nprocs" in arguments:
+        at = arguments.index("--nprocs")
+        assert arguments[at + 1].isdecimal()
+        arguments = arguments[:at] + arguments[at + 2 :]
     if arguments != ["--help"]:
         load_config(arguments, script)
 

@@ -6,6 +6,7 @@ tests/modes/test_contract.py forks it, or starts it by the mode's own launcher:
     horovodrun -np 2 --gloo python tests/modes/contract.py MODE DATA OUT STAGE CASE:PRECISION ...
 """
 
+import argparse
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from pathlib import Path
 import torch
 
 from app import modes
-from app.config.command_line import load_config, take_number
+from app.config.command_line import load_config
 from app.config.schema import Config
 from app.modes import load_mode, open_mode
 from app.modes.group import launch
@@ -138,5 +139,7 @@ def two_masks(module, inputs):
 
 
 if __name__ == "__main__":
-    words, nprocs = take_number(sys.argv[1:], "--nprocs")
-    sys.exit(launch(load_mode(words[0]).launcher, be_rank, tuple(words), nprocs))
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--nprocs", type=int)
+    options, words = parser.parse_known_args()
+    sys.exit(launch(load_mode(words[0]).launcher, be_rank, tuple(words), options.nprocs))

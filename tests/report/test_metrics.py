@@ -23,8 +23,8 @@ from sklearn.metrics import (
 )
 
 from app.checkpoints.run_folder import CARD, PAGE, TEXT
-from app.config.data_settings import TASKS as SETTINGS
-from app.config.train_settings import TrainConfig
+from app.config.schema import TASKS as SETTINGS
+from app.config.schema import TrainConfig
 from app.report import metrics as table
 from app.report.bootstrap import (
     all_metrics,

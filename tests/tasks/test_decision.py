@@ -14,8 +14,7 @@ from sklearn.metrics import average_precision_score, f1_score, precision_recall_
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn.functional import cross_entropy
 
-from app.config.data_settings import TASKS
-from app.config.schema import Config, TrainConfig
+from app.config.schema import TASKS, Config, TrainConfig
 from app.errors import InputError
 from app.report.bootstrap import all_metrics
 from app.report.shown import calibration_effect
