@@ -1,5 +1,5 @@
 """Which rows are in which step and micro-batch, and these rows as the tensors of a batch on a device: padded,
-or packed without padding.
+or packed without padding; for masked language modelling with some tokens hidden.
 
 The batch plan is a pure function of (num_rows, batch_size, seed, step). So all modes see the same global
 batches, and resuming needs only the number of the next step.
@@ -8,7 +8,7 @@ batches, and resuming needs only the number of the next step.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +16,13 @@ import torch
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from ..runtime.devices import at_least_float32, is_cuda
-from .token_limit import cut
+from . import cut
 
 EVALUATION = -1  # the `draw` of evaluations, which no step has
 PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
+FRACTION = 0.15  # of a row's tokens are targets of masked language modelling
+# Shares of the targets that become the mask token, or a random one; the others stay as they are
+MASKED, RANDOM = 0.8, 0.1
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,12 @@ def micro_batches(
     most_tokens: int | None = None,
     padded: bool = False,
 ) -> list[list[np.ndarray]]:
-    """Return the micro-batches of each shard of a global batch, as row positions, longest row first.
-
-    `batch` (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same
-    number of micro-batches, at least one: `accumulation_steps`, or one for each row; more where some have
-    more than `most_tokens`. Some are empty if the batch has too few rows.
-
-    Rows are dealt in rounds: one to each shard, the longest of a round to the shard with the fewest tokens so
-    far. So all have about as many tokens, and the numbers of rows differ by at most one.
-    """
+    """Return the micro-batches of each shard of a global batch, as row positions, longest row first. `batch`
+    (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens. All shards get the same number of
+    micro-batches, at least one: `accumulation_steps`, or one for each row; more where some have more than
+    `most_tokens`. Some are empty if the batch has too few rows. Rows are dealt in rounds: one to each shard,
+    the longest of a round to the shard with the fewest tokens so far. So all have about as many tokens, and
+    the numbers of rows differ by at most one."""
     order = np.argsort(-lengths, kind="stable")
     shard, tokens = np.zeros(len(order), dtype=np.int64), np.zeros(num_shards, dtype=np.int64)
     for start in range(0, len(order), num_shards) if num_shards > 1 else ():
@@ -88,13 +88,11 @@ def evaluation_batches(
     most_tokens: int | None = None,
     padded: bool = False,
 ) -> list[np.ndarray]:
-    """Return this shard's batches of a whole split, as row positions; each row is on one shard.
-
-    `lengths` (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows`
-    (num_rows,): a batch has at most `batch_size` windows, or one row; None: each row has one. It has at most
-    `most_tokens`, or one row. All shards get the same number of batches, because a forward pass may be a
-    collective; the last batch may be empty.
-    """
+    """Return this shard's batches of a whole split, as row positions; each row is on one shard. `lengths`
+    (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows` (num_rows,): a
+    batch has at most `batch_size` windows, or one row; None: each row has one. It has at most `most_tokens`,
+    or one row. All shards get the same number of batches, because a forward pass may be a collective; the
+    last batch may be empty."""
     order = np.argsort(-lengths, kind="stable")
     ends = np.arange(1, len(order) + 1) if windows is None else np.cumsum(windows[order])
     batches, start = [], 0
@@ -122,26 +120,20 @@ class Layout:
     max_positions: int | None = None  # the most tokens of a row, where there is a limit
 
 
-def collate(
-    rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout
-) -> dict[str, Any]:
+def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout) -> dict:
     """Return the model's inputs for the token ids `rows`, one or more arrays of shape (length,).
-
     `second_starts` is for each row the number of tokens before its second text, or None for single texts.
     Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
     Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
     `first_tokens` and for a decoder `last_tokens` (num_rows,) int64, the index of the token of each row that
     the head reads; and for attention `row_offsets` (num_rows + 1,) int32, the index of each row's first token
-    and the end of the last row, and `longest`, the tokens of the longest row; or the arrays of `_groups`.
-    """
+    and the end of the last row, and `longest`, the tokens of the longest row; or the arrays of `_groups`."""
     tokens = np.concatenate(rows)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     starts = None
     if second_starts is not None and layout.token_types:
         starts = np.asarray(second_starts, dtype=np.int64)
-    if layout.packed:
-        arrays = _pack(tokens, lengths, starts, layout)
-    else:
+    if not layout.packed:
         longest = -(-int(lengths.max()) // PAD_TO) * PAD_TO
         if layout.max_positions:
             longest = max(int(lengths.max()), min(longest, layout.max_positions))
@@ -151,32 +143,25 @@ def collate(
         arrays["input_ids"][mask] = tokens
         if starts is not None:
             arrays["token_type_ids"] = (mask & (columns >= starts[:, None])).astype(np.int64)
+    else:
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        row_of_token = np.repeat(np.arange(len(lengths)), lengths)
+        position = np.arange(len(tokens)) - offsets[row_of_token]
+        arrays = {"input_ids": tokens.astype(np.int64)[None], "first_tokens": offsets[:-1]}
+        arrays["position_ids"] = (position + layout.first_position)[None]
+        if layout.last_except is not None:
+            real = np.where(tokens != layout.last_except, np.arange(len(tokens)), 0)
+            arrays["last_tokens"] = np.maximum(np.maximum.reduceat(real, offsets[:-1]), offsets[:-1])
+        if starts is not None:
+            arrays["token_type_ids"] = (position >= starts[row_of_token]).astype(np.int64)[None]
+        if layout.varlen:
+            arrays |= {"row_offsets": offsets.astype(np.int32), "longest": int(lengths.max())}
+        else:
+            arrays |= _groups(lengths, row_of_token, position)
     return {
         name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
         for name, values in arrays.items()
     }
-
-
-def _pack(
-    tokens: np.ndarray, lengths: np.ndarray, second_starts: np.ndarray | None, layout: Layout
-) -> dict[str, Any]:
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    starts = offsets[:-1]
-    row_of_token = np.repeat(np.arange(len(lengths)), lengths)
-    position = np.arange(len(tokens)) - starts[row_of_token]
-    arrays = {
-        "input_ids": tokens.astype(np.int64)[None],
-        "position_ids": (position + layout.first_position)[None],
-        "first_tokens": starts,
-    }
-    if layout.last_except is not None:
-        real = np.where(tokens != layout.last_except, np.arange(len(tokens)), 0)
-        arrays["last_tokens"] = np.maximum(np.maximum.reduceat(real, starts), starts)
-    if second_starts is not None:
-        arrays["token_type_ids"] = (position >= second_starts[row_of_token]).astype(np.int64)[None]
-    if layout.varlen:
-        return arrays | {"row_offsets": offsets.astype(np.int32), "longest": int(lengths.max())}
-    return arrays | _groups(lengths, row_of_token, position)
 
 
 def _groups(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:
@@ -215,13 +200,11 @@ def _groups(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray)
 @dataclass(frozen=True)
 class Batch:
     """The model inputs of some rows, their targets `labels` and `positions` in the split, (num_rows,) int64.
-
     The outputs of the model begin with one for each of the labels, (num_labels, ...). `label_rows`,
     (num_labels,) on the host, is the index of each label's row in the batch; None: each row has one label, in
     the order of the rows. The inputs of an empty batch have one dummy row, because a forward pass may be a
     collective. Where rows have windows, the inputs are of windows, row after row, and `windows_per_row`
-    (num_rows,) is how many each row has.
-    """
+    (num_rows,) is how many each row has."""
 
     inputs: dict[str, Any]
     labels: torch.Tensor
@@ -236,11 +219,8 @@ class Batch:
 
     def row_outputs(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the outputs of the labels, (num_labels, any), of the model's `outputs`, in float32 or
-        float64.
-
-        The outputs of a row with windows are the means over its windows. The model never sees which windows
-        are of one row: a mode may split them over several devices.
-        """
+        float64. The outputs of a row with windows are the means over its windows. The model never sees which
+        windows are of one row: a mode may split them over several devices."""
         outputs = at_least_float32(outputs)
         if self.windows_per_row is not None:
             outputs = means_of_rows(outputs, self.windows_per_row)
@@ -248,12 +228,10 @@ class Batch:
 
 
 class Loader:
-    """Makes batches from the rows of a split; a position counts the rows of the split from 0.
-
-    `draw` is what random targets depend on, apart from the row: the step in training, `EVALUATION` in every
-    evaluation. `losses_per_row`: of how many losses that of a row is the sum. `targets` makes the
-    targets of labels, (num_rows, ...); without it they are the labels as int64.
-    """
+    """Makes batches from the rows of a split; a position counts the rows of the split from 0. `draw` is what
+    random targets depend on, apart from the row: the step in training, `EVALUATION` in every evaluation.
+    `losses_per_row`: of how many losses that of a row is the sum. `targets` makes the targets of labels,
+    (num_rows, ...); without it they are the labels as int64."""
 
     def __init__(
         self,
@@ -325,3 +303,68 @@ def to_device(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:
         else value
         for name, value in inputs.items()
     }
+
+
+class MaskedRow(NamedTuple):
+    """A row whose targets are masked: `tokens` (length,), as the model sees them; `places` (targets,), the
+    indices of the targets in order; and `labels` (targets,), their real tokens."""
+
+    tokens: np.ndarray
+    places: np.ndarray
+    labels: np.ndarray
+
+
+def masked_row(
+    tokens: np.ndarray, row: int, draw: int, seed: int, mask_id: int, ordinary_ids: np.ndarray
+) -> MaskedRow:
+    """Return a row, (length,) ids, with some tokens hidden: most behind `mask_id`, some behind one of
+    `ordinary_ids`, the ids of all tokens but special ones, which are never hidden. `row` is its id in the
+    table, and `draw` the step or `EVALUATION`; with the seed these alone decide, so every mode hides the same
+    tokens, and a resumed run too."""
+    candidates = np.flatnonzero(np.isin(tokens, ordinary_ids))
+    generator = np.random.default_rng([seed, draw - EVALUATION, row])
+    order = generator.permutation(len(candidates))
+    places = candidates[np.sort(order[: max(1, round(FRACTION * len(candidates)))])]
+    hidden, action = tokens.copy(), generator.random(len(places))
+    others = generator.choice(ordinary_ids, len(places))
+    ways = [action < MASKED, action < MASKED + RANDOM]
+    hidden[places] = np.select(ways, [np.full_like(others, mask_id), others], tokens[places])
+    return MaskedRow(hidden, places, tokens[places])
+
+
+class MaskedLoader(Loader):
+    """A loader whose targets are hidden tokens: `mask` is `masked_row` of tokens, row and draw. The input
+    `masked` says where: in packed batches (targets,) int64 places of tokens; in padded ones (num_rows,
+    longest) bool, which a mode may split by rows."""
+
+    def __init__(self, split: Split, store: TokenStore, layout: Layout, mask: Callable) -> None:
+        super().__init__(split, store, layout)
+        self.mask = mask
+        # The masks of the last global batch are kept.
+        self.kept: tuple[int, dict[int, MaskedRow]] = (EVALUATION, {})
+
+    def divisor(self, positions: np.ndarray, draw: int) -> int:
+        self.kept = draw, {row: self.masked(row, draw) for row in self.split.rows[positions].tolist()}
+        return max(1, sum(len(row.places) for row in self.kept[1].values()))
+
+    def masked(self, row: int, draw: int) -> MaskedRow:
+        if self.kept[0] == draw and row in self.kept[1]:
+            return self.kept[1][row]
+        return self.mask(np.asarray(self.store.row(row)).astype(np.int64), row, draw)
+
+    def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:
+        rows = [self.masked(row, draw) for row in self.input_rows(positions).tolist()]
+        inputs = collate([row.tokens for row in rows], None, self.layout)
+        self.store.release()
+        # A stand-in row has no targets
+        rows = rows[: len(positions)]
+        index = np.repeat(np.arange(len(rows)), [len(row.places) for row in rows])
+        targets = np.concatenate([np.empty((2, 0), np.int64), *(row[1:] for row in rows)], axis=1)
+        index, places, labels = map(torch.from_numpy, (index, *targets))
+        if "first_tokens" in inputs:
+            inputs["masked"] = inputs["first_tokens"][index] + places
+        else:
+            inputs["masked"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
+            inputs["masked"][index, places] = True
+        labels = to_device({"labels": labels}, device)["labels"]
+        return Batch(to_device(inputs, device), labels, torch.from_numpy(positions), index)

@@ -1,7 +1,6 @@
 """The folder of a run: the names of its files, which run a start resumes, and what it says of its starts
 (run_history.json). A start gets an empty folder, or that of the run which it resumes; nothing is erased."""
 
-import errno
 import json
 import logging
 import os
@@ -16,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import joblib
+import yaml
 from filelock import FileLock, Timeout
 
 from ..config.command_line import read_yaml
@@ -24,7 +25,7 @@ from ..data.cache import content_key, file_digest
 from ..errors import InputError, TrainingError
 from ..report.logits_file import LOGITS
 from ..runtime.disk import is_full, write_json, write_text
-from ..runtime.processes import launcher_id, num_cores
+from ..runtime.processes import launcher_id
 from ..tasks.task import DECISION
 from ..words import _
 
@@ -103,11 +104,9 @@ def keep_reports(folder: Path, step: int) -> None:
 
 
 def check_run_folder(config: OutputConfig, is_locked: bool = False) -> None:
-    """Raise InputError for a folder in use, and for one that is neither empty nor that of a run to resume.
-
-    An interrupted run is resumed with `config.resume`, or where its launcher restarts it; a finished one with
-    a training state may be trained for longer.
-    """
+    """Raise InputError for a folder in use, and for one that is neither empty nor that of a run to resume. An
+    interrupted run is resumed with `config.resume`, or where its launcher restarts it; a finished one with a
+    training state may be trained for longer."""
     folder = Path(config.dir) if config.dir is not None else run_to_resume(config)
     if folder is None:
         return
@@ -119,24 +118,20 @@ def check_run_folder(config: OutputConfig, is_locked: bool = False) -> None:
         lock_folder(folder).release()
     if config.dir is None or not folder.exists():
         return
-    states = saved_states(folder)
     if not holds_run(folder):
         # A run that was killed in its very first write leaves these.
         if not {path.name for path in folder.iterdir()} <= {LOCK, f".{HISTORY}"}:
             message = _("{folder} is not empty and holds no run; choose another output.dir")
             raise InputError(message.format(folder=folder))
     elif is_finished(folder):
-        if config.resume != "auto" or not states:
+        if config.resume != "auto" or not saved_states(folder):
             raise finished_error(folder)
     elif run_to_resume(config) is None:
-        done = _("it has no training state yet")
-        if states:
-            done = _("its last training state is of step {step}").format(step=step_of(states[0]))
         message = _(
-            "{folder} holds a run that is not finished ({done}); continue it with --resume auto, or choose "
-            "another output.dir"
+            "{folder} holds a run that is not finished; continue it with --resume auto, or choose another "
+            "output.dir"
         )
-        raise InputError(message.format(folder=folder, done=done))
+        raise InputError(message.format(folder=folder))
 
 
 def finished_error(folder: Path) -> InputError:
@@ -158,11 +153,15 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
         else:
-            folder = _new_folder(CHECKPOINTS / str(config.name))
+            stem = CHECKPOINTS / str(config.name)
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            for number in count(1):
+                folder = stem.with_name(f"{stem.name}-{number:03d}")
+                with suppress(FileExistsError):
+                    folder.mkdir()
+                    break
     except OSError as error:
-        raise InputError(
-            f"output.dir: the folder of the run cannot be made: {error}; choose another one"
-        ) from error
+        raise InputError(f"output.dir: its folder cannot be made: {error}; choose another one") from error
     lock = lock_folder(folder)
     try:
         # The folder is looked at again, as another process may have changed it before it was locked
@@ -171,16 +170,6 @@ def open_run_folder(config: OutputConfig) -> tuple[Path, bool, FileLock]:
     except BaseException:
         lock.release()
         raise
-
-
-def _new_folder(stem: Path) -> Path:
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    for number in count(1):
-        folder = stem.with_name(f"{stem.name}-{number:03d}")
-        with suppress(FileExistsError):
-            folder.mkdir()
-            return folder
-    raise AssertionError("numbers do not end")
 
 
 def lock_folder(folder: Path) -> FileLock:
@@ -205,10 +194,6 @@ def saved_states(folder: Path) -> list[Path]:
     return sorted(states, reverse=True)
 
 
-def step_of(state: Path) -> int:
-    return int(state.name[5:])
-
-
 def cannot_write(error: Exception, folder: Path) -> TrainingError:
     """Return the error of a file that a run could not write: which state is kept, and what to do."""
     if not holds_run(folder):
@@ -217,10 +202,8 @@ def cannot_write(error: Exception, folder: Path) -> TrainingError:
             "and its new name as --output.dir; if it was removed, start the run again"
         )
     states = saved_states(folder)
-    kept = f"the training state of step {step_of(states[0])} is kept" if states else "no state is there yet"
-    remedy = "free space on the disk" if is_full(error) else "let this user read and write there"
-    if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
-        remedy = "raise the limit of open files (ulimit -n)"
+    kept = f"the training state of step {int(states[0].name[5:])} is kept" if states else "none is there yet"
+    remedy = "free space on the disk" if is_full(error) else "mend that"
     problem = f"a file of the run {folder} cannot be written: {error}; {kept}"
     return TrainingError(f"{problem}; {remedy} and resume with --resume auto")
 
@@ -236,7 +219,7 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
         "mode": mode,
         "processes": world_size,
         "device": device,
-        "cores": num_cores(),
+        "cores": joblib.cpu_count(),
         "threads": torch.get_num_threads(),
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -254,33 +237,30 @@ def code_version() -> dict[str, str]:
     return {"code": digest} | {name: version(name).partition("+")[0] for name in libraries}
 
 
-def write_first_start(folder: Path, config: Config, start: dict, dataset) -> None:
-    """Write history, settings and skipped rows of a run that starts from the beginning. `start` is that of
-    `describe_start`. The history comes first: a folder without it holds no run."""
-    write_json(folder / HISTORY, {"starts": [{"step": 0, **start}]})
+def write_start(folder: Path, config: Config, start: dict, dataset, step: int | None = None) -> None:
+    """Write that a run starts, or resumes after `step`: its history, with the settings that have changed, its
+    settings, and at first its skipped rows. `start` is that of `describe_start`. The history comes first: a
+    folder without it holds no run."""
+    starts, entry = [], {"step": step or 0, **start}
+    if step is not None:
+        starts, before = read_starts(folder), read_settings(folder)
+        if not starts:
+            logger.warning("%s is damaged and begins with this start", folder / HISTORY)
+        entry["changed"] = changed = {
+            key: [before[key], value]
+            for key, value in flat_settings(config.to_dict()).items()
+            if key in before and before[key] != value and key != "output.resume"
+        }
+        if changed:
+            listed = ", ".join(f"{key} was {one} and is {other}" for key, (one, other) in changed.items())
+            logger.info("Settings since step %d: %s.", step, listed)
+    write_json(folder / HISTORY, {"starts": [*starts, entry]})
     write_config(folder, config)
-    if skipped := [row for table in dataset.tables if table.skipped for row in table.skipped_rows()]:
+    tables = dataset.tables if step is None else []
+    if skipped := [row for table in tables if table.skipped for row in table.skipped_rows()]:
         import pandas as pd
 
         pd.DataFrame(skipped, columns=["file", "line", "problem"]).to_csv(folder / SKIPPED, index=False)
-
-
-def add_start(folder: Path, config: Config, start: dict, step: int) -> None:
-    """Add the start of a run that resumes after `step`, with its changed settings, and write these."""
-    before = read_settings(folder)
-    changed = {
-        key: [before[key], value]
-        for key, value in flat_settings(config.to_dict()).items()
-        if key in before and before[key] != value and key != "output.resume"
-    }
-    if changed:
-        listed = ", ".join(f"{key} was {one} and is {other}" for key, (one, other) in changed.items())
-        logger.info("Settings since step %d: %s.", step, listed)
-    earlier = read_starts(folder)
-    if not earlier:
-        logger.warning("%s is damaged and begins with this start", folder / HISTORY)
-    write_json(folder / HISTORY, {"starts": [*earlier, {"step": step, **start, "changed": changed}]})
-    write_config(folder, config)
 
 
 def add_finish(folder: Path, weights: str) -> None:
@@ -291,8 +271,7 @@ def add_finish(folder: Path, weights: str) -> None:
 
 
 def last_time(folder: Path, key: str) -> float | None:
-    """Return the last time in a run's history that has this name, `started` or `finished`, in seconds since
-    1970; None where the history has none."""
+    """Return the last time of this name, `started` or `finished`, in seconds since 1970; None without one."""
     times = [start[key] for start in read_starts(folder) if key in start]
     with suppress(ValueError, TypeError, IndexError):
         return datetime.fromisoformat(times[-1]).timestamp()
@@ -330,7 +309,5 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def write_config(folder: Path, config: Config) -> None:
-    import yaml
-
     text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
     write_text(folder / CONFIG, f"# All settings of this run\n{text}")

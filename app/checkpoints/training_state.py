@@ -1,4 +1,5 @@
-"""What a run writes while it trains, and how it resumes from there or trains for longer.
+"""What a run writes while it trains, how it resumes from there or trains for longer, and what must then be
+the same, and on all ranks.
 
 A training state has weights, optimizer state and progress: a folder for each, `state/step-00000120`, written
 aside, synced and renamed, so it is complete or absent. Its manifest has the checksum of every file. Only
@@ -7,6 +8,7 @@ safetensors and JSON, so that reading one cannot run code, and the same files in
 
 import json
 import logging
+import platform
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,22 +16,25 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..config.schema import Config
-from ..data.cache import MANIFEST
+from ..data.cache import MANIFEST, content_key, file_digest, folder_digest
+from ..data.dataset import Dataset
+from ..data.tokens import TokenStore
 from ..errors import InputError, TrainingError
 from ..model.classifier import PackedModel
 from ..model.pretrained import save_model
 from ..model.recipe import started
 from ..model.trained_weights import load_adapter, save_adapter
+from ..modes.group import Group
 from ..modes.mode import Mode, Tensors
 from ..runtime.disk import checksum, sync, whole_file
 from . import run_folder
-from .job import FREE_TO_RESUME, changes, listed_changes
-from .run_folder import STATES, best_weights, check_is_there, finished_error, is_finished, saved_states
+from .run_folder import STATES, best_weights, saved_states
 
 logger = logging.getLogger(__name__)
 FORMAT = 5
@@ -76,7 +81,7 @@ class RunProgress:
 @dataclass(frozen=True)
 class TrainingState:
     """A training state as it was read from `folder`: tensors by parameter name. `job` is what the run trains
-    on, see job.py."""
+    on, see `job_signature`."""
 
     progress: RunProgress
     job: dict
@@ -114,7 +119,6 @@ class Saver:
         progress.scaler = mode.scaler.state_dict() if mode.scaler else {}
 
         def write() -> None:
-            check_is_there(folder)
             self.record()
             if is_best and adapter:
                 save_adapter(folder, adapter, weights)
@@ -123,7 +127,6 @@ class Saver:
             if with_state:
                 best = best_weights(folder, adapter is not None) if progress.best_step else None
                 trained = {name: value for name, value in weights.items() if name not in self.frozen}
-                check_is_there(folder)
                 save_training_state(folder, progress, self.job, trained, optimizer, best)
 
         self.wait()
@@ -137,9 +140,6 @@ class Saver:
         running, self.running = self.running, None
         if running:
             running.result()
-
-    def close(self) -> None:
-        self.pool.shutdown(wait=True)
 
 
 def save_training_state(
@@ -242,8 +242,7 @@ def remove_unfinished(folder: Path) -> None:
 
 def with_saved_choices(config: Config) -> Config:
     """Return the configuration with the head and the precision of the run that it resumes, where they are
-    auto. Chosen again, they could be others: another precision may be the fastest in a new measurement, and
-    another version of this program may call other numbers of rows few."""
+    auto: chosen again, they could be others."""
     if "auto" not in (config.train.precision, config.model.head):
         return config
     folder = run_folder.run_to_resume(config.output)
@@ -263,8 +262,8 @@ def find_state(folder: Path, job: dict) -> TrainingState | None:
     and for fewer steps than the run has done."""
     state = load_training_state(folder)
     if state is None:
-        if is_finished(folder):
-            raise finished_error(folder)
+        if run_folder.is_finished(folder):
+            raise run_folder.finished_error(folder)
         logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
         return None
     paths = [(one.get("model.name") or {}).get("path") for one in (state.job, job)]
@@ -276,8 +275,8 @@ def find_state(folder: Path, job: dict) -> TrainingState | None:
             f"{listed_changes(changed)}; change them back, or choose another output.dir"
         )
     done, steps = state.progress.step, job["steps"]
-    if state.job["steps"] == steps and is_finished(folder):
-        raise finished_error(folder)
+    if state.job["steps"] == steps and run_folder.is_finished(folder):
+        raise run_folder.finished_error(folder)
     if state.job["steps"] != steps and steps <= done:
         raise InputError(
             f"train.epochs and train.max_steps must give more steps than the {done} that the run has done, "
@@ -327,3 +326,100 @@ def load_best(mode: Mode, folder: Path | None) -> None:
 
     mode.group.on_rank_0(read)
     mode.load_weights(weights)
+
+
+# Settings that decide how long a run trains
+LENGTH = ("train.epochs", "train.max_steps")
+# Settings of a machine, and those of files whose content counts
+OF_MACHINE = ("train.device", "train.threads", "train.timeout", "data.format", "model.vocab_file")
+# These may change when a run resumes: they say how, or how long, the same job is done.
+FREE_TO_RESUME = frozenset(("steps", "output", "deepspeed", "data.on_bad_row", "data.cache_dir", *OF_MACHINE))
+FREE_TO_RESUME |= {"train.accumulation_steps", "train.micro_batch_tokens", "train.gradient_checkpointing"}
+FREE_TO_RESUME |= {"train.eval_every", "train.save_every", "train.early_stopping", "train.log_every", *LENGTH}
+# Ranks may differ in these: only rank 0 looks at some.
+FREE_ON_RANKS = frozenset((*OF_MACHINE, "output.dir", "output.name", "output.resume", "output.trackers"))
+# Settings of data that name files
+FILES = ("train", "dev", "test")
+# It follows from the data, the settings and the version of transformers
+TOKENIZER = "the tokenizer (model.vocab_file, the files of model.name, the version of transformers)"
+FROZEN = "the weights that are not trained (model.name, train.seed)"
+MAX_LISTED = 5
+
+
+def job_signature(
+    config: Config, dataset: Dataset, tokenizer, model: PackedModel, best_metric: str
+) -> dict[str, Any]:
+    """Return all settings by dotted name, derived ones too, and path and content of each file. It can be
+    written as JSON. The mode and the number of processes are not part of it."""
+    job = run_folder.flat_settings(config.to_dict())
+    job |= {"train.best_metric": best_metric, "data.labels": dataset.label_names}
+    for name, table in dataset.files.items():
+        job[f"data.{name}"] = {"path": table.source, "rows": table.num_rows, "content": table.content}
+    if fixes := dataset.relabelled:
+        job["data.relabel"] = {"path": fixes["source"], "content": fixes["content"]}
+    job[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
+    if name := config.model.name:
+        content = f"{name} {getattr(model.model.config, '_commit_hash', None)}"
+        if Path(name).is_dir():
+            files = sorted([*Path(name).glob("*.safetensors"), *Path(name).glob("*.bin")])
+            content = content_key(*(part for path in files for part in (path.name, file_digest(path))))
+        job["model.name"] = {"path": name, "content": content}
+    if frozen := [value.detach() for value in model.parameters() if not value.requires_grad]:
+        # Training states have only what is trained, so a run resumes with these weights only
+        job[FROZEN] = content_key(*(value.numpy().tobytes() for value in frozen))
+    return job
+
+
+def changes(
+    before: dict, now: dict, free: frozenset[str] = FREE_TO_RESUME, words: str = "was {} and is {}"
+) -> list[str]:
+    """Return the differences between two jobs, a part of a sentence for each name that is not `free`, nor its
+    group. A file differs where its content does, whatever its path."""
+
+    def content(value: Any) -> Any:
+        return value["content"] if isinstance(value, dict) and "content" in value else value
+
+    def shown(value: Any) -> str:
+        if not (isinstance(value, dict) and "content" in value):
+            return str(value)
+        rows = f"{value['rows']:,} rows, " if "rows" in value else ""
+        return f"{value['path']} ({rows}content {value['content'].rpartition(' ')[2][:8]})"
+
+    pairs = {name: (before.get(name), now.get(name)) for name in {**before, **now}}
+    return [
+        f"{name} {words.format(*map(shown, pair))}"
+        for name, pair in pairs.items()
+        if free.isdisjoint((name, name.partition(".")[0])) and content(pair[0]) != content(pair[1])
+    ]
+
+
+def listed_changes(changed: list[str]) -> str:
+    more = f", and {len(changed) - MAX_LISTED} more" if len(changed) > MAX_LISTED else ""
+    return ", ".join(changed[:MAX_LISTED]) + more
+
+
+def check_ranks(
+    group: Group, mode: str, config: Config, dataset: Dataset, stores: dict[str, TokenStore], job: dict
+) -> None:
+    """Raise InputError, on every rank alike, unless all ranks do the same job with the same code; every rank
+    calls it with its own. Else ranks with an old copy of the data would train to a report that looks right,
+    or wait forever."""
+    if group.world_size == 1:
+        return
+    own = job | run_folder.code_version() | {"mode": mode}
+    # A run reads rows, splits and tokens from these folders of the cache
+    folders = [dataset.folder, *(folder for table in dataset.tables for folder in table.folders)]
+    folders += dict.fromkeys(store.folder for store in stores.values())
+    content = content_key(*map(folder_digest, folders))
+    own["data.cache_dir"] = {"path": config.data.cache_dir, "content": content}
+    if path := config.deepspeed.config:
+        own["deepspeed.config"] = {"path": path, "content": content_key(file_digest(Path(path)))}
+    ranks = group.gather_values({"host": platform.node(), "job": own})
+    for rank, other in enumerate(ranks):
+        words = f"is {{}} on rank 0 ({ranks[0]['host']}) and {{}} on rank {rank} ({other['host']})"
+        if changed := changes(ranks[0]["job"], other["job"], FREE_ON_RANKS, words):
+            raise InputError(
+                "all ranks must have the same data, settings and code, but they do not: "
+                f"{listed_changes(changed)}; copy the files of rank 0 to the other machines, install the "
+                "same versions there, and start all ranks with the same command"
+            )

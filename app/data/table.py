@@ -19,10 +19,10 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 
 from ..errors import InputError, listed, printable_path, shorten
-from ..runtime.processes import num_cores
 from ..words import _
 from .cache import build_once, content_key, file_digest
 from .files import files_of
@@ -168,7 +168,7 @@ def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **r
     if len(files) == 1:
         return first
     tables, later = [first], replace(options, **first.assumed)
-    with ThreadPoolExecutor(num_cores()) as pool:
+    with ThreadPoolExecutor(joblib.cpu_count()) as pool:
         tables += pool.map(open_one, files[1:], repeat(later))
     for table in tables:
         if table.has_pairs != first.has_pairs:

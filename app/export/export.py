@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..batching.token_limit import token_batches
+from ..batching import token_batches
 from ..data.read import options_of_run
 from ..data.rows import Row, RowReader
 from ..errors import InputError, listed, needed

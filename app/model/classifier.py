@@ -17,13 +17,11 @@ from . import attention
 
 @dataclass(frozen=True)
 class Packing:
-    """How a type of model runs packed.
-
-    `head` takes the model and the states of the tokens that it reads, (num_rows, 1, hidden), to logits,
-    (num_rows, num_labels). `masked_head` are the names of what predicts masked tokens: what comes before the
-    output matrix, its layer, and the bias. `reads_last`: of each row it reads the last token, else the first.
-    `from_pad`: positions count from pad_id + 1, as in RoBERTa, else from 0.
-    """
+    """How a type of model runs packed. `head` takes the model and the states of the tokens that it reads,
+    (num_rows, 1, hidden), to logits, (num_rows, num_labels). `masked_head` are the names of what predicts
+    masked tokens: what comes before the output matrix, its layer, and the bias. `reads_last`: of each row it
+    reads the last token, else the first. `from_pad`: positions count from pad_id + 1, as in RoBERTa, else
+    from 0."""
 
     head: Callable[[nn.Module, torch.Tensor], torch.Tensor]
     masked_head: tuple[str, ...] = ()
@@ -60,10 +58,18 @@ class PackedModel(nn.Module):
         super().__init__()
         attention.replace_dropout(model)
         self.model = model
-        model.config.return_dict = True
-        self.why_padded = why_padded(model.config)
+        config, packing = model.config, PACKINGS.get(model.config.model_type)
+        config.return_dict = True
+        self.packing, self.why_padded = packing, ""
+        reads_last = packing is not None and packing.reads_last
+        if packing is None:
+            self.why_padded = f"packed batches are for {', '.join(PACKINGS)}, found {config.model_type}"
+        elif not config.num_hidden_layers > 0:
+            self.why_padded = "it has no layers"
+        elif getattr(config, "is_decoder", False) or getattr(config, "is_causal", reads_last) != reads_last:
+            # A BERT that is a decoder, or a decoder whose tokens attend in both directions
+            self.why_padded = "its configuration changes which tokens attend to which"
         self.can_pack = not self.why_padded
-        self.packing = PACKINGS.get(model.config.model_type)
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
 
@@ -80,8 +86,7 @@ class PackedModel(nn.Module):
             enable({"use_reentrant": False})
         except ValueError as error:
             raise InputError(
-                f"train.gradient_checkpointing true does not work with {config.model_type}: {error}; leave "
-                "it out"
+                f"train.gradient_checkpointing true does not work with {config.model_type}: {error}; omit it"
             ) from error
 
     def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
@@ -150,11 +155,9 @@ class Classifier(PackedModel):
 
 
 class MaskedLanguageModel(PackedModel):
-    """transformers' model for masked language modelling; only masked tokens go through the head.
-
-    Its logits are (num_masked, vocabulary). The output matrix is that of the embeddings, which is read from
-    there: the head has no separate parameter for it, so that weights and optimizer state have it once.
-    """
+    """transformers' model for masked language modelling; only masked tokens go through the head. Its logits
+    are (num_masked, vocabulary). The output matrix is that of the embeddings, which is read from there: the
+    head has no separate parameter for it, so that weights and optimizer state have it once."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -173,7 +176,7 @@ class MaskedLanguageModel(PackedModel):
         first_tokens: torch.Tensor | None = None,
         **inputs: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the logits of the tokens at `masked`, see `batching.masking`; None: of first tokens."""
+        """Return the logits of the tokens at `masked`, see `MaskedLoader`; None: of first tokens."""
         if not self.parts:
             logits = self.model(input_ids=input_ids, **inputs).logits
             return logits[:, 0] if masked is None else logits[masked]
@@ -187,22 +190,7 @@ class MaskedLanguageModel(PackedModel):
         return nn.functional.linear(transform(states), self.model.get_input_embeddings().weight, bias)
 
 
-def why_padded(config: PreTrainedConfig) -> str:
-    """Return why a model of transformers cannot run packed; empty where it can."""
-    packing = PACKINGS.get(config.model_type)
-    if packing is None:
-        return f"packed batches work with {', '.join(PACKINGS)} models, found {config.model_type}"
-    if not config.num_hidden_layers > 0:
-        return "it has no layers"
-    # A BERT that is a decoder, or a decoder whose tokens attend in both directions
-    is_causal = getattr(config, "is_causal", packing.reads_last)
-    if getattr(config, "is_decoder", False) or is_causal != packing.reads_last:
-        return "its configuration changes which tokens attend to which"
-    return ""
-
-
 def first_position(config: PreTrainedConfig) -> int:
-    """Return the position id of a row's first token."""
     packing = PACKINGS.get(config.model_type)
     return (config.pad_token_id or 0) + 1 if packing and packing.from_pad else 0
 

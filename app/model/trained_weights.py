@@ -21,8 +21,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from ..batching import CPU_BATCH_TOKENS, token_batches
 from ..batching.loader import Loader, means_of_rows
-from ..batching.token_limit import CPU_BATCH_TOKENS, token_batches
 from ..errors import InputError
 from ..runtime.disk import whole_files
 from .classifier import PackedModel
@@ -45,9 +45,7 @@ def add_mean_layer(model: nn.Module) -> None:
     pooler the identity. Raises InputError for other models."""
     config = model.config
     if config.model_type != "bert":
-        raise InputError(
-            f"model.head linear works with BERT encoders, found {config.model_type}; leave it out"
-        )
+        raise InputError(f"model.head linear works with BERT encoders, found {config.model_type}; omit it")
     if getattr(config, ADDED, False):
         return
     layers, pooler = model.bert.encoder.layer, model.bert.pooler
@@ -111,14 +109,11 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
 FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_config.json"
 # Before each name in peft's file; in a model, names have that of the adapter inside
 PREFIX, NAME = "base_model.model.", "default"
-
-
 # Names of an encoder's parameters: of layers, and of the norm after the last layer of some
 LAYERS = re.compile(r"\blayers?\.\d+\.|\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
 
 
 def is_of_head(name: str) -> bool:
-    """Return whether a parameter is one of the head, by its name."""
     return "embed" not in name and not LAYERS.search(name)
 
 
@@ -177,8 +172,7 @@ def add_lora(model: PackedModel, rank: int | None) -> None:
 
 
 def save_adapter(folder: Path, config, weights: dict[str, torch.Tensor]) -> None:
-    """Write trained weights, by transformers' names, into `adapter` in a run folder, as peft reads them;
-    `config` is peft's."""
+    """Write trained weights, by transformers' names, as peft reads them; `config` is peft's."""
     target = folder / FOLDER
     target.mkdir(exist_ok=True)
     renamed = {PREFIX + name.replace(f".{NAME}.", "."): value for name, value in weights.items()}

@@ -107,9 +107,8 @@ class TorchGroup(Group):
             self.store = dist.HashStore()
             if self.world_size > 1:
                 store, *_ = next(dist.rendezvous("env://", timeout=TIMEOUT))
-                # A store that the launcher hosts still holds, after a restart, the addresses of the processes
-                # that died. Else rank 0 hosts a new one; machines that have joined later have counted fewer
-                # restarts.
+                # A store that the launcher hosts still has, after a restart, the addresses of dead processes.
+                # Else rank 0 hosts a new one; machines that joined later have counted fewer restarts.
                 is_hosted = env.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
                 restarts = env.get("TORCHELASTIC_RESTART_COUNT", 0) if is_hosted else 0
                 self.store = dist.PrefixStore(f"restart{restarts}", store)
@@ -123,10 +122,8 @@ class TorchGroup(Group):
         end_with_launcher()
 
     def join(self, device: torch.device, timeout: int) -> None:
-        """Join the process group, with the back ends of `backends`."""
         own = backends(device)
-        # Told its device, a back end such as NCCL connects at once, and never guesses the device of a rank
-        # that has not sent a tensor yet.
+        # Told its device, a back end such as NCCL connects at once, and never guesses one.
         bound = None if own == "gloo" else device
         place = {"store": self.store, "rank": self.rank, "world_size": self.world_size}
         dist.init_process_group(own, **place, timeout=TIMEOUT, device_id=bound)
@@ -196,8 +193,7 @@ class TorchGroup(Group):
 
 def backends(device: torch.device) -> str:
     """Return the back ends of a process group on `device`: gloo for the CPU, and for a device what torch or
-    the device's package has registered for it (nccl, xccl, hccl), where it is built in; else gloo for both.
-    """
+    the device's package has registered for it (nccl, xccl, hccl), where it is built in; or gloo for both."""
     own = dist.Backend.default_device_backend_map.get(device.type, "gloo")
     return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
 
@@ -224,8 +220,7 @@ def launch(launcher: str, work: Callable[..., int], arguments: tuple, nprocs: in
         # `record` stores the traceback where torchrun looks for it, to print that of the first failure last.
         end_after(record(work), arguments)
     nprocs = nprocs or torch.accelerator.device_count() or 2
-    # The parent hosts the store, on a port that the system chooses and that stays open from the start. So no
-    # other program can take the port in between.
+    # The parent hosts the store, on a port that the system chooses, so no other program can take it.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     processes = mp.spawn(_start, (nprocs, store.port, work, arguments), nprocs, join=False)
     received: list[int] = []
@@ -265,8 +260,7 @@ def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:
     try:
         status = work(*arguments)
     except BaseException:  # noqa: BLE001 - Python's own way to end with it could abort the process
-        # Printed here: a parent prints that of the first process that it sees end, which may have ended
-        # because of this one.
+        # Here: a parent prints that of the first process that it sees end, which may have ended by this one.
         traceback.print_exc()
         status = 1
     # Without Python's own shutdown, which ends a thread of gloo by force and so aborts the process (SIGABRT,
@@ -315,14 +309,11 @@ def stop_at_once() -> Iterator[None]:
 
 
 class StopSignals:
-    """A context in which the first SIGTERM or SIGINT is only recorded; the second ends this process.
-
-    A signal may reach one rank or all, at different steps. So in each step the ranks sum up what they
-    received, on the CPU. The same sum tells all ranks that one of them cannot write a file.
-
-    Once the ranks have agreed to stop, or training has ended with an error, each of several ranks ignores
-    SIGTERM from the end of the context on: a launcher sends it as soon as the first rank has ended.
-    """
+    """A context in which the first SIGTERM or SIGINT is only recorded; the second ends this process. A signal
+    may reach one rank or all, at different steps. So in each step the ranks sum up what they received, on the
+    CPU. The same sum tells all ranks that one of them cannot write a file. Once the ranks have agreed to
+    stop, or training has ended with an error, each of several ranks ignores SIGTERM from the end of the
+    context on: a launcher sends it as soon as the first rank has ended."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -340,8 +331,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def receive(self, number: int, frame: object = None) -> None:
-        # Ctrl-C reaches every process of a terminal, and a launcher also forwards it to its workers: they get
-        # it twice.
+        # Ctrl-C reaches every process of a terminal, and a launcher forwards it: its workers get it twice.
         same = self.group.world_size > 1 and time.monotonic() - self.received_at < SAME_SIGNAL_SECONDS
         if self.received and not same:
             os._exit(128 + number)

@@ -29,12 +29,10 @@ REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloa
 
 
 class Accelerate(DDP):
-    """DDP by way of `Accelerator.prepare`.
-
-    `accumulate()` counts micro-batches up to a fixed number, and `gather_for_metrics` drops what a sampler
-    repeated. Here the last global batch may have fewer micro-batches, and the plan repeats no row. So the
-    loop itself says which micro-batch is the last (`no_sync` on the others), and all gathered rows are real.
-    """
+    """DDP by way of `Accelerator.prepare`. `accumulate()` counts micro-batches up to a fixed number, and
+    `gather_for_metrics` drops what a sampler repeated. Here the last global batch may have fewer
+    micro-batches, and the plan repeats no row. So the loop itself says which micro-batch is the last
+    (`no_sync` on the others), and all gathered rows are real."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -77,11 +75,9 @@ class Accelerate(DDP):
 
 class DeepSpeed(ProcessGroupMode):
     """ZeRO shards optimizer state (stage 1), gradients too (2), parameters too (3). The engine runs forward,
-    backward and the step; precision is ours.
-
-    DeepSpeed's own fp16 and bf16 keep low-precision weights, and its autocast clips gradients that are still
-    scaled (0.19.8), so neither would do the same job. Autocast is around the forward method instead.
-    """
+    backward and the step; precision is ours. DeepSpeed's own fp16 and bf16 keep low-precision weights, and
+    its autocast clips gradients that are still scaled (0.19.8), so neither would do the same job. Autocast is
+    around the forward method instead."""
 
     is_sharded = True
     has_float64 = False  # ZeRO keeps its copies of the weights in fp32

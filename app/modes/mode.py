@@ -32,13 +32,11 @@ Wrapped = tuple[nn.Module, torch.optim.Optimizer]
 
 
 class Mode:
-    """What the loop asks of a mode: a context manager that joins and leaves the processes.
-
-    A run enters it, and calls `setup`, which wraps the model and builds the optimizer, and `warm_up`; then in
-    each step `micro_batch` around `forward` and `backward`, and `step`. The loop writes the learning rate
-    into the groups of `optimizer`, and frees the gradients by it. Communication is in `group`, arithmetic in
-    `precision`.
-    """
+    """What the loop asks of a mode: a context manager that joins and leaves the processes. A run enters it,
+    and calls `setup`, which wraps the model and builds the optimizer, and `warm_up`; then in each step
+    `micro_batch` around `forward` and `backward`, and `step`. The loop writes the learning rate into the
+    groups of `optimizer`, and frees the gradients by it. Communication is in `group`, arithmetic in
+    `precision`."""
 
     launcher = "one"  # of the processes: one, torchrun, horovodrun or spawn; see `launch` in group.py
     group_class: type[Group] = Group
@@ -82,7 +80,9 @@ class Mode:
     def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
         """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
         self.precision = Precision(self.config.train.precision, self.device, not self.is_sharded)
-        self.scaler = self.precision.new_scaler()
+        if self.precision.name == "fp16":
+            # In it small gradients would round to zero
+            self.scaler = torch.amp.GradScaler(self.device.type)
         self.module, self.optimizer = self.wrap(model.to(self.device), build_optimizer)
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
@@ -281,9 +281,8 @@ class FSDP(ProcessGroupMode):
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
         policy = MixedPrecisionPolicy()
         if self.config.train.precision == "bf16":
-            # Parameters are sent as autocast casts them, in half the bytes; shards, gradients that are added
-            # up, and the optimizer stay fp32. Not for fp16: the loss scaler would have to fit gradients of
-            # fp16 parameters too.
+            # Parameters are sent as autocast casts them; shards, summed gradients and optimizer stay fp32.
+            # Not for fp16: the loss scaler would have to fit gradients of fp16 parameters too.
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         mesh = init_device_mesh(self.device.type, (self.group.world_size,))
         layers = [module for name, module in model.named_modules() if name.rpartition(".")[2].isdigit()]

@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import joblib
 import numpy as np
 
 from ..errors import InputError, needed, shorten
-from ..runtime.processes import num_cores
 from .predictor import Tokens
 
 # Larger batches are padded more, and compute no faster
@@ -39,7 +39,7 @@ class OnnxRuntime:
         # Errors; warnings are about the graph, which was tried when it was exported
         options.log_severity_level = 3
         given = os.environ.get("OMP_NUM_THREADS", "")
-        options.intra_op_num_threads = int(given) if given.isdecimal() and int(given) else num_cores()
+        options.intra_op_num_threads = int(given) if given.isdecimal() and int(given) else joblib.cpu_count()
         try:
             # Read, and not mapped: the file may be replaced, or cut short, while the model is used
             name, weights = f"{graph.name}.data", Path(f"{graph}.data").read_bytes()

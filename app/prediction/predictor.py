@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..batching.token_limit import token_batches
+from ..batching import token_batches
 from ..data.read import BadRow
 from ..data.rows import Row
 from ..data.tokens import CUT, LongTexts, RowEncoder, parts_of

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer
 
+from ..batching import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..batching.loader import collate, to_device
-from ..batching.token_limit import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..checkpoints.run_folder import HISTORY, MODEL, finished_weights
 from ..data.tokens import CUT, LongTexts, check_tokenizer, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest
@@ -22,7 +22,6 @@ from ..model.pretrained import (
     checkpoint_config,
     load_weights,
     quiet_transformers,
-    wrong_shape,
 )
 from ..runtime.devices import Precision, choose_device, keep_freed_memory
 from ..runtime.disk import checksum, read_json
@@ -125,8 +124,9 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
             "the model again"
         ) from error
     check_weights(str(folder), model, info)
-    for mismatch in sorted(info["mismatched_keys"]):
-        raise InputError(f"{folder}: {wrong_shape(*mismatch)}; correct config.json, or copy the folder again")
+    for name, saved, needed in sorted(info["mismatched_keys"]):
+        found = f"{name} has shape {tuple(saved)}, and {tuple(needed)} is needed"
+        raise InputError(f"{folder}: {found}; correct config.json, or copy the folder again")
     if wrong := sorted(info["missing_keys"]):
         raise InputError(
             f"{folder}: weights are missing or of the wrong size: {listed(wrong, 1)}; a trained classifier "

@@ -13,9 +13,8 @@ from typing import IO, Any
 import torch
 from filelock import FileLock
 
-from ..checkpoints.job import FILES, FREE_TO_RESUME, LENGTH, changes, listed_changes
 from ..checkpoints.run_folder import CHECKPOINTS, LOCK, flat_settings, is_finished
-from ..checkpoints.training_state import drop_states
+from ..checkpoints.training_state import FILES, FREE_TO_RESUME, LENGTH, changes, drop_states, listed_changes
 from ..config.command_line import load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
+import joblib
 import torch
 from torch.nn.functional import linear
 
 from ..config.schema import TrainConfig
 from ..errors import InputError, listed
-from .processes import num_cores
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # glibc's names and numbers, https://man7.org/linux/man-pages/man3/mallopt.3.html
@@ -58,7 +58,7 @@ def peak_memory(device: torch.device) -> int | None:
 
 
 class Precision:
-    """The contexts and the loss scaler of one precision (`fp32`, `bf16` or `fp16`) on one type of device,
+    """The contexts of one precision (`fp32`, `bf16` or `fp16`) on one type of device,
     https://docs.pytorch.org/docs/stable/amp.html; `caches_casts` where there is memory for the whole model in
     low precision during a step."""
 
@@ -67,25 +67,18 @@ class Precision:
         self.caches_casts = caches_casts and name != "fp32"
 
     def autocast(self) -> AbstractContextManager:
-        """Return the context of a forward pass."""
         return nullcontext() if self.name == "fp32" else torch.autocast(self.device_type, DTYPES[self.name])
 
     @contextmanager
     def cached_autocast(self) -> Iterator[None]:
         """Return a context in which all forward passes under `autocast` share their casts of the weights.
-
         Autocast keeps the low-precision copy of each weight until the outermost autocast ends. This is that
-        one, switched off inside: only code under `autocast` itself runs in low precision.
-        """
+        one, switched off inside: only code under `autocast` itself runs in low precision."""
         if not self.caches_casts:
             yield
             return
         with self.autocast(), torch.autocast(self.device_type, enabled=False):
             yield
-
-    def new_scaler(self) -> torch.amp.GradScaler | None:
-        """Return a loss scaler for fp16, in which small gradients would round to zero, else None."""
-        return torch.amp.GradScaler(self.device_type) if self.name == "fp16" else None
 
 
 def at_least_float32(values: torch.Tensor) -> torch.Tensor:
@@ -95,8 +88,7 @@ def at_least_float32(values: torch.Tensor) -> torch.Tensor:
 
 def fastest_precision(device: torch.device) -> str:
     """Return `bf16` for a device that is faster in it, else `fp32`. On the CPU both are measured, in 0.1 s on
-    BERT's shapes: with bf16 instructions it may yet be half as fast (Xeon, AVX-512 without AMX, torch 2.13).
-    """
+    BERT's shapes: with bf16 instructions it may yet be half as fast (Xeon without AMX, torch 2.13)."""
     if is_cuda(device):
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if has_memory(device):
@@ -107,8 +99,7 @@ def fastest_precision(device: torch.device) -> str:
 
 
 def product_speed(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the arithmetic operations a second of matrix products on a device, the most of 8 measurements;
-    of fewer if they take long."""
+    """Return the operations a second of matrix products on a device, the most of up to 8 measurements."""
     # A GPU needs larger products, and several between two waits
     rows, width, times = (8192, 2048, 10) if has_memory(device) else (256, 768, 1)
     states = torch.ones(rows, width, dtype=dtype, device=device)
@@ -126,13 +117,11 @@ def product_speed(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def set_up_machine(config: TrainConfig, device: torch.device, local_world_size: int) -> None:
-    """Set threads, allocator and precision of matrix products of a process that will train on `device`.
-
-    More threads than cores can make a step ten times slower, so several processes get parts of the cores; a
-    single one takes OMP_NUM_THREADS, if it is set. For several, launchers set it to 1.
-    """
+    """Set threads, allocator and precision of matrix products of a process that will train on `device`. More
+    threads than cores can make a step ten times slower, so several processes get parts of the cores; a single
+    one takes OMP_NUM_THREADS, if it is set. For several, launchers set it to 1."""
     if config.threads or local_world_size > 1 or "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(config.threads or max(1, num_cores() // local_world_size))
+        torch.set_num_threads(config.threads or max(1, joblib.cpu_count() // local_world_size))
     keep_freed_memory()
     if is_cuda(device):
         # What autocast leaves in fp32 may use TF32 then; a run in fp32 keeps all its bits.
@@ -141,22 +130,18 @@ def set_up_machine(config: TrainConfig, device: torch.device, local_world_size: 
 
 def keep_few_kernels() -> None:
     """Let oneDNN and torch keep 64 compiled kernels each, not 1,024; to be called before the first product.
-
     In bf16 they compile a kernel for each size of a matrix, and nearly every packed batch has another number
     of tokens: 5 MB of kernels for BERT-base, between the tensors, so that less of the freed memory can be
     reused. A pass needs about 30. The user's own environment variables come first. See
-    https://uxlfoundation.github.io/oneDNN/dev_guide_primitive_cache.html and pytorch issue 27971.
-    """
+    https://uxlfoundation.github.io/oneDNN/dev_guide_primitive_cache.html and pytorch issue 27971."""
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, "64")
 
 
 def keep_freed_memory() -> None:
-    """Make malloc keep freed memory, except blocks of more than 32 MB, the most that glibc allows.
-
-    A step asks for the memory that the previous step has freed. Pages that were returned to the system in
-    between come back as new pages, which takes 5 % of a step of BERT-base in a virtual machine.
-    """
+    """Make malloc keep freed memory, except blocks of more than 32 MB, the most that glibc allows. A step
+    asks for the memory that the previous step has freed. Pages that were returned to the system in between
+    come back as new pages, which takes 5 % of a step of BERT-base in a virtual machine."""
     _malloc("mallopt", M_MMAP_THRESHOLD, 32 << 20)
     _malloc("mallopt", M_TRIM_THRESHOLD, -1)
 

@@ -1,4 +1,4 @@
-"""This process: its cores, what launcher started it, and that it ends with that."""
+"""This process: what launcher started it, and that it ends with that."""
 
 import os
 import signal
@@ -14,16 +14,6 @@ OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
 # verbosity, and torch's random generator belong to the whole process, so two threads would get wrong models.
 # `fit` also loads, so the same thread may take it again.
 MODEL_LOCK = threading.RLock()
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use, at least 1: those that it is bound to, and no
-    more than its container is given. With a limit of 2 CPUs on 64 cores, 64 threads would wait for each other
-    most of the time."""
-    # Later than --help
-    import joblib
-
-    return joblib.cpu_count()
 
 
 @contextmanager

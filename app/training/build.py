@@ -73,8 +73,7 @@ def build(config: Config, mode: Mode) -> Components:
 
 
 def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
-    long = LongTexts(data.long, data.max_windows)
-    settings = data.max_length, data.cache_dir, long
+    settings = data.max_length, data.cache_dir, LongTexts(data.long, data.max_windows)
     stores = {table.key: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.key] for name, split in dataset.splits.items()}
 

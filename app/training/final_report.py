@@ -34,10 +34,8 @@ def write_report(
     folder: Path, components: Components, split: str, progress: RunProgress, results: dict[str, np.ndarray]
 ) -> tuple[str, dict]:
     """Write the logits, what was fitted on dev, report.txt, predictions.csv, report.html, the model card and,
-    last, report.json, which marks the run as finished. Return the report's text and its metrics.
-
-    `results` (num_rows, any) are of the split of the report, and of dev where there is one, by name.
-    """
+    last, report.json, which marks the run as finished. Return the report's text and its metrics. `results`
+    (num_rows, any) are of the split of the report, and of dev where there is one, by name."""
     task, dataset, loaders = components.task, components.dataset, components.loaders
     of, logits, best_step = loaders[split].split, results[split], progress.best_step
     title = report_title(split, progress, task.best_metric)
@@ -128,13 +126,7 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
     return metrics
 
 
-def evidence_of(
-    components: Components,
-    split: str,
-    metrics: dict,
-    results: dict[str, np.ndarray],
-    history: list[dict],
-) -> dict:
+def evidence_of(components: Components, split: str, metrics: dict, results: dict, history: list) -> dict:
     """Return what `what_next` gets; `results` are those of `write_report`, `history` the evaluations."""
     dataset, task, config = components.dataset, components.task, components.config
     train, tried = config.train, config.model.name

@@ -79,12 +79,10 @@ def token_limit(mode: Mode, components: Components) -> float | None:
 
 
 class RunLog:
-    """Shows and keeps the numbers of a run. Each rank has one; only that with a `folder` speaks.
-
-    `metrics` are shown after an evaluation. Rates are of the steps since this process began to train, without
+    """Shows and keeps the numbers of a run. Each rank has one; only that with a `folder` speaks. `metrics`
+    are shown after an evaluation. Rates are of the steps since this process began to train, without
     evaluations and saves; `limit` are the tokens a second that matrix products allow, where it is known.
-    `with_bar`: a progress bar is shown where standard error is a terminal.
-    """
+    `with_bar`: a progress bar is shown where standard error is a terminal."""
 
     def __init__(
         self,
@@ -101,8 +99,7 @@ class RunLog:
         self.rows = self.tokens = self.steps = self.skipped = 0
         self.started = time.perf_counter()
         self.trackers: dict[str, tracking.GeneralTracker] = {}
-        # tqdm's own lock also takes a semaphore of the system. A process that mp.spawn started would leave it
-        # behind, with a warning, because it ends without Python's shutdown.
+        # tqdm's own lock takes a semaphore of the system too, which a process of mp.spawn would leave behind.
         tqdm.set_lock(threading.RLock())
         is_hidden = folder is None or not (with_bar and sys.stderr.isatty())
         self.bar_options = {"dynamic_ncols": True, "disable": is_hidden}
@@ -205,8 +202,7 @@ class RunLog:
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         if name == TENSORBOARD:
             options = {"logging_dir": self.folder, "purge_step": self.first_step + 1}
-            # It reads files in the order of their names, which begin with the time. The clock may have been
-            # set back meanwhile.
+            # It reads files in the order of their names, which begin with the time; a clock may be set back.
             for number, path in enumerate(sorted((self.folder / TENSORBOARD).glob("events.out.tfevents.*"))):
                 ending = path.name.split(".", 4)[4]
                 path.rename(path.with_name(f"events.out.tfevents.{number:010d}.{ending}"))
@@ -226,18 +222,15 @@ class RunLog:
             call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - of any library
             self.trackers.pop(name, None)
-            logger.warning(
-                "The tracker %s is left out from here on: %s: %s. The training is not affected.",
-                *(name, type(error).__name__, first_line(error)),
-            )
+            text = f"The tracker {name} is left out from here on: {type(error).__name__}: {first_line(error)}"
+            logger.warning("%s. The training is not affected.", text)
 
     def close(self) -> None:
         self.closing.close()
 
 
 def read_evaluations(path: Path) -> list[dict[str, Any]]:
-    """Return the evaluations in metrics.jsonl, if it is there; a warning names each damaged line, as `kill
-    -9` and a power cut leave them."""
+    """Return the evaluations in metrics.jsonl, if it is there; a warning names each damaged line."""
     evaluations = []
     for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
         try:

@@ -30,8 +30,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 RECORDED_FROM = 2_000
 SHOWN_ROWS = 10  # of those that are named in an error
 BATCH_ROWS = 64  # rows of a batch of an evaluation, in each process
-# oneDNN gives no reason when it finds no memory for a kernel, and the thread gets no more kernels from it:
-# its assembler keeps the first error of each thread (torch 2.13).
+# oneDNN gives no reason when it finds no memory for a kernel, and gives the thread no more of them then.
 NO_KERNEL = "could not create a primitive"
 # The others are messages of torch's allocators.
 MESSAGES = ("can't allocate memory", "out of memory", NO_KERNEL)
@@ -63,12 +62,10 @@ def train_steps(
     after_step: Callable[[RunProgress, StepResult], None],
     before_update: Callable[[], None] = lambda: None,
 ) -> None:
-    """Train from `progress.step` to the last step of the plan, or until `progress.stop`.
-
-    The loss of a step is the sum over the targets of its global batch divided by their number, for any number
-    of processes and micro-batches. Every rank calls `before_update` when a step's gradients are complete, and
-    `after_step` after it.
-    """
+    """Train from `progress.step` to the last step of the plan, or until `progress.stop`. The loss of a step
+    is the sum over the targets of its global batch divided by their number, for any number of processes and
+    micro-batches. Every rank calls `before_update` when a step's gradients are complete, and `after_step`
+    after it."""
     passes = Passes(mode, loader, loss, config)
     total_steps = planned_steps(plan, config)
     warmup = USUAL_WARMUP if config.warmup is None else config.warmup
@@ -122,9 +119,9 @@ class Passes:
     def run(self, step: int, batch: np.ndarray, micro_batches: list[np.ndarray]) -> dict[str, Any]:
         """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), of which this rank
         has `micro_batches`. Return `loss_sum`, `divisor`, `positions` and `finite` as in `StepResult`."""
-        mode, device = self.mode, self.mode.device
+        mode, device, config = self.mode, self.mode.device, self.config
         # Dropout is a function of the step and the rank, so resuming needs no state of a generator.
-        seed = np.random.SeedSequence([self.config.seed, step, mode.group.rank])
+        seed = np.random.SeedSequence([config.seed, step, mode.group.rank])
         torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
         divisor = self.loader.divisor(batch, step)
         loss_sum, positions, finite = torch.zeros((), device=device), [], []
@@ -134,7 +131,13 @@ class Passes:
                 # Gradients are exchanged with the other ranks in the last one only.
                 with mode.micro_batch(is_last=index == len(micro_batches) - 1):
                     outputs = micro_batch.row_outputs(self.forward(micro_batch.inputs))
-                    micro_loss = self.sum_of_losses(outputs, micro_batch.labels)
+                    micro_loss = self.loss(outputs, micro_batch.labels)
+                    if config.r_drop:
+                        # https://arxiv.org/abs/2106.14448: the second half of the outputs is of the same rows
+                        # under other dropout, and the loss of a target the mean of its two losses plus the
+                        # divergence of its two predictions, of this target alone.
+                        divergence = self.loss.divergence(*outputs.chunk(2))
+                        micro_loss = micro_loss / 2 + config.r_drop * divergence
                     mode.backward(micro_loss / divisor)
                 loss_sum += micro_loss.detach()
                 positions.append(micro_batch.label_positions.numpy())
@@ -142,19 +145,9 @@ class Passes:
         of_rows = {"positions": np.concatenate(positions), "finite": torch.cat(finite)}
         return {"loss_sum": loss_sum, "divisor": divisor} | of_rows
 
-    def sum_of_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the losses of a micro-batch. With R-Drop (https://arxiv.org/abs/2106.14448) the
-        second half of the outputs is of the same rows under other dropout: the loss of a target is the mean
-        of its two losses plus `r_drop` times the divergence of its two predictions, of this target alone."""
-        losses = self.loss(outputs, targets)
-        if not self.config.r_drop:
-            return losses
-        return losses / 2 + self.config.r_drop * self.loss.divergence(*outputs.chunk(2))
-
     def run_within_memory(self, progress: RunProgress, batch: np.ndarray) -> dict[str, Any]:
         """Call `run`; where memory runs out in one process, again with micro-batches of half the size, which
-        later steps keep. Several processes cannot repeat passes: a rank that failed cannot tell the others.
-        """
+        later steps keep. Not with several processes: a rank that failed cannot tell the others."""
         group = self.mode.group
         while True:
             parts = self.cut(batch, progress.micro_batch_size)
@@ -183,9 +176,8 @@ class Passes:
             progress.micro_batch_size = -(-largest // 2)
             give_back_memory(self.mode.device)
             logger.info(
-                "memory ran out in step %d with micro-batches of %d rows; the step is repeated, and from now "
-                "on they have at most %d; the global batch stays the same",
-                *(progress.step + 1, largest, progress.micro_batch_size),
+                f"memory ran out in step {progress.step + 1} with micro-batches of {largest} rows; it is "
+                f"repeated, with at most {progress.micro_batch_size} from now on; the global batch stays"
             )
 
 
@@ -197,12 +189,9 @@ def evaluate(
     row_results: Callable[[torch.Tensor, Batch], torch.Tensor] = lambda outputs, batch: outputs,
 ) -> np.ndarray:
     """Return the `row_results` of a split (its logits), (num_rows, any) float32 in the split's order, on
-    every rank.
-
-    Every rank must call it. `on_batch` is called with the approximate number of rows done by all ranks
-    together. Raises RuntimeError unless each row came back exactly once, and TrainingError, naming the rows,
-    unless all results are finite.
-    """
+    every rank. Every rank must call it. `on_batch` is called with the approximate number of rows done by all
+    ranks together. Raises RuntimeError unless each row came back exactly once, and TrainingError, naming the
+    rows, unless all results are finite."""
     group, padded = mode.group, not loader.layout.packed
     mode.module.eval()
     own_positions, own_results = [], []
@@ -230,9 +219,7 @@ def evaluate(
             "these rows, lower train.learning_rate or set train.precision fp32, and resume from the last "
             "training state: --output.resume auto"
         )
-    ordered = np.empty_like(results)
-    ordered[positions] = results
-    return ordered
+    return results[np.argsort(positions)]
 
 
 def add_losses(mode: Mode, loader: Loader, steps: list[StepResult], progress: RunProgress) -> None:

@@ -14,8 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from ..checkpoints import run_folder, training_state
-from ..checkpoints.job import check_ranks, job_signature
-from ..checkpoints.training_state import RunProgress, Saver, TrainingState
+from ..checkpoints.training_state import RunProgress, Saver, TrainingState, check_ranks, job_signature
 from ..data.report import render
 from ..errors import TrainingError
 from ..modes.group import Stopped, StopSignals, stop_at_once
@@ -32,12 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """One run of one rank. Every rank makes one and calls the same; rank 0 has the run folder.
-
-    A caller that needs only the model may do without the report; the run then counts as not finished. Where
-    this process ends with the run (`ends_process`), the report is also printed, there may be a progress bar,
-    and signals after the report are ignored.
-    """
+    """One run of one rank. Every rank makes one and calls the same; rank 0 has the run folder. A caller that
+    needs only the model may do without the report; the run then counts as not finished. Where this process
+    ends with the run (`ends_process`), the report is also printed, there may be a progress bar, and signals
+    after the report are ignored."""
 
     def __init__(self, name: str, mode: Mode, with_report: bool = True, ends_process: bool = False) -> None:
         self.mode, self.group = mode, mode.group
@@ -72,7 +69,7 @@ class Run:
             self.log = RunLog(*of_run, self.progress.step, limit, with_bar=ends_process)
             self.closing.callback(self.log.close)
             self.saver = Saver(mode, self.folder, model, components.tokenizer, self.job, self.record_start)
-            self.closing.callback(self.saver.close)
+            self.closing.callback(self.saver.pool.shutdown)
             self.closing = self.closing.pop_all()
 
     def open_folder(self) -> None:
@@ -97,14 +94,12 @@ class Run:
     def record_start(self) -> None:
         """Write that the run starts or resumes, before its first file; rank 0 calls it."""
         start, self.start = self.start, None
-        if start and self.state:
-            step = self.state.progress.step
-            if self.state.job["steps"] != self.total_steps:
-                # It trains for longer: from here on it is not finished
-                run_folder.keep_reports(self.folder, step)
-            run_folder.add_start(self.folder, self.config, start, step)
-        elif start:
-            run_folder.write_first_start(self.folder, self.config, start, self.components.dataset)
+        step = self.state.progress.step if self.state else None
+        if start and self.state and self.state.job["steps"] != self.total_steps:
+            # It trains for longer: from here on it is not finished
+            run_folder.keep_reports(self.folder, step)
+        if start:
+            run_folder.write_start(self.folder, self.config, start, self.components.dataset, step)
 
     def run(self) -> int:
         """Run to the end; return the exit status: 0, or 128 + the signal that stopped it."""
@@ -150,7 +145,14 @@ class Run:
         """Log, agree on signals, evaluate on dev, save; every rank calls it after each step."""
         settings = self.config.train
         eval_every = settings.eval_every or self.components.plan.steps_per_epoch
-        self.log_step(step)
+        self.steps.append(step)
+        self.log.count(step)
+        if step.step % settings.log_every == 0 or step.step in (1, self.total_steps):
+            self.collect()
+            with self.failure_of_rank_0():
+                self.log.step(step, progress.mean_loss(progress.logged))
+        if self.log.steps == 1 and (peak := peak_memory(self.mode.device)) is not None:
+            logger.info(f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB.")
         self.agree()
         is_evaluated = progress.step % eval_every == 0 or progress.step == self.total_steps
         is_best = is_evaluated and self.evaluate_dev()
@@ -163,16 +165,6 @@ class Run:
                 with self.failure_of_rank_0():
                     self.saver.save(progress, is_best, with_state)
         progress.stop = progress.stopped_early or bool(self.stopped_by)
-
-    def log_step(self, step: StepResult) -> None:
-        self.steps.append(step)
-        self.log.count(step)
-        if step.step % self.config.train.log_every == 0 or step.step in (1, self.total_steps):
-            self.collect()
-            with self.failure_of_rank_0():
-                self.log.step(step, self.progress.mean_loss(self.progress.logged))
-        if self.log.steps == 1 and (peak := peak_memory(self.mode.device)) is not None:
-            logger.info(f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB.")
 
     def agree(self) -> None:
         """Stop by a signal that any rank has received; raise a failure of rank 0 on all ranks."""

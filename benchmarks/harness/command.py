@@ -14,13 +14,13 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+import joblib
 import psutil
 
 from app.commands import exit_status, say
 from app.commands.parser import Parser, number
 from app.config.shipped import ROOT
 from app.runtime.disk import write_json
-from app.runtime.processes import num_cores
 
 POSITIVE = number(int, 1)
 CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"
@@ -86,7 +86,7 @@ def describe_machine() -> dict:
     return {
         "time": time.strftime("%F %T"),
         "processor": name[1] if name else platform.processor() or platform.machine(),
-        "cores": num_cores(),
+        "cores": joblib.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "load_before": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),

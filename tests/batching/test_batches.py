@@ -10,14 +10,16 @@ import torch
 
 from app.batching.loader import (
     EVALUATION,
+    FRACTION,
     BatchPlan,
     Layout,
     Loader,
+    MaskedLoader,
     collate,
     evaluation_batches,
+    masked_row,
     micro_batches,
 )
-from app.batching.masking import FRACTION, MaskedLoader, masked_row
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import open_dataset
 from app.data.tokens import load_tokenizer

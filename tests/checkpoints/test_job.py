@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.checkpoints import job as job_module
-from app.checkpoints.job import changes, check_ranks, job_signature
+from app.checkpoints import run_folder
+from app.checkpoints.training_state import changes, check_ranks, job_signature
 from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
 from app.errors import InputError
 from app.modes import load_mode
@@ -155,7 +155,7 @@ def test_other_code_and_another_mode_are_named(config, monkeypatch):
     with pytest.raises(InputError, match=r"mode is ddp on rank 0 .* and fsdp on rank 1"):
         compare_ranks(config, config, "fsdp")
     versions = iter([{"app": "beef", "torch": "1.0"}, {"app": "beef", "torch": "2.0"}])
-    monkeypatch.setattr(job_module, "code_version", lambda: next(versions))
+    monkeypatch.setattr(run_folder, "code_version", lambda: next(versions))
     with pytest.raises(InputError, match=r"torch is 1.0 on rank 0 .* and 2.0 on rank 1"):
         compare_ranks(config, config)
 

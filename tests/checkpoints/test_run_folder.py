@@ -78,7 +78,7 @@ def test_a_run_that_was_killed_in_its_first_write_starts_again():
     Path("run/.run_history.json").write_text("{")
     assert not open_folder()
     Path("run/run_history.json").write_text("{")
-    with pytest.raises(InputError, match=r"not finished \(it has no training state yet\); continue it with"):
+    with pytest.raises(InputError, match="not finished; continue it with"):
         open_folder()
     assert open_folder(resume="auto")
 

@@ -194,8 +194,7 @@ def test_a_run_is_resumed_only_when_told_and_never_replaced(data, capsys):
         "run holds a finished run; choose another output.dir, train it for longer with --resume auto and "
         "more --train.epochs (from its last training state), or start a new run from its model with "
         "--model.name run",
-        "run holds a run that is not finished (its last training state is of step 1); continue it with "
-        "--resume auto, or choose another output.dir",
+        "run holds a run that is not finished; continue it with --resume auto, or choose another output.dir",
     ):
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         assert start(data, *short) == 2
