@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.checkpoints.run_folder import MODEL, REPORT, describe_start, write_first_start
+from app.checkpoints.run_folder import MODEL, REPORT, describe_start, write_start
 from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode
@@ -147,7 +147,7 @@ def report_of(
     with open_mode("single", config) as mode, in_language(language):
         components = build(config, mode)
         out.mkdir()
-        write_first_start(out, config, describe_start("single", 1, "cpu"), components.dataset)
+        write_start(out, config, describe_start("single", 1, "cpu"), components.dataset)
         # Its checksum is kept
         (out / MODEL).touch()
         lines = [dict.fromkeys(components.task.log_metrics, 1 - 1 / step) for step in (10, 20, 30)]
