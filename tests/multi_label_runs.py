@@ -7,7 +7,6 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from app.config.command_line import load_config
@@ -65,17 +64,11 @@ def predict_again(run: Path, rows: list[dict], output: Path, *words: str) -> lis
     return read_predictions(output)
 
 
-def write_thresholds(folder: Path, thresholds: np.ndarray, label_names: list[str], **chosen) -> None:
-    """Write the thresholds of a model into its folder, as a run does."""
-    task_with(thresholds, label_names, **chosen).write(folder, 1, {})
-
-
-def task_with(thresholds: np.ndarray, label_names: list[str], **chosen) -> Task:
-    """Return the task of a model that decides by thresholds; `chosen` are `chosen_on` and `rows`."""
+def write_thresholds(folder: Path, thresholds: list[float], label_names: list[str], **chosen) -> None:
+    """Write the thresholds of a model into its folder, as a run does; `chosen` are `chosen_on` and `rows`."""
     task = open_task("multi_label", label_names)
-    by_name = dict(zip(label_names, np.asarray(thresholds).tolist(), strict=True))
-    task.load({"thresholds": by_name} | chosen)
-    return task
+    task.load({"thresholds": dict(zip(label_names, thresholds, strict=True))} | chosen)
+    task.write(folder, 1, {})
 
 
 def task_of(posts: Path, task: str = "multi_label", **settings) -> Task:
