@@ -4,6 +4,7 @@ fast they are.
 The programs run in this process, each asked for a few steps; some `slow` ones go through the command lines.
 """
 
+import asyncio
 import json
 import sys
 from dataclasses import replace
@@ -15,13 +16,11 @@ import numpy as np
 import pytest
 from accelerate.state import AcceleratorState
 
+from app.prediction.open_model import ComputeOptions, open_model
 from benchmarks.harness.command import run_benchmark
-from benchmarks.harness.matrix_products import Shapes
 from benchmarks.harness.meter import Finished, Meter
-from benchmarks.harness.program import Program, ProgramFailed
+from benchmarks.harness.program import ProgramFailed
 from benchmarks.harness.summary import render
-from benchmarks.prediction.__main__ import compare
-from benchmarks.prediction.job import PredictionJob
 from benchmarks.reference_job import OURS, PEERS
 from benchmarks.reference_job.__main__ import (
     COLUMNS,
@@ -35,6 +34,7 @@ from benchmarks.reference_job.__main__ import (
 from benchmarks.reference_job.job import choose_rows
 from benchmarks.reference_job.prepare import Prepared, prepare
 from tests.processes import ROOT, finish
+from tests.saved_classifier import as_rows, random_texts, save_checkpoint
 from tests.tiny import SIZES, write_tiny
 
 BATCH_SIZE, EPOCH = 8, 6  # rows, steps
@@ -61,8 +61,10 @@ def prepared(tmp_path_factory) -> Prepared:
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
-def answers_of(main: str, job, *commands: dict) -> list[dict]:
+def train(name: str, job, *commands: dict) -> list[dict]:
     """Return a program's answer to each command, after its details."""
+    if reason := missing(name):
+        pytest.skip(reason)
     waiting, sent = iter(commands), []
 
     def receive() -> dict:
@@ -72,14 +74,8 @@ def answers_of(main: str, job, *commands: dict) -> list[dict]:
         return {"untimed": 0, "outcomes": False} | command
 
     with pytest.raises(Finished):
-        resolve_name(f"benchmarks.{main}")(job, Meter(receive, sent.append, job.device))
+        resolve_name(f"benchmarks.reference_job.{name}:main")(job, Meter(receive, sent.append, job.device))
     return sent[1:]
-
-
-def train(name: str, job, *commands: dict) -> list[dict]:
-    if reason := missing(name):
-        pytest.skip(reason)
-    return answers_of(f"reference_job.{name}:main", job, *commands)
 
 
 @pytest.fixture(scope="module")
@@ -183,43 +179,11 @@ def test_the_results_over_rounds():
     assert "are needed" not in render(steady, COLUMNS, "ours / it")
 
 
-@pytest.mark.slow
-def test_our_results_are_those_of_the_pipeline(prepared):
-    job = prepared.job
-    texts = [text for text, _ in job.rows[10:30]]
-    fixed = PredictionJob(job.checkpoint, texts, 200, job.max_length, "cpu", ["fp32"], probe_rows=0)
-    results = {}
-    for name, main in (("predict", "ours:predict"), ("pipeline", "pipeline:main")):
-        [answer] = answers_of(f"prediction.{main}", fixed, {"steps": 1, "outcomes": True})
-        assert answer["rows"] == 20
-        [results[name]] = answer["outcomes"]
-    assert compare(results)["same_work"] is True
-    results["predict"][3][1] += 0.01
-    assert compare(results)["same_work"] is False
-
-
 def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):
     words = ["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "results.json")]
     assert run_benchmark(build_parser(), measure, words) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert "nowhere.tsv" in line
-
-
-@pytest.mark.slow
-def test_a_program_that_fails_is_named(tmp_path):
-    shapes = Shapes([(8, 8), (16, 8)], 4, ["fp32"], "cpu")
-    with Program("products", "harness.matrix_products:main", shapes, tmp_path) as program:
-        assert program.run(1, outcomes=True)["outcomes"][0]["fp32"] > 1e3
-        program.process.kill()
-        program.process.join()
-        with pytest.raises(ProgramFailed, match="products was killed; was the machine out of memory?"):
-            program.run(1)
-    broken = replace(shapes, precisions=["fp7"])
-    with (
-        pytest.raises(ProgramFailed, match="broken ended with status 1: KeyError: 'fp7'"),
-        Program("broken", "harness.matrix_products:main", broken, tmp_path) as program,
-    ):
-        program.run(1)
 
 
 def results_of(module: str, folder: Path, words: str, device: str = "cpu") -> tuple[dict, str]:
@@ -270,3 +234,25 @@ def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     assert found["share_of_limit"] == pytest.approx(operations / report["matrix_products"]["bf16"])
     assert f"{found['share_of_limit']:.0%}" in printed
     assert programs["onnx-int8"]["share_of_limit"] is None, "only products in fp32 and bf16 are measured"
+
+
+@pytest.mark.slow
+def test_the_client_of_the_server_counts_answers_that_are_of_another_text(tmp_path):
+    for package in ("fastapi", "aiohttp", "onnxruntime"):
+        pytest.importorskip(package)
+    from app.serving.application import ServeOptions
+    from benchmarks.serving.client import ask
+    from tests.serving.running_server import running
+
+    opened = open_model(save_checkpoint(tmp_path), ComputeOptions("cpu"))
+    texts, names = random_texts(12), opened.predictor.label_names
+    found = opened.predictor.predict(as_rows(texts))
+    wanted = [dict(zip(names, one.probabilities.tolist(), strict=True)) for one in found]
+    job = {"clients": 3, "seconds": 0.5, "texts": texts, "wanted": wanted, "tolerance": 1e-4}
+    with running(opened, ServeOptions()) as address:
+        job["port"] = int(address.rpartition(":")[2])
+        right = asyncio.run(ask(job))
+        swapped = asyncio.run(ask(job | {"wanted": wanted[1:] + wanted[:1]}))
+    assert right["requests"] >= 3
+    assert (right["wrong"], right["refused"]) == (0, 0)
+    assert swapped["wrong"] > swapped["requests"] / 2

@@ -1,4 +1,4 @@
-"""The quality benchmark on tiny data: python -m pytest tests/benchmarks/test_quality.py"""
+"""The quality benchmarks on tiny data: python -m pytest tests/benchmarks/test_quality.py"""
 
 import json
 from shlex import split
@@ -6,6 +6,7 @@ from shlex import split
 import numpy as np
 import pytest
 
+from benchmarks.few_labels.__main__ import share_needed
 from benchmarks.harness.command import run_benchmark
 from benchmarks.quality import networks
 from benchmarks.quality.__main__ import build_parser, differences, measure, scores, summarise
@@ -122,3 +123,10 @@ def test_networks_are_fine_tuned_by_the_published_command(job, tmp_path, capsys)
     assert found["against_ngrams"]["accuracy"]["ngrams"] == "ngrams+svm"
     assert found["against_ngrams"]["accuracy"]["interval"][1] < 0
     assert "minus n-grams" in capsys.readouterr().out
+
+
+def test_the_share_of_rows_that_a_strategy_needs_is_found():
+    rising = np.linspace(0.1, 0.65, 12)
+    assert share_needed(rising, rising, 150) == "100%"
+    assert share_needed(rising, rising + 0.05, 300) == "92%"
+    assert share_needed(rising, rising - 0.3, 300) == "never"
