@@ -180,18 +180,13 @@ def test_the_file_and_line_of_the_mistake_are_named(write, tmp_path):
         load_config(["--config", str(write("gb.yaml", "data: {labels: [好, 坏]}".encode("gb18030")))])
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("{a: &name 1, b: *name, c: [x, 2.5, true, null]}", {"a": 1, "b": 1, "c": ["x", 2.5, True, None]}),
-        ("{a: &x {y: 1}, b: {<<: *x, z: 2}}", {"a": {"y": 1}, "b": {"y": 1, "z": 2}}),
-        ("{a: '<<', '<<': {b: 1}}", {"a": "<<", "<<": {"b": 1}}),
-    ],
-)
-def test_plain_values_of_a_file_with_any_name(write, text, values):
-    """tests/model/test_pretrained.py has the files that would run code."""
-    config = load_config(["--config", str(write("配置😀.yaml", f"\ufeffmodel: {{config: {text}}}\n"))])
-    assert (config.model.config, config.output.name) == (values, "配置😀")
+def test_a_file_of_any_name_has_plain_values_and_anchors(write):
+    """tests/model/test_strangers.py has the files that would run code."""
+    text = "\ufeffmodel: {config: {a: &x {y: 1, z: [x, 2.5, true, null]}, b: {<<: *x, w: 2}, c: '<<'}}\n"
+    config = load_config(["--config", str(write("配置😀.yaml", text))])
+    z = ["x", 2.5, True, None]
+    assert config.model.config == {"a": {"y": 1, "z": z}, "b": {"y": 1, "z": z, "w": 2}, "c": "<<"}
+    assert config.output.name == "配置😀"
 
 
 def test_there_are_few_settings_and_a_document_lists_them():

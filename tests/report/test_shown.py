@@ -29,7 +29,6 @@ from app.report.shown import (
     report_text,
     row_groups,
     row_readings,
-    visible,
 )
 from app.tasks import open_task
 from app.training.final_report import card_content
@@ -237,12 +236,6 @@ def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
         assert "{{ 7*7 }}" in shown
         rows = re.findall(r"^\| .*? \|( [\d.]+ \|){3} \d+ \|", loaded.text, re.MULTILINE)
         assert len(rows) == 2 * len(names)
-
-
-def test_visible_cuts_and_shows_code_points():
-    assert visible("好\n人\t") == "好 人 "
-    assert visible("a\u2028\ufeff\ud800") == "a‹U+2028›‹U+FEFF›‹U+D800›"
-    assert visible("好" * 300, 10) == "好" * 10 + "…"
 
 
 @pytest.mark.parametrize(
