@@ -15,7 +15,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import joblib
 import yaml
 from filelock import FileLock, Timeout
 
@@ -210,6 +209,8 @@ def cannot_write(error: Exception, folder: Path) -> TrainingError:
 
 def describe_start(mode: str, world_size: int, device: str) -> dict:
     """Return time, versions, device and command line of this start, so that it can be repeated."""
+    # Prediction with an exported model needs neither
+    import joblib
     import torch
 
     return {
