@@ -76,8 +76,7 @@ class Dataset:
     @property
     def tables(self) -> list[Table]:
         """The different tables of the splits, that of train first."""
-        tables = {(split.table.key, split.table.source): split.table for split in self.splits.values()}
-        return list(tables.values())
+        return list({(one.table.key, one.table.source): one.table for one in self.splits.values()}.values())
 
 
 def with_sample(config: DataConfig) -> DataConfig:
@@ -323,23 +322,20 @@ def deal_texts(groups: np.ndarray, unique: Any, shares: dict[int, float], seed: 
 
 def deal_label_lists(labels: np.ndarray, unique: Any, shares: np.ndarray, seed: int) -> np.ndarray:
     """Return the part of each row, (num_rows,) from 0. `labels` (num_rows, num_labels) are 0 and 1; `shares`
-    (num_parts,) says which share of the rows each part gets.
-
-    Texts are dealt out one by one, those of rare label sets and rare labels first. A text goes to the part
-    that lacks most rows of its set; a text of a set with too few texts for all parts goes to the part that
-    lacks most rows of its rarest label (iterative stratification, Sechidis et al. 2011).
-    """
+    (num_parts,) says which share of the rows each part gets. Texts are dealt out one by one, those of rare
+    label sets and rare labels first. A text goes to the part that lacks most rows of its set; a text of a set
+    with too few texts for all parts goes to the part that lacks most rows of its rarest label (iterative
+    stratification, Sechidis et al. 2011)."""
     _hashes, first, text_of_row, sizes = unique
-    of_text = labels[first].astype(np.int64)
-    sets = np.unique(np.packbits(labels[first], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-    num_sets = int(sets.max()) + 1
-    set_need = np.bincount(sets, sizes, num_sets)[:, None] * shares
+    of_text = labels[first].astype(bool)
+    sets = np.unique(np.packbits(of_text, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    set_need = np.bincount(sets, sizes)[:, None] * shares
     label_need = (of_text * sizes[:, None]).sum(axis=0)[:, None] * shares
     need = len(labels) * shares
     label_rows = of_text.sum(axis=0)
     rarest = np.where(of_text, label_rows, np.iinfo(np.int64).max).argmin(axis=1)
     rarest[~of_text.any(axis=1)] = -1
-    is_rare = np.bincount(sets, minlength=num_sets)[sets] <= len(shares)
+    is_rare = np.bincount(sets)[sets] <= len(shares)
     shuffled = np.random.default_rng(seed).permutation(len(first))
     rank = np.where(rarest >= 0, label_rows[rarest], len(labels))
     # Rare sets come first: a part that gets too many rows of a label from them gets fewer from the others
@@ -351,7 +347,7 @@ def deal_label_lists(labels: np.ndarray, unique: Any, shares: np.ndarray, seed: 
         part = int(np.lexsort((-need, -np.round(lacking, 9), -np.round(wants, 9)))[0])
         chosen[text] = part
         set_need[sets[text], part] -= sizes[text]
-        label_need[of_text[text].astype(bool), part] -= sizes[text]
+        label_need[of_text[text], part] -= sizes[text]
         need[part] -= sizes[text]
     return chosen[text_of_row]
 

@@ -189,13 +189,10 @@ def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:
     ascii_characters = string.ascii_lowercase + string.digits + string.punctuation
     extra = sorted(c for c in normalized if not c.isspace())
     characters = dict.fromkeys([*ascii_characters, *PUNCTUATION, *gb2312_characters(), *extra])
-    words = set(string.ascii_lowercase + string.digits)
-    for c in normalized:
-        # The normalizer puts spaces around Chinese characters, the pre-tokenizer splits at spaces and
-        # punctuation. WordPiece splits a run of other characters, letters, kana or emoji, into its first
-        # character and "##" continuations.
-        if len(splitter.pre_tokenize_str(normalizer.normalize_str(f"a{c}a"))) == 1:
-            words.add(c)
+    # WordPiece splits a run of characters into the first one and "##" continuations, but the normalizer puts
+    # spaces around Chinese ones, and the pre-tokenizer splits at punctuation
+    words = {c for c in normalized if len(splitter.pre_tokenize_str(normalizer.normalize_str(f"a{c}a"))) == 1}
+    words.update(string.ascii_lowercase + string.digits)
     tokens = [*SPECIAL_TOKENS, *characters, *(f"##{c}" for c in characters if c in words)]
     (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
 
@@ -222,8 +219,7 @@ def saved_long_texts(values: dict, path: Path) -> LongTexts:
 
 
 class Token(NamedTuple):
-    """One token: `text` is 0 or 1, of a pair, None for a special token; `start` and `end` (exclusive) are its
-    characters there."""
+    """A token: characters `start` to `end` (exclusive) of `text`: 0, 1 of a pair, None if it is special."""
 
     id: int
     type: int
