@@ -1,5 +1,7 @@
 """The verbs for a trained model, but for predict; their docstrings are their helps."""
 
+from __future__ import annotations
+
 import argparse
 import logging
 import os
@@ -8,28 +10,20 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ..config.shipped import PROGRAM
-from ..data.rows import Row
 from ..errors import InputError, needed
-from ..prediction.open_model import (
-    ComputeOptions,
-    check_pairs,
-    choose_run,
-    dataset_of_run,
-    decision_threshold,
-    open_model,
-    recorded_settings,
-    run_settings,
-)
-from ..prediction.output import SUFFIXES, check_output, write_predictions, written
-from ..prediction.sources import open_file
+from ..prediction import SUFFIXES
 from ..runtime.disk import write_text
 from ..runtime.processes import ended_by_ctrl_c
 from . import say
 from .parser import DEVICES, Parser, add_computing, add_threshold, number
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..data.rows import Row
 
 POOL_FORMATS = {suffix: format for suffix, format in SUFFIXES.items() if format != "parquet"}
 STRATEGIES = ("random", "least_confidence", "breaking_ties", "highest_confidence")
@@ -58,6 +52,9 @@ def explain(argv: list[str], program: str) -> None:
     add("--html", type=Path, metavar="FILE", help="new page to write (default: none)")
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
+    from ..prediction.open_model import check_pairs, run_settings
+    from ..prediction.output import check_output, written
+
     if args.html is not None:
         check_output(args.html, "--html")
     from ..explanation import explanation
@@ -94,6 +91,19 @@ def suggest(argv: list[str], program: str) -> None:
     add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
+    import numpy as np
+
+    from ..prediction.open_model import (
+        ComputeOptions,
+        check_pairs,
+        choose_run,
+        dataset_of_run,
+        open_model,
+        recorded_settings,
+    )
+    from ..prediction.output import check_output, write_predictions
+    from ..prediction.sources import open_file
+
     suffix = args.target.suffix.lower()
     if suffix not in POOL_FORMATS:
         raise InputError(f"{args.target}: the name must end in {', '.join(POOL_FORMATS)}")
@@ -131,6 +141,8 @@ def choose_rows(
 ) -> np.ndarray:
     """Return the ids of `count` different rows of a pool, the most useful first. `probabilities` (num_rows,
     num_labels) and `confidence` (num_rows,) are the model's."""
+    import numpy as np
+
     if strategy == "random":
         return np.random.default_rng(seed).permutation(len(confidence))[:count]
     if strategy == "least_confidence":
@@ -216,6 +228,8 @@ def serve(argv: list[str], program: str) -> int:
         raise InputError(
             f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
         )
+    from ..prediction.open_model import ComputeOptions, decision_threshold, open_model
+
     with needed("serve"):
         from ..serving import application
     listener = application.listen(args.host, args.port)

@@ -14,7 +14,7 @@ from ..config.command_line import plain_value
 from ..config.help import describe
 from ..config.schema import HINTS
 from ..errors import InputError
-from ..prediction.open_model import WantedPrecision
+from ..prediction import WantedPrecision
 
 # This is the help of --device
 DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"

@@ -31,18 +31,8 @@ from typing import TextIO
 from tqdm import tqdm
 
 from ..data.read import FORMATS, ReadOptions
-from ..data.rows import text_rows
 from ..errors import InputError, nearest
-from ..prediction.open_model import (
-    ComputeOptions,
-    check_pairs,
-    choose_run,
-    decision_threshold,
-    open_model,
-    recorded_settings,
-)
-from ..prediction.output import SUFFIXES, check_output, write_predictions
-from ..prediction.sources import ON_BAD_ROW, Source, open_file
+from ..prediction import ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
 from . import say
 from .parser import Parser, add_computing, add_threshold, number, setting
@@ -116,7 +106,6 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     args, unknown = parser.parse_known_intermixed_args(argv[:dashes])
     args.texts += argv[dashes + 1 :]
     args.output = None if args.output in ("-", "/dev/stdout") else args.output
-    args.compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
     args.asked = {name: getattr(args, name) for name in ("format", *COLUMNS, *MORE_READING)}
     is_report, is_ray = args.report is not None, args.engine is not None
     if args.on_bad_row is None:
@@ -172,6 +161,9 @@ def run(argv: list[str], program: str) -> None:
     """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
     be done."""
     args = parse(build_parser(program), argv)
+    from ..prediction.open_model import ComputeOptions, choose_run
+
+    args.compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
     folder = Path(args.checkpoint) if args.checkpoint else choose_run()
     if not args.checkpoint:
         say(f"model {folder}")
@@ -185,6 +177,11 @@ def run(argv: list[str], program: str) -> None:
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
+    from ..data.rows import text_rows
+    from ..prediction.open_model import check_pairs, decision_threshold, open_model, recorded_settings
+    from ..prediction.output import check_output, write_predictions
+    from ..prediction.sources import Source, open_file
+
     recorded, keeps_columns = recorded_settings(folder), args.output_format != "parquet"
     if args.texts:
         options = ReadOptions("text", remove_spaces=bool(recorded.get("remove_spaces")))
@@ -217,6 +214,7 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
 def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
     """Classify the files that the command line names with Ray, and say how many rows they have."""
     from ..prediction.many_files import predict_files
+    from ..prediction.open_model import ComputeOptions, decision_threshold, open_model
 
     threshold = args.threshold
     if threshold is not None and not isinstance(threshold, float):
@@ -231,6 +229,8 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
 def report(args: argparse.Namespace, model_folder: Path) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
     from ..prediction.labelled_rows import check_report_folder, report_on
+    from ..prediction.open_model import check_pairs, decision_threshold, open_model
+    from ..prediction.sources import open_file
 
     folder = check_report_folder(args.report)
     with ended_by_ctrl_c():

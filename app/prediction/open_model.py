@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.run_folder import CHECKPOINTS, CONFIG, MODEL, finished_at
 from ..config.command_line import load_data_settings, read_yaml
@@ -18,6 +18,7 @@ from ..errors import InputError, excerpt
 from ..runtime.disk import write_json
 from ..tasks import TASK_CLASSES, task_of_model
 from ..words import _
+from . import WantedPrecision
 from .predictor import Predictor
 
 if TYPE_CHECKING:
@@ -242,12 +243,6 @@ def load_exported(
     task = task_of_model(record.problem_type, record.labels)
     task.read(folder, calibrate)
     return Predictor(runtime, tokenizer, task, record.max_length, record.truncation_side, long), record
-
-
-class WantedPrecision(NamedTuple):
-    """Stands for the lowest threshold with this share of right decisions."""
-
-    precision: float
 
 
 def decision_threshold(

@@ -31,7 +31,6 @@ from .sources import Source, as_json, as_text, free_names
 
 Predictions = Iterable[Prediction]
 logger = logging.getLogger(__name__)
-SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
 # REASON is the column that says why a row has no label; TAKEN stands before the name of an added column where
 # the input has a column of that name
 REASON, TAKEN = "reason", "predicted_"

@@ -21,8 +21,6 @@ from ..errors import InputError, cannot_read
 from ..words import _
 
 MAX_SHOWN = 10  # invalid rows in a summary
-# What is done with an invalid row: it has no label but a reason; it is left out; it ends the reading
-ON_BAD_ROW = ("keep", "skip", "error")
 
 
 @dataclass

@@ -130,19 +130,19 @@ def test_other_models(tmp_path, architecture, config):
 
 
 # What requirements.txt has and the image of examples/Dockerfile has not
-ABSENT = "torch transformers accelerate safetensors sklearn scipy joblib jinja2 pandas pyarrow psutil"
+ABSENT = "torch transformers accelerate safetensors sklearn scipy jinja2 pandas pyarrow psutil"
 RUN_VERB = "from app.commands import run_verb\n"
 
 
 def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_path, capsys):
     checkpoint, folder = exported
     dockerfile = (ROOT / "examples" / "Dockerfile").read_text(encoding="utf-8")
-    assert 'ARG PACKAGES="numpy tokenizers tqdm"' in dockerfile
+    assert 'ARG PACKAGES="numpy tokenizers tqdm joblib"' in dockerfile
     assert "${PACKAGES} -r requirements/serve.txt -r requirements/onnx.txt" in dockerfile
     source, home = texts_file(tmp_path), tmp_path / "home"
     home.mkdir()
     # Some libraries behave otherwise where they see that they are tested.
-    dropped = {"CI", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY"}
+    dropped = {"CI", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY", "OMP_NUM_THREADS"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     kept |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
 
