@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import save_file
 
 from app.commands import run_verb
+from app.config.command_line import load_config
 from app.runs.verify import KINDS, MAX_CONTROL_RATIO, Comparison, compare
-from tests.modes.contract import be_rank
 from tests.processes import ROOT, finish
-from tests.ranks import fork
+from tests.runs.mode_ranks import train
+from tests.tiny import SIZES, write_tiny
 
 
 @pytest.fixture
@@ -82,23 +83,16 @@ def test_below_float64_a_mode_may_differ_ten_times_as_much_as_the_control(result
 )
 def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, broken, tmp_path):
     """Another precision is found by the dtype: fp16 is nearer to fp32 than bf16 is."""
-    lines = [f"{'好坏喜讨'[at % 4] * (at % 7 + 2)}{at}\t{'abc'[at % 3]}\n" for at in range(80)]
-    (tmp_path / "data.tsv").write_text("".join(lines), encoding="utf-8")
-
-    def train(mode: str, world_size: int, *trainings: str) -> Path:
-        (tmp_path / mode).mkdir()
-        words = (mode, str(tmp_path), str(tmp_path / mode), "2", *(f"sgd:{one}" for one in trainings))
-        fork(be_rank, words, world_size, tmp_path / "log")
-        return tmp_path / mode / "sgd"
-
-    one_process, ddp = (
-        train("single", 1, precision, f"{precision}-control"),
-        replace(DDP, precision=precision),
-    )
-    row = compare(ddp, one_process, train("ddp", 2, precision))
+    sizes = [f"--model.config.{name}={size}" for name, size in SIZES.items()]
+    data = [f"--data.train={write_tiny(tmp_path / 'rows.tsv', 15)}", f"--data.cache_dir={tmp_path / 'cache'}"]
+    compute = ["--train.device=cpu", "--train.threads=1", "--train.precision=fp32", "--data.max_length=32"]
+    config, ddp = load_config([*sizes, *data, *compute]), replace(DDP, precision=precision)
+    one_process = train(config, "single", tmp_path, precision, f"{precision}-control", world_size=1)
+    row = compare(ddp, one_process, train(config, "ddp", tmp_path, precision))
     assert (row.verdict, row.control_ratio < MAX_CONTROL_RATIO) == ("PASS", True), row
     for mode, dtype in broken.items():
-        row = compare(ddp, one_process, train(mode, 1 if dtype else 2, precision))
+        result = train(config, mode, tmp_path, precision, world_size=1 if dtype else 2)
+        row = compare(ddp, one_process, result)
         assert row.verdict == "FAIL"
         assert dtype == "" or f"it computed in torch.{dtype}, and torch.bfloat16 was asked for" in row.reason
 
