@@ -14,13 +14,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
 from ..errors import InputError, TrainingError, cannot_read
 from ..runtime.disk import sync
 from ..words import current_language, use_language
+
+if TYPE_CHECKING:
+    import numpy as np
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -57,6 +60,16 @@ def _begin(parent: int, language: str) -> None:
     # Millions of short lists have no reference cycles, and looking for some would take a fifth of the time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+
+
+def save_array(path: Path, values: np.ndarray) -> None:
+    """Write a .npy file. On a full disk `numpy.save` can lose the end of a small array without an error."""
+    import numpy as np
+
+    values = np.ascontiguousarray(values)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+        file.write(values.data)
 
 
 def file_digest(path: Path) -> bytes:

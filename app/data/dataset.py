@@ -24,7 +24,7 @@ from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError, excerpt, listed, printable_path, shorten
 from ..words import _
-from .cache import build_once, content_key
+from .cache import build_once, content_key, save_array
 from .files import clean_text, value_of
 from .labels import LabelForm, label_form
 from .read import FORMATS, BadRow, ReadOptions, bad_row_message, read_records, recognised
@@ -201,7 +201,7 @@ def build_dataset(
     labels, text_hashes = ids["train"], hashes["train"]
     if verb.folds:
         # All rows that are not test in some fold: the vocabulary of random weights is the same in every fold
-        np.save(folder / "all_rows.npy", np.arange(train.num_rows))
+        save_array(folder / "all_rows.npy", np.arange(train.num_rows))
         fold = fold_of_rows(form, labels, text_hashes, verb.folds, seed)
         # The checkpoint is chosen without the fold
         rest, sizes[1] = np.flatnonzero(fold != verb.fold), 0
@@ -229,8 +229,8 @@ def build_dataset(
     labels = {name: ids.get(name, ids["train"])[rows[name]] for name in SPLITS}
     form.check(labels["train"], train.source, label_names)
     for name in SPLITS:
-        np.save(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
-        np.save(folder / f"{name}_labels.npy", labels[name])
+        save_array(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
+        save_array(folder / f"{name}_labels.npy", labels[name])
     of_splits = {name: hashes.get(name, hashes["train"])[rows[name]] for name in SPLITS}
     statistics, texts = dataset_statistics(form, labels, of_splits, label_names), None
     # Not in the digest of the folder, which ranks compare: processors may round in other ways
@@ -241,7 +241,7 @@ def build_dataset(
         if len(of_split) and np.minimum(sizes, 3 * MAX_TEXT).sum() <= MAX_BYTES:
             texts = texts or train.joined_texts(rows["train"])
             nearest = near_copies(texts, table.joined_texts(of_split))
-            np.save(folder / "copies" / f"{name}.npy", np.where(nearest < 0, -1, rows["train"][nearest]))
+            save_array(folder / "copies" / f"{name}.npy", np.where(nearest < 0, -1, rows["train"][nearest]))
             is_near = (nearest >= 0) & (of_splits[name] != of_splits["train"][nearest])
             statistics[name]["near_copies"] = int(is_near.sum())
     (folder / "dataset.json").write_text(json.dumps([statistics, relabelled], indent=1))

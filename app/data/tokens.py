@@ -34,7 +34,7 @@ from tqdm import tqdm
 from ..config.schema import LongTextMode, ModelConfig
 from ..errors import InputError, excerpt, first_line, listed
 from ..words import _
-from .cache import build_once, content_key, file_digest
+from .cache import build_once, content_key, file_digest, save_array
 from .dataset import Dataset
 from .files import gb2312_characters
 from .rows import BETWEEN_TEXTS
@@ -423,7 +423,7 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
     ):
         # A chunk is encoded, on all cores, while the one before becomes arrays
         for encoded in pool.map(encode, [range(*chunk) for chunk in pairwise(bounds)]):
-            encoded.tokens.astype(dtype).tofile(file)
+            file.write(encoded.tokens.astype(dtype).tobytes())
             unknown += 0 if unknown_id is None else int((encoded.tokens == unknown_id).sum())
             parts.append(encoded[1:])
             progress.update(len(encoded.counts))
@@ -437,6 +437,6 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
     if long.way == "windows":
         arrays |= {"window_ends": offsets[1:], "first_windows": first_windows}
     for name, values in arrays.items():
-        np.save(folder / f"{name}.npy", values)
+        save_array(folder / f"{name}.npy", values)
     meta = {"dtype": dtype.name, "max_length": max_length, "unknown_tokens": unknown, "long": long}
     (folder / "store.json").write_text(json.dumps(meta))

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from app.config.command_line import load_config
-from app.data.cache import build_once, call_apart, file_digest
+from app.data.cache import build_once, call_apart, file_digest, save_array
 from app.data.files import files_of, local_copies
 from app.data.read import ReadOptions
 from app.data.table import build_table
@@ -271,6 +271,19 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(path, tmp_path, opened):
         assert folders(cache) == before
         # Next, the table is there, and an array of the splits does not fit
         opened(train=str(path), dev_size=9, split_seed=2)
+
+
+def test_an_array_that_does_not_fit_by_a_few_bytes_is_an_error(tmp_path):
+    """numpy.save loses the end of a small one without an error."""
+    limits, values = resource.getrlimit(resource.RLIMIT_FSIZE), np.arange(128).reshape(8, 16).T
+    save_array(tmp_path / "whole.npy", values)
+    assert np.array_equal(np.load(tmp_path / "whole.npy", mmap_mode="r"), values)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "whole.npy").stat().st_size - 1, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            save_array(tmp_path / "cut.npy", values)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 SCRIPT = """
