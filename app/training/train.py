@@ -145,14 +145,7 @@ class Run:
         """Log, agree on signals, evaluate on dev, save; every rank calls it after each step."""
         settings = self.config.train
         eval_every = settings.eval_every or self.components.plan.steps_per_epoch
-        self.steps.append(step)
-        self.log.count(step)
-        if step.step % settings.log_every == 0 or step.step in (1, self.total_steps):
-            self.collect()
-            with self.failure_of_rank_0():
-                self.log.step(step, progress.mean_loss(progress.logged))
-        if self.log.steps == 1 and (peak := peak_memory(self.mode.device)) is not None:
-            logger.info(f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB.")
+        self.log_step(step)
         self.agree()
         is_evaluated = progress.step % eval_every == 0 or progress.step == self.total_steps
         is_best = is_evaluated and self.evaluate_dev()
@@ -165,6 +158,17 @@ class Run:
                 with self.failure_of_rank_0():
                     self.saver.save(progress, is_best, with_state)
         progress.stop = progress.stopped_early or bool(self.stopped_by)
+
+    def log_step(self, step: StepResult) -> None:
+        """Log a step, of which the loss is read from the device only now and then."""
+        self.steps.append(step)
+        self.log.count(step)
+        if step.step % self.config.train.log_every == 0 or step.step in (1, self.total_steps):
+            self.collect()
+            with self.failure_of_rank_0():
+                self.log.step(step, self.progress.mean_loss(self.progress.logged))
+        if self.log.steps == 1 and (peak := peak_memory(self.mode.device)) is not None:
+            logger.info(f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB.")
 
     def agree(self) -> None:
         """Stop by a signal that any rank has received; raise a failure of rank 0 on all ranks."""
