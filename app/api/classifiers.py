@@ -144,7 +144,7 @@ def rows_of(
         raise InputError(f"{RULE}, found one string: {excerpt(str(texts))}; write [text]")
     if columns and hasattr(texts, "columns"):
         texts = texts[list(columns)]
-    # Pandas
+    # Series of pandas become arrays
     texts = texts.to_numpy(dtype=object) if hasattr(texts, "to_numpy") else texts
     values = []
     for index, value in enumerate(texts.tolist() if isinstance(texts, np.ndarray) else texts):

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import joblib
 import yaml
 from filelock import FileLock, Timeout
 
@@ -202,15 +203,13 @@ def cannot_write(error: Exception, folder: Path) -> TrainingError:
         )
     states = saved_states(folder)
     kept = f"the training state of step {int(states[0].name[5:])} is kept" if states else "none is there yet"
-    remedy = "free space on the disk" if is_full(error) else "mend that"
+    remedy = "free space on the disk" if is_full(error) else "fix that"
     problem = f"a file of the run {folder} cannot be written: {error}; {kept}"
     return TrainingError(f"{problem}; {remedy} and resume with --resume auto")
 
 
 def describe_start(mode: str, world_size: int, device: str) -> dict:
     """Return time, versions, device and command line of this start, so that it can be repeated."""
-    # Prediction with an exported model needs neither
-    import joblib
     import torch
 
     return {

@@ -101,7 +101,7 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
         infos = {one: info for one in sorted(paths) if (info := system.info(one))["type"] == "file"}
     copies = []
     for path, info in infos.items():
-        # Size, time or ETag, whatever the store tells
+        # `info` has a size, time or ETag: what the store tells of the file
         folder = Path(cache_dir) / f"remote-{content_key(system.unstrip_protocol(path), info)}"
         build_once(folder, copy, path, num_bytes=0)
         copies.append(str(folder / Path(path).name))

@@ -423,7 +423,7 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
     ):
         # A chunk is encoded, on all cores, while the one before becomes arrays
         for encoded in pool.map(encode, [range(*chunk) for chunk in pairwise(bounds)]):
-            file.write(encoded.tokens.astype(dtype).tobytes())
+            file.write(encoded.tokens.astype(dtype).data)
             unknown += 0 if unknown_id is None else int((encoded.tokens == unknown_id).sum())
             parts.append(encoded[1:])
             progress.update(len(encoded.counts))

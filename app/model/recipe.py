@@ -66,7 +66,8 @@ ANY = math.inf
 USUAL_WARMUP = 0.1  # fraction of all steps
 USUAL_WIDTH = 768  # also of models with random weights
 NARROW = 384
-# With LoRA the usual rate is multiplied by these: for narrow models as measured, for others as published
+# With LoRA the usual rate is multiplied by these factors. That of narrow models was measured here, that of
+# others is published
 NARROW_LORA_FACTOR, LORA_FACTOR = 3, 10
 # The first row that fits: up to this width of the model, up to these steps in an epoch, and these rows, where
 # "linear" are single texts for a head that starts as a logistic regression, nearly right from the first step.

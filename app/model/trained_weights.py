@@ -73,7 +73,7 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
     from sklearn.linear_model import LogisticRegression
 
     last = last_layer(model.model)[1]
-    # What the last layer reads of each row, (num_rows, size) float32; of windows their mean
+    # `states` collects what the last layer reads of each row, (num_rows, size) float32; windows are averaged
     order, states, is_training = token_batches(loader.lengths(), CPU_BATCH_TOKENS), [], model.training
     hook = last.register_forward_pre_hook(
         lambda _, given: states.append(given[0].detach().flatten(0, -2).float().cpu())

@@ -27,7 +27,7 @@ from ..runtime.processes import end_with_launcher
 TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
 BEAT_SECONDS = 1.0
 GRACE_SECONDS = 5  # for the other processes to end after a failure, then for SIGTERM to end them
-# The first of them wins where ranks received different ones
+# Where ranks received different signals, the first of these is taken
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAME_SIGNAL_SECONDS = 1.0
 
@@ -107,8 +107,9 @@ class TorchGroup(Group):
             self.store = dist.HashStore()
             if self.world_size > 1:
                 store, *_ = next(dist.rendezvous("env://", timeout=TIMEOUT))
-                # A store that the launcher hosts still has, after a restart, the addresses of dead processes.
-                # Else rank 0 hosts a new one; machines that joined later have counted fewer restarts.
+                # A store that the launcher hosts still has, after a restart, the addresses of dead processes,
+                # so each restart gets names with its number. A store that rank 0 hosts is new, and machines
+                # that joined later have counted fewer restarts.
                 is_hosted = env.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
                 restarts = env.get("TORCHELASTIC_RESTART_COUNT", 0) if is_hosted else 0
                 self.store = dist.PrefixStore(f"restart{restarts}", store)
@@ -129,7 +130,7 @@ class TorchGroup(Group):
         dist.init_process_group(own, **place, timeout=TIMEOUT, device_id=bound)
         self.device = device
         if self.world_size > 1:
-            # Of its own, because the main thread may be waiting in another one
+            # The thread gets its own connection: the main thread may be waiting in the first one
             connection = self.store.clone()
             self.heart = threading.Thread(target=self.beat, args=(connection, timeout), daemon=True)
             self.heart.start()
@@ -231,7 +232,7 @@ def launch(launcher: str, work: Callable[..., int], arguments: tuple, nprocs: in
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         signal.signal(number, forward)
     try:
         while not processes.join(grace_period=GRACE_SECONDS):
@@ -260,7 +261,8 @@ def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:
     try:
         status = work(*arguments)
     except BaseException:  # noqa: BLE001 - Python's own way to end with it could abort the process
-        # Here: a parent prints that of the first process that it sees end, which may have ended by this one.
+        # It is printed here: a parent prints only the error of the first process that it sees end, and that
+        # one may have ended because of this one.
         traceback.print_exc()
         status = 1
     # Without Python's own shutdown, which ends a thread of gloo by force and so aborts the process (SIGABRT,
@@ -297,7 +299,7 @@ def stop_at_once() -> Iterator[None]:
 
     def restore() -> None:
         for number, handler in previous_handlers.items():
-            # Else signals are ignored since the work is complete
+            # Another handler here means that the work is complete and signals are ignored: they stay so
             if signal.getsignal(number) is receive:
                 signal.signal(number, handler)
 

@@ -81,7 +81,7 @@ class Mode:
         """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
         self.precision = Precision(self.config.train.precision, self.device, not self.is_sharded)
         if self.precision.name == "fp16":
-            # In it small gradients would round to zero
+            # In fp16 small gradients would round to zero
             self.scaler = torch.amp.GradScaler(self.device.type)
         self.module, self.optimizer = self.wrap(model.to(self.device), build_optimizer)
 

@@ -3,9 +3,9 @@
 
 from typing import NamedTuple
 
-# The endings of names of files to write, and their formats
+# A file that is written has the format of its name's ending
 SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
-# What is done with an invalid row: it has no label but a reason; it is left out; it ends the reading
+# An invalid row is kept with a reason and no label, or it is left out, or it is an error
 ON_BAD_ROW = ("keep", "skip", "error")
 
 

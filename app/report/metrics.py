@@ -240,8 +240,8 @@ BY_KEY = {metric.key: metric for metric in METRICS}
 
 
 def metrics_of(task: Task) -> list[Metric]:
-    """Return the metrics of a task in the order in which they are shown. The lowest level of a hierarchy has
-    no metric of its own. The recall of the rarer of two classes is that at the precision `task.recall_at`."""
+    """Return the metrics of a task in the order in which they are shown. Metrics by level leave out the
+    lowest level of a hierarchy. The recall of the rarer of two classes is at precision `task.recall_at`."""
     depth = task.tree.depth if task.tree else 1
     shown = [one for one in METRICS if task.has_rare or not (one.of_ranks or one.key == RARE_F1)]
     shown = [one for one in shown if task.name in one.tasks and one.level < depth]

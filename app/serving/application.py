@@ -352,7 +352,6 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        # A page of the routes
         schema, parts = app.openapi(), ["<!DOCTYPE html><meta charset=utf-8><title>routes</title>"]
         for path, methods in schema["paths"].items():
             for method, route in methods.items():

@@ -96,7 +96,7 @@ def modes() -> list:
         # One that starts the processes of another mode is that mode
         counts = {"one": (1,), "spawn": (2,)}.get(launcher := load_mode(name).launcher, (2, 1, 3))
         runs = [(count, 2) for count in counts] + [(2, stage) for stage in (1, 3) if name == "deepspeed"]
-        # Every case in two processes of each mode with a step of its own; `mp` starts those of DDP
+        # Each mode with its own way of making a step trains every case in two processes; `mp` is DDP
         usual = (1, 2) if launcher == "one" else None if launcher == "spawn" else (2, 2)
         for count, stage in runs:
             cases, label = CASES if (count, stage) == usual else FEWER, f"{name}-{count}-stage{stage}"
