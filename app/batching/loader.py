@@ -94,14 +94,11 @@ def evaluation_batches(
     or one row. All shards get the same number of batches, because a forward pass may be a collective; the
     last batch may be empty."""
     order = np.argsort(-lengths, kind="stable")
-    ends = np.arange(1, len(order) + 1) if windows is None else np.cumsum(windows[order])
-    batches, start = [], 0
-    while start < len(order):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + batch_size, side="right")))
-        rows = order[start:stop]
-        batches += cut(rows, lengths, most_tokens, padded) if most_tokens else [rows]
-        start = stop
+    # Windows are counted as `cut` counts tokens
+    windows = np.ones(len(order), np.int64) if windows is None else windows
+    batches = cut(order, windows, batch_size, padded=False)
+    if most_tokens:
+        batches = [part for rows in batches for part in cut(rows, lengths, most_tokens, padded)]
     batches += [order[:0]] * (-len(batches) % num_shards)
     return batches[shard_index::num_shards]
 
@@ -340,16 +337,16 @@ class MaskedLoader(Loader):
     def __init__(self, split: Split, store: TokenStore, layout: Layout, mask: Callable) -> None:
         super().__init__(split, store, layout)
         self.mask = mask
-        # The masks of the last global batch are kept.
-        self.kept: tuple[int, dict[int, MaskedRow]] = (EVALUATION, {})
+        # `divisor` masks a whole global batch to count its targets; `load` then uses the same masks
+        self.kept: dict[tuple[int, int], MaskedRow] = {}
 
     def divisor(self, positions: np.ndarray, draw: int) -> int:
-        self.kept = draw, {row: self.masked(row, draw) for row in self.split.rows[positions].tolist()}
-        return max(1, sum(len(row.places) for row in self.kept[1].values()))
+        self.kept = {(draw, row): self.masked(row, draw) for row in self.split.rows[positions].tolist()}
+        return max(1, sum(len(row.places) for row in self.kept.values()))
 
     def masked(self, row: int, draw: int) -> MaskedRow:
-        if self.kept[0] == draw and row in self.kept[1]:
-            return self.kept[1][row]
+        if (draw, row) in self.kept:
+            return self.kept[draw, row]
         return self.mask(np.asarray(self.store.row(row)).astype(np.int64), row, draw)
 
     def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:

@@ -20,11 +20,10 @@ from app.batching.loader import (
     masked_row,
     micro_batches,
 )
-from app.config.schema import DataConfig, ModelConfig
+from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.data.tokens import load_tokenizer
 from app.training.build import open_stores
-from tests.tiny import open_tiny, tiny_model, token_rows
+from tests.tiny import open_tiny, tiny_model, tiny_tokenizer, token_rows
 
 CPU = torch.device("cpu")
 SHARDS = pytest.mark.parametrize("num_shards", [1, 2, 3, 4, 8])
@@ -137,16 +136,13 @@ def test_single_texts_have_no_token_types_and_padding_stops_at_the_last_position
 @pytest.fixture(scope="module")
 def windows(tmp_path_factory):
     """A split, and the token store of its rows of one to five windows."""
-    folder = tmp_path_factory.mktemp("windows")
+    folder, tokenizer = tmp_path_factory.mktemp("windows"), tiny_tokenizer()
     texts = ["abc", "abcdefghijklmnop" * 2, "ponmlkjihg" * 9, "a", "fedcba" * 4, "abcd" * 5]
     rows = [[" ".join(text), "xy"[at % 2]] for at, text in enumerate(texts)]
     (folder / "rows.json").write_text(json.dumps(rows))
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop", "##a"]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary))
     files = {"train": str(folder / "rows.json"), "cache_dir": str(folder / "cache")}
     data = DataConfig(**files, dev_size=0, test_size=0, max_length=12, long="windows", max_windows=5)
     dataset = open_dataset(data)
-    tokenizer = load_tokenizer(ModelConfig(vocab_file=str(folder / "vocab.txt")), dataset, 12, data.cache_dir)
     return dataset.splits["train"], open_stores(dataset, tokenizer, data)["train"]
 
 
