@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from ..config.command_line import read_yaml
 from ..config.schema import Config, OutputConfig
-from ..data.cache import content_key, file_digest
+from ..data.cache import files_digest
 from ..errors import InputError, TrainingError
 from ..report.logits_file import LOGITS
 from ..runtime.disk import is_full, write_json, write_text
@@ -78,11 +78,6 @@ def is_restarted(folder: Path) -> bool:
 
 def holds_run(folder: Path) -> bool:
     return (folder / HISTORY).is_file()
-
-
-def check_is_there(folder: Path) -> None:
-    """Raise OSError where the folder of a run was renamed or removed while it trains."""
-    (folder / HISTORY).stat()
 
 
 def is_finished(folder: Path) -> bool:
@@ -229,9 +224,7 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
 
 def code_version() -> dict[str, str]:
     """Return what the numbers depend on: a digest of our sources, and the versions of libraries."""
-    app = Path(__file__).resolve().parents[1]
-    sources = sorted(path.relative_to(app).as_posix() for path in app.rglob("*.py"))
-    digest = content_key(*(part for name in sources for part in (name, file_digest(app / name))))
+    digest = files_digest(Path(__file__).resolve().parents[1], "**/*.py")
     # Builds of one version for other devices (2.13.0+cpu) are the same code.
     libraries = ("torch", "transformers", "tokenizers")
     return {"code": digest} | {name: version(name).partition("+")[0] for name in libraries}

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..config.schema import Config
-from ..data.cache import MANIFEST, content_key, file_digest, folder_digest
+from ..data.cache import MANIFEST, content_key, file_digest, files_digest
 from ..data.dataset import Dataset
 from ..data.tokens import TokenStore
 from ..errors import InputError, TrainingError
@@ -150,7 +150,9 @@ def save_training_state(
     are then untouched, and nothing of the new one is left."""
     final = folder / STATES / f"step-{progress.step:08d}"
     aside = final.with_name(f".{final.name}")
-    remove_unfinished(folder)
+    # A process that was killed has left these
+    for unfinished in (folder / STATES).glob(".step-*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
     try:
         (folder / STATES).mkdir(exist_ok=True)
         aside.mkdir()
@@ -222,22 +224,18 @@ def _read_state(state: Path) -> TrainingState:
 
 
 def drop_states(folder: Path, keep: int, written: Path | None = None) -> None:
-    """Remove all training states but `written` and the newest `keep`; with 0 their folder too. Damaged ones
-    stay until the run is finished, when nothing is `written`."""
+    """Remove all training states but `written` and the newest `keep`; with 0 their folder too. Damaged and
+    unfinished ones stay until the run is finished, when nothing is `written`."""
     others = [state for state in saved_states(folder) if state != written]
-    damaged = [] if written else (folder / STATES).glob("damaged-step-*")
-    for old in [*others[keep - bool(written) :], *damaged]:
+    states, unusable = folder / STATES, []
+    if not written:
+        unusable = [*states.glob("damaged-step-*"), *states.glob(".step-*")]
+    for old in [*others[keep - bool(written) :], *unusable]:
         shutil.rmtree(old, ignore_errors=True)
     if not keep:
-        remove_unfinished(folder)
         # It has something else
         with suppress(OSError):
-            (folder / STATES).rmdir()
-
-
-def remove_unfinished(folder: Path) -> None:
-    for left in (folder / STATES).glob(".step-*"):
-        shutil.rmtree(left, ignore_errors=True)
+            states.rmdir()
 
 
 def with_saved_choices(config: Config) -> Config:
@@ -361,8 +359,7 @@ def job_signature(
     if name := config.model.name:
         content = f"{name} {getattr(model.model.config, '_commit_hash', None)}"
         if Path(name).is_dir():
-            files = sorted([*Path(name).glob("*.safetensors"), *Path(name).glob("*.bin")])
-            content = content_key(*(part for path in files for part in (path.name, file_digest(path))))
+            content = files_digest(Path(name), "*.safetensors", "*.bin")
         job["model.name"] = {"path": name, "content": content}
     if frozen := [value.detach() for value in model.parameters() if not value.requires_grad]:
         # Training states have only what is trained, so a run resumes with these weights only
@@ -410,7 +407,7 @@ def check_ranks(
     # A run reads rows, splits and tokens from these folders of the cache
     folders = [dataset.folder, *(folder for table in dataset.tables for folder in table.folders)]
     folders += dict.fromkeys(store.folder for store in stores.values())
-    content = content_key(*map(folder_digest, folders))
+    content = content_key(*(files_digest(folder, "*.arrow", "*.bin", "*.npy") for folder in folders))
     own["data.cache_dir"] = {"path": config.data.cache_dir, "content": content}
     if path := config.deepspeed.config:
         own["deepspeed.config"] = {"path": path, "content": content_key(file_digest(Path(path)))}

@@ -63,13 +63,12 @@ def _begin(parent: int, language: str) -> None:
 
 
 def save_array(path: Path, values: np.ndarray) -> None:
-    """Write a .npy file. On a full disk `numpy.save` can lose the end of a small array without an error."""
+    """Write a .npy file. Into a file opened for writing only, `numpy.save` writes through C, which on a full
+    disk can lose the end of a small array without an error."""
     import numpy as np
 
-    values = np.ascontiguousarray(values)
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-        file.write(values.data)
+    with path.open("w+b") as file:
+        np.save(file, values)
 
 
 def file_digest(path: Path) -> bytes:
@@ -89,10 +88,10 @@ def content_key(*values: Any) -> str:
     return digest.hexdigest()
 
 
-def folder_digest(folder: Path) -> str:
-    """Return a digest of the numbers and texts in a built folder, whatever files they were read from."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".arrow", ".bin", ".npy"))
-    return content_key(*(part for path in files for part in (path.name, file_digest(path))))
+def files_digest(folder: Path, *patterns: str) -> str:
+    """Return a digest of the names and contents of the files in a folder that have one of the patterns."""
+    names = sorted({path.relative_to(folder).as_posix() for one in patterns for path in folder.glob(one)})
+    return content_key(*(part for name in names for part in (name, file_digest(folder / name))))
 
 
 def is_complete(folder: Path) -> bool:

@@ -21,7 +21,7 @@ from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..checkpoints.run_folder import check_is_there, flat_settings
+from ..checkpoints.run_folder import HISTORY, flat_settings
 from ..config.schema import Config, OutputConfig
 from ..errors import InputError, first_line
 from ..modes.mode import Mode
@@ -184,7 +184,7 @@ class RunLog:
     def track(self, group: str, values: dict[str, float], step: int) -> None:
         """Add a point at `step` to the curve `group/name` of each value. Raises OSError where the run folder
         was renamed or removed: TensorBoard would fail in its own thread."""
-        check_is_there(self.folder)
+        (self.folder / HISTORY).stat()
         points = {f"{group}/{name}": float(value) for name, value in values.items()}
         for name, tracker in [*self.trackers.items()]:
             self.guard(name, partial(tracker.log, points, step))

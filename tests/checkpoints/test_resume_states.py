@@ -2,8 +2,6 @@
 tests/checkpoints/test_resume_states.py"""
 
 import json
-import resource
-import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from app.checkpoints.training_state import (
 )
 from app.errors import TrainingError
 from app.runtime.disk import checksum
+from tests.processes import full_disk
 
 FILES = ("best.safetensors", "manifest.json", "optimizer.safetensors", "progress.json", "weights.safetensors")
 JOB = {"train.seed": 1, "steps": 30}
@@ -151,15 +150,8 @@ def test_a_state_that_cannot_be_read_now_is_neither_renamed_nor_removed(tmp_path
 def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
     save(tmp_path, 5)
     before = files(state_of(tmp_path, 5))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises((OSError, SafetensorError)) as caught:
-            save(tmp_path, 10)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    with full_disk(), pytest.raises((OSError, SafetensorError)) as caught:
+        save(tmp_path, 10)
     kept = "the training state of step 5 is kept; free space on the disk and resume with --resume auto"
     assert kept in str(cannot_write(caught.value, tmp_path))
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]

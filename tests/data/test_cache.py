@@ -4,12 +4,10 @@ import errno
 import json
 import operator
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
-import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,9 +24,9 @@ from app.data.files import files_of, local_copies
 from app.data.read import ReadOptions
 from app.data.table import build_table
 from app.errors import InputError, TrainingError
+from tests.processes import ROOT, finish, full_disk, wait_until
 from tests.verbs import predict as main
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMENTS = [(f"第{number}条评论", ["好", "坏", "中"][number * number % 3]) for number in range(60)]
 PARTS = {"a": COMMENTS[:10], "b": COMMENTS[10:30], "c": COMMENTS[30:]}
 KEY = "s3cr3t-of-a-key"
@@ -256,18 +254,13 @@ def test_an_error_of_the_moment_is_no_damage(number, path, opened, monkeypatch):
 
 
 def test_a_full_disk_is_said_and_leaves_nothing_behind(path, tmp_path, opened):
-    """A limit on the size of files gives the errors of a full disk, also within numpy."""
-    limits, cache = resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "cache"
+    cache = tmp_path / "cache"
     message = "cannot be prepared: .*; free space on the disk, or set data.cache_dir"
     cache.mkdir()
     for seed in (0, 1):
         before = folders(cache)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-        try:
-            with pytest.raises(TrainingError, match=message):
-                opened(train=str(path), dev_size=9, split_seed=seed)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with full_disk(), pytest.raises(TrainingError, match=message):
+            opened(train=str(path), dev_size=9, split_seed=seed)
         assert folders(cache) == before
         # Next, the table is there, and an array of the splits does not fit
         opened(train=str(path), dev_size=9, split_seed=2)
@@ -275,33 +268,20 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(path, tmp_path, opened):
 
 def test_an_array_that_does_not_fit_by_a_few_bytes_is_an_error(tmp_path):
     """numpy.save loses the end of a small one without an error."""
-    limits, values = resource.getrlimit(resource.RLIMIT_FSIZE), np.arange(128).reshape(8, 16).T
+    values = np.arange(128).reshape(8, 16).T
     save_array(tmp_path / "whole.npy", values)
     assert np.array_equal(np.load(tmp_path / "whole.npy", mmap_mode="r"), values)
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "whole.npy").stat().st_size - 1, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            save_array(tmp_path / "cut.npy", values)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    size = (tmp_path / "whole.npy").stat().st_size
+    with full_disk(size - 1), pytest.raises(OSError, match="File too large"):
+        save_array(tmp_path / "cut.npy", values)
 
 
-SCRIPT = """
-import operator
-from app.data.cache import call_apart
-
-print("start")
-print(call_apart(operator.mul, 6, 7))
-"""
-
-
-@pytest.mark.parametrize("name", ["script.py", "-"], ids=["a file", "standard input"])
-def test_a_script_without_a_main_guard_runs_once(write, tmp_path, name):
-    write("script.py", SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipes = {"capture_output": True, "text": True, "timeout": 240}
-    done = subprocess.run([sys.executable, name], input=SCRIPT, cwd=tmp_path, env=environment, **pipes)
-    assert (done.returncode, done.stdout) == (0, "start\n42\n"), done.stderr
+@pytest.mark.parametrize("words", ["script.py", "- < script.py"], ids=["a file", "standard input"])
+def test_a_script_without_a_main_guard_runs_once(write, tmp_path, words):
+    start = "from app.data.cache import call_apart\nprint('start')\n"
+    write("script.py", start + "print(call_apart(pow, 6, 2))\n")
+    done = finish(["sh", "-c", f"{sys.executable} {words}"], tmp_path, PYTHONPATH=str(ROOT))
+    assert (done.returncode, done.stdout) == (0, "start\n36\n"), done.stderr
 
 
 def test_errors_are_raised_here():
@@ -333,9 +313,7 @@ def test_it_ends_with_the_process_that_waits(tmp_path, number):
     )
     waiting = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
-        while not (pid.exists() and pid.read_text()):
-            assert waiting.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: pid.exists() and pid.read_text())
         process = psutil.Process(int(pid.read_text()))
         waiting.send_signal(number)
         waiting.wait(120)
