@@ -64,6 +64,19 @@ def needed(packages: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def as_input_error(problem: str, remedy: str) -> Iterator[None]:
+    """Raise InputError where a library fails inside, whatever it raises: for a panic in Rust that is no
+    `Exception`."""
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001
+        is_failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        if isinstance(error, InputError) or not is_failure:
+            raise
+        raise InputError(f"{problem}: {shorten(first_line(error), 400)}; {remedy}") from error
+
+
 def nearest(name: Any, candidates: Iterable, cutoff: float = 0.5) -> str:
     """Return `; did you mean 'x'?` for the candidate most similar to `name`, if the share of common
     characters is `cutoff`, or an empty string. Only a few thousand names of usual lengths are compared: a

@@ -6,14 +6,14 @@ import csv
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config.schema import DataConfig
-from ..errors import InputError, excerpt, listed, shorten
+from ..errors import InputError, as_input_error, excerpt, listed
 from ..runtime.disk import unique_keys
 from ..words import _
 from .files import MAGIC, Source, Stream, file_encoding, line_blocks, read_start
@@ -269,19 +269,10 @@ def _array_records(path: Source, lines: Iterator[str]) -> Iterator[Record]:
     yield from enumerate(value, 1)
 
 
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Raise InputError where a library cannot read a file."""
-    try:
-        yield
-    except InputError:
-        raise
-    except BaseException as error:  # also panics of Rust
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        problem = shorten(str(error) or type(error).__name__, 200)
-        remedy = "save it again, a workbook without a password, or save it as CSV (UTF-8)"
-        raise InputError(f"{path}: the file cannot be read: {problem}; {remedy}") from error
+def readable(path: Path) -> AbstractContextManager:
+    """Return a context that raises InputError where a library cannot read a file."""
+    remedy = "save it again, a workbook without a password, or save it as CSV (UTF-8)"
+    return as_input_error(f"{path}: the file cannot be read", remedy)
 
 
 def parquet_batches(path: Path) -> Iterator[Any]:

@@ -16,13 +16,13 @@ import string
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 from itertools import chain, pairwise
 from operator import methodcaller
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -31,8 +31,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from tqdm import tqdm
 
-from ..config.schema import LongTextMode, ModelConfig
-from ..errors import InputError, excerpt, first_line, listed
+from ..config.schema import ModelConfig
+from ..errors import InputError, as_input_error, excerpt, listed
 from ..words import _
 from .cache import build_once, content_key, file_digest, save_array
 from .dataset import Dataset
@@ -47,23 +47,11 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PUNCTUATION = "，。、；：？！…—·～﹏“”‘’（）《》〈〉【】「」『』〔〕￥％＃＠＆＊＋－＝＜＞／＼｜＂＇．￣"
 PREFIX = "prefix"  # the name that the tokens of a prefix have in tokenizer.json
 REMEDY = "repair its tokenizer.json, or choose another model"
+guarded = partial(as_input_error, remedy=REMEDY)
 # Chinese, Latin, a digit, punctuation, a character that no vocabulary has, and a pair
 PROBES = [("好a1。",), ("\ue000",), ("好", "好a")]
 HEAD = 4  # one token in so many is of the head, the others are of the tail
 MARGIN = 128  # tokens before the place where a text is cut that may be others than those of the whole text
-
-
-@contextmanager
-def guarded(problem: str) -> Iterator[None]:
-    """Raise InputError, `problem` and the cause, where a tokenizer fails inside. The library raises plain
-    `Exception`, and for a panic in Rust an exception that is none."""
-    try:
-        yield
-    except BaseException as error:  # noqa: BLE001
-        is_failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
-        if isinstance(error, InputError) or not is_failure:
-            raise
-        raise InputError(f"{problem}: {first_line(error)}; {REMEDY}") from error
 
 
 def definition_of(tokenizer: Tokenizer) -> str:
@@ -205,17 +193,6 @@ class LongTexts(NamedTuple):
 
 
 CUT = LongTexts()
-
-
-def saved_long_texts(values: dict, path: Path) -> LongTexts:
-    """Return what a run has written as `data.long` and `data.max_windows`, defaults where it has none. Raises
-    InputError for other values, naming the file, `path`."""
-    modes, way = get_args(LongTextMode), values.get("long", CUT.way)
-    most = values.get("max_windows", CUT.max_windows)
-    if way not in modes or type(most) is not int or most < 1:
-        rule = f"data.long must be one of {listed(modes)}, and data.max_windows a number from 1"
-        raise InputError(f"{path}: {rule}, found {excerpt(way)} and {excerpt(most)}; fix the file")
-    return LongTexts(way, most)
 
 
 class Token(NamedTuple):

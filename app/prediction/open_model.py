@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..checkpoints.run_folder import CHECKPOINTS, CONFIG, MODEL, finished_at
 from ..config.command_line import load_data_settings, read_yaml
+from ..config.schema import LongTextMode
 from ..data.read import ReadOptions
-from ..data.tokens import LongTexts, guarded, saved_long_texts
-from ..errors import InputError, excerpt
+from ..data.tokens import CUT, LongTexts, guarded
+from ..errors import InputError, excerpt, listed
 from ..runtime.disk import write_json
 from ..tasks import TASK_CLASSES, task_of_model
 from ..words import _
@@ -111,8 +112,15 @@ def run_settings(folder: Path, group: str = "data") -> dict[str, Any]:
 
 
 def run_long_texts(folder: Path) -> LongTexts:
-    """Return how a run read long texts in its training; raises InputError where its settings are damaged."""
-    return saved_long_texts(run_settings(folder), folder / CONFIG)
+    """Return how the model of a run or an export read long texts in its training, as `data.long` and
+    `data.max_windows` say, or their defaults. Raises InputError for other values."""
+    values, modes = recorded_settings(folder), get_args(LongTextMode)
+    way, most = values.get("long", CUT.way), values.get("max_windows", CUT.max_windows)
+    if way not in modes or type(most) is not int or most < 1:
+        path = folder / (RECORD if is_exported(folder) else CONFIG)
+        rule = f"data.long must be one of {listed(modes)}, and data.max_windows a number from 1"
+        raise InputError(f"{path}: {rule}, found {excerpt(way)} and {excerpt(most)}; fix the file")
+    return LongTexts(way, most)
 
 
 def settings_of_reading(recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,10 +247,10 @@ def load_exported(
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     about = (record.inputs, record.pad_id, record.precision)
     runtime = OnnxRuntime(folder / GRAPH, *about, batch_tokens)
-    long = saved_long_texts(record.data, folder / RECORD)
     task = task_of_model(record.problem_type, record.labels)
     task.read(folder, calibrate)
-    return Predictor(runtime, tokenizer, task, record.max_length, record.truncation_side, long), record
+    limits = record.max_length, record.truncation_side, run_long_texts(folder)
+    return Predictor(runtime, tokenizer, task, *limits), record
 
 
 def decision_threshold(

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from app.data.dataset import open_dataset
 from app.data.files import gb2312_characters
 from app.data.tokens import CUT, LongTexts, RowEncoder, load_tokenizer, open_store, set_prefix
 from app.errors import InputError
+from app.prediction.open_model import run_long_texts
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import as_rows, save_checkpoint
 from tests.tiny import tiny_tokenizer as tokenizer_of
@@ -317,14 +319,16 @@ def test_pairs_and_lengths_that_a_way_cannot_read_are_refused(long, length, mess
         RowEncoder(trained(), length, "right", long).encode([("好", "今")], lambda index: "line 7")
 
 
-def test_settings_of_a_run_folder(tmp_path):
-    assert tokens.saved_long_texts({}, tmp_path) == CUT
+def test_settings_of_a_run_folder(write):
     written = {"long": "windows", "max_windows": 3}
-    assert tokens.saved_long_texts(written, tmp_path) == LongTexts("windows", 3)
-    message = "data.long must be one of cut, head_tail, windows, and data.max_windows"
+    for settings, wanted in (({}, CUT), (written, LongTexts("windows", 3))):
+        path = write("config.yaml", json.dumps({"data": settings}))
+        assert run_long_texts(path.parent) == wanted
+    message = "config.yaml: data.long must be one of cut, head_tail, windows, and data.max_windows"
     for name, value in (("long", "whole"), ("max_windows", 0), ("max_windows", "9"), ("max_windows", True)):
+        write("config.yaml", json.dumps({"data": written | {name: value}}))
         with pytest.raises(InputError, match=message):
-            tokens.saved_long_texts(written | {name: value}, tmp_path)
+            run_long_texts(path.parent)
 
 
 # Token stores
@@ -435,6 +439,8 @@ def test_a_damaged_store_is_built_again(table_of, store_of, tiny_tokenizer, dama
 
 # Several processes
 
+SPAWN = multiprocessing.get_context("spawn")
+
 
 def numbered(num_rows: int) -> str:
     return "".join(f"今天真开心{'好' * (n % 7)} {n}\t{n % 2}\n" for n in range(num_rows))
@@ -453,49 +459,32 @@ def open_and_check(source: Path, cache: str) -> None:
     assert rows_of(open_store(table, tokenizer, 16, cache)) == wanted
 
 
-@pytest.fixture
-def start(tmp_path):
-    """Start a process that opens the token store of a data file: start(source)."""
-    started = []
-
-    def start_one(source: Path):
-        arguments = source, str(tmp_path / "cache")
-        started.append(multiprocessing.get_context("spawn").Process(target=open_and_check, args=arguments))
-        started[-1].start()
-        return started[-1]
-
-    yield start_one
-    for process in started:
-        process.kill()
-        process.join()
-
-
-def test_processes_that_start_at_once_get_one_whole_store(start, write, tmp_path):
-    source = write("rows.tsv", numbered(2000))
-    for process in [start(source), start(source)]:
-        process.join()
-        assert process.exitcode == 0
+def test_processes_that_start_at_once_get_one_whole_store(write, tmp_path):
+    source, cache = write("rows.tsv", numbered(2000)), tmp_path / "cache"
+    with ProcessPoolExecutor(2, SPAWN) as pool:
+        assert list(pool.map(open_and_check, [source] * 2, [str(cache)] * 2)) == [None, None]
     for kind in ("table", "dataset", "tokens"):
-        [folder] = folders(tmp_path / "cache", kind)
+        [folder] = folders(cache, kind)
         assert is_complete(folder)
 
 
 @pytest.mark.chaos
-def test_a_run_killed_while_it_tokenises_leaves_no_half_store(start, write, tmp_path):
+def test_a_run_killed_while_it_tokenises_leaves_no_half_store(write, tmp_path):
     """That the process which prepares ends with the run: tests/data/test_cache.py."""
     source, cache = write("rows.tsv", numbered(60_000)), tmp_path / "cache"
-    process = start(source)
-    while not (written := list(cache.glob("tokens-*.aside-*/tokens.bin"))):
-        assert process.exitcode is None, "it ended before it was killed"
-        time.sleep(0.002)
+    process = SPAWN.Process(target=open_and_check, args=(source, str(cache)))
+    process.start()
+    try:
+        while not (written := list(cache.glob("tokens-*.aside-*/tokens.bin"))):
+            assert process.exitcode is None, "it ended before it was killed"
+            time.sleep(0.002)
+    finally:
+        process.kill()
+        process.join()
     aside = written[0].parent
-    process.kill()
-    process.join()
     assert process.exitcode == -signal.SIGKILL
     assert not is_complete(aside)
     assert folders(cache, "tokens") in ([], [aside])
-    second = start(source)
-    second.join()
-    assert second.exitcode == 0
+    open_and_check(source, str(cache))
     [folder] = folders(cache, "tokens")
     assert (folder != aside, len(tokens.TokenStore(folder).cut)) == (True, 60_000)
