@@ -4,10 +4,10 @@ folder says truly what trained its model: python -m pytest tests/checkpoints/tes
 import errno
 import fcntl
 import json
-import multiprocessing
 import os
 import signal
 from datetime import datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -145,45 +145,29 @@ def test_a_restarted_job_resumes_its_own_run(restarted, monkeypatch):
     assert run_to_resume(OutputConfig(name="b")) is None, "without a launcher no run is its own"
 
 
-def hold(folder: str, ready) -> None:
-    lock = lock_folder(Path(folder))
-    ready.set()
-    signal.pause()
-    lock.release()
-
-
-@pytest.fixture
-def other():
-    """Return a function that starts a process which holds a folder, and returns it."""
-    context = multiprocessing.get_context("fork")
-    processes = []
-
-    def start(folder: str):
-        ready = context.Event()
-        process = context.Process(target=hold, args=(folder, ready))
-        process.start()
-        processes.append(process)
-        assert ready.wait(20)
-        return process
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.join()
+def hold(folder: Path, ready) -> None:
+    with lock_folder(folder):
+        ready.set()
+        signal.pause()
 
 
 @pytest.mark.parametrize("config", [NEW, AUTO, OutputConfig(name="exp", resume="auto")])
 @pytest.mark.parametrize("call", [check_run_folder, open_run_folder])
-def test_a_second_run_is_refused_until_the_first_is_dead(other, config, call):
-    folder = make_run(config.dir or "checkpoints/exp-001", launcher=None)
-    process = other(str(folder))
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    error = f"for one run at a time: {folder} is in use by another one; wait until"
-    with pytest.raises(InputError, match=error):
-        call(config)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    process.kill()
-    process.join()
+def test_a_second_run_is_refused_until_the_first_is_dead(config, call):
+    folder, context = make_run(config.dir or "checkpoints/exp-001", launcher=None), get_context("fork")
+    ready = context.Event()
+    first = context.Process(target=hold, args=(folder, ready))
+    first.start()
+    try:
+        assert ready.wait(20)
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        error = f"for one run at a time: {folder} is in use by another one; wait until"
+        with pytest.raises(InputError, match=error):
+            call(config)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    finally:
+        first.kill()
+        first.join()
     check_run_folder(OutputConfig(dir=str(folder), resume="auto"))
     assert open_folder(str(folder), resume="auto")
 
