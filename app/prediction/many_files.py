@@ -6,7 +6,6 @@ or machine had, and notes which rows are written, so that a job that was stopped
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -14,9 +13,8 @@ import shutil
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +24,20 @@ from filelock import FileLock, Timeout
 from pyarrow import parquet
 
 from ..config.schema import DataConfig
+from ..data.cache import content_key
 from ..data.files import files_of
 from ..data.read import BadRow, ReadOptions, bad_row_message
 from ..data.rows import Row
-from ..errors import InputError, TrainingError, listed, shorten
-from ..runtime.disk import checksum, read_json, write_json
-from .open_model import (
-    ComputeOptions,
-    check_pairs,
-    is_exported,
-    model_files,
-    open_model,
-    recorded_settings,
-)
-from .output import REPLACED, AddedColumns, parquet_columns
+from ..errors import InputError, TrainingError, listed, needed, shorten
+from ..runtime.disk import checksum, write_text
+from .open_model import ComputeOptions, check_pairs, is_exported, model_files, open_model, recorded_settings
+from .output import AddedColumns, parquet_columns, text_columns
 from .predictor import CHUNK_ROWS
 from .sources import as_text, open_file
 
 # The column that tells the rows of all files apart: the number of the file, then that of its line in it
 ROW_ID, LINE_BITS = "row_id", 40
-# What the actors need of a row beside its columns
+# What the actors need of a row, in a column of its own
 HELD, HELD_TYPE = "__row__", pa.struct(dict.fromkeys(("text", "pair", "problem"), pa.string()))
 BLOCK_BYTES = 1 << 22  # about 20,000 short texts; after a kill, what is not written is computed again
 CORES_OF_FILES = 0.25  # of one that reads or writes
@@ -67,30 +59,26 @@ class Job:
     threshold: float | None
     compute: ComputeOptions
 
+    def key(self) -> str:
+        """Return a digest of all that the rows depend on; other actors and devices may continue the job."""
+        files = [(name, os.stat(name).st_size, os.stat(name).st_mtime_ns) for name in self.names]
+        model = [(path.name, checksum(path)) for path in model_files(self.folder)]
+        settings = [self.output_format, self.asked, self.on_bad_row, self.threshold, self.compute.precision]
+        return content_key(files, model, settings)
+
     def tables(self, number: int, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a file, read as `predict` does: their columns, those of Parquet with their types,
-        all others as text, where they are, and what the actors need. Raises InputError for other columns than
-        those of `schema`."""
+        """Yield the rows of a file, read as `predict` does: their columns, in Parquet with their types, else
+        as text, then row_id and what the actors need. Raises InputError for other columns than `schema`."""
         recorded, name = recorded_settings(self.folder), self.names[number]
         source = open_file(name, recorded, self.asked, keeps_columns=not name.lower().endswith(".parquet"))
         check_pairs(self.folder, recorded, source.has_pairs, "name files of that form")
-        rows = source.rows(self.on_bad_row)
-
-        def texts() -> Iterator[tuple[pa.Table, list]]:
-            while some := list(islice(rows, CHUNK_ROWS)):
-                # Objects may lack keys, and have others
-                names = schema.names[:-2] if schema and source.has_objects else source.names
-                records = list(map(source.record, some))
-                columns = [[as_text(record.get(name)) for record in records] for name in names]
-                whole = [[text.encode(errors=REPLACED).decode() for text in column] for column in columns]
-                yield pa.table([pa.array(column, pa.string()) for column in whole], names), some
-
-        found = parquet_columns(source, rows) if source.format == "parquet" else texts()
-        for table, some in found:
+        rows, wanted = source.rows(self.on_bad_row), schema.names[:-2] if schema else []
+        read = parquet_columns if source.format == "parquet" else partial(text_columns, wanted=wanted)
+        for table, some in read(source, rows):
             held = [
-                {"text": row.text, "pair": row.pair}
+                (row.text, row.pair, None)
                 if isinstance(row, Row)
-                else {"problem": bad_row_message(name, source.place, row.line, row.problem)}
+                else (None, None, bad_row_message(name, source.place, row.line, row.problem))
                 for row in some
             ]
             ids = pa.array([(number << LINE_BITS) + row.line for row in some], pa.int64())
@@ -99,8 +87,8 @@ class Job:
                 table = table.cast(schema or table.schema)
             except (ValueError, pa.ArrowException) as error:
                 raise InputError(
-                    f"{name}: all files need the columns of the first one ({listed(schema.names[:-2])}), "
-                    f"found {listed(table.column_names[:-2])}; classify the others in a folder of their own"
+                    f"{name}: all rows need the columns of the first one ({listed(wanted)}), found "
+                    f"{listed(table.column_names[:-2])}; classify the others in a folder of their own"
                 ) from error
             yield table
 
@@ -108,13 +96,9 @@ class Job:
 class Classifier:
     """An actor: it opens the model once, and adds predictions to one table of rows after the other."""
 
-    def __init__(self, job: Job, threads: int, names: list[str]) -> None:
+    def __init__(self, job: Job, threads: int) -> None:
         os.environ |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
-        self.predictor = open_model(job.folder, job.compute).predictor
-        # The reasons have their file and line already
-        place = "" if job.on_bad_row == "keep" else None
-        self.added = AddedColumns(self.predictor.task, names, job.threshold, place)
-        self.is_csv = job.output_format == "csv"
+        self.job, self.predictor = job, open_model(job.folder, job.compute).predictor
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the rows with their predictions; no column is replaced."""
@@ -122,14 +106,16 @@ class Classifier:
             BadRow(number, row["problem"]) if row["problem"] else Row(number, row["text"], row["pair"], None)
             for number, row in enumerate(table[HELD].to_pylist())
         ]
-        kept = table.drop_columns([HELD])
-        columns = [*kept.columns, *self.added.arrays(self.predictor.predict(rows))]
-        if self.is_csv:
+        table = table.drop_columns([HELD])
+        # The reasons have their file and line already
+        place = "" if self.job.on_bad_row == "keep" else None
+        added = AddedColumns(self.predictor.task, table.column_names, self.job.threshold, place)
+        columns = [*table.columns, *added.arrays(self.predictor.predict(rows))]
+        for number, column in enumerate(columns):
             # A file of CSV has lists as JSON
-            for number, column in enumerate(columns):
-                if pa.types.is_nested(column.type):
-                    columns[number] = pa.array(map(as_text, column.to_pylist()), pa.string())
-        return pa.table(columns, [*kept.column_names, *self.added.names])
+            if self.job.output_format == "csv" and pa.types.is_nested(column.type):
+                columns[number] = pa.array(map(as_text, column.to_pylist()), pa.string())
+        return pa.table(columns, [*table.column_names, *added.names])
 
 
 def predict_files(
@@ -157,13 +143,8 @@ def predict_files(
     if output_format not in ("parquet", "csv"):
         raise InputError(f"output_format must be parquet or csv, found {output_format}")
     ReadOptions(**reading)
-    try:
+    with needed("ray"):
         import ray.data  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"many files at once need Ray Data ({error}); install it: pip install -r requirements/ray.txt -c "
-            "constraints.txt"
-        ) from error
     names = [str(Path(name).absolute()) for name in files_of(str(input), DataConfig.cache_dir)]
     compute, output = ComputeOptions(device, precision, batch_tokens), Path(output).absolute()
     job = Job(Path(checkpoint), names, output, output_format, actors, reading, on_bad_row, threshold, compute)
@@ -172,34 +153,26 @@ def predict_files(
         raise InputError(
             f"{names[0]}: a valid row is needed, and no column {ROW_ID}; fix it, or rename the column"
         )
-    unfinished = output.with_name(f"{output.name}.unfinished")
-    record, has_rows = unfinished / "job.json", output.is_dir() and any(output.iterdir())
-    if not record.exists() and (has_rows or output.is_file()):
+    unfinished, key = output.with_name(f"{output.name}.unfinished"), job.key()
+    begun, notes = unfinished / "job", unfinished / "rows"
+    has_rows = output.is_file() or (output.is_dir() and any(output.iterdir()))
+    if has_rows and not begun.exists():
         raise InputError(f"--output {output}: a new folder is needed, found something; choose another name")
-    # What the predictions depend on; another number of actors on other machines may continue
-    states = {name: os.stat(name) for name in names}
-    now = asdict(job) | {
-        "actors": None,
-        "compute": precision,
-        "folder": {path.name: checksum(path) for path in model_files(job.folder)},
-        "names": {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()},
-    }
-    now = json.loads(json.dumps(now, default=str))
     unfinished.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(unfinished / "lock", timeout=0):
-            if has_rows and read_json(record) != now:
+            if has_rows and begun.read_text() != key:
                 raise InputError(
                     f"--output {output}: it was begun with another input, model or setting; choose another "
                     "folder, or run the same command as before"
                 )
             if not has_rows:
-                # Nothing was written that could be of another job
-                shutil.rmtree(unfinished / "rows", ignore_errors=True)
-                write_json(record, now)
-            count = _classify(job, schema, unfinished / "rows")
+                # Notes without rows are of a folder that was removed
+                shutil.rmtree(notes, ignore_errors=True)
+                write_text(begun, key)
+            count = _classify(job, schema, notes)
             # First what makes the next command continue
-            record.unlink()
+            begun.unlink()
             shutil.rmtree(unfinished)
             return count
     except Timeout:
@@ -215,12 +188,12 @@ def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
     from ray.data.datasource import ReadTask
 
     class Files(Datasource):
-        def estimate_inmemory_data_size(self) -> int:
-            return sum(map(os.path.getsize, job.names))
+        def estimate_inmemory_data_size(self) -> None:
+            """Return that it is not known."""
 
         def get_read_tasks(self, *_args: Any, **_options: Any) -> list[ReadTask]:
-            sizes = [BlockMetadata(None, os.path.getsize(name), None, None) for name in job.names]
-            return [ReadTask(partial(job.tables, at, schema), size) for at, size in enumerate(sizes)]
+            unknown, numbers = BlockMetadata(None, None, None, None), range(len(job.names))
+            return [ReadTask(partial(job.tables, number, schema), unknown) for number in numbers]
 
     starts = not ray.is_initialized()
     try:
@@ -231,7 +204,7 @@ def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
             ray.init(**({} if "RAY_ADDRESS" in os.environ else own), logging_level="warning")
         nodes = [one["Resources"] for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU")]
         is_on_cpu = job.compute.device == "cpu" or is_exported(job.folder)
-        gpus = 0 if is_on_cpu else int(sum(node.get("GPU", 0) for node in nodes))
+        gpus = 0 if is_on_cpu else int(ray.cluster_resources().get("GPU", 0))
         actors = job.actors or gpus or len(nodes)
         of_node, cores = math.ceil(actors / len(nodes)), min(node["CPU"] for node in nodes)
         cpus = max(cores - CORES_OF_RAY, 0.5) / of_node
@@ -243,7 +216,7 @@ def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
         )
         labelled = data.map_batches(
             Classifier,
-            fn_constructor_args=(job, max(1, int(cores / of_node)), schema.names[:-1]),
+            fn_constructor_args=(job, max(1, int(cores / of_node))),
             batch_format="pyarrow",
             batch_size=CHUNK_ROWS,
             compute=ActorPoolStrategy(size=actors),
@@ -266,11 +239,10 @@ def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
     finally:
         if starts:
             ray.shutdown()
-    noted = sorted(notes.glob("*.parquet"))
-    ids = pa.concat_arrays([parquet.read_table(path)[ROW_ID].combine_chunks() for path in noted])
-    # A file of rows has the name of its note, and maybe another number
-    written = {re.sub(r"(-\d+)?\.(parquet|csv)$", "", path.name) for path in job.output.iterdir()}
-    if len(ids.unique()) != len(ids) or {path.stem for path in noted} != written:
+    # A file of rows has the name of its note; Ray adds a number to that of Parquet
+    ids, noted = parquet.read_table(notes)[ROW_ID], {path.stem for path in notes.glob("*.parquet")}
+    written = {path.stem.removesuffix("-0") for path in job.output.iterdir()}
+    if len(ids.unique()) != len(ids) or noted != written:
         raise TrainingError(
             f"{job.output}: each row is needed once, found rows that are missing or there twice; choose "
             "another folder"

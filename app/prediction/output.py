@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, time
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
@@ -26,7 +26,7 @@ from ..errors import InputError, TrainingError, listed, needed, shorten
 from ..runtime.disk import is_full
 from ..tasks.task import Task
 from ..text_table import short_label
-from .predictor import Prediction
+from .predictor import CHUNK_ROWS, Prediction
 from .sources import Source, as_json, as_text, free_names
 
 Predictions = Iterable[Prediction]
@@ -155,6 +155,22 @@ def parquet_columns(
         raise InputError(f"{path}: a data file must not change while it is read; start again")
 
 
+def text_columns(source: Source, rows: Iterator, wanted: Iterable[str] = ()) -> Iterator[tuple[Any, list]]:
+    """Yield all columns of rows as text, as a table, and these rows, a chunk at a time: where rows are
+    objects, the `wanted` columns, and all keys so far."""
+    import pyarrow as pa
+
+    while some := list(islice(rows, CHUNK_ROWS)):
+        records = list(map(source.record, some))
+        names = dict.fromkeys([*wanted, *source.keys]) if source.has_objects else source.names
+        yield pa.table({name: [clean_text(record.get(name)) for record in records] for name in names}), some
+
+
+def clean_text(value: Any) -> str:
+    """Return a value as text that can be written in UTF-8."""
+    return as_text(value).encode(errors=REPLACED).decode()
+
+
 def _write_parquet(file: TextIO, source: Source, added: AddedColumns, predictions: Predictions) -> None:
     """Write the columns of a Parquet file with their types; rows without a prediction are left out."""
     import pyarrow as pa
@@ -190,7 +206,7 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
                 elif isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < EXACT:
                     sheet.write(number, column, value)
                 elif value is not None:
-                    text = as_text(value).encode(errors=REPLACED).decode()
+                    text = clean_text(value)
                     num_cut += len(text) > MAX_CELL
                     sheet.write_string(number, column, text[:MAX_CELL])
         book.close()

@@ -17,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from app.prediction.many_files import predict_files
+from app.prediction.predictor import CHUNK_ROWS
 from tests.multi_label_runs import read_predictions
 from tests.processes import ROOT, finish, wait_until
 from tests.saved_classifier import random_texts
@@ -84,10 +85,13 @@ def test_rows_of_csv_are_those_of_predict(tmp_path, local_ray, posts, checkpoint
     assert not (tmp_path / "labels.unfinished").exists()
     write_csv(tmp_path / "other" / "a.csv", [["text"], ["好"]])
     write_csv(tmp_path / "other" / "c.csv", [["text", "stars"], ["好", 5]])
+    lines = ['{"text": "好"}\n'] * CHUNK_ROWS + ['{"text": "好", "stars": 5}\n']
+    (tmp_path / "late.jsonl").write_text("".join(lines), encoding="utf-8")
     for source, target, options, message in [
         (posts, output, [], "a new folder is needed, found something"),
         (posts, tmp_path / "no", ["--on_bad_row", "error"], "a.csv, line 2: the text is empty"),
         (tmp_path / "other", tmp_path / "no", [], "need the columns of the first one (text), found"),
+        (tmp_path / "late.jsonl", tmp_path / "no", [], "of the first one (text), found text, stars"),
     ]:
         assert main(words(checkpoint, source, target, *options)) == 2
         assert message in capsys.readouterr().err
