@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,13 @@ def check_working_folder() -> None:
                 "again"
             )
         ) from error
+
+
+def say(message: object) -> None:
+    """Print a message on standard error; nothing if that is closed or full."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)  # noqa: T201
 
 
 def missing_package(error: ModuleNotFoundError) -> str:

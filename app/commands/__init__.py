@@ -2,13 +2,12 @@
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 from ..config.help import show
 from ..config.shipped import PROGRAM
-from ..errors import InputError, TrainingError, check_working_folder, missing_package, nearest
+from ..errors import InputError, TrainingError, check_working_folder, missing_package, nearest, say
 from ..words import _
 
 # A verb, its module and function of (argv, program), and its line in the list of verbs. To add a verb, add
@@ -81,10 +80,3 @@ def exit_status(work: Callable[[], int | None]) -> int:
     except BrokenPipeError:
         status = 141
     return show("") or status
-
-
-def say(message: object) -> None:
-    """Print a message on standard error; nothing if that is closed or full."""
-    if sys.stderr is not None:
-        with suppress(OSError):
-            print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.shipped import PROGRAM
-from ..errors import InputError, needed
+from ..errors import InputError, needed, say
 from ..prediction import SUFFIXES
 from ..runtime.disk import write_text
 from ..runtime.processes import ended_by_ctrl_c
-from . import say
 from .parser import DEVICES, Parser, add_computing, add_threshold, number
 
 if TYPE_CHECKING:
@@ -93,42 +92,33 @@ def suggest(argv: list[str], program: str) -> None:
     args = parser.parse_args(argv)
     import numpy as np
 
-    from ..prediction.open_model import (
-        ComputeOptions,
-        check_pairs,
-        choose_run,
-        dataset_of_run,
-        open_model,
-        recorded_settings,
-    )
+    from ..prediction.open_model import ComputeOptions, check_pairs, dataset_of_run, open_model
     from ..prediction.output import check_output, write_predictions
     from ..prediction.sources import open_file
 
     suffix = args.target.suffix.lower()
     if suffix not in POOL_FORMATS:
         raise InputError(f"{args.target}: the name must end in {', '.join(POOL_FORMATS)}")
-    folder = args.checkpoint or choose_run()
     check_output(args.target)
-    recorded = recorded_settings(folder)
-    source = open_file(args.pool, recorded, {}, keeps_columns=True)
+    with ended_by_ctrl_c():
+        opened = open_model(args.checkpoint, ComputeOptions(args.device))
+    folder, task = opened.folder, opened.predictor.task
+    if not task.has_confidence:
+        raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
+    source = open_file(args.pool, opened.recorded, {}, keeps_columns=True)
     dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
-    known = {(table.text(row), table.pair(row)) for table in dataset.tables for row in range(table.num_rows)}
-    rows: dict[tuple, Row] = {}
+    known = set().union(*(table.texts(np.arange(table.num_rows)) for table in dataset.tables))
+    rows: dict[str | tuple[str, str], Row] = {}
     for row in source.rows("skip"):
-        rows.setdefault((row.text, row.pair), row)
+        rows.setdefault(row.text if row.pair is None else (row.text, row.pair), row)
     new = [row for texts, row in rows.items() if texts not in known]
     counts = (len(new), source.num_good - len(rows), len(rows) - len(new), source.num_bad)
     said = "{:,} new rows; left out: {:,} repeated, {:,} known to the run, {:,} invalid".format(*counts)
     if not new:
         raise InputError(f"{source.name}: the pool has no new row ({said}); name another file")
     say(f"{source.name}: {said}")
-    check_pairs(folder, recorded, source.has_pairs, "name a pool of the same form")
-    with ended_by_ctrl_c():
-        predictor = open_model(folder, ComputeOptions(args.device)).predictor
-    task = predictor.task
-    if not task.has_confidence:
-        raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
-    guesses = list(predictor.predict(new))
+    check_pairs(folder, opened.recorded, source.has_pairs, "name a pool of the same form")
+    guesses = list(opened.predictor.predict(new))
     probabilities = np.stack([guess.probabilities for guess in guesses])
     count, confidence = min(args.num, len(new)), task.confidence(probabilities)
     chosen = choose_rows(args.strategy, count, probabilities, confidence)

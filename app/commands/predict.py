@@ -31,10 +31,9 @@ from typing import TextIO
 from tqdm import tqdm
 
 from ..data.read import FORMATS, ReadOptions
-from ..errors import InputError, nearest
+from ..errors import InputError, nearest, say
 from ..prediction import ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
-from . import say
 from .parser import Parser, add_computing, add_threshold, number, setting
 
 # Options that say how a file is read; where one is not given, the file is read as in the run's training.
@@ -100,6 +99,29 @@ def build_parser(program: str) -> Parser:
     return parser
 
 
+def problem_of(args: argparse.Namespace) -> str | None:
+    """Return what is wrong with options that do not go together, or None."""
+    asked, is_report, is_ray = args.asked, args.report is not None, args.engine is not None
+    of_labels = [name for name in OF_LABELS if asked[name] is not None]
+    if bool(args.texts) == (args.input is not None):
+        return "texts are needed, or --input FILE, not both"
+    if of_labels and not is_report:
+        return "--label_column and other settings of labels are for --report FOLDER; add it, or remove them"
+    if "label_columns" in of_labels and len(of_labels) > 1:
+        return "--data.label_columns is instead of --label_column and --data.label_separator; remove these"
+    if is_report and (args.texts or args.output or is_ray):
+        return "--report needs a file with labels, --input FILE; remove TEXTs, --output and --engine"
+    if is_report and args.on_bad_row == "keep":
+        return "--report: set --on_bad_row to error or skip"
+    if is_ray and (args.input in (None, "-") or args.output is None):
+        return "--engine ray needs files --input and a new folder --output"
+    if args.actors is not None and not is_ray:
+        return "--actors is for --engine ray; add it, or remove --actors"
+    if not is_ray and args.output is not None and Path(args.output).suffix.lower() not in SUFFIXES:
+        return f"--output {args.output}: the name must end in {', '.join(SUFFIXES)}, a folder needs --engine"
+    return None
+
+
 def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     """Return the options, and `output_format`; raises InputError for values that do not go together."""
     dashes = argv.index("--") if "--" in argv else len(argv)
@@ -107,42 +129,15 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     args.texts += argv[dashes + 1 :]
     args.output = None if args.output in ("-", "/dev/stdout") else args.output
     args.asked = {name: getattr(args, name) for name in ("format", *COLUMNS, *MORE_READING)}
-    is_report, is_ray = args.report is not None, args.engine is not None
     if args.on_bad_row is None:
-        args.on_bad_row = "error" if args.texts or is_report else "keep"
-    rules = [
-        (bool(args.texts) == (args.input is None), "texts are needed, or --input FILE, not both"),
-        (
-            is_report or all(args.asked[name] is None for name in OF_LABELS),
-            "--label_column and other settings of labels are for --report FOLDER; add it, or remove them",
-        ),
-        (
-            args.asked["label_columns"] is None or all(args.asked[name] is None for name in OF_LABELS[:2]),
-            "--data.label_columns is instead of --label_column and --data.label_separator; remove these",
-        ),
-        (
-            not is_report or not (args.texts or args.output or is_ray),
-            "--report needs a file with labels, --input FILE; remove TEXTs, --output and --engine",
-        ),
-        (not is_report or args.on_bad_row != "keep", "--report: set --on_bad_row to error or skip"),
-        (
-            not is_ray or not (args.input in (None, "-") or args.output is None),
-            "--engine ray needs files --input and a new folder --output",
-        ),
-        (is_ray or args.actors is None, "--actors is for --engine ray; add it, or remove --actors"),
-        (
-            is_ray or args.output is None or Path(args.output).suffix.lower() in SUFFIXES,
-            f"--output {args.output}: the name must end in {', '.join(SUFFIXES)}, a folder needs --engine",
-        ),
-    ]
+        args.on_bad_row = "error" if args.texts or args.report is not None else "keep"
     if unknown:
         parser.error(f"there is no option {unknown[0]}{nearest(unknown[0], parser._option_string_actions)}")
-    for holds, rule in rules:
-        if not holds:
-            parser.error(rule)
+    if problem := problem_of(args):
+        parser.error(problem)
     suffix = Path(args.output or "").suffix.lower()
     args.output_format = SUFFIXES.get(suffix, "csv")
-    if is_ray:
+    if args.engine is not None:
         args.output_format = "csv" if suffix == ".csv" else "parquet"
     elif args.output is None and args.texts and args.on_bad_row != "keep" and _is_seen(sys.stdout):
         args.output_format = "lines"
@@ -220,8 +215,8 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
     if threshold is not None and not isinstance(threshold, float):
         # The actors open the model themselves, so the threshold is chosen here.
         threshold = decision_threshold(open_model(folder, ComputeOptions("cpu")), threshold, say)
-    options = {name: getattr(args, name) for name in ("output_format", "actors", "on_bad_row")}
-    options |= {name: getattr(args, name) for name in ("device", "precision", "batch_tokens")}
+    names = ("output_format", "actors", "on_bad_row", "device", "precision", "batch_tokens")
+    options = {name: getattr(args, name) for name in names}
     rows = predict_files(args.input, args.output, folder, threshold=threshold, **options, **args.asked)
     say(f"{args.output}: {rows:,} rows, each of them once")
 
