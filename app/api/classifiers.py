@@ -249,16 +249,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if len(names) < 2:
             raise InputError(f"at least two different labels are needed, found {names}")
         temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
-        try:
-            with MODEL_LOCK:
-                run = self._train(Path(temporary.name), settings, rows, names, ids)
-                kept = temporary if self.output_dir is None else None
-                model = Model(run, ComputeOptions(self.device), kept)
-        except BaseException:
-            temporary.cleanup()
-            raise
-        if self.output_dir is not None:
-            temporary.cleanup()
+        with MODEL_LOCK, ExitStack() as removed:
+            removed.enter_context(temporary)
+            run = self._train(Path(temporary.name), settings, rows, names, ids)
+            kept = temporary if self.output_dir is None else None
+            model = Model(run, ComputeOptions(self.device), kept)
+            if kept:
+                removed.pop_all()
         self.classes_, self.model_ = classes, model
         self._columns = [model.label_names.index(name) for name in names]
         return self

@@ -124,8 +124,8 @@ class Question(BaseModel):
 
 
 def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
-    """Return the rows of a request. Raises HTTPException (422) for an invalid text, and for pairs where the
-    model was trained on single texts, or the other way round."""
+    """Return the rows of a request. Raises InputError for an invalid text, and for pairs where the model was
+    trained on single texts, or the other way round."""
     columns, items = model.text_columns, []
     for item in inputs if isinstance(inputs, list) else [inputs]:
         if not isinstance(item, dict):
@@ -136,22 +136,21 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
         elif isinstance(item.get("text"), str) and set(item) <= {"text", "text_pair"}:
             texts = (item["text"],) if item.get("text_pair") is None else (item["text"], item["text_pair"])
         else:
-            raise HTTPException(422, f"{SHAPES}; found {excerpt(item)}")
+            raise InputError(f"{SHAPES}; found {excerpt(item)}")
         items.append(texts)
     wanted = len(items[0]) if model.has_pairs is None else 1 + model.has_pairs
     kinds = {1: "single texts", 2: "pairs of texts"}
     for number, texts in enumerate(items, 1):
         if len(texts) != wanted:
-            raise HTTPException(
-                422,
+            raise InputError(
                 f"inputs, text {number}: {kinds[wanted]} are needed, as in the model's training and in all "
-                f"inputs, found one of the {kinds[len(texts)]}",
+                f"inputs, found one of the {kinds[len(texts)]}"
             )
     options = ReadOptions(remove_spaces=model.remove_spaces)
     rows = list(text_rows((texts if wanted == 2 else texts[0] for texts in items), options))
     for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):
-            raise HTTPException(422, f"inputs, text {number}: {row.problem}")
+            raise InputError(f"inputs, text {number}: {row.problem}")
     return rows
 
 
