@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import BertTokenizer
+from transformers import AutoModelForSequenceClassification, BertTokenizer
 
-from app.batching.loader import Loader
 from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
 from app.data.tokens import load_tokenizer
-from app.model.classifier import Classifier
-from app.model.pretrained import build_model
+from app.model.classifier import Classifier, MaskedLanguageModel
+from app.model.pretrained import build_masked_model, build_model
 from app.run import work
 from app.training.build import open_stores
 
@@ -27,19 +28,32 @@ WORDS = {"负面": "差坏烂臭烦气", "中性": "书桌门窗椅柜", "正面
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
 
-def tiny_tokenizer(pad_id: int = 0, characters: str = "abcdefghijklmnop") -> BertTokenizer:
+def tiny_tokenizer(pad_id: int = 0, characters: Iterable[str] = "abcdefghijklmnop") -> BertTokenizer:
     """Return a WordPiece tokenizer of single characters whose padding token has the id `pad_id`."""
     tokens = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokens.insert(pad_id, "[PAD]")
     return BertTokenizer({token: index for index, token in enumerate([*tokens, *characters])})
 
 
-def tiny_model(architecture: str = "bert", pad_id: int = 0, dropout: float = 0.0, **config) -> Classifier:
-    """Return a random model in evaluation mode; its weights are large enough for logits that differ."""
+def tiny_model(
+    architecture: str = "bert", pad_id: int = 0, dropout: float = 0.0, masked: bool = False, **config
+) -> Classifier | MaskedLanguageModel:
+    """Return a random model in evaluation mode; its weights are large enough for logits that differ. With
+    `masked` it predicts masked tokens."""
     torch.manual_seed(0)
     sizes = SIZES | {"initializer_range": 0.2, "max_position_embeddings": 64} | config
     settings = ModelConfig(architecture=architecture, config=sizes, dropout=dropout)
-    return build_model(settings, tiny_tokenizer(pad_id), LABELS, max_length=32).eval()
+    if masked:
+        return build_masked_model(settings, tiny_tokenizer(pad_id), 32).eval()
+    return build_model(settings, tiny_tokenizer(pad_id), LABELS, 32).eval()
+
+
+def plain_model(model: Classifier) -> torch.nn.Module:
+    """Return transformers' own model with the same weights, whose attention is written out in Python."""
+    config = deepcopy(model.model.config)
+    plain = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager")
+    plain.load_state_dict(model.model.state_dict())
+    return plain.train(model.training)
 
 
 def token_rows(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
@@ -81,20 +95,10 @@ def train_tiny(folder: Path, epochs: int) -> Path:
     return folder / "run"
 
 
-def open_tiny(folder: Path, rows_per_label: int = 20, pairs: bool = False) -> tuple[Dataset, object, dict]:
-    """Return the dataset of a file written into `folder`, its tokenizer, and the token store of each
-    split."""
-    data = DataConfig(
-        train=str(write_tiny(folder / "rows.tsv", rows_per_label, pairs)),
-        text_pair_column="other" if pairs else None,
-        cache_dir=str(folder / "cache"),
-        max_length=32,
-    )
+def open_tiny(folder: Path, pairs: bool = False) -> tuple[Dataset, object, dict]:
+    """Return the dataset of a file in `folder`, its tokenizer, and the token store of each split."""
+    files = {"train": str(write_tiny(folder / "rows.tsv", pairs=pairs)), "cache_dir": str(folder / "cache")}
+    data = DataConfig(**files, text_pair_column="other" if pairs else None, max_length=32)
     dataset = open_dataset(data)
     tokenizer = load_tokenizer(ModelConfig(), dataset, data.max_length, data.cache_dir)
     return dataset, tokenizer, open_stores(dataset, tokenizer, data)
-
-
-def loaders_of(dataset: Dataset, stores: dict, model: Classifier, packed: bool) -> dict[str, Loader]:
-    """Return the loader of each split for a model."""
-    return {name: Loader(split, stores[name], model.layout(packed)) for name, split in dataset.splits.items()}

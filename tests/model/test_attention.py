@@ -1,23 +1,22 @@
 """Packed batches of every type of model against plain transformers, padded, also for masked tokens; dropout;
 layers that are computed again: python -m pytest tests/model/test_attention.py"""
 
-import copy
 import re
 from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import AutoModelForMaskedLM
 
-from app.batching.loader import collate
+from app.batching.loader import collate, to_device
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model import attention
 from app.model.attention import Drop, Dropout, Rule, attend
 from app.model.classifier import PACKINGS, Classifier, MaskedLanguageModel
 from app.model.pretrained import build_masked_model, build_model, check_passes, save_model
-from tests.tiny import SIZES, open_tiny, tiny_model, tiny_tokenizer, token_rows
+from tests.tiny import plain_model, tiny_model, tiny_tokenizer, token_rows
 from tests.training.tiny_training import SETTINGS, Training
 
 GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
@@ -61,16 +60,8 @@ def rows(shape: str) -> list:
     return found
 
 
-def model_of(shape: str, dropout: float = 0.0, **config):
-    return tiny_model(shape.split(",")[0], dropout=dropout, **SHAPES[shape] | config)
-
-
-def plain_model(model) -> torch.nn.Module:
-    """Return transformers' own model with the same weights, whose attention is written out in Python."""
-    config = copy.deepcopy(model.model.config)
-    plain = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager")
-    plain.load_state_dict(model.model.state_dict())
-    return plain.train(model.training)
+def model_of(shape: str, dropout: float = 0.0):
+    return tiny_model(shape.split(",")[0], dropout=dropout, **SHAPES[shape])
 
 
 def outcome(model, inputs: dict) -> tuple[torch.Tensor, dict]:
@@ -187,7 +178,7 @@ def test_varlen_kernels_do_what_groups_do(precision, shape):
     for device, name in (("cpu", "grouped"), ("cuda", "grouped"), ("cuda", "varlen")):
         model = model_of(shape).train().to(device)
         inputs = collate(rows(shape), None, model.layout(True, varlen=name == "varlen"))
-        inputs = {key: value.to(device) if torch.is_tensor(value) else value for key, value in inputs.items()}
+        inputs = to_device(inputs, torch.device(device))
         with torch.autocast("cuda", precision, enabled=precision != FP32):
             logits, gradients = outcome(model, inputs)
         found[device, name] = {key: value.cpu() for key, value in (gradients | {"logits": logits}).items()}
@@ -247,14 +238,12 @@ def test_attention_dropout_in_training(shape):
 @pytest.mark.parametrize(
     ("shape", "changes"), [({}, {}), ({"architecture": "qwen3"} | GROUPED, {"packed": False})]
 )
-def test_layers_that_are_computed_again_give_the_same_bits(tmp_path, shape, changes):
+def test_layers_that_are_computed_again_give_the_same_bits(shape, changes):
     """With dropout, and micro-batches; each layer is computed twice in a step."""
-    tiny = open_tiny(tmp_path)
-    settings, calls = replace(SETTINGS, max_steps=4, accumulation_steps=2), []
-    runs = []
+    runs, calls = [], []
     for is_on in (False, True):
-        settings = replace(settings, gradient_checkpointing=is_on)
-        runs.append(Training(tiny, settings, shape=shape, dropout=0.3, **changes))
+        settings = replace(SETTINGS, max_steps=4, accumulation_steps=2, gradient_checkpointing=is_on)
+        runs.append(Training(settings, shape=shape, dropout=0.3, **changes))
         named = runs[-1].mode.module.model.named_modules()
         layer = next(one for name, one in named if ".0." in name and isinstance(one, torch.nn.Linear))
         layer.register_forward_hook(lambda *_, is_on=is_on: calls.append(is_on))
@@ -267,42 +256,41 @@ def test_a_model_that_cannot_compute_layers_again_is_refused():
         tiny_model("mpnet").checkpoint_layers()
 
 
-def masked_model(architecture: str = "bert", pad_id: int = 0) -> MaskedLanguageModel:
-    torch.manual_seed(0)
-    sizes = SIZES | {"initializer_range": 0.2, "max_position_embeddings": 64}
-    settings = ModelConfig(architecture=architecture, config=sizes, dropout=0.0)
-    return build_masked_model(settings, tiny_tokenizer(pad_id), 32).eval()
-
-
 def weights(model: MaskedLanguageModel) -> dict:
     return {name.removeprefix("model."): value for name, value in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("architecture", ["bert", "ernie", "roberta", "xlm-roberta", "electra", "modernbert"])
-def test_packed_logits_of_masked_tokens_are_those_of_transformers(architecture, tmp_path):
+MASKED = ["bert", "ernie", "roberta", "xlm-roberta", "electra", "modernbert", "roformer"]
+
+
+@pytest.mark.parametrize("architecture", MASKED)
+def test_logits_of_masked_tokens_are_those_of_transformers(architecture, tmp_path):
     """Saved and loaded by transformers, the model computes the same for every token; ours only those that are
-    asked for."""
+    asked for, packed where it can be."""
     pad_id = 1 if "roberta" in architecture else 0
-    model = masked_model(architecture, pad_id)
+    model = tiny_model(architecture, pad_id, masked=True)
     save_model(tmp_path, model.model, weights(model), tiny_tokenizer(pad_id))
     plain, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"] | info["unexpected_keys"]
-    rows = token_rows([9, 4, 17])
-    packed, padded = (collate(rows, None, model.layout(is_packed)) for is_packed in (True, False))
-    places = [(0, 3), (1, 1), (1, 2), (2, 16)]
+    rows, places = token_rows([9, 4, 17]), [(0, 3), (1, 1), (1, 2), (2, 16)]
+    padded = collate(rows, None, model.layout(False))
     mask = torch.zeros_like(padded["input_ids"], dtype=torch.bool)
     for row, place in places:
         mask[row, place] = True
-    index = torch.tensor([int(packed["first_tokens"][row]) + place for row, place in places])
     with torch.inference_mode():
-        expected = plain.eval()(**padded).logits[mask]
-        torch.testing.assert_close(model(**padded, masked=mask), expected, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(model(**packed, masked=index), expected, rtol=1e-4, atol=1e-4)
-        assert model(**packed, masked=index[:0]).shape == expected[:0].shape
+        logits = plain.eval()(**padded).logits
+        torch.testing.assert_close(model(**padded, masked=mask), logits[mask], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(model(**padded), logits[:, 0], rtol=1e-4, atol=1e-4)
+        if model.can_pack:
+            packed = collate(rows, None, model.layout(True))
+            index = torch.tensor([int(packed["first_tokens"][row]) + place for row, place in places])
+            found = model(**packed, masked=index)
+            torch.testing.assert_close(found, logits[mask], rtol=1e-4, atol=1e-4)
+            assert model(**packed, masked=index[:0]).shape == (0, 21)
 
 
 def test_the_output_matrix_is_a_parameter_once():
-    model = masked_model()
+    model = tiny_model(masked=True)
     shapes = [tuple(parameter.shape) for _, parameter in model.named_parameters()]
     assert (shapes.count((21, 32)), shapes.count((21,))) == (1, 1)
     model(**collate(token_rows([5]), None, model.layout(True))).sum().backward()
@@ -310,7 +298,7 @@ def test_the_output_matrix_is_a_parameter_once():
 
 
 def test_a_head_that_is_there_is_kept_and_a_classifier_takes_the_encoder(tmp_path):
-    model = masked_model()
+    model = tiny_model(masked=True)
     save_model(tmp_path, model.model, weights(model), tiny_tokenizer())
     again = build_masked_model(ModelConfig(name=str(tmp_path)), tiny_tokenizer(), 32)
     assert all(torch.equal(value, weights(again)[name]) for name, value in weights(model).items())
@@ -325,11 +313,3 @@ def test_a_head_that_is_there_is_kept_and_a_classifier_takes_the_encoder(tmp_pat
     assert torch.equal(weights(new)[layer], weights(model)[layer])
     with pytest.raises(InputError, match="the weights of .* must be those of"):
         build_masked_model(ModelConfig(name=str(tmp_path), config={"hidden_size": 16}), tiny_tokenizer(), 32)
-
-
-def test_models_that_cannot_run_packed_predict_padded():
-    model = masked_model("roformer")
-    padded = collate(token_rows([6, 3]), None, model.layout(False))
-    mask = torch.zeros_like(padded["input_ids"], dtype=torch.bool)
-    mask[0, 2] = mask[1, 1] = True
-    assert model(**padded, masked=mask).shape == model(**padded).shape == (2, 21)

@@ -8,9 +8,9 @@ import torch
 
 from app.modes.mode import Single
 from app.training.recorded_passes import fill
-from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training
 
+pytestmark = pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
 # The last batch of each epoch is smaller
 ON_GPU = replace(SETTINGS, device="cuda", batch_size=16, epochs=3)
 
@@ -21,13 +21,8 @@ class NotRecorded(Single):
     records_passes = False
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["texts", "pairs"])
-def rows(request, tmp_path_factory):
-    return open_tiny(tmp_path_factory.mktemp("rows"), rows_per_label=20, pairs=request.param)
-
-
-def test_rows_of_padding_change_no_output_and_no_gradient(rows):
-    training = Training(rows, varlen=True)
+def test_rows_of_padding_change_no_output_and_no_gradient(pairs):
+    training = Training(pairs=pairs, varlen=True)
     module, loader = training.mode.module, training.loader
     inputs = loader.load(np.arange(7), torch.device("cpu")).inputs
     end = inputs["input_ids"].shape[1]
@@ -46,13 +41,13 @@ def test_rows_of_padding_change_no_output_and_no_gradient(rows):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_recorded_passes_train_the_same_weights(rows, precision, caplog):
+def test_recorded_passes_train_the_same_weights(pairs, precision, caplog):
     caplog.set_level("INFO")
     config = replace(ON_GPU, precision=precision)
-    recorded = Training(rows, config, varlen=True).run()
+    recorded = Training(config, pairs=pairs, varlen=True).run()
     assert "recorded as CUDA graphs" in caplog.text
     caplog.clear()
-    launched = Training(rows, config, NotRecorded, varlen=True).run()
+    launched = Training(config, NotRecorded, pairs=pairs, varlen=True).run()
     assert "recorded" not in caplog.text
     limit = 1e-4 if precision == "fp32" else 0.03
     assert len(recorded.losses) == 3 * recorded.plan.steps_per_epoch
@@ -65,16 +60,16 @@ def test_recorded_passes_train_the_same_weights(rows, precision, caplog):
 
 
 @pytest.mark.gpu
-def test_dropout_of_recorded_passes_depends_on_step_and_seed(rows):
+def test_dropout_of_recorded_passes_depends_on_step_and_seed(pairs):
     still = replace(ON_GPU, learning_rate=0.0, weight_decay=0.0)
 
     def losses(seed: int) -> list[float]:
-        return Training(rows, replace(still, seed=seed), varlen=True, dropout=0.5).run().losses
+        return Training(replace(still, seed=seed), pairs=pairs, varlen=True, dropout=0.5).run().losses
 
     first = losses(1)
     assert losses(1) == pytest.approx(first, rel=1e-5)
     assert losses(2) != pytest.approx(first, rel=1e-3)
-    training = Training(rows, still, varlen=True, dropout=0.5)
+    training = Training(still, pairs=pairs, varlen=True, dropout=0.5)
     # The same rows in each step, whose dropout differs
     training.plan = type("SamePlan", (), {"steps_per_epoch": 4, "batch": lambda self, step: np.arange(16)})()
     assert len({round(loss, 4) for loss in training.run().losses}) == 12
@@ -82,16 +77,16 @@ def test_dropout_of_recorded_passes_depends_on_step_and_seed(rows):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("changes", [{"accumulation_steps": 2}, {"gradient_checkpointing": True}])
-def test_other_steps_are_not_recorded(rows, changes, caplog):
+def test_other_steps_are_not_recorded(pairs, changes, caplog):
     caplog.set_level("INFO")
     config = replace(ON_GPU, **changes)
-    Training(rows, config, varlen=True).run()
+    Training(config, pairs=pairs, varlen=True).run()
     assert "recorded" not in caplog.text
 
 
 @pytest.mark.gpu
-def test_a_model_that_cannot_be_recorded_is_trained(rows, caplog, monkeypatch):
-    training = Training(rows, ON_GPU, varlen=True)
+def test_a_model_that_cannot_be_recorded_is_trained(pairs, caplog, monkeypatch):
+    training = Training(ON_GPU, pairs=pairs, varlen=True)
     forward = training.mode.module.forward
 
     def waiting(**inputs):
@@ -103,4 +98,5 @@ def test_a_model_that_cannot_be_recorded_is_trained(rows, caplog, monkeypatch):
     monkeypatch.setattr(training.mode.module, "forward", waiting)
     losses = training.run().losses
     assert "not recorded as CUDA graphs" in caplog.text
-    assert losses == pytest.approx(Training(rows, ON_GPU, NotRecorded, varlen=True).run().losses, rel=1e-4)
+    launched = Training(ON_GPU, NotRecorded, pairs=pairs, varlen=True).run()
+    assert losses == pytest.approx(launched.losses, rel=1e-4)

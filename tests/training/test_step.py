@@ -17,26 +17,15 @@ from app.modes.mode import Single
 from app.run import main
 from app.training.step import add_losses, evaluate
 from tests.ranks import Disturbance, run, settings
-from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training, step_result
 
 NAN, INF = float("nan"), float("inf")
 VARLEN = pytest.mark.parametrize("varlen", [False, True], ids=["grouped", "varlen"])
 
 
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory):
-    return open_tiny(tmp_path_factory.mktemp("pairs"), rows_per_label=20, pairs=True)
-
-
-@pytest.fixture(scope="module")
-def singles(tmp_path_factory):
-    return open_tiny(tmp_path_factory.mktemp("singles"), rows_per_label=20)
-
-
 @pytest.fixture
-def training(singles) -> Training:
-    return Training(singles, dropout=0.3)
+def training() -> Training:
+    return Training(dropout=0.3)
 
 
 class OnMeta(Single):
@@ -49,7 +38,7 @@ class OnMeta(Single):
 
 
 @VARLEN
-def test_a_step_never_waits_for_the_device(pairs, varlen, monkeypatch):
+def test_a_step_never_waits_for_the_device(varlen, monkeypatch):
     # torch's shapes-only backward of the fp32 kernel has one argument too few (2.13)
     monkeypatch.setattr(
         attention,
@@ -57,7 +46,7 @@ def test_a_step_never_waits_for_the_device(pairs, varlen, monkeypatch):
         lambda query, key, value, starts, *rest: query + key[: len(query)] * value.sum(0),
     )
     config = replace(SETTINGS, accumulation_steps=2, max_steps=3)
-    training = Training(pairs, config, OnMeta, varlen=varlen).run()
+    training = Training(config, OnMeta, pairs=True, varlen=varlen).run()
     assert [step.loss_sum.device.type for step in training.steps] == ["meta"] * 3
     with pytest.raises(RuntimeError, match="meta"):
         float(training.steps[0].loss_sum)
@@ -65,10 +54,10 @@ def test_a_step_never_waits_for_the_device(pairs, varlen, monkeypatch):
 
 @pytest.mark.gpu
 @VARLEN
-def test_no_step_waits_for_the_gpu(pairs, varlen):
+def test_no_step_waits_for_the_gpu(varlen):
     config = replace(SETTINGS, device="cuda", precision="bf16", epochs=8)
     try:
-        Training(pairs, config, varlen=varlen).run(
+        Training(config, pairs=True, varlen=varlen).run(
             after_step=lambda state, _: state.step == 20 and torch.cuda.set_sync_debug_mode("error")
         )
     finally:
@@ -87,17 +76,17 @@ class Small(Single):
         return super().forward(inputs)
 
 
-def test_micro_batches_get_smaller_until_they_fit_and_stay_so(pairs, caplog):
+def test_micro_batches_get_smaller_until_they_fit_and_stay_so(caplog):
     """The step that is repeated has the bits of one that had small micro-batches from the start."""
     caplog.set_level("INFO")
-    small = Training(pairs, SETTINGS, Small, dropout=0.3).run(until=3)
+    small = Training(SETTINGS, Small, pairs=True, dropout=0.3).run(until=3)
     messages = [message for message in caplog.messages if "memory ran out" in message]
     assert ["with micro-batches of 10 rows" in messages[0], "of 5 rows" in messages[1]] == [True, True]
     assert len(messages) == 2
     assert small.state.micro_batch_size == 3
     # Batches of 10 rows, of at most 3
     config = replace(SETTINGS, accumulation_steps=4)
-    small.assert_same_bits(Training(pairs, config, dropout=0.3).run(until=3))
+    small.assert_same_bits(Training(config, pairs=True, dropout=0.3).run(until=3))
 
 
 class NoMemory(Small):
@@ -131,19 +120,17 @@ class OneOfTwo(Small):
         (OneOfTwo, TrainingError, "--train.accumulation_steps N, with a larger number"),
     ],
 )
-def test_a_step_that_cannot_be_repeated_is_an_error(pairs, mode_class, error, message):
-    """Where one row does not fit, after an update, for another reason, and where the other ranks cannot be
-    told."""
-    training = Training(pairs, SETTINGS, mode_class)
+def test_a_step_that_cannot_be_repeated_is_an_error(mode_class, error, message):
+    training = Training(SETTINGS, mode_class)
     with pytest.raises(error, match=message):
         training.run()
     assert mode_class is not SmallForAdamW or training.state.micro_batch_size is None
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
-@pytest.mark.parametrize("rows", ["singles", "pairs"])
-def test_evaluate_returns_the_logits_of_each_row_in_order(rows, packed, request):
-    training = Training(request.getfixturevalue(rows), packed=packed, dropout=0.3)
+@pytest.mark.parametrize("pairs", [False, True], ids=["singles", "pairs"])
+def test_evaluate_returns_the_logits_of_each_row_in_order(pairs, packed):
+    training = Training(pairs=pairs, packed=packed, dropout=0.3)
     model, loader, device = training.mode.module, training.loader, training.mode.device
     for batch_size in (1, 5, 64):
         done: list[int] = []
@@ -175,13 +162,14 @@ def test_rows_that_are_not_evaluated_once_are_an_error(training, gathered):
 
 def named(loader, positions: list[int]) -> str:
     rows = sorted(loader.split.rows[positions])
-    return ", ".join(f"{row} (line {loader.split.table.line(row)})" for row in rows)
+    places = ", ".join(f"{row} (line {loader.split.table.line(row)})" for row in rows)
+    return f"{places} of {loader.split.table.source}"
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_rows_whose_logits_are_not_finite_are_named(training, value):
     loader = training.loader
-    first = f"found 2 of 48 rows without: {named(loader, [1, 3])} of "
+    first = f"found 2 of 48 rows without: {named(loader, [1, 3])}"
     for wrong, error in (({1, 3}, re.escape(first)), (set(range(48)), r".*\) and 38 more of ")):
 
         def spoil(outputs, batch, wrong=wrong):
@@ -207,34 +195,25 @@ def test_losses_add_up_and_an_overflow_under_fp16_is_no_error(training):
     assert (progress.logged, progress.evaluated) == ([0.0, 0], [6.0, 3])
 
 
-ROWS, ALL = "rows whose logits are not finite: ", "all logits are finite; rows of the batch: "
-FOUR = [True, False, True, False]
+ROWS, ALL = "rows whose logits are not finite", "all logits are finite; rows of the batch"
 
 
 @pytest.mark.parametrize(
-    ("step", "start", "places"),
+    ("finite", "loss_sum", "grad_norm", "skipped", "found", "positions"),
     [
-        (
-            step_result(17, FOUR, INF, positions=np.arange(4) + 3, grad_norm=NAN),
-            f"the loss is inf and the gradient norm nan; {ROWS}",
-            [4, 6],
-        ),
-        (
-            step_result(17, [True, True], 1.0, grad_norm=INF),
-            f"the loss is 0.5 and the gradient norm inf; {ALL}",
-            [0, 1],
-        ),
-        (
-            step_result(17, [False], NAN, grad_norm=NAN, skipped=True),
-            f"the loss is nan and the gradient norm nan; {ROWS}",
-            [0],
-        ),
+        ([True, False, True, False], INF, NAN, False, ROWS, [4, 6]),
+        ([True, True], 1.0, INF, False, ALL, [3, 4]),
+        ([False], NAN, NAN, True, ROWS, [3]),
     ],
 )
-def test_a_step_that_is_not_finite_names_its_rows(training, step, start, places):
-    wanted = f"step 17: {start}{named(training.loader, places)} of {training.loader.split.table.source}"
+def test_a_step_that_is_not_finite_names_its_rows(
+    training, finite, loss_sum, grad_norm, skipped, found, positions
+):
+    own = {"positions": np.arange(len(finite)) + 3, "grad_norm": grad_norm, "skipped": skipped}
+    figures = f"the loss is {loss_sum / len(finite)} and the gradient norm {grad_norm}"
+    wanted = f"step 17: {figures}; {found}: {named(training.loader, positions)}"
     with pytest.raises(TrainingError, match=f"^{re.escape(wanted)}"):
-        add(training, step_result(16, [True]), step)
+        add(training, step_result(16, [True]), step_result(17, finite, loss_sum, **own))
 
 
 @pytest.mark.parametrize("early", [{}, {"train__early_stopping": 1, "train__eval_every": 1}])

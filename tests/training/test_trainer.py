@@ -1,15 +1,13 @@
 """The loop against one written by hand in plain torch, its learning rates, and what is trained: python -m
 pytest tests/training/test_trainer.py"""
 
-from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import kl_div, log_softmax
-from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForSequenceClassification
 
 from app.config.schema import TrainConfig
 from app.errors import InputError
@@ -19,12 +17,11 @@ from app.tasks import open_task
 from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
 from app.training.step import build_optimizer, evaluate
 from tests.modes.contract import two_masks
-from tests.tiny import loaders_of, open_tiny, tiny_model
+from tests.tiny import plain_model, tiny_model
 from tests.training.tiny_training import SETTINGS as TINY
-from tests.training.tiny_training import SMOOTHING, WEIGHTS, SmoothedCrossEntropy, Training
+from tests.training.tiny_training import SMOOTHING, WEIGHTS, SmoothedCrossEntropy, Training, tiny_data
 
-# 48 rows of train in batches of 10: the fifth and the tenth step have 8 rows. Every setting acts: some
-# gradients are clipped and others are not, the warm-up ends with the third step, rows have different weights.
+# Every setting acts: some gradients are clipped and others are not, the warm-up ends with the third step.
 COMMON = replace(TINY, epochs=2, warmup=3, max_grad_norm=6.0)
 SETTINGS = {
     "sgd": replace(COMMON, optimizer="sgd", learning_rate=0.05, weight_decay=0.05),
@@ -36,45 +33,33 @@ SETTINGS["r_drop"] = replace(SETTINGS["sgd"], r_drop=2.0)
 WITHOUT_GRADIENT = "key.bias"
 
 
-@pytest.fixture(scope="module")
-def singles(tmp_path_factory):
-    """A prepared data file: (dataset, tokenizer, stores)."""
-    return open_tiny(tmp_path_factory.mktemp("singles"), rows_per_label=20)
+PAIRS = pytest.mark.parametrize("pairs", [False, True], ids=["singles", "pairs"])
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["singles", "pairs"])
-def rows(request, singles, tmp_path_factory):
-    """The same, and a data file of sentence pairs."""
-    return open_tiny(tmp_path_factory.mktemp("pairs"), 20, pairs=True) if request.param else singles
-
-
-def run(rows, config: TrainConfig, *mode_class: type, **options) -> Training:
+def run(config: TrainConfig, *mode_class: type, **options) -> Training:
     """Train to the end; with R-Drop under masks in place of dropout."""
-    training = Training(rows, config, *mode_class, **options)
+    training = Training(config, *mode_class, **options)
     if config.r_drop:
         training.mode.module.model.classifier.register_forward_pre_hook(two_masks)
     return training.run()
 
 
-def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
+@cache
+def reference(name: str, pairs: bool) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
     """The same training in plain torch and transformers: whole batches, padded; returns weights, losses,
     gradient norms."""
-    dataset, tokenizer, stores = rows
-    ours = tiny_model(vocab_size=len(tokenizer)).model
-    configuration = deepcopy(ours.config)
-    configuration._attn_implementation = "eager"
-    model = AutoModelForSequenceClassification.from_config(configuration, attn_implementation="eager").train()
-    model.load_state_dict(ours.state_dict())
-    split, store = dataset.splits["train"], stores["train"]
-    groups = []
-    for name, parameter in model.named_parameters():
+    config, (dataset, tokenizer, _) = SETTINGS[name], tiny_data(pairs)
+    model = plain_model(tiny_model(vocab_size=len(tokenizer)).train())
+    split, groups = dataset.splits["train"], []
+    for key, parameter in model.named_parameters():
         decay = 0.0 if parameter.ndim == 1 else config.weight_decay
-        is_head = "pooler" in name or "classifier" in name
+        is_head = "pooler" in key or "classifier" in key
         rate = (is_head and config.head_learning_rate) or config.learning_rate
         groups.append({"params": [parameter], "weight_decay": decay, "scale": rate / config.learning_rate})
     kind = torch.optim.SGD if config.optimizer == "sgd" else torch.optim.AdamW
     optimizer = kind(groups, lr=0.0)
     kept = torch.arange(model.config.hidden_size) % 2 * 2.0
+    masks = (kept, 2 - kept) if config.r_drop else (1.0, 1.0)
     steps_per_epoch = int(np.ceil(len(split) / config.batch_size))
     total = steps_per_epoch * config.epochs
     losses, norms = [], []
@@ -82,29 +67,16 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
         order = np.random.default_rng([config.seed, step // steps_per_epoch]).permutation(len(split))
         first = step % steps_per_epoch * config.batch_size
         batch = order[first : first + config.batch_size]
-        ids = [torch.tensor(store.row(split.rows[at]).astype(np.int64)) for at in batch]
-        inputs = {
-            "input_ids": pad_sequence(ids, batch_first=True),
-            "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
-        }
-        if store.second_starts is not None:
-            starts = torch.tensor(store.second_starts[split.rows[batch]])
-            places = torch.arange(inputs["input_ids"].shape[1])
-            inputs["token_type_ids"] = (places >= starts[:, None]).long() * inputs["attention_mask"]
+        texts = split.table.texts(split.rows[batch])
+        inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
         labels = torch.tensor(split.labels[batch])
         target = torch.nn.functional.one_hot(labels, 3) * (1 - SMOOTHING) + SMOOTHING / 3
-        if config.r_drop:
-            pooled = model.bert(**inputs).pooler_output
-            outputs = [model.classifier(pooled * mask) for mask in (kept, 2 - kept)]
-        else:
-            outputs = [model(**inputs).logits]
-        outputs = [log_softmax(logits, dim=1) for logits in outputs]
-        loss = sum(-(target * WEIGHTS * found).sum() for found in outputs) / len(outputs)
-        if config.r_drop:
-            both = (outputs, outputs[::-1])
-            divergence = sum(kl_div(*pair, reduction="sum", log_target=True) for pair in both)
-            loss = loss + config.r_drop * divergence / 2
-        loss = loss / len(batch)
+        pooled = model.bert(**inputs).pooler_output
+        outputs = [log_softmax(model.classifier(pooled * mask), dim=1) for mask in masks]
+        loss = sum(-(target * WEIGHTS * found).sum() for found in outputs) / 2
+        both = (outputs, outputs[::-1])
+        divergence = sum(kl_div(*pair, reduction="sum", log_target=True) for pair in both)
+        loss = (loss + (config.r_drop or 0) * divergence / 2) / len(batch)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -120,12 +92,6 @@ def reference(rows, config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[
     return model.state_dict(), losses, norms
 
 
-@pytest.fixture(scope="module")
-def expected(rows):
-    """What the hand-written loop makes of all settings."""
-    return {name: reference(rows, config) for name, config in SETTINGS.items()}
-
-
 def difference(found: dict, expected: dict, but: str = "nothing") -> float:
     """Return the largest absolute difference of any weight without `but` in its name."""
     assert found.keys() == expected.keys()
@@ -134,12 +100,14 @@ def difference(found: dict, expected: dict, but: str = "nothing") -> float:
     )
 
 
+@PAIRS
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("accumulation", [1, 3, 7])
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_weights_are_those_of_a_hand_written_loop(rows, expected, settings, accumulation, packed):
-    found = run(rows, replace(SETTINGS[settings], accumulation_steps=accumulation), packed=packed)
-    weights, losses, norms = expected[settings]
+def test_weights_are_those_of_a_hand_written_loop(settings, accumulation, packed, pairs):
+    config = replace(SETTINGS[settings], accumulation_steps=accumulation)
+    found = run(config, packed=packed, pairs=pairs)
+    weights, losses, norms = reference(settings, pairs)
     but = WITHOUT_GRADIENT if settings == "adamw" else "nothing"
     assert difference(found.weights, weights, but) <= 1e-6
     assert [step.rows for step in found.steps] == [10, 10, 10, 10, 8] * 2
@@ -147,48 +115,47 @@ def test_weights_are_those_of_a_hand_written_loop(rows, expected, settings, accu
     assert found.norms == pytest.approx(norms, rel=1e-3)
 
 
-def test_the_comparison_sees_what_it_should(rows, expected):
+@PAIRS
+def test_the_comparison_sees_what_it_should(pairs):
     """The settings act: clipping in some steps only, and each setting moves the weights by more than the
     tolerance."""
-    config, (weights, _, norms) = SETTINGS["sgd"], expected["sgd"]
+    config, (weights, _, norms) = SETTINGS["sgd"], reference("sgd", pairs)
     assert min(norms) < config.max_grad_norm < max(norms)
     others = {"max_grad_norm": 0.0, "weight_decay": 0.0, "warmup": 0, "batch_size": 12, "seed": 1}
     for name, value in (others | {"head_learning_rate": 0.01}).items():
-        assert difference(run(rows, replace(config, **{name: value})).weights, weights) > 1e-4, name
-    without_weights = Training(rows, config)
+        assert difference(run(replace(config, **{name: value}), pairs=pairs).weights, weights) > 1e-4, name
+    without_weights = Training(config, pairs=pairs)
     without_weights.loss = SmoothedCrossEntropy("cross_entropy")
     assert difference(without_weights.run().weights, weights) > 1e-4
-    assert difference(expected["r_drop"][0], weights) > 1e-3
+    assert difference(reference("r_drop", pairs)[0], weights) > 1e-3
 
 
 @pytest.mark.parametrize(("max_steps", "steps", "last"), [(7, 7, 0.05 / 4), (1000, 10, 0.05 / 7)])
-def test_max_steps_shortens_the_schedule_and_the_training(singles, max_steps, steps, last):
-    found = run(singles, replace(SETTINGS["sgd"], max_steps=max_steps)).steps
+def test_max_steps_shortens_the_schedule_and_the_training(max_steps, steps, last):
+    found = run(replace(SETTINGS["sgd"], max_steps=max_steps)).steps
     assert len(found) == steps
     assert found[-1].learning_rate == pytest.approx(last)
 
 
 @pytest.mark.parametrize(("warmup", "end"), [(0.0, 1), (0.5, 2), (1, 1), (3, 3), (1000, 1000)])
-def test_the_warmup_is_in_steps_and_below_1_a_fraction_of_them(singles, warmup, end):
+def test_the_warmup_is_in_steps_and_below_1_a_fraction_of_them(warmup, end):
     config = replace(TINY, schedule="constant", warmup=warmup, max_steps=4)
-    rates = [step.learning_rate for step in run(singles, config).steps]
+    rates = [step.learning_rate for step in run(config).steps]
     assert rates == pytest.approx([config.learning_rate * min(1, step / end) for step in (1, 2, 3, 4)])
 
 
-def test_dropout_is_a_function_of_seed_and_step_whatever_happens_between_steps(singles):
-    """Others may draw numbers, and evaluations compute without dropout."""
-
+def test_dropout_is_a_function_of_seed_and_step_whatever_happens_between_steps():
     def look(state, step):
         torch.rand(3)
-        loader = loaders_of(singles[0], singles[2], again.mode.module, packed=True)["dev"]
-        np.testing.assert_array_equal(evaluate(again.mode, loader, 4), evaluate(again.mode, loader, 4))
+        one, other = (evaluate(again.mode, again.loader, 4) for _ in range(2))
+        np.testing.assert_array_equal(one, other)
 
     config = replace(SETTINGS["sgd"], max_steps=4)
-    first = run(singles, config, dropout=0.3).weights
+    first = run(config, dropout=0.3).weights
     torch.manual_seed(99)
-    again = Training(singles, config, dropout=0.3)
+    again = Training(config, dropout=0.3)
     assert difference(again.run(after_step=look).weights, first) == 0.0
-    assert difference(run(singles, replace(config, seed=43), dropout=0.3).weights, first) > 1e-4
+    assert difference(run(replace(config, seed=43), dropout=0.3).weights, first) > 1e-4
 
 
 class TorchClipping(Single):
@@ -200,23 +167,22 @@ class TorchClipping(Single):
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 1e6, 6.0, 0.01])
-def test_clipping_has_the_bits_of_torchs_own(singles, max_norm):
+def test_clipping_has_the_bits_of_torchs_own(max_norm):
     config = replace(SETTINGS["adamw"], max_grad_norm=max_norm)
-    found, expected = run(singles, config), run(singles, config, TorchClipping)
+    found, expected = run(config), run(config, TorchClipping)
     found.assert_same_bits(expected)
     assert found.norms == expected.norms
 
 
-def test_fp16_norms_and_clipping_are_of_unscaled_gradients_and_overflow_waits(singles):
-    """An overflow skips the step, and the schedule waits."""
+def test_fp16_norms_and_clipping_are_of_unscaled_gradients_and_overflow_waits():
     config = replace(SETTINGS["sgd"], max_steps=3, max_grad_norm=0.5)
-    found, exact = Training(singles, replace(config, precision="fp16")), run(singles, config)
+    found, exact = Training(replace(config, precision="fp16")), run(config)
     found.mode.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     assert found.run().norms == pytest.approx(exact.norms, rel=0.05)
     assert min(found.norms) > 0.5, "clipping must act"
     assert difference(found.weights, exact.weights) < 2e-3
 
-    found = Training(singles, replace(config, precision="fp16", max_steps=25, epochs=5))
+    found = Training(replace(config, precision="fp16", max_steps=25, epochs=5))
     found.mode.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**32)
     start, moved = {name: value.clone() for name, value in found.weights.items()}, []
     found.run(after_step=lambda state, step: moved.append(difference(found.weights, start)))
@@ -250,17 +216,16 @@ def check_trained(training: Training, trained: set[str]) -> None:
 
 
 @pytest.mark.parametrize(("encoder", "head"), [(0.0, 1e-3), (1e-4, 0.0), (1e-4, None), (0.0, 0.0)])
-def test_a_rate_of_0_trains_nothing(singles, encoder, head):
-    """For the encoder and not for the head it is a linear probe."""
+def test_a_rate_of_0_trains_nothing(encoder, head):
     rates = {"learning_rate": encoder, "head_learning_rate": head, "weight_decay": 0.1}
-    training = Training(singles, replace(TINY, **rates, warmup=0, max_steps=1, schedule="constant"))
+    training = Training(replace(TINY, **rates, warmup=0, max_steps=1, schedule="constant"))
     head = encoder if head is None else head
     check_trained(training, {name for name in training.weights if (head if is_of_head(name) else encoder)})
 
 
 @pytest.mark.parametrize(("frozen", "depth"), [("embeddings", 0), ("encoder", 2)])
-def test_frozen_weights_have_no_gradient_and_no_optimizer_state(singles, frozen, depth):
-    training = Training(singles, frozen=frozen)
+def test_frozen_weights_have_no_gradient_and_no_optimizer_state(frozen, depth):
+    training = Training(frozen=frozen)
     below = ["embeddings", *(f"layer.{number}." for number in range(depth))]
     trained = {name for name in training.weights if not any(part in name for part in below)}
     check_trained(training, trained)
@@ -270,10 +235,10 @@ def test_frozen_weights_have_no_gradient_and_no_optimizer_state(singles, frozen,
         freeze(tiny_model("albert"), frozen)
 
 
-def test_each_copy_of_a_row_has_its_own_dropout(singles):
+def test_each_copy_of_a_row_has_its_own_dropout():
     """With real dropout the copies differ, so the divergence adds to the loss of the first step."""
     configs = [replace(TINY, r_drop=weight, max_steps=1) for weight in (1e-9, 10.0)]
-    weak, strong = (Training(singles, config, dropout=0.3).run().losses[0] for config in configs)
+    weak, strong = (Training(config, dropout=0.3).run().losses[0] for config in configs)
     assert strong > weak + 0.1
 
 

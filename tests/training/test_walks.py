@@ -10,7 +10,6 @@ from app.run import main
 from app.tasks.losses import ClassLoss
 from tests.processes import ROOT
 from tests.ranks import settings
-from tests.tiny import open_tiny
 from tests.training.tiny_training import SETTINGS, Training
 
 # A row goes through them, and others do: they have walks of their own, or build what a run works with.
@@ -41,8 +40,8 @@ def called(action: Callable[[], object]) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in paths if path.is_relative_to(ROOT / "app")}
 
 
-def test_a_step_goes_through_the_files_of_its_walk(tmp_path):
-    training = Training(open_tiny(tmp_path, rows_per_label=20), SETTINGS, dropout=0.1)
+def test_a_step_goes_through_the_files_of_its_walk():
+    training = Training(SETTINGS, dropout=0.1)
     training.loss = ClassLoss("cross_entropy")
     training.run(until=2)
     # The step after, whose first pass of the mode was made before

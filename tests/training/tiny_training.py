@@ -1,21 +1,25 @@
 """A tiny training through the loop, for the tests of what is around its steps."""
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
-from app.batching.loader import BatchPlan
+from app.batching.loader import BatchPlan, Loader
 from app.checkpoints.training_state import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.model.trained_weights import freeze
 from app.modes.mode import Single
 from app.tasks.losses import ClassLoss
 from app.training.step import StepResult, build_optimizer, train_steps
-from tests.tiny import loaders_of, tiny_model
+from tests.tiny import open_tiny, tiny_model
 
+# 48 rows of train in batches of 10: in each epoch the fifth step has 8 rows.
 SETTINGS = TrainConfig(epochs=4, batch_size=10, learning_rate=1e-3, precision="fp32", device="cpu", threads=1)
+FOLDER = TemporaryDirectory()  # until the process ends
 WEIGHTS = torch.tensor([0.5, 1.0, 3.0])
 SMOOTHING = 0.1
 
@@ -37,13 +41,21 @@ def step_result(step: int, finite: list[bool], loss_sum: float = 0.0, **values) 
     return StepResult(step, loss_sum=torch.tensor(loss_sum), finite=torch.tensor(finite), **fields)
 
 
+@cache
+def tiny_data(pairs: bool) -> tuple:
+    """Return what `open_tiny` does; all tests of a process share its files."""
+    folder = Path(FOLDER.name, str(pairs))
+    folder.mkdir()
+    return open_tiny(folder, pairs=pairs)
+
+
 @dataclass
 class Training:
-    """A model with its loader and plan; `rows` is what `open_tiny` returns."""
+    """A model with its loader and plan, on single texts or on pairs of them."""
 
-    rows: tuple
     config: TrainConfig = SETTINGS
     mode_class: type = Single
+    pairs: bool = False
     shape: dict = field(default_factory=dict)
     packed: bool = True
     varlen: bool = False
@@ -51,14 +63,14 @@ class Training:
     frozen: str | None = None
 
     def __post_init__(self) -> None:
-        dataset, tokenizer, stores = self.rows
+        dataset, tokenizer, stores = tiny_data(self.pairs)
         self.mode = self.mode_class(Config(train=self.config)).__enter__()
         model = tiny_model(vocab_size=len(tokenizer), dropout=self.dropout, **self.shape).train()
         freeze(model, self.frozen)
         if self.config.gradient_checkpointing:
             model.checkpoint_layers()
-        self.loader = loaders_of(dataset, stores, model, self.packed)["train"]
-        self.loader.layout = replace(self.loader.layout, varlen=self.varlen)
+        layout = model.layout(self.packed, self.varlen)
+        self.loader = Loader(dataset.splits["train"], stores["train"], layout)
         self.mode.setup(model, partial(build_optimizer, config=self.config))
         self.loss = SmoothedCrossEntropy("cross_entropy", WEIGHTS.to(self.mode.device))
         self.plan = BatchPlan(len(self.loader), self.config.batch_size, self.config.seed)
