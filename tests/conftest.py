@@ -49,8 +49,7 @@ def _process_as_before() -> Iterator[None]:
     yield
     use_language("auto")
     restore()
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
+    os.environ.clear()
     os.environ.update(environment)
     if torch:
         torch.set_num_threads(threads)
@@ -134,8 +133,6 @@ def write(tmp_path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def tiny_tokenizer():
     """A BERT tokenizer of a few characters; all others are [UNK]."""
-    from transformers import BertTokenizer
+    from tests.tiny import tiny_tokenizer
 
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens += [*"今天真开心气死我了好坏，。0123456789ab", "##a", "##b"]
-    return BertTokenizer({token: index for index, token in enumerate(tokens)})
+    return tiny_tokenizer(characters=[*"今天真开心气死我了好坏，。0123456789ab", "##a", "##b"])

@@ -15,6 +15,7 @@ from app.data.dataset import open_dataset
 from app.run import work
 from app.tasks import open_task
 from app.tasks.task import Task
+from tests.ranks import settings
 from tests.tiny import SIZES, WORDS, tiny_tokenizer
 from tests.verbs import predict
 
@@ -33,19 +34,17 @@ def write_posts(path: Path) -> Path:
     return path
 
 
-def arguments(posts: Path, out: Path, sizes: dict = SIZES, **settings) -> list[str]:
-    """Return the command line of a run; settings are written data__task for data.task."""
-    values = {f"model__config__{key}": value for key, value in sizes.items()}
-    values |= {"data__train": posts, "data__cache_dir": posts.parent / "cache", "output__dir": out}
-    values |= {"data__task": "multi_label", "data__max_length": 32, "output__trackers": "[]"}
-    values |= {"train__device": "cpu", "train__threads": 1, "train__precision": "fp32"}
-    values |= {"train__batch_size": 16, "train__learning_rate": "3e-3"} | settings
-    return [word for key, value in values.items() for word in (f"--{key.replace('__', '.')}", str(value))]
+def arguments(posts: Path, out: Path, sizes: dict = SIZES, **changes) -> list[str]:
+    """Return the command line of a run with several labels a row; `changes` as in `settings`."""
+    data = [f"--data.train={posts}", f"--data.cache_dir={posts.parent / 'cache'}"]
+    usual = {"data__task": "multi_label", "data__max_length": 32, "train__learning_rate": 3e-3}
+    usual |= {"output__resume": "never"}
+    return settings(data, out, sizes, **usual | changes)
 
 
-def train(posts: Path, out: Path, **settings) -> dict:
+def train(posts: Path, out: Path, **changes) -> dict:
     """Train, and return the report."""
-    assert work(load_config(arguments(posts, out, **settings)), "single") == 0
+    assert work(load_config(arguments(posts, out, **changes)), "single") == 0
     return json.loads((out / "report.json").read_text(encoding="utf-8"))
 
 

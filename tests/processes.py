@@ -12,10 +12,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def finish(
-    command: list[str], folder: Path = ROOT, timeout: float = 300, **environment: str
+    command: list[str],
+    folder: Path = ROOT,
+    timeout: float = 300,
+    status: int | None = None,
+    **environment: str,
 ) -> subprocess.CompletedProcess:
-    """Run a command in a folder, one thread for each of its processes; return its status and what it said."""
-    return subprocess.run(
+    """Run a command in a folder, one thread for each of its processes; return its status and what it said.
+    `status` is the one it must have."""
+    done = subprocess.run(
         command,
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
@@ -24,6 +29,8 @@ def finish(
         timeout=timeout,
         check=False,
     )
+    assert status in (None, done.returncode), done.stdout + done.stderr
+    return done
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:

@@ -31,15 +31,19 @@ from app.checkpoints import training_state
 from app.config.command_line import load_config
 from app.modes import load_mode
 from app.modes.group import end_after, launch
-from app.run import main, work
+from app.run import work
 from app.runtime.devices import trim_heap
 from app.runtime.processes import launched_rank
 from app.training.log import RunLog
 from app.training.train import Run
 
 ROOT = Path(__file__).resolve().parent.parent
+# All that a rank needs and what starts no thread; the server passes over what is not installed
+IMPORTED = ["accelerate", "pydantic.dataclasses", "pytest", "sklearn.metrics", "yaml"]
+IMPORTED += ["torch.utils.tensorboard", "transformers.models.bert.modeling_bert"]
+IMPORTED += ["transformers.models.bert.tokenization_bert", "app.modes.library_modes", "deepspeed"]
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.ranks_preload"])
+context.set_forkserver_preload(IMPORTED)
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
@@ -53,12 +57,13 @@ class Disturbance:
     rank: int = 0
 
 
-def settings(data: list[str], folder: Path, **changes) -> list[str]:
-    """Return the arguments of a small job; `changes` by setting, `train__epochs` for train.epochs."""
+def settings(data: list[str], folder: Path, sizes: dict = SMALL, **changes) -> list[str]:
+    """Return the arguments of a small job; `sizes` are those of a model that has none, `changes` by setting,
+    `train__epochs` for train.epochs."""
     values = {"output.dir": folder, "output.resume": "auto", "train.device": "cpu", "train.threads": 1}
     values |= {"train.precision": "fp32", "train.batch_size": 16, "train.learning_rate": 5e-3}
     values |= {"train.log_every": 4, "data.max_length": 24}
-    values |= {f"model.config.{key}": value for key, value in SMALL.items()} | {"output.trackers": "[]"}
+    values |= {f"model.config.{key}": value for key, value in sizes.items()} | {"output.trackers": "[]"}
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     return [*data, *(f"--{key}={value}" for key, value in values.items())]
 
@@ -85,11 +90,6 @@ def check_run(
     """Run in forked ranks, which must all end with a status."""
     codes = run(mode, world_size, argv, disturbances, log, **waiting)
     assert codes == [status] * world_size, f"{codes}: {log and log.read_text()[-3000:]}"
-
-
-def run_alone(mode: str, argv: list[str], log: Path) -> int:
-    """Run as the mode's script does where no launcher starts it; returns the exit code."""
-    return start_ranks(main, (mode, "", argv), 1, log, is_alone=True)[0]
 
 
 def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:

@@ -1,7 +1,6 @@
 """How weights start, and which are trained: the linear start of a head, LoRA by peft, and the run folder:
 python -m pytest tests/model/test_trained_weights.py"""
 
-import json
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,48 +12,49 @@ from safetensors.torch import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from app.config.command_line import load_config
 from app.errors import InputError
 from app.model.trained_weights import C, add_lora, add_mean_layer, last_layer, load_adapter
 from app.prediction.torch_runtime import load_predictor
-from app.run import main, work
-from tests.multi_label_runs import arguments, write_posts
+from app.run import main
+from app.runtime.disk import read_json
+from tests.multi_label_runs import train as train_posts
+from tests.multi_label_runs import write_posts
 from tests.ranks import settings
 from tests.saved_classifier import random_texts, save_checkpoint
 from tests.tiny import tiny_lines, tiny_model, write_tiny
 from tests.verbs import export
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="needs peft: requirements/lora.txt")
-STILL = ["--model.head=linear", "--train.epochs=1", "--train.learning_rate=1e-9", "--train.precision=fp32"]
-STILL += ["--train.head_learning_rate=1e-9", "--data.max_length=32", "--output.trackers=[]"]
+STILL = {"sizes": {}, "model__head": "linear", "train__epochs": 1, "data__max_length": 32}
+STILL |= dict.fromkeys(("train__learning_rate", "train__head_learning_rate"), 1e-9)
+
+
+def encode(folder: Path, texts: list[str]):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
 
 
 def states_and_logits(folder, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return what the last layer reads of each text, and the logits, by transformers."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    inputs = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
-    states = []
+    model, states = AutoModelForSequenceClassification.from_pretrained(folder).eval(), []
     last_layer(model)[1].register_forward_pre_hook(lambda _, given: states.append(given[0]))
     with torch.no_grad():
-        logits = model(**inputs).logits
+        logits = model(**encode(folder, texts)).logits
     return states[0].numpy(), logits.numpy()
 
 
 def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     """All of it by transformers and scikit-learn, on means of the encoder as it was before."""
-    run, rows = tmp_path / "run", write_tiny(tmp_path / "rows.tsv")
-    files = [f"--model.name={save_checkpoint(tmp_path / 'encoder')}", f"--data.train={rows}"]
-    files += [f"--data.cache_dir={tmp_path / 'cache'}", f"--output.dir={run}"]
-    config = load_config([*files, *STILL, "--data.dev_size=0", "--data.test_size=0.2"])
-    assert work(config, "single") == 0
+    run, encoder = tmp_path / "run", save_checkpoint(tmp_path / "encoder")
+    data = [f"--data.train={write_tiny(tmp_path / 'rows.tsv')}", f"--data.cache_dir={tmp_path / 'cache'}"]
+    changes = {"model__name": encoder, "data__dev_size": 0, "data__test_size": 0.2}
+    assert main("single", "", settings(data, run, **STILL, **changes)) == 0
     texts = random_texts(30)
     states, logits = states_and_logits(run, texts)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "encoder")
-    inputs = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
+    inputs = encode(encoder, texts)
     mask = inputs["attention_mask"][..., None]
     with torch.no_grad():
-        found = AutoModel.from_pretrained(tmp_path / "encoder").eval()(**inputs).last_hidden_state
+        found = AutoModel.from_pretrained(encoder).eval()(**inputs).last_hidden_state
     means = ((found * mask).sum(1) / mask.sum(1)).numpy()
     centred = means - means.mean(axis=1, keepdims=True)
     # The tanh of the pooler bends a little, and bf16 rounds
@@ -67,16 +67,15 @@ def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     answers = [load_predictor(run).label_names[label] for label in logits.argmax(axis=1)]
     # A fifth of the rows was for the test, so that weights differ a little
     assert np.mean(model.predict((states - centre) / length) == answers) > 0.8
-    assert json.loads((run / "report.json").read_text(encoding="utf-8"))["accuracy"] > 0.8
+    assert read_json(run / "report.json")["accuracy"] > 0.8
     pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install -r requirements/onnx.txt")
     assert export([str(run)]) == 0
 
 
 def test_several_labels_a_row(tmp_path):
     encoder, posts = save_checkpoint(tmp_path / "encoder"), write_posts(tmp_path / "posts.jsonl")
-    words = arguments(posts, tmp_path / "run", sizes={}, data__dev_size=0.2, data__test_size=0.2)
-    assert work(load_config([*words, f"--model.name={encoder}", *STILL]), "single") == 0
-    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    sizes = {"data__dev_size": 0.2, "data__test_size": 0.2}
+    report = train_posts(posts, tmp_path / "run", **STILL, **sizes, model__name=encoder)
     assert report["micro_f1"] > report["baselines"]["most frequent set"]["micro_f1"]
 
 
@@ -149,7 +148,7 @@ def test_states_and_adapter_have_what_is_trained_only_and_peft_reads_it(data, ba
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     layers = {f"{name.partition('.lora_')[0]}.weight" for name in adapter if "lora_" in name}
     assert changed == layers | {name for name in adapter if "lora_" not in name}
-    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    config = read_json(tmp_path / "adapter" / "adapter_config.json")
     assert config["base_model_name_or_path"] == str(base)
     tokens = AutoTokenizer.from_pretrained(tmp_path)(["好棒美", "差坏"], padding=True, return_tensors="pt")
     plain, merged = map(AutoModelForSequenceClassification.from_pretrained, (base, tmp_path))

@@ -12,23 +12,10 @@ from app.modes import load_mode
 from app.modes.group import launch_command
 from app.run import main, work
 from tests.processes import finish
-from tests.ranks import run_alone, settings
+from tests.ranks import settings, start_ranks
 from tests.verbs import predict
 
 TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-
-
-@pytest.fixture
-def environment(monkeypatch):
-    """Set the launcher's variables, and no others of them."""
-
-    def set_only(variables: dict[str, str]) -> None:
-        for name in (*TWO, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-
-    return set_only
 
 
 @pytest.mark.parametrize(
@@ -44,9 +31,12 @@ def environment(monkeypatch):
         (TWO | {"MASTER_PORT": "65536"}, "from 0 to 65535"),
     ],
 )
-def test_an_environment_that_no_launcher_makes_is_refused(environment, capsys, variables, said):
+def test_an_environment_that_no_launcher_makes_is_refused(monkeypatch, capsys, variables, said):
     """The message needs the rank, and is printed all the same."""
-    environment(variables)
+    for name in (*TWO, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     assert work(load_config([]), "ddp") == 2
     message = capsys.readouterr().err
     assert said in message
@@ -69,7 +59,7 @@ def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
     (tmp_path / "offload.json").write_text(json.dumps(offload), encoding="utf-8")
     changes = {key: str(value).format(tmp_path) for key, value in changes.items()}
     log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__max_steps=3, **changes)
-    assert run_alone(mode, argv, log) == 0, log.read_text()[-3000:]
+    assert start_ranks(main, (mode, "", argv), 1, log, is_alone=True) == [0], log.read_text()[-3000:]
     said = log.read_text()
     assert "1 process(es)" in said
     assert said.count("Report on test") == 1
@@ -102,8 +92,7 @@ def test_a_launcher_starts_two_processes_that_leave_a_plain_checkpoint(mode, com
         pytest.skip(reason)
     run = tmp_path / "run"
     words = settings(data, run, train__max_steps=3, train__precision="bf16")
-    done = finish([*command, *words], ACCELERATE_USE_CPU="1")
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = finish([*command, *words], status=0, ACCELERATE_USE_CPU="1")
     assert "2 process(es)" in done.stderr + done.stdout
     assert done.stdout.count("Report on test") == 1
     assert predict(["--checkpoint", str(run), "今天真开心"]) == 0
@@ -125,8 +114,7 @@ def test_without_horovod_one_line_says_how_to_install_it(tmp_path):
     # Hides what may be installed, as an install without torch does
     (tmp_path / "horovod").mkdir()
     (tmp_path / "horovod" / "__init__.py").write_text("")
-    done = finish([sys.executable, "run_horovod.py"], PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
+    done = finish([sys.executable, "run_horovod.py"], status=2, PYTHONPATH=str(tmp_path))
     assert "install it: bash scripts/install_horovod.sh" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
