@@ -59,12 +59,8 @@ KINDS = {
 
 def shape(kind: str, *sizes: int, **changes) -> dict:
     architecture, positions, values = KINDS[kind]
-    values = values | {
-        "architectures": [architecture],
-        "model_type": kind,
-        "max_position_embeddings": positions,
-    }
-    return values | dict(zip(SIZES, sizes, strict=True)) | changes
+    named = {"architectures": [architecture], "model_type": kind, "max_position_embeddings": positions}
+    return named | values | dict(zip(SIZES, sizes, strict=True)) | changes
 
 
 E5 = {"architectures": ["BertModel"], "tokenizer_class": "XLMRobertaTokenizer", "vocab_size": 250037}
@@ -193,7 +189,6 @@ def publish(folder: Path, name: str, config: dict, files: list[str], renamed: di
     ],
 )
 def test_a_published_model_trains_and_is_read_by_transformers(tmp_path, data, case, is_wide):
-    """Five steps; a model is as wide as published, or small."""
     name, *layout = LAYOUTS.get(case, (case,))
     config, *published = PUBLISHED[name]
     files, renamed = layout or published

@@ -21,7 +21,7 @@ import transformers
 import yaml
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 from app.batching.loader import collate
 from app.config.command_line import load_config
@@ -32,11 +32,11 @@ from app.model.classifier import Classifier
 from app.model.pretrained import build_model, check_passes, checkpoint_place, save_model
 from app.prediction.open_model import run_settings
 from app.prediction.torch_runtime import load_checkpoint, load_predictor
-from tests.saved_classifier import as_rows
+from tests.saved_classifier import LABELS as NAMES
+from tests.saved_classifier import as_rows, save_checkpoint
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
 from tests.verbs import predict
 
-NAMES = ["x", "y", "z"]
 CANNOT_LOAD = (
     "model.name must be e5-small-zh, a hub name or a folder with a checkpoint; .* could not be loaded"
 )
@@ -61,15 +61,8 @@ def logits(model, packed: bool = True) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
-    """A folder with a trained classifier, written by transformers alone, with weights of another scale than
-    random ones."""
-    torch.manual_seed(7)
-    names = {"num_labels": 3, "id2label": dict(enumerate(NAMES))}
-    config = BertConfig(vocab_size=21, **SIZES | {"num_hidden_layers": 3}, initializer_range=0.3, **names)
-    folder = tmp_path_factory.mktemp("saved")
-    BertForSequenceClassification(config).eval().save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return folder
+    """A folder with a trained classifier, written by transformers alone."""
+    return save_checkpoint(tmp_path_factory.mktemp("saved"), num_hidden_layers=3)
 
 
 @pytest.fixture
@@ -166,7 +159,6 @@ def test_texts_longer_than_the_positions_are_refused(architecture, pad_id, longe
     ],
 )
 def test_a_broken_checkpoint_is_one_error_with_the_remedy(checkpoint, name, content):
-    """Also one with weights of another kind only."""
     if not (checkpoint / name).exists():
         (checkpoint / "model.safetensors").unlink()
     if content is None:
@@ -233,12 +225,11 @@ def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(checkpoin
     assert torch.equal(kept.weight, first["classifier.weight"])
     assert torch.equal(kept.bias, first["classifier.bias"])
     assert caplog.messages == []
-    for labels in (["a", "b", "c"], ["z", "y", "x"], ["a", "b"]):
+    said = f"trained on other labels ({', '.join(NAMES)}): its encoder is kept, the head is new."
+    for labels in (["a", "b", "c"], NAMES[::-1], ["a", "b"]):
         caplog.clear()
         other = again(labels=labels).model
-        assert caplog.messages == [
-            f"{checkpoint} was trained on other labels (x, y, z): its encoder is kept, the head is new."
-        ]
+        assert caplog.messages == [f"{checkpoint} was {said}"]
         assert other.config.id2label == dict(enumerate(labels))
         assert other.config.label2id == {name: index for index, name in enumerate(labels)}
         assert not torch.equal(other.classifier.weight[:2], first["classifier.weight"][:2])
@@ -368,7 +359,6 @@ class Tokenizer(BertTokenizer): pass
 
 
 def test_code_of_a_checkpoint_never_runs(saved, checkpoint, trace):
-    """One that needs it is refused."""
     (checkpoint / "code.py").write_text(CODE.format(trace=str(trace)), encoding="utf-8")
     automatic = {"AutoConfig": "code.Config", "AutoModelForSequenceClassification": "code.Model"}
     change(checkpoint / "config.json", auto_map=automatic)
