@@ -36,9 +36,12 @@ def nodes(path: Path) -> list[ast.AST]:
     return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
+def package_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).parent.parts)
+
+
 @cache
 def strings(path: Path) -> frozenset[str]:
-    """Return the strings of a file."""
     values = (node.value for node in nodes(path) if isinstance(node, ast.Constant))
     return frozenset(value for value in values if isinstance(value, str))
 
@@ -46,7 +49,7 @@ def strings(path: Path) -> frozenset[str]:
 @cache
 def imports(path: Path) -> frozenset[str]:
     """Return the modules of app/ that a file imports, anywhere in it."""
-    package, imported = ".".join(path.relative_to(ROOT).parent.parts), set()
+    package, imported = package_of(path), set()
     for node in nodes(path):
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
@@ -60,10 +63,7 @@ def imports(path: Path) -> frozenset[str]:
 def named_modules(path: Path) -> set[str]:
     """Return the modules that a file of app/ names in strings, ".module" or ".module:Class", to import them
     when needed."""
-    package, names = (
-        ".".join(path.relative_to(ROOT).parent.parts),
-        {one.split(":")[0] for one in strings(path)},
-    )
+    package, names = package_of(path), {one.split(":")[0] for one in strings(path)}
     return {resolve_name(name, package) for name in names if re.match(r"\.{1,2}\w", name)} & set(MODULES)
 
 
@@ -82,11 +82,11 @@ def test_folders_import_earlier_folders_only_and_modules_not_in_circles():
 
 
 def test_every_module_is_reached_from_an_entry_point():
-    """Directly or through others, which import the packages above them too."""
     wanted, done = set(ENTRIES).union(*map(imports, SCRIPTS)), set()
     while wanted - done:
         name = (wanted - done).pop()
         done.add(name)
+        # Importing a module imports the packages above it too
         package = {name.rpartition(".")[0]} & set(MODULES)
         wanted |= package | imports(MODULES[name]) | named_modules(MODULES[name])
     assert set(MODULES) - done == set()

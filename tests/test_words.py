@@ -25,10 +25,8 @@ HAN = re.compile("[\u3000-\u9fff\uff00-\uffef]")
 
 def test_the_catalogue_has_the_messages_of_the_code_and_no_others():
     """Every message of the code is extracted; one inside an f-string would not be."""
-    of_code, of_catalogue = (
-        {(message.context, message.id) for message in of if message.id}
-        for of in (extracted(), read_catalog())
-    )
+    both = extracted(), read_catalog()
+    of_code, of_catalogue = ({(one.context, one.id) for one in of if one.id} for of in both)
     assert of_code - of_catalogue == set(), "run scripts/messages.py"
     assert of_catalogue - of_code == set(), "no code has these"
     of_file = gettext.GNUTranslations(io.BytesIO(MO.read_bytes()))._catalog

@@ -53,8 +53,7 @@ def test_baselines_learn_and_finished_results_are_kept(job, tmp_path, capsys):
     ],
 )
 def test_settings_are_chosen_on_rows_that_are_not_test_rows(splits, names, job, tmp_path):
-    """On the dev rows, else on some training rows; where there is only a dev file, its rows are the test
-    rows."""
+    """On dev rows, else on some training rows; the rows of a lone dev file are test rows."""
     write_tiny(tmp_path / "published_dev.tsv", 12, seed=1)
     (tmp_path / "job.yaml").write_text(f"data: {{train: {job}, {splits}}}\n", encoding="utf-8")
     settings, dataset = open_job("job.yaml")
@@ -94,9 +93,8 @@ def test_systems_are_compared_on_the_same_rows():
         assert 0.2 < low < value < high < 0.5
     same = differences(labels, bad, bad, 3)
     assert same == {"accuracy": (0.0, (0.0, 0.0)), "macro_f1": (0.0, (0.0, 0.0))}
-    summary = summarise(
-        [one | {"minutes": minutes} for one, minutes in zip(good, (1, 3), strict=True)], labels
-    )
+    timed = [one | {"minutes": minutes} for one, minutes in zip(good, (1, 3), strict=True)]
+    summary = summarise(timed, labels)
     assert summary["accuracy"] == pytest.approx(np.mean([one["accuracy"] for one in good]))
     assert summary["accuracy_spread"] == pytest.approx(np.std([one["accuracy"] for one in good], ddof=1))
     assert summary["minutes"] == 2.0

@@ -186,20 +186,16 @@ def test_a_file_that_is_not_there(tmp_path, write, opened, name, parts):
     refused(f"{tmp_path}|{parts}", opened, train=str(tmp_path / name))
 
 
+FEW = "needs 3 different texts of each class|3 of 5 classes have fewer|'丙' with 1|--data.split random"
+ALL_HELD = {"train": ROWS, "dev_size": 15, "test_size": 0.25}
 # Rows that make no dataset: parts of the message, files and settings
 DATASET = [
     ("label 'c' is absent from train|add rows", {"train": ROWS, "dev": DEV, "labels": ["a", "b", "c"]}),
     ("dev.csv, line 2|unknown label '2'|known: 0, 1", {"train": ROWS, "dev": DEV}),
-    (
-        "needs 3 different texts of each class|3 of 5 classes have fewer|'丙' with 1|--data.split random",
-        {"train": ROWS + "x,甲\ny,乙\nz,丙\n"},
-    ),
+    (FEW, {"train": ROWS + "x,甲\ny,乙\nz,丙\n"}),
     ("train.csv, line 1: cannot tell whether|话, 心情|--data.header true", {"train": "话,心情\n" + NAMED}),
     ("two or more labels|found 1;|data.label_column", {"train": "好,1\n坏,1\n真,1\n"}),
-    (
-        "keep rows to train on|has 20|dev_size 15|test_size 0.25|take 20|make them smaller",
-        {"train": ROWS, "dev_size": 15, "test_size": 0.25},
-    ),
+    ("keep rows to train on|has 20|dev_size 15|test_size 0.25|take 20|make them smaller", ALL_HELD),
 ]
 
 
@@ -225,9 +221,6 @@ def test_skipped_rows_are_counted_and_listed_in_the_report_and_a_file(opened, re
     assert "skipped line 21: the text is empty" in text
     assert "skipped line 22: 2 columns are needed" in text
     "".join(row["problem"] for row in dataset.tables[0].skipped_rows()).encode()
-
-
-# Bugs that the fuzz has found in the readers, one by one
 
 
 THREE = pd.DataFrame({"text": ["好", "坏", "真"], "label": ["1", "0", "1"]})

@@ -1,6 +1,5 @@
 """Which columns are texts and labels, and what labels are: python -m pytest tests/data/test_columns.py"""
 
-import csv
 import json
 
 import numpy as np
@@ -17,10 +16,9 @@ from app.errors import InputError, excerpt
 from app.prediction.open_model import OpenedModel
 from app.words import in_language
 from chinese_text_classifier import load
+from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import save_checkpoint
 from tests.verbs import predict
-
-# How the model of a run reads other files
 
 
 def texts_of_run(path, recorded, asked=None, need_label=False):
@@ -79,8 +77,6 @@ def test_the_format_is_that_of_the_content_the_run_or_the_name(write, name, cont
     assert options_of_run(write(name, content), recorded, asked).format == format
 
 
-# Several text columns
-
 TEXT_COLUMNS = ["标题", "正文"]
 ROWS = [("今天真好", "手机不错"), ("气死我了", " 快递太差"), ("", "喜欢"), ("电影", "")]
 JOINED = ["今天真好[SEP]手机不错", "气死我了[SEP]快递太差", "喜欢", "电影"]
@@ -119,9 +115,8 @@ def test_predict_serve_and_python_take_the_same_columns(write, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     words = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", str(write("rows.csv", TABLE))]
     assert predict([*words, "--output", "labels.csv"]) == 0
-    with open("labels.csv", encoding="utf-8", newline="") as file:
-        found = list(csv.DictReader(file))
-    assert [row["predicted_label"] for row in found[:4]] == plain.predict(JOINED).tolist()
+    found = read_predictions("labels.csv")[:4]
+    assert [row["predicted_label"] for row in found] == plain.predict(JOINED).tolist()
     assert predict([*words, "--output", "b.csv", "--text_column", "[标题, 正文]"]) == 0
 
 
@@ -145,8 +140,6 @@ def test_the_data_report_warns_of_labels_that_look_alike_or_like_a_missing_value
     [line] = [line for line in report_of(dataset).splitlines() if "  warning" in line]
     assert line.endswith("are separate classes: '01', '1', 'nan'")
 
-
-# Several labels a row
 
 TEXTS = ["甲一", "乙二", "丙三", "丁四", "戊五", "己六"]
 SETS = [["b", "a"], [], ["c"], ["a", "a"], ["b", "c"], ["a", "b", "c"]]
@@ -202,42 +195,39 @@ def rows_with(labels: list[str], again: int = 12) -> str:
 
 
 LISTS = table_of(map(json.dumps, SETS))
-A_B, A_B_C = "text\ta\tb\n甲\t0\t1\n", "text\ta\tb\tc\n"
+A_B, NO_C = "text\ta\tb\n甲\t0\t1\n", "text\ta\tb\tc\n甲\t0\t1\t0\n乙\t1\t1\t0\n"
 ONE = ["体育-球类-足球", "体育 - 田径", "体育", "财经-股票"]
+OF_ONE = rows_with(ONE)
 PATH_NAMES = ["体育", "体育-球类-足球", "体育-田径", "财经-股票"]
 SEVERAL = ["体育|体育-球类|体育-球类-足球", "财经-股票|体育-田径", "", "财经-股票"]
 TWO_PATHS = ["体育-球类|财经-股票", "体育-球类", "财经-股票"]
-PATHS = {"train": rows_with(ONE), "task": "single_path", "label_hierarchy": "-"}
+PATHS = {"task": "single_path", "label_hierarchy": "-"}
+SLASHES = PATHS | {"label_hierarchy": "/"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("train", "settings", "message"),
     [
-        ({"train": "甲\ta，b\n乙\ta\n"}, r"line 1: cannot tell .* one label or several: found 'a，b'; set"),
+        ("甲\ta，b\n乙\ta\n", {}, r"line 1: cannot tell .* one label or several: found 'a，b'; set"),
+        ("甲\t['a', 'b\n乙\ta\n丙\tb\n", {}, "line 1: cannot tell whether this is one label or several"),
+        ('甲\t["a", ""]\n乙\ta\n丙\tb\n', {}, "line 1: the label is empty"),
+        ('甲\t["a", ["b"]]\n乙\ta\n', {}, "line 1: the label must be a string or an integer"),
+        (A_B + "乙\t1\t2\n", {"label_columns": ["a", "b"]}, "line 3: the column 'b' of data.label"),
+        (A_B + "乙\t1\t0\n", {"label_columns": ["a", "c"]}, "there is no label column 'c'"),
+        (NO_C, COLUMNS | {"dev": NO_C + "庚\t0\t1\t1\n"}, "train.tsv: label 'c' is absent from train"),
+        (LISTS, {"dev": '庚\t["a", "d"]\n'}, "dev.tsv, line 1: unknown label 'd'"),
         (
-            {"train": "甲\t['a', 'b\n乙\ta\n丙\tb\n"},
-            "line 1: cannot tell whether this is one label or several",
+            OF_ONE,
+            PATHS | {"label_hierarchy": "/"},
+            "labels must have two or more levels, with '/' between them",
         ),
-        ({"train": '甲\t["a", ""]\n乙\ta\n丙\tb\n'}, "line 1: the label is empty"),
-        ({"train": '甲\t["a", ["b"]]\n乙\ta\n'}, "line 1: the label must be a string or an integer"),
-        ({"train": A_B + "乙\t1\t2\n", "label_columns": ["a", "b"]}, "line 3: the column 'b' of data.label"),
-        ({"train": A_B + "乙\t1\t0\n", "label_columns": ["a", "c"]}, "there is no label column 'c'"),
-        (
-            {"train": A_B_C + "甲\t0\t1\t0\n乙\t1\t1\t0\n", "dev": A_B_C + "庚\t0\t1\t1\n", **COLUMNS},
-            "train.tsv: label 'c' is absent from train",
-        ),
-        ({"train": LISTS, "dev": '庚\t["a", "d"]\n'}, "dev.tsv, line 1: unknown label 'd'"),
-        ({**PATHS, "label_hierarchy": "/"}, "labels must have two or more levels, with '/' between them"),
-        ({**PATHS, "labels": [*PATH_NAMES, "体育-"]}, "label '体育-' is absent from train"),
-        (
-            {**PATHS, "train": rows_with(TWO_PATHS)},
-            r"set --data\.task multi_path --data\.label_separator '\|'",
-        ),
+        (OF_ONE, PATHS | {"labels": [*PATH_NAMES, "体育-"]}, "label '体育-' is absent from train"),
+        (rows_with(TWO_PATHS), PATHS, r"set --data\.task multi_path --data\.label_separator '\|'"),
     ],
 )
-def test_labels_that_are_not_clear_or_not_in_train_are_errors(opened, settings, message):
+def test_labels_that_are_not_clear_or_not_in_train_are_errors(opened, train, settings, message):
     with pytest.raises(InputError, match=message):
-        opened(**{"task": "multi_label"} | settings)
+        opened(**{"train": train, "task": "multi_label"} | settings)
 
 
 SEVERAL_COLUMNS = ["--data.task", "multi_label", "--data.train", "x.csv", "--data.label_columns", "[a, b]"]
@@ -257,16 +247,13 @@ def test_settings_that_do_not_go_together(words, message):
         load_config(words)
 
 
-# Labels that are paths
-
-
 @pytest.fixture(params=["single_path", "multi_path"])
 def open_paths(request, opened):
     return lambda **settings: opened(**{"task": request.param, "label_hierarchy": "-"} | settings)
 
 
 def test_levels_are_read_without_white_space_and_a_path_with_all_its_levels_is_one(opened):
-    assert opened(**PATHS).label_names == PATH_NAMES
+    assert opened(train=OF_ONE, **PATHS).label_names == PATH_NAMES
     settings = {"task": "multi_path", "label_hierarchy": "-", "label_separator": "|"}
     several = opened(train=rows_with(SEVERAL), **settings)
     assert several.label_names == ["体育-球类-足球", "体育-田径", "财经-股票"]
@@ -282,7 +269,7 @@ def test_an_empty_level_is_refused_with_its_line(open_paths, label):
 
 @pytest.mark.parametrize(("label", "nearest"), [("财经-股标", "财经-股票"), ("体育-球类", "体育-球类-足球")])
 def test_an_unknown_label_is_refused_with_its_line_and_the_nearest_name(open_paths, label, nearest):
-    files = {"train": rows_with(ONE), "dev": rows_with(["财经-股票", label], again=1)}
+    files = {"train": OF_ONE, "dev": rows_with(["财经-股票", label], again=1)}
     with pytest.raises(InputError) as caught:
         open_paths(**files)
     wanted = f"dev.tsv, line 2: unknown label '{label}'; did you mean '{nearest}'? (known: "

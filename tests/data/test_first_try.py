@@ -278,8 +278,6 @@ def test_the_files_of_public_reports_are_read_or_refused_with_a_remedy(opened, n
     assert expected in found
 
 
-# Public data sets: their rows are read a second time, with Python's string methods, csv and json only
-
 CSL_COLUMNS = {"text_column": 1, "label_column": 2, "header": False}
 PAIR_COLUMNS = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "header": False}
 SETS = {
@@ -293,7 +291,7 @@ SETS = {
 
 
 def plain(path: Path) -> list[tuple[str, ...]]:
-    """Return (text, label), or (text, second text, label), of each row, read without any of our code."""
+    """Return (text, label), or (text, second text, label), of each row, by Python's strings, csv and json."""
     content = path.read_bytes().decode("utf-8")
     if path.suffix == ".json":
         return [("".join(text.split()), str(label)) for text, label in json.loads(content)]
