@@ -1,5 +1,4 @@
-"""The files of requirements, constraints.txt and pyproject.toml say the same: python -m pytest
-tests/test_requirements.py"""
+"""Requirements, constraints and pyproject.toml say the same: python -m pytest tests/test_requirements.py"""
 
 import re
 import tomllib

@@ -1,8 +1,4 @@
-"""The benchmarks with a tiny model: that all programs do the same work and the results are right, not how
-fast they are.
-
-The programs run in this process, each asked for a few steps; some `slow` ones go through the command lines.
-"""
+"""With a tiny model, all programs do the same work: python -m pytest tests/benchmarks -m "" """
 
 import asyncio
 import json
@@ -22,15 +18,7 @@ from benchmarks.harness.meter import Finished, Meter
 from benchmarks.harness.program import ProgramFailed
 from benchmarks.harness.summary import render
 from benchmarks.reference_job import OURS, PEERS
-from benchmarks.reference_job.__main__ import (
-    COLUMNS,
-    build_parser,
-    check_rows,
-    compare_losses,
-    measure,
-    missing,
-    summarise_rounds,
-)
+from benchmarks.reference_job import __main__ as reference_job
 from benchmarks.reference_job.job import choose_rows
 from benchmarks.reference_job.prepare import Prepared, prepare
 from tests.processes import ROOT, finish
@@ -63,7 +51,7 @@ def prepared(tmp_path_factory) -> Prepared:
 
 def train(name: str, job, *commands: dict) -> list[dict]:
     """Return a program's answer to each command, after its details."""
-    if reason := missing(name):
+    if reason := reference_job.missing(name):
         pytest.skip(reason)
     waiting, sent = iter(commands), []
 
@@ -80,7 +68,6 @@ def train(name: str, job, *commands: dict) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def our_losses(prepared) -> list[float]:
-    """Our losses in the check: an epoch of fixed batches."""
     [answer] = train(OURS, prepared.check_job, {"steps": EPOCH, "outcomes": True})
     return answer["outcomes"]
 
@@ -89,7 +76,7 @@ def our_losses(prepared) -> list[float]:
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_has_our_losses_on_the_same_batches(name, prepared, our_losses):
     [answer] = train(name, prepared.check_job, {"steps": EPOCH, "outcomes": True})
-    check = compare_losses({OURS: our_losses, name: answer["outcomes"]}, tolerance=2e-5)
+    check = reference_job.compare_losses({OURS: our_losses, name: answer["outcomes"]}, tolerance=2e-5)
     assert check["differences"][name] <= 2e-5
     assert check["same_work"] is True
     assert len(set(answer["outcomes"])) == EPOCH
@@ -101,7 +88,7 @@ def test_a_peer_that_does_other_work_is_caught(changed, prepared, our_losses):
     job = replace(prepared.check_job, **changed)
     [answer] = train("accelerate_example", job, {"steps": EPOCH, "outcomes": True})
     for losses in (answer["outcomes"], [float("nan")] * EPOCH):
-        check = compare_losses({OURS: our_losses, "accelerate_example": losses}, tolerance=1e-3)
+        check = reference_job.compare_losses({OURS: our_losses, "accelerate_example": losses}, tolerance=1e-3)
         assert check["same_work"] is False
 
 
@@ -112,7 +99,7 @@ def test_every_program_trains_the_rows_that_it_is_given(name, prepared):
     warmup, untimed, steps = STRETCHES
     an_epoch, a_round = train(name, prepared.job, {"steps": warmup}, {"untimed": untimed, "steps": steps})
     for stretch, answer in ((0, an_epoch), (2, a_round)):
-        check_rows({name: answer}, {name: prepared.job.stretches[stretch]}, prepared.lengths)
+        reference_job.check_rows({name: answer}, {name: prepared.job.stretches[stretch]}, prepared.lengths)
         assert answer["steps"] == STRETCHES[stretch]
         assert answer["rows"] == STRETCHES[stretch] * BATCH_SIZE
         assert answer["seconds"] > 0
@@ -144,10 +131,10 @@ def test_the_rows_of_a_round_follow_from_its_seed():
 def test_other_rows_than_those_of_the_round_fail_the_benchmark():
     lengths, rows = np.array([5, 6, 7, 8]), {OURS: [0, 3], "trainer_tuned": [0, 3]}
     same = {"rows": 2, "real_tokens": 13}
-    check_rows({OURS: same, "trainer_tuned": same}, rows, lengths)
+    reference_job.check_rows({OURS: same, "trainer_tuned": same}, rows, lengths)
     found = "trainer_tuned was given 2 rows of 13 tokens, and trained 2 rows of 11 tokens"
     with pytest.raises(ProgramFailed, match=found):
-        check_rows({OURS: same, "trainer_tuned": {"rows": 2, "real_tokens": 11}}, rows, lengths)
+        reference_job.check_rows({OURS: same, "trainer_tuned": {"rows": 2, "real_tokens": 11}}, rows, lengths)
 
 
 def test_the_results_over_rounds():
@@ -163,7 +150,7 @@ def test_the_results_over_rounds():
         {OURS: answer("bf16", 1.0, 800, 800), "trainer_tuned": answer("fp32", 4.0, 700, 1000)},
     ]
     rounds = [one_round | {"matrix_products": {"fp32": 6e6, "bf16": 9e6}} for one_round in rounds]
-    results = summarise_rounds(rounds, {"encoder_weights": 1000})
+    results = reference_job.summarise_rounds(rounds, {"encoder_weights": 1000})
     ours, peer = results["programs"][OURS], results["programs"]["trainer_tuned"]
     assert ours["rows_per_second"] == 48
     assert ours["seconds_per_step"] == pytest.approx(2 / 3)
@@ -172,16 +159,16 @@ def test_the_results_over_rounds():
     assert ours["share_of_limit"] == pytest.approx(6 * 1000 * 650 / 9e6)
     ratio = results["ratios"]["trainer_tuned"]
     assert ratio == {"rounds": [2, 3, 4], "min": 2, "median": 3, "max": 4, "spread": pytest.approx(2 / 3)}
-    table = render(results, COLUMNS, "ours / it")
+    table = render(results, reference_job.COLUMNS, "ours / it")
     assert "3.00 (2.00 to 4.00)" in table
     assert "spread over 67% of their median, more than 10%: more rounds or more steps are needed" in table
-    steady = summarise_rounds(rounds[:1] * 2, {"encoder_weights": 1000})
-    assert "are needed" not in render(steady, COLUMNS, "ours / it")
+    steady = reference_job.summarise_rounds(rounds[:1] * 2, {"encoder_weights": 1000})
+    assert "are needed" not in render(steady, reference_job.COLUMNS, "ours / it")
 
 
 def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):
     words = ["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "results.json")]
-    assert run_benchmark(build_parser(), measure, words) == 2
+    assert run_benchmark(reference_job.build_parser(), reference_job.measure, words) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert "nowhere.tsv" in line
 

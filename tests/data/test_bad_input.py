@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from app.data.read import ReadOptions
-from app.data.rows import RowReader
 from app.data.table import Table, build_table
 from app.errors import InputError
+from tests.data.test_formats import read as rows_of
 
 LONG = 2_000_000  # characters
 ROWS = "".join(f"text {number},{number % 2}\n" for number in range(20))
@@ -43,7 +43,7 @@ WHOLE_FILE = [
     ("a.json", "[]", "no rows in the file", {}),
     ("a.csv", "text,label\n", "no rows in the file, only a header", {}),
     ("a.csv.gz", gzip.compress(b"1,2\n", mtime=0), "text is needed|a packed file|unpack|--data.format", {}),
-    *(("a.csv", start + b"\n,1\n", "text is needed", {"format": "csv"}) for start in PACKED),
+    *(("a", one + b"\n,1\n", "text is needed|a workbook|--data.format", {"format": "csv"}) for one in PACKED),
     ("a.csv", "好,1\n", "utf-16 needs its byte order mark|to utf-8, utf-16-le", {"encoding": "utf-16"}),
     ("a.tsv", "好\t1\n坏\t1\n".encode("utf-16")[:-1], "line 1|not valid utf-16", {"encoding": "utf-16"}),
     ("a.tsv", "好\t1\n".encode("utf-32"), "text is needed|UTF-32", {}),
@@ -132,10 +132,6 @@ def test_an_invalid_row(write, tmp_path, name, content, parts, labels):
     [row] = table.skipped_rows()
     assert row["line"] == 2
     assert f"{path}, {table.row_unit} 2: {row['problem']}" in message
-
-
-def rows_of(path, need_label=True, **options) -> list:
-    return list(RowReader(path, ReadOptions(**options), need_label).rows())
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "id,body\n7,好\n"), ("a.jsonl", '["7", "好"]\n')])

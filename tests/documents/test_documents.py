@@ -29,9 +29,8 @@ from app.text_table import columns_of
 from tests.processes import ROOT
 from tests.test_architecture import LAYERS
 
-DOCUMENTS = [
-    str(path.relative_to(ROOT)) for name in ("*.md", "d*/**/*.md") for path in sorted(ROOT.glob(name))
-]
+PAGES = [path for name in ("*.md", "d*/**/*.md") for path in sorted(ROOT.glob(name))]
+DOCUMENTS = [str(path.relative_to(ROOT)) for path in PAGES]
 # English documents that have a Chinese twin
 TRANSLATED = [name.replace(".zh-CN", "") for name in DOCUMENTS if name.endswith(".zh-CN.md")]
 MOST_LINES = {"README.md": 120, "README.zh-CN.md": 120, "docs/architecture.md": 250}
@@ -48,8 +47,7 @@ def read(document: str | Path) -> str:
 
 
 def simple_commands(line: str) -> list[list[str]]:
-    """Return the commands of a line of shell, which `&&`, `|`, `&` or `;` join outside of quotes, without the
-    variables that are set before them, and without a comment."""
+    """Return the commands of a line of shell, without variables set before them and without a comment."""
     line = re.sub(r"(^| )# .*", "", line)
     parts = re.findall(r"""(?:'[^']*'|"[^"]*"|[^'"&|;])+""", line)
     commands = [list(dropwhile(re.compile(r"[A-Z_]+=").match, shlex.split(part))) for part in parts]
@@ -84,7 +82,6 @@ def docstring_commands(path: Path) -> list[list[str]]:
 
 
 def batch_commands() -> list[list[str]]:
-    """Return the commands of the files for Slurm and Kubernetes."""
     slurm = re.search(r"^srun (.*)", read("examples/slurm.sh").replace("\\\n", " "), re.MULTILINE)[1]
     job = yaml.safe_load(read("examples/kubeflow.yaml"))
     container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
@@ -101,10 +98,9 @@ EVERYWHERE = PUBLISHED | {"batch": batch_commands()} | {name: of for name, of in
 def check(program: str, *words: str) -> None:
     """Raise an error unless what a command starts exists and its parser takes the arguments. Cached, because
     both languages have the same commands."""
-    if program == "python" and words[0] == "-m":
-        check_start(words[1], list(words[2:]))
-    elif program == "python":
-        check_start(words[0], list(words[1:]))
+    if program == "python":
+        target, *arguments = words[1:] if words[0] == "-m" else words
+        check_start(target, arguments)
     elif program == "python3":
         assert words[:2] == ("-m", "venv")
     elif program == "chinese-text-classifier":
@@ -139,7 +135,6 @@ def check_launcher(launcher: str, words: list[str]) -> None:
 
 
 def check_start(target: str, arguments: list[str]) -> None:
-    """Check what Python starts: a script or a module."""
     # The name of app where it is installed
     target = target.replace("chinese_text_classifier", "app")
     if target == "app.run":
@@ -183,8 +178,7 @@ class Parsed(Exception):
 
 
 def check_parser(target: str, arguments: list[str]) -> None:
-    """Start a script or module and stop it when its parser has taken the arguments; what that leaves must be
-    settings."""
+    """Start a script or module up to its parser; what that leaves of the arguments must be settings."""
     original = argparse.ArgumentParser.parse_known_args
 
     def stop(self, args=None, namespace=None):
@@ -325,14 +319,12 @@ def structure(text: str) -> dict[str, list]:
 
 @pytest.mark.parametrize("document", TRANSLATED)
 def test_both_languages_have_the_same_commands_tables_headings_code_and_links(document):
-    """And links to the same places; a heading has another name in each language."""
     english = structure(read(document))
     assert structure(read(f"{document.removesuffix('.md')}.zh-CN.md")) == english
     assert len(english["sections"]) >= 3
 
 
 def test_every_room_and_mode_is_documented_and_the_licence_is_the_text_of_apache_2():
-    """Rooms are in the order of the layers."""
     rooms = re.findall(r"^\| `app/(\w+)` \|", read("docs/architecture.md"), re.MULTILINE)
     assert rooms == [layer for layer in LAYERS if (ROOT / "app" / layer).is_dir()]
     assert set(rooms) == {path.parent.name for path in (ROOT / "app").glob("*/__init__.py")}

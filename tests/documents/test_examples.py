@@ -31,7 +31,6 @@ def commands_of(script: str) -> list[str]:
 
 
 def run(command: str) -> subprocess.CompletedProcess:
-    """Run a command line with this Python, one thread for each process."""
     program, *arguments = shlex.split(command)
     modules = {"python": [], "torchrun": ["-m", "torch.distributed.run"]}
     return finish([sys.executable, *modules[program], *arguments])
@@ -46,7 +45,6 @@ def output_of(command: str) -> str:
 
 
 def parameters_of(command: str) -> dict[str, list[float]]:
-    """Return the parameters that the DDP example printed, all of their digits."""
     lines = re.findall(r"^(\S+) (\[.*\])$", output_of(command), re.MULTILINE)
     return {name: ast.literal_eval(values) for name, values in lines}
 
