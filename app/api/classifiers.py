@@ -286,18 +286,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             settings |= {"output.dir": str(folder / "run"), "output.trackers": []}
         given = {key: one.item() if isinstance(one, np.generic) else one for key, one in settings.items()}
         config = config_of(given | {"output.name": "fit"}, "settings")
-        with ExitStack() as undisturbed:
-            # Afterwards all is as before. Standard output is not redirected: other threads print too
-            undisturbed.enter_context(torch.random.fork_rng())
-            undisturbed.callback(torch.set_num_threads, torch.get_num_threads())
-            undisturbed.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        with ExitStack() as restored:
+            # What it changes is restored. Standard output is not redirected: other threads print too
+            restored.enter_context(torch.random.fork_rng())
+            restored.callback(torch.set_num_threads, torch.get_num_threads())
+            restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
             logger, handler = logging.getLogger(MODULE), logging.StreamHandler()
-            undisturbed.callback(logger.setLevel, logger.level)
-            undisturbed.callback(logger.removeHandler, handler)
+            restored.callback(logger.setLevel, logger.level)
+            restored.callback(logger.removeHandler, handler)
             if self.verbose:
                 logger.addHandler(handler)
                 logger.setLevel(logging.INFO)
-            # While the model has its name
+            # It knows the default model by its name, in whose place comes a path below
             config = with_head(config, len(rows), len(names), has_pairs)
             place = checkpoint_place(config.model, str(self.cache_dir or config.data.cache_dir))
             model = config.model if place is None else replace(config.model, name=str(place))

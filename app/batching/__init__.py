@@ -8,11 +8,11 @@ BATCH_TOKENS = 32768  # on other devices
 
 
 def cut(rows: np.ndarray, lengths: np.ndarray, most: int, padded: bool) -> list[np.ndarray]:
-    """Return rows, (num_rows,), longest first, in parts of at most `most` tokens, with those of padding where
-    batches are `padded`, or of a single row; at least one part. `lengths` has the tokens of each row."""
+    """Return rows, (num_rows,), longest first, in parts of at most `most` tokens, or of a single row; at
+    least one part. Where batches are `padded`, padding counts too. `lengths` has the tokens of each row."""
     parts = []
     while len(rows):
-        # A row has a token or more
+        # Every row has a token, so no part has more rows than `most`
         first = lengths[rows[:most]]
         counted = np.arange(1, len(first) + 1) * first[0] if padded else np.cumsum(first)
         count = max(1, int(np.searchsorted(counted, most, side="right")))

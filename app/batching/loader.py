@@ -20,9 +20,9 @@ from . import cut
 
 EVALUATION = -1  # the `draw` of evaluations, which no step has
 PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
-FRACTION = 0.15  # of a row's tokens are targets of masked language modelling
-# Shares of the targets that become the mask token, or a random one; the others stay as they are
-MASKED, RANDOM = 0.8, 0.1
+TARGET_SHARE = 0.15  # of a row's tokens, for masked language modelling
+# Shares of the targets in whose place the model sees the mask token, or a random one; it sees the others
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ def evaluation_batches(
 ) -> list[np.ndarray]:
     """Return this shard's batches of a whole split, as row positions; each row is on one shard. `lengths`
     (num_rows,) are the tokens of each row; rows of similar length are in one batch. `windows` (num_rows,): a
-    batch has at most `batch_size` windows, or one row; None: each row has one. It has at most `most_tokens`,
-    or one row. All shards get the same number of batches, because a forward pass may be a collective; the
-    last batch may be empty."""
+    batch has at most `batch_size` windows, or one row; None: each row has one. A batch has at most
+    `most_tokens`, or one row. All shards get the same number of batches, because a forward pass may be a
+    collective; the last batch may be empty."""
     order = np.argsort(-lengths, kind="stable")
     # Windows are counted as `cut` counts tokens
     windows = np.ones(len(order), np.int64) if windows is None else windows
@@ -227,7 +227,7 @@ class Batch:
 class Loader:
     """Makes batches from the rows of a split; a position counts the rows of the split from 0. `draw` is what
     random targets depend on, apart from the row: the step in training, `EVALUATION` in every evaluation.
-    `losses_per_row`: of how many losses that of a row is the sum. `targets` makes the targets of labels,
+    `losses_per_row`: how many losses are added up for each row. `targets` makes the targets of labels,
     (num_rows, ...); without it they are the labels as int64."""
 
     def __init__(
@@ -314,17 +314,17 @@ class MaskedRow(NamedTuple):
 def masked_row(
     tokens: np.ndarray, row: int, draw: int, seed: int, mask_id: int, ordinary_ids: np.ndarray
 ) -> MaskedRow:
-    """Return a row, (length,) ids, with some tokens hidden: most behind `mask_id`, some behind one of
-    `ordinary_ids`, the ids of all tokens but special ones, which are never hidden. `row` is its id in the
-    table, and `draw` the step or `EVALUATION`; with the seed these alone decide, so every mode hides the same
-    tokens, and a resumed run too."""
+    """Return a row, (length,) ids, with some tokens hidden: `mask_id` takes the place of most of them, one of
+    `ordinary_ids` that of some. These are the ids of all tokens but special ones, which are never hidden.
+    `row` is its id in the table, and `draw` the step or `EVALUATION`; with the seed these alone decide, so
+    every mode hides the same tokens, and a resumed run too."""
     candidates = np.flatnonzero(np.isin(tokens, ordinary_ids))
     generator = np.random.default_rng([seed, draw - EVALUATION, row])
     order = generator.permutation(len(candidates))
-    places = candidates[np.sort(order[: max(1, round(FRACTION * len(candidates)))])]
+    places = candidates[np.sort(order[: max(1, round(TARGET_SHARE * len(candidates)))])]
     hidden, action = tokens.copy(), generator.random(len(places))
     others = generator.choice(ordinary_ids, len(places))
-    ways = [action < MASKED, action < MASKED + RANDOM]
+    ways = [action < MASK_SHARE, action < MASK_SHARE + RANDOM_SHARE]
     hidden[places] = np.select(ways, [np.full_like(others, mask_id), others], tokens[places])
     return MaskedRow(hidden, places, tokens[places])
 

@@ -103,8 +103,8 @@ def read_yaml(path: Path) -> Any:
 
 
 def _read_layer(path: Path) -> dict[str, Value]:
-    """Return the settings of a YAML file by their dotted names; what is in no known group has the name of its
-    group."""
+    """Return the settings of a YAML file by their dotted names; an unknown group counts as one setting
+    of this name."""
     values = read_yaml(path)
     if values is None:
         raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
@@ -164,7 +164,8 @@ def _merged(files: list[str], options: dict[str, Value]) -> Config:
             else:
                 merged[name] = one
     config = _validated(merged)
-    # A run is named after its file, or with a default one after its data, whose pattern has its folder's name
+    # A run is named after its configuration file, or with a default file after its data, which may be a
+    # pattern: then after the folder
     train = config.data.train or "sample"
     own = (train if isinstance(train, str) else train[0]) if Path(files[-1]) in DEFAULT_CONFIGS else files[-1]
     parts = (Path(own).stem, *reversed(Path(own).parts))
@@ -210,7 +211,7 @@ def _no_setting(one: Value, name: str) -> InputError:
     """Return the error for a name that no setting has, with the one that was probably meant."""
     last = name.rpartition(".")[2].replace("-", "_")
     meant = next((one for one in SETTINGS if one.endswith(f".{last}")), name)
-    # The name of the group alone makes all its settings alike
+    # All settings of a group begin alike, so names must be more alike than usual
     near = nearest(meant, SETTINGS if "." in name or name in GROUPS else [*GROUPS, *SETTINGS], 0.7)
     said = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
     return InputError(said.format(source=_place(one.source, name), name=name, near=near))
@@ -222,7 +223,7 @@ def _refusal(one: Value, name: str, rule: str) -> InputError:
     found = _("nothing; give it a value") if is_nothing else shorten(str(one.value), 80)
     literals = [kind for kind in members(HINTS.get(name)) if get_origin(kind) is Literal]
     known = [value for kind in literals for value in get_args(kind)]
-    # A choice may be one of another task
+    # A value that is right for another task is no slip of the keyboard
     near = "" if one.value in known else nearest(one.value, known)
     said = _("{setting} must be {rule}, found {value}{near}")
     problem = said.format(setting=name, rule=rule, value=found, near=near)

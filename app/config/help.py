@@ -63,8 +63,8 @@ def describe(hint: Any) -> str:
 
 
 def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
-    """Yield the rules for several settings: whether the configuration keeps it, the dotted name of a setting
-    that breaks it otherwise, and what that one must be."""
+    """Yield each rule for several settings: whether the configuration obeys it, the dotted name of the
+    setting that breaks it otherwise, and what that setting must be."""
     data, model, train = config.data, config.model, config.train
     for key in ("train", "dev", "test"):
         files = getattr(data, key) or []

@@ -30,8 +30,8 @@ STEPS = 64  # of the integral, on the line from the neutral text to the text
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the units that are deleted
 DRAWS = 50  # random orders of deletion
 MIN_UNITS = 5  # with fewer, random deletion is the same deletion too often
-# A p-value up to this passes. It is no smaller, as a single unit may decide: of as many random orders as
-# there are units, one begins with it too.
+# A p-value up to this passes. A smaller level would fail texts in which a single unit decides: of as many
+# random orders as there are units, about one begins with that unit too.
 LEVEL = 0.1
 STRONGEST_SHADE = 0.85
 MAX_LISTED = 10  # tokens for the label, and as many against it
@@ -259,7 +259,7 @@ def explanation_shown(explanation: Explanation) -> dict:
     largest, notes, texts = np.abs(explanation.values).max() or 1.0, [], []
     for part, (whole, ranges) in enumerate(zip(text.texts, text.read, strict=True)):
         if ranges != [(0, len(whole))]:
-            # The model takes no more tokens
+            # Some characters were not read, because the model takes no more tokens
             notes.append(said.note(whole, ranges, text.tokens.shape[1]))
         starts, at = [start for start, _end in ranges], 0
         # Characters, their value if they have one, and whether they are unknown

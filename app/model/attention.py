@@ -125,7 +125,8 @@ class Rearrange(torch.autograd.Function):
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule: Rule) -> Tensor:
     """Return the attention of padded rows, (num_rows, heads, queries, head_size). `mask`: (num_rows, 1, 1 or
-    queries, keys) bool, False where a query may not attend; it has the window. `causal` without it only."""
+    queries, keys) bool, False where a query may not attend; it has the window. `rule.causal` has no mask
+    beside it."""
     has_groups = query.shape[1] != key.shape[1]
     if not rule.dropout or has_groups or rule.causal or query.device.type != "cpu":
         how = {"is_causal": rule.causal, "scale": rule.scaling, "enable_gqa": has_groups}
@@ -161,10 +162,10 @@ def attend_varlen(
     """Let the tokens of each packed row attend to those of the same row, in one kernel without any padding.
 
     `query`: (all queries, heads, head_size), returned in the same shape; `key`, `value`: (total_tokens, key
-    heads, head_size). `rows`: of the queries, then of the keys, (num_rows + 1,) int32, the start of each row,
-    and the end of the last, which must be the end of the tensor: tokens after it would get NaN gradients
-    without an error (https://github.com/pytorch/pytorch/issues/176793); then the longest row of queries, and
-    of keys. No row may be empty.
+    heads, head_size). `rows`: for the queries, then for the keys, (num_rows + 1,) int32, the start of each
+    row and the end of the last, which must be the end of the tensor: tokens after it would get NaN gradients
+    without an error (https://github.com/pytorch/pytorch/issues/176793); then the length of the longest row of
+    queries, and of keys. No row may be empty.
 
     The kernels are those behind torch's `varlen_attn`, which takes neither dropout nor fp32
     (https://github.com/pytorch/pytorch/pull/179390). There is none for windows to both sides in fp32.
@@ -175,7 +176,7 @@ def attend_varlen(
     if query.dtype == torch.float32:
         states = (query[None], key[None], value[None])
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in states)
-        # A causal mask from the top left is 1
+        # 1 stands for a causal mask from the top left
         outputs = torch.ops.aten._efficient_attention_forward(
             *states, None, *rows, dropout_p, int(causal), needs_grad, scale=scaling, window_size=window
         )
@@ -210,7 +211,7 @@ class ReadTokens:
             attended, _ = attention(norms[0](hidden_states), *inputs, **more)
             read = (hidden_states + attended).index_select(1, read_tokens)
             return read + self.mlp(norms[1](read))
-        # Its gradient is a view; that of [0] would be a copy
+        # The gradient of squeeze is a view; that of [0] would be a copy
         tokens = hidden_states.squeeze(0)
         first = tokens.index_select(0, read_tokens)
         attention = self.attention.self

@@ -127,7 +127,7 @@ class Classifier(PackedModel):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        # The mean of ModernBERT is over all tokens
+        # ModernBERT may read the mean of all tokens
         self.reads_mean = getattr(model.config, "classifier_pooling", None) == "mean"
         if self.can_pack and not self.reads_mean:
             layers = getattr(model.base_model, "encoder", model.base_model)
@@ -198,6 +198,6 @@ def first_position(config: PreTrainedConfig) -> int:
 def max_positions(config: PreTrainedConfig) -> int | None:
     """Return the most tokens a row may have, or None where the model has no limit."""
     positions = getattr(config, "max_position_embeddings", None)
-    # XLNet: -1, no limit
+    # XLNet has -1, which means no limit
     has_limit = isinstance(positions, int) and positions >= 0
     return max(0, positions - first_position(config)) if has_limit else None

@@ -39,7 +39,7 @@ REMEDY = (
     "tokenizer. Leave out sizes in model.config (configs/small_bert.yaml sets some), merge LoRA weights with "
     "peft (merge_and_unload), convert those of TensorFlow with transformers 4"
 )
-# Keys that the data decides, and that train.precision does
+# The data decides these keys, and train.precision the last two
 FIXED = {"num_labels", "id2label", "label2id", "problem_type", "dtype", "torch_dtype"}
 # These parts come after an encoder. A checkpoint without them gets new ones, without a warning.
 HEADS = ("classifier", "pooler", "pre_classifier", "score", "cls.", "lm_head", "generator_predictions")
@@ -89,7 +89,7 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
     if name == E5_SMALL:
         return str(local_checkpoint(Path(cache_dir)))
     if constants.ENDPOINT != HUB:
-        # Its downloads would leave the mirror for the hub's own storage
+        # Downloads by Xet would leave the mirror for the hub's own storage
         constants.HF_HUB_DISABLE_XET = True
     try:
         hf_hub_download(name, "config.json")
@@ -191,7 +191,7 @@ def build_model(
         config.problem_type = problem_type
         model, missing = make_model(settings, config, AutoModelForSequenceClassification)
         if config.model_type == "bert" and "bert.pooler.dense.weight" in missing:
-            # The identity
+            # A new pooler starts as the identity
             nn.init.eye_(model.bert.pooler.dense.weight)
             nn.init.zeros_(model.bert.pooler.dense.bias)
         key, last = last_layer(model)
@@ -235,10 +235,11 @@ def make_model(settings: ModelConfig, config: PreTrainedConfig, auto_class: type
 def load_weights(
     name: str | Path, config: PreTrainedConfig, auto_class: type = AutoModelForSequenceClassification, **hub
 ) -> tuple[nn.Module, dict]:
-    """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that miss or
-    do not fit: `output_loading_info` in https://huggingface.co/docs/transformers/main_classes/model. Files
-    are read into memory and not mapped: one that is cut short while it is mapped ends the process with
-    SIGBUS. `hub` as `from_pretrained` takes it. Code that comes with a checkpoint is never run."""
+    """Return transformers' model of a checkpoint, on the CPU in fp32, and the names of weights that are
+    missing or do not fit: `output_loading_info` in
+    https://huggingface.co/docs/transformers/main_classes/model. Files are read into memory and not mapped:
+    one that is cut short while it is mapped ends the process with SIGBUS. `hub` as `from_pretrained` takes
+    it. Code that comes with a checkpoint is never run."""
     hub |= {"ignore_mismatched_sizes": True, "output_loading_info": True, "disable_mmap": True}
     hub["trust_remote_code"] = False
     return auto_class.from_pretrained(name, config=config, dtype=torch.float32, **hub)
@@ -300,11 +301,11 @@ def save_model(folder: Path, model, state: dict, tokenizer) -> None:
     """Write a transformers checkpoint into `folder`, each file whole or absent. `model` is transformers'
     model for its configuration, `state` its full weights by name."""
     with whole_files(folder / ".model", folder) as aside, quiet_transformers():
-        # Under the names the model has now: older checkpoints name norms otherwise, and transformers would
-        # write it so. It empties the dictionary that it is given.
+        # The names are those that the model has now: older checkpoints name norms otherwise, and transformers
+        # would write their names. It empties the dictionary that it is given.
         model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
-        # Which safetensors lets only its owner read
+        # safetensors lets only the owner read its files
         shutil.copymode(aside / "config.json", aside / "model.safetensors")
-        # Not a new folder in the place of one that was renamed meanwhile
+        # Where the folder was renamed meanwhile, this is an error; the next line would make a new one
         aside.stat()
         tokenizer.save_pretrained(aside)

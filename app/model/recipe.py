@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 ENOUGH_ROWS = 64  # in the train file for each label, on average, from which on the encoder is trained
 MAX_ROWS = 12_000  # in the largest train file on which a linear start was measured
-# Settings of the machine, and of the arithmetic, leave the choice of few rows open
+# These say nothing about how to learn from few rows: where they are set, the choice stays open
 FREE = {"seed", "precision", "device", "threads", "timeout", "gradient_checkpointing", "log_every"}
 FREE |= {"save_every", "accumulation_steps", "micro_batch_tokens"}
 
@@ -52,7 +52,7 @@ def started(config: Config, how: str) -> Config:
         prefix = {"prefix": "query: "} if how == "linear" else {}
         return replace(config, model=replace(config.model, head=how, **prefix))
     values = read_yaml(FEW_LABELS_CONFIG)
-    # The device has chosen it
+    # It was chosen for the device, before this
     del values["train"]["precision"]
     for section, chosen in values.items():
         own = getattr(config, section)
@@ -69,9 +69,10 @@ NARROW = 384
 # With LoRA the usual rate is multiplied by these factors. That of narrow models was measured here, that of
 # others is published
 NARROW_LORA_FACTOR, LORA_FACTOR = 3, 10
-# The first row that fits: up to this width of the model, up to these steps in an epoch, and these rows, where
-# "linear" are single texts for a head that starts as a logistic regression, nearly right from the first step.
-# Then the learning rate of the encoder, the factor to that of the head, and the warm-up.
+# The first row that fits is taken: the largest width of the model and the most steps of an epoch for which
+# it is meant, and its kind of rows ("linear": single texts, where the head starts as a logistic regression,
+# nearly right from the first step). Then come the learning rate of the encoder, the factor from it to that
+# of the head, and the warm-up.
 #
 # Narrow models need larger steps. In few steps the highest rate is best, but the loss may rise again after a
 # short warm-up. Pairs of texts are learned only with a low rate; with a higher one all of them get the most

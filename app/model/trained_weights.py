@@ -1,8 +1,9 @@
 """How the weights of a model start, and which are trained.
 
 `model.head linear`: the classifier starts as a logistic regression on the mean of the states of a text's
-tokens. The head of a BERT reads the first token, of which an encoder for likeness, such as e5, says little.
-One more layer makes the mean of all tokens of it, so that a checkpoint stays one of a usual BERT.
+tokens. The head of a BERT reads the first token, whose state says little in an encoder that was trained for
+the similarity of texts, such as e5. One more layer turns it into the mean of all tokens, so that a checkpoint
+stays one of a usual BERT.
 
 `model.freeze` leaves out a part, and `model.lora_rank` all but LoRA factors and the head. What is not trained
 has no gradient, no optimizer state and no backward pass. LoRA is that of peft: beside each frozen matrix of
@@ -92,13 +93,13 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
         if len(np.unique(targets)) < 2:
             continue
         with warnings.catch_warnings(action="ignore"):
-            # It need not be the optimum: the training follows
+            # It need not converge: the training follows
             fitted = LogisticRegression(C=C, max_iter=1000).fit(inputs, targets)
         ids, weights, biases = fitted.classes_, fitted.coef_ / length, fitted.intercept_
         if has_several:
             ids = [number]
         elif len(ids) == 2:
-            # One row of weights for two classes, which have half of it each
+            # scikit-learn has one row of weights for two classes; each of them gets half of it
             halves = np.array([-0.5, 0.5])
             weights, biases = halves[:, None] * weights, halves * biases
         last.weight.data[ids] = torch.from_numpy(weights).to(last.weight.dtype)

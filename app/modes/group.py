@@ -93,7 +93,7 @@ class Group:
 class TorchGroup(Group):
     """A process group that a launcher described in the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...)."""
 
-    heart: threading.Thread | None = None
+    heartbeat: threading.Thread | None = None
 
     def __init__(self) -> None:
         env = os.environ
@@ -132,8 +132,8 @@ class TorchGroup(Group):
         if self.world_size > 1:
             # The thread gets its own connection: the main thread may be waiting in the first one
             connection = self.store.clone()
-            self.heart = threading.Thread(target=self.beat, args=(connection, timeout), daemon=True)
-            self.heart.start()
+            self.heartbeat = threading.Thread(target=self.beat, args=(connection, timeout), daemon=True)
+            self.heartbeat.start()
 
     def beat(self, store: dist.Store, timeout: int) -> None:
         """Beat once a second; end the process when the next rank is silent for `timeout` seconds, counted in
@@ -164,8 +164,8 @@ class TorchGroup(Group):
 
     def leave(self, has_failed: bool) -> None:
         self.has_left.set()
-        if self.heart:
-            self.heart.join(2 * BEAT_SECONDS)
+        if self.heartbeat:
+            self.heartbeat.join(2 * BEAT_SECONDS)
         # Several ranks just end: after an error others may be waiting in the group, and its destructor may
         # hang, because it holds Python's lock while it waits for threads of gloo (torch 2.13).
         if self.world_size == 1 and dist.is_initialized():
@@ -281,7 +281,7 @@ class Stopped(BaseException):
         self.number = number
 
 
-def install(receive: Callable[[int, Any], None]) -> dict[int, Any]:
+def set_handlers(receive: Callable[[int, Any], None]) -> dict[int, Any]:
     """Call `receive` for each signal from now on; return the old handlers, none outside the main thread. Only
     the main thread may set handlers; a training in another one is stopped by its program."""
     if threading.current_thread() is not threading.main_thread():
@@ -303,7 +303,7 @@ def stop_at_once() -> Iterator[None]:
             if signal.getsignal(number) is receive:
                 signal.signal(number, handler)
 
-    previous_handlers = install(receive)
+    previous_handlers = set_handlers(receive)
     try:
         yield
     finally:
@@ -322,7 +322,7 @@ class StopSignals:
         self.received, self.received_at, self.stopped_by = 0, 0.0, 0
 
     def __enter__(self) -> Self:
-        self.previous_handlers = install(self.receive)
+        self.previous_handlers = set_handlers(self.receive)
         return self
 
     def __exit__(self, *failure: Any) -> None:

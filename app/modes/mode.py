@@ -38,7 +38,7 @@ class Mode:
     groups of `optimizer`, and frees the gradients by it. Communication is in `group`, arithmetic in
     `precision`."""
 
-    launcher = "one"  # of the processes: one, torchrun, horovodrun or spawn; see `launch` in group.py
+    launcher = "one"  # what starts the processes; `launch` and `launch_command` in group.py know them
     group_class: type[Group] = Group
     accepts_packed = True  # whether the wrapped model takes packed batches
     records_passes = False  # as CUDA graphs; nothing but the model's kernels may run in a pass
@@ -119,7 +119,8 @@ class Mode:
         parameters = list(self.module.parameters())
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))
-        # Not by exactly 1, where no device is waited for to know; the factor is that of clip_grads_with_norm_
+        # On the CPU, gradients that need no clipping are left alone; elsewhere the device would have to be
+        # waited for to know. The factor is that of clip_grads_with_norm_.
         is_below = norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)
         if max_norm and not is_below:
             nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
@@ -153,12 +154,12 @@ class Mode:
     def optimizer_state(self) -> Tensors:
         """Return the optimizer state; its keys are such as `state.classifier.bias.exp_avg`."""
         if not self.optimizer.state:
-            # torch would make a step to get one
+            # torch would make an optimizer step to get a state
             return {}
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, flatten_optimizer_state_dict=True)
         model = self.unwrapped_module().model
         state = state_dict.get_optimizer_state_dict(model, self.optimizer, options=options)
-        # Without the settings of its groups
+        # It also has the settings of the parameter groups, which follow from the configuration
         return self.copies({name: one for name, one in state.items() if name.startswith("state.")})
 
     def load_optimizer_state(self, tensors: Tensors) -> None:
@@ -183,7 +184,7 @@ class Mode:
         }
 
     def copies(self, tensors: Tensors) -> Tensors:
-        """Return tensors on the CPU that later steps do not change: there torch gives the parameters."""
+        """Return tensors that later steps do not change: on the CPU torch gives the parameters themselves."""
         return tensors if has_memory(self.device) else {name: one.clone() for name, one in tensors.items()}
 
 
@@ -267,7 +268,7 @@ class DDP(ProcessGroupMode):
 
 
 class SpawnedDDP(DDP):
-    """The same, with processes that are started by `mp.spawn`: one command, with no launcher."""
+    """DDP with processes that `mp.spawn` starts: one command, with no launcher."""
 
     launcher = "spawn"
 
@@ -291,7 +292,7 @@ class FSDP(ProcessGroupMode):
         return model, build_optimizer(model)
 
     def unwrapped_module(self) -> nn.Module:
-        # It keeps whole parameters after a forward pass, and its state is that of the sharded ones
+        # After a forward pass FSDP keeps the parameters whole, but the state is that of their shards
         self.module.reshard()
         return self.module
 

@@ -96,7 +96,7 @@ class Drawn:
         means = self.counts @ true.multiply(self.distance[:, None]) / np.maximum(support, 1)
         return means.sum(axis=1) / (support > 0).sum(axis=1)
 
-    def kappa(self) -> np.ndarray:
+    def quadratic_kappa(self) -> np.ndarray:
         """The quadratic weighted kappa; 0 where all labels and predictions are one label."""
         truth, predicted, mean = self.labels, self.predicted, self.mean
         by_chance = mean(truth**2) + mean(predicted**2) - 2 * mean(truth) * mean(predicted)
@@ -206,7 +206,7 @@ SHOWN_ONLY = {"compared": False, "has_interval": False}
 RECALL, ACCURACY_AT = "recall_at_precision", N_("accuracy at level {level}")
 NEAR = N_("share of rows at most half a standard deviation off")
 METRICS = (
-    Metric("kappa", N_("quadratic weighted kappa"), (ORDERED,), Drawn.kappa),
+    Metric("kappa", N_("quadratic weighted kappa"), (ORDERED,), Drawn.quadratic_kappa),
     Metric("macro_mae", N_("macro-averaged absolute error"), (ORDERED,), Drawn.macro_mae, **LOWER),
     Metric("within_one", N_("accuracy within one"), (ORDERED,), lambda of: of.mean(of.distance <= 1)),
     Metric("mae", N_("mean absolute error"), (NUMBER,), lambda of: of.mean(of.distance), **LOWER),

@@ -25,7 +25,7 @@ from .build import Components
 from .log import METRICS_FILE, read_evaluations
 
 logger = logging.getLogger(__name__)
-# To try where the model is no better than a linear one: the first that was not it
+# Models to try where this one is no better than a linear one: the first that is another one
 OTHERS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
 E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
 
@@ -130,7 +130,7 @@ def evidence_of(components: Components, split: str, metrics: dict, results: dict
     """Return what `what_next` gets; `results` are those of `write_report`, `history` the evaluations."""
     dataset, task, config = components.dataset, components.task, components.config
     train, tried = config.train, config.model.name
-    # Otherwise the loss of training is another one than that of dev
+    # With any other loss or class weights, the loss in training cannot be compared with that on dev
     is_comparable = (train.loss, train.class_weights) == ("cross_entropy", "none")
     other = next(name for name in OTHERS if name != tried)
     held_out = None

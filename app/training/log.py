@@ -45,7 +45,7 @@ def start_logging(is_main: bool) -> None:
     # A full disk must not fill the terminal with tracebacks of the log file
     logging.raiseExceptions = False
     if is_main:
-        # It keeps more until it has a target
+        # It keeps all lines, also more than this, until it has a target
         logging.getLogger().addHandler(MemoryHandler(capacity=1000))
     for noisy in ("transformers", "httpx", "httpx2", "tensorboard", "filelock"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -71,7 +71,7 @@ def token_limit(mode: Mode, components: Components) -> float | None:
     is_shared = hasattr(encoder.config, "num_hidden_groups")
     if not layers or is_shared or not all(layer.weight.requires_grad for layer in layers):
         return None
-    # Of weights that are sharded, a process has only a part
+    # The sizes are those of the layers: of sharded weights a process has only a part
     weights = sum(layer.in_features * layer.out_features for layer in layers)
     devices = mode.group.world_size * len(getattr(mode.module, "device_ids", None) or [mode.device])
     speed = product_speed(mode.device, DTYPES.get(settings.precision, torch.float32))
@@ -113,7 +113,7 @@ class RunLog:
         for early in [one for one in root.handlers if isinstance(one, MemoryHandler)]:
             early.setTarget(handler)
             root.removeHandler(early)
-            # Writes what it has kept
+            # This writes what it has kept
             early.close()
         root.addHandler(handler)
         self.closing.callback(handler.close)

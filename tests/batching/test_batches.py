@@ -10,7 +10,7 @@ import torch
 
 from app.batching.loader import (
     EVALUATION,
-    FRACTION,
+    TARGET_SHARE,
     BatchPlan,
     Layout,
     Loader,
@@ -190,7 +190,7 @@ def test_masks_are_a_pure_function_of_seed_draw_and_row():
 
 def test_fifteen_percent_are_hidden_eighty_ten_ten():
     rows = [hide(random_row(seed), seed, 0, 7) for seed in range(300)]
-    assert {len(hidden.places) for hidden in rows} == {round(100 * FRACTION)}
+    assert {len(hidden.places) for hidden in rows} == {round(100 * TARGET_SHARE)}
     seen = np.concatenate([hidden.tokens[hidden.places] for hidden in rows])
     labels = np.concatenate([hidden.labels for hidden in rows])
     assert np.mean(seen == MASK) == pytest.approx(0.8, abs=0.02)

@@ -1,4 +1,4 @@
-"""Strategies with the mistakes of copied scripts, which the contract suite must catch."""
+"""Modes with the mistakes of copied scripts, which the contract suite must catch."""
 
 import torch
 from torch import nn
