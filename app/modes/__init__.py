@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..config.schema import Config
+from ..errors import InputError
+from ..runtime.processes import launched_world_size
 
 MODES = {
     "accelerate": ".library_modes:Accelerate",
@@ -33,3 +35,16 @@ def open_mode(name: str, config: Config) -> Iterator:
     with load_mode(name)(config) as mode:
         set_up_machine(mode.config.train, mode.device, mode.group.local_world_size)
         yield mode
+
+
+def check_world_size(name: str, world_size: int) -> None:
+    """Raise InputError where more processes were started than train together in the mode `name`."""
+    started = launched_world_size()
+    if started != world_size:
+        from .group import launch_command
+
+        command = " ".join(launch_command(load_mode(name).launcher, [f"run_{name}.py"], started))
+        raise InputError(
+            f"{started} processes were asked for, but mode {name} has {world_size}, each training alone; "
+            f"start it with {command}, or unset WORLD_SIZE"
+        )

@@ -95,7 +95,7 @@ class DeepSpeed(ProcessGroupMode):
 
         # An all-reduce in shared memory that only inference uses. It would be compiled at the first start.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        # It still calls collectives by names that torch 2.13 deprecates.
+        # DeepSpeed still calls collectives by names that torch 2.13 deprecates.
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
         self.deepspeed, self.stage = deepspeed, self.config.deepspeed.stage
         self.state_form = f"cut by DeepSpeed (ZeRO {self.stage}, {self.group.world_size} processes)"
@@ -116,8 +116,8 @@ class DeepSpeed(ProcessGroupMode):
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
-        # `no_sync` is forbidden at stages 2 and 3, which reduce each micro-batch into their shards. When it
-        # knows that this is not the boundary, the engine leaves gradients unsynchronised where its stage can.
+        # `no_sync` is forbidden at stages 2 and 3, which reduce each micro-batch into their shards. Told that
+        # this is not the boundary, the engine leaves gradients unsynchronised where its stage can.
         self.engine.set_gradient_accumulation_boundary(is_last)
         yield
 
@@ -126,7 +126,7 @@ class DeepSpeed(ProcessGroupMode):
         self.engine.backward(loss * self.group.world_size, scale_wrt_gas=False)
 
     def step(self, max_norm: float) -> tuple[torch.Tensor, bool]:
-        # It clips, and makes no step where gradients are not finite.
+        # The engine clips, and makes no step where gradients are not finite
         self.engine.step()
         skipped = bool(self.optimizer.overflow)
         return torch.tensor(math.inf if skipped else float(self.engine.get_global_grad_norm())), skipped
@@ -189,14 +189,14 @@ def deepspeed_config(config: Config) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }
-    users = read_json(Path(path)) if path else {}
-    zero = users.get("zero_optimization", {})
-    if own := [key for key in (*users, *zero) if key in (*ours, *REPLACED, "stage")]:
+    given = read_json(Path(path)) if path else {}
+    zero = given.get("zero_optimization", {})
+    if own := [key for key in (*given, *zero) if key in (*ours, *REPLACED, "stage")]:
         raise InputError(
             f"{path}: {', '.join(own)} must follow from the settings of train and deepspeed; change "
             "these, and remove it from the file"
         )
-    return ours | users | {"zero_optimization": zero | {"stage": config.deepspeed.stage}}
+    return ours | given | {"zero_optimization": zero | {"stage": config.deepspeed.stage}}
 
 
 class HorovodGroup(Group):
@@ -209,12 +209,6 @@ class HorovodGroup(Group):
         hvd.init()
         self.rank, self.world_size = hvd.rank(), hvd.size()
         self.local_rank, self.local_world_size = hvd.local_rank(), hvd.local_size()
-        requested = int(os.environ.get("WORLD_SIZE", self.world_size))
-        if requested != self.world_size:
-            raise InputError(
-                f"{requested} processes were asked for, but Horovod has {self.world_size}, each training "
-                f"alone; start it with horovodrun -np {requested} --gloo python run_horovod.py"
-            )
         end_with_launcher()
 
     def leave(self, has_failed: bool) -> None:

@@ -21,7 +21,7 @@ from ..checkpoints.training_state import RunProgress, Tensors
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..errors import InputError
-from ..modes import MODES, load_mode, open_mode
+from ..modes import MODES, check_world_size, load_mode, open_mode
 from ..modes.group import launch_command
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
@@ -103,6 +103,7 @@ def run_trainings(config: Config, steps: int, mode: str, folder: str, *trainings
         comparable = replace(config, model=replace(config.model, dropout=0.0), train=settings)
         torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
         with open_mode(mode, comparable) as opened:
+            check_world_size(mode, opened.group.world_size)
             train_and_write(opened, Path(folder, f"{training}.safetensors"))
     return 0
 

@@ -8,9 +8,11 @@ from shlex import split
 import pytest
 
 from app.config.command_line import load_config
+from app.errors import InputError
 from app.modes import load_mode
 from app.modes.group import launch_command
 from app.run import main, work
+from app.runs.verify import run_trainings
 from tests.processes import finish
 from tests.ranks import settings, start_ranks
 from tests.verbs import predict
@@ -41,6 +43,19 @@ def test_an_environment_that_no_launcher_makes_is_refused(monkeypatch, capsys, v
     message = capsys.readouterr().err
     assert said in message
     assert "or unset these to train in one process" in message
+
+
+@pytest.mark.parametrize("variables", [TWO, {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"}])
+def test_processes_that_would_each_train_alone_are_refused(environment, capsys, monkeypatch, variables):
+    """As by torchrun run_single.py, or by a mode without a group; verify does not compare them either."""
+    environment({})
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert work(load_config([]), "single") == 2
+    refused = "2 processes were asked for, but mode single has 1, each training alone; start it with"
+    assert f"error: {refused}" in capsys.readouterr().err
+    with pytest.raises(InputError, match=refused):
+        run_trainings(load_config([]), 1, "single", "nowhere", "fp32")
 
 
 @pytest.mark.slow
@@ -107,7 +122,7 @@ def test_a_launcher_under_which_processes_would_train_alone_is_refused(data, tmp
     words = settings(data, tmp_path / "run")
     done = finish([*PYTHON, "torch.distributed.run", *STANDALONE, "run_horovod.py", *words])
     assert done.returncode != 0
-    assert "2 processes were asked for, but Horovod has 1, each training alone" in done.stderr
+    assert "2 processes were asked for, but mode horovod has 1, each training alone" in done.stderr
 
 
 def test_without_horovod_one_line_says_how_to_install_it(tmp_path):
