@@ -17,7 +17,7 @@ from typing import Any, Self
 from app.commands import say
 from app.errors import TrainingError
 
-PRODUCTS = "matrix_products"
+PRODUCTS, COPIES = "matrix_products", "copies"
 
 
 class ProgramFailed(TrainingError):
@@ -99,7 +99,7 @@ def run_rounds(
 ) -> Iterator[dict[str, dict]]:
     """Start a program for each of `jobs` (see `Program`) and let them run in turn, each for `untimed` steps
     and then its `steps`; yield each round's answers, with the programs' descriptions, and under `PRODUCTS`
-    the rates of matrix products of `shapes`."""
+    the rates of matrix products of `shapes`, and of copies."""
     with ExitStack() as stack:
         products = stack.enter_context(Program(PRODUCTS, "harness.matrix_products:main", shapes, folder))
         programs = []

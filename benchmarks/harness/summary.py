@@ -3,9 +3,10 @@
 import statistics
 
 from app.text_table import text_table
-from benchmarks.harness.program import PRODUCTS
+from benchmarks.harness.program import COPIES, PRODUCTS
 
 MAX_SPREAD = 0.1  # of the ratios of the rounds, as a fraction of their median, for a result that holds
+UNITS = {"fp32": "GFLOP/s", "bf16": "GFLOP/s", COPIES: "GB/s"}
 CELLS = {
     "precision": lambda result: result["precision"],
     "settings": lambda result: result["settings"],
@@ -19,9 +20,9 @@ CELLS = {
 
 
 def summarise(rounds: list[dict[str, dict]], operations: int) -> dict:
-    """Return each program's results over all rounds, and the median rates of matrix products by precision.
+    """Return each program's results over all rounds, and the median rates of matrix products and copies.
 
-    A round has each program's answer by name, and under `PRODUCTS` operations per second by precision;
+    A round has each program's answer by name, and under `PRODUCTS` what `harness.matrix_products` measured;
     `operations` is what a real token needs.
     """
     rates = {name: statistics.median(one[PRODUCTS][name] for one in rounds) for name in rounds[0][PRODUCTS]}
@@ -70,7 +71,7 @@ def render(results: dict, columns: list[str], ratio: str) -> str:
         found = results["ratios"].get(name)
         times = f"{found['median']:.2f} ({found['min']:.2f} to {found['max']:.2f})" if found else ""
         rows.append([name, *(CELLS[column](result) for column in columns), times])
-    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in results[PRODUCTS].items())
+    rates = ", ".join(f"{name} {rate / 1e9:,.0f} {UNITS[name]}" for name, rate in results[PRODUCTS].items())
     lines = [
         f"\n{text_table(['', *columns, ratio], rows)}\n",
         f"matrix products: {rates}; the ratio is the median of the rounds (lowest to highest)",

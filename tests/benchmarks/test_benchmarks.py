@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 from app.prediction.open_model import ComputeOptions, open_model
 from benchmarks.harness.command import run_benchmark
 from benchmarks.harness.meter import Finished, Meter
-from benchmarks.harness.program import ProgramFailed
+from benchmarks.harness.program import COPIES, ProgramFailed
 from benchmarks.harness.summary import render
 from benchmarks.reference_job import OURS, PEERS
 from benchmarks.reference_job import __main__ as reference_job
@@ -149,7 +149,8 @@ def test_the_results_over_rounds():
         {OURS: answer("bf16", 2.0, 1000, 1000), "trainer_tuned": answer("fp32", 6.0, 900, 1000)},
         {OURS: answer("bf16", 1.0, 800, 800), "trainer_tuned": answer("fp32", 4.0, 700, 1000)},
     ]
-    rounds = [one_round | {"matrix_products": {"fp32": 6e6, "bf16": 9e6}} for one_round in rounds]
+    rates = {"fp32": 6e6, "bf16": 9e6, COPIES: 2e9}
+    rounds = [one_round | {"matrix_products": rates} for one_round in rounds]
     results = reference_job.summarise_rounds(rounds, {"encoder_weights": 1000})
     ours, peer = results["programs"][OURS], results["programs"]["trainer_tuned"]
     assert ours["rows_per_second"] == 48
@@ -161,6 +162,7 @@ def test_the_results_over_rounds():
     assert ratio == {"rounds": [2, 3, 4], "min": 2, "median": 3, "max": 4, "spread": pytest.approx(2 / 3)}
     table = render(results, reference_job.COLUMNS, "ours / it")
     assert "3.00 (2.00 to 4.00)" in table
+    assert "copies 2 GB/s" in table
     assert "spread over 67% of their median, more than 10%: more rounds or more steps are needed" in table
     steady = reference_job.summarise_rounds(rounds[:1] * 2, {"encoder_weights": 1000})
     assert "are needed" not in render(steady, reference_job.COLUMNS, "ours / it")
@@ -191,7 +193,9 @@ def test_the_reference_job_on_the_command_line(tmp_path):
     assert set(report["programs"]) == {OURS, "trainer_tuned"}
     assert len(report["ratios"]["trainer_tuned"]["rounds"]) == 2
     assert report["programs"][OURS]["rows"] == 4 * BATCH_SIZE
-    assert min(report["matrix_products"].values()) > 0
+    rates = report["matrix_products"]
+    assert min(rates.values()) > 0
+    assert f"{rates[COPIES] / 1e9:,.0f} GB/s" in printed
     assert report["job"]["train_rows"] == EPOCH * BATCH_SIZE
     assert "trainer_tuned" in printed
     assert "matrix products" in printed
