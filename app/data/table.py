@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -29,10 +30,12 @@ from .files import files_of
 from .read import DELIMITED, SUFFIXES, ReadOptions, bad_row_message, recognised
 from .rows import RowReader
 
-VERSION = 8
+VERSION = 9
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
 SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists
+# Where batches are small, to read one column of all maps nearly all pages of the file
+BATCH_BYTES = 1 << 23  # of rows that are written together
 EMPTY_SHARE = 0.01  # up to this share of rows without a text is skipped, with a message
 
 
@@ -84,11 +87,11 @@ class Table:
 
     @property
     def sizes(self) -> np.ndarray:
-        """The bytes of the text of each row, or of its two texts, (num_rows,) int64."""
+        """The bytes of the text of each row, or of its two texts, (num_rows,) int32."""
         import pyarrow.compute as pc
 
         names = ["text", "pair"] if self.has_pairs else ["text"]
-        return sum(pc.binary_length(self._rows.column(name)).to_numpy().astype(np.int64) for name in names)
+        return sum(pc.binary_length(self._rows.column(name)).to_numpy() for name in names)
 
     def text(self, row: int) -> str:
         return self._rows.column("text")[int(row)].as_py()
@@ -195,9 +198,10 @@ def build_table(
     import pyarrow as pa
 
     reader = RowReader(path, options, need_label, need_label, label_names, accept_ids)
-    codes: dict[str | None, int] = {}
+    codes: dict[str | None, int] = defaultdict(lambda: len(codes))
     shown: list[str] = []
-    num_rows = num_bad = num_empty = 0
+    batches: list[pa.RecordBatch] = []
+    num_rows = num_bad = num_empty = num_bytes = 0
     fields = [("text", pa.string()), ("pair", pa.string()), ("label", pa.int32())]
     schema = pa.schema([*fields, ("line", pa.int64()), ("hash", pa.uint64())])
     with (
@@ -215,13 +219,18 @@ def build_table(
             if bad:
                 columns = [[one for at, one in enumerate(column) if at not in bad] for column in columns]
             lines, texts, pairs, labels = columns
-            if texts:
-                num_rows += len(texts)
-                for label in dict.fromkeys(labels):
-                    codes.setdefault(label, len(codes))
-                hashes = text_hashes(texts, pairs if reader.used.pair else None)
-                columns = [texts, pairs, [codes[label] for label in labels], lines, hashes]
-                writer.write_batch(pa.record_batch(columns, schema=schema))
+            num_rows += len(texts)
+            # Python keeps the UTF-8 that Arrow asks for, and the hashes need it too
+            columns = [pa.array(column, pa.string()) for column in (texts, pairs)]
+            hashes = text_hashes(texts, pairs if reader.used.pair else None)
+            numbers = np.fromiter(map(codes.__getitem__, labels), np.int32), np.fromiter(lines, np.int64)
+            columns += [*numbers, hashes]
+            batches.append(pa.record_batch(columns, schema=schema))
+            num_bytes += batches[-1].nbytes
+            if num_bytes > BATCH_BYTES:
+                writer.write_table(pa.Table.from_batches(batches).combine_chunks())
+                batches, num_bytes = [], 0
+        writer.write_table(pa.Table.from_batches(batches, schema).combine_chunks())
     if digest and file_digest(Path(path)) != digest:
         remedy = "start again once it is written to its end"
         raise InputError(f"{path}: a data file must not change while it is read, but this one did; {remedy}")
