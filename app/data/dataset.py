@@ -15,6 +15,7 @@ import re
 from array import array
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from ..words import _
 from .cache import build_once, content_key, save_array
 from .files import clean_text, value_of
 from .labels import LabelForm, label_form
-from .read import FORMATS, BadRow, ReadOptions, bad_row_message, read_records, recognised
+from .read import FORMATS, BadRow, ReadOptions, bad_row_message, read_blocks, recognised
 from .table import Table, open_table, text_hashes
 
 VERSION = 5
@@ -148,7 +149,7 @@ def read_fixes(path: str | Path, data: ReadOptions, names: list[str]) -> dict[in
     file, form = Path(path), label_form(data.task)
     options, data = recognised(file, ReadOptions()), replace(data, label_columns=None)
     unit, columns, fixes = FORMATS[options.format].row_unit, None, {}
-    for line, record in read_records(file, options):
+    for line, record in chain.from_iterable(starmap(zip, read_blocks(file, options))):
         if columns is None and isinstance(record, list):
             columns = [str(name).strip() for name in record]
             continue
@@ -192,21 +193,24 @@ def build_dataset(
     """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
     Which rows are in which split does not depend on `fixes`: what was found before stays comparable."""
     form, train, verb, seed = label_form(config.task), tables["train"], config.verb, config.split_seed
+    # A number for each different text, in the order of the hashes, takes less memory than its hash
+    texts = np.unique_inverse(np.concatenate([table.hashes for table in tables.values()])).inverse_indices
+    ends = np.cumsum([table.num_rows for table in tables.values()])[:-1]
+    texts = dict(zip(tables, np.split(texts.astype(np.int32), ends), strict=True))
     ids = {}
     for name, table in tables.items():
         of_values = form.of_texts(table.label_values, label_names)
         ids[name] = of_values[table.labels] if form.has_labels else np.zeros(table.num_rows, np.int64)
-    hashes = {name: table.hashes for name, table in tables.items()}
     sizes = [0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test")]
-    labels, text_hashes = ids["train"], hashes["train"]
+    labels, of_train = ids["train"], texts["train"]
     if verb.folds:
         # All rows that are not test in some fold: the vocabulary of random weights is the same in every fold
         save_array(folder / "all_rows.npy", np.arange(train.num_rows))
-        fold = fold_of_rows(form, labels, text_hashes, verb.folds, seed)
+        fold = fold_of_rows(form, labels, of_train, verb.folds, seed)
         # The checkpoint is chosen without the fold
         rest, sizes[1] = np.flatnonzero(fold != verb.fold), 0
-        labels, text_hashes = labels[rest], text_hashes[rest]
-    rows = split_rows(form, labels, text_hashes, config, sizes, label_names)
+        labels, of_train = labels[rest], of_train[rest]
+    rows = split_rows(form, labels, of_train, config, sizes, label_names)
     if verb.folds:
         rows = {name: rest[of_split] for name, of_split in rows.items()}
         rows["test"] = np.flatnonzero(fold == verb.fold)
@@ -219,8 +223,9 @@ def build_dataset(
         known, new = np.array(list(fixes), np.uint64), form.of_texts(list(fixes.values()), label_names)
         uses, changed = np.zeros(len(known), np.int64), 0
         for name, of_file in ids.items():
-            matches = np.flatnonzero(np.isin(hashes[name], known))
-            fix = np.searchsorted(known, hashes[name][matches])
+            hashes = tables[name].hashes
+            matches = np.flatnonzero(np.isin(hashes, known))
+            fix = np.searchsorted(known, hashes[matches])
             uses += np.bincount(fix, minlength=len(known))
             changed += int((new[fix] != of_file[matches]).any(axis=tuple(range(1, new.ndim))).sum())
             of_file[matches] = new[fix]
@@ -231,16 +236,17 @@ def build_dataset(
     for name in SPLITS:
         save_array(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
         save_array(folder / f"{name}_labels.npy", labels[name])
-    of_splits = {name: hashes.get(name, hashes["train"])[rows[name]] for name in SPLITS}
-    statistics, texts = dataset_statistics(form, labels, of_splits, label_names), None
+    of_splits = {name: texts.get(name, texts["train"])[rows[name]] for name in SPLITS}
+    statistics, known = dataset_statistics(form, labels, of_splits, label_names), None
+    sizes = {name: tables.get(name, train).sizes[rows[name]] for name in SPLITS}
+    sizes = {name: np.minimum(of_split, 3 * MAX_TEXT).sum() for name, of_split in sizes.items()}
     # Not in the digest of the folder, which ranks compare: processors may round in other ways
     (folder / "copies").mkdir()
     for name in ("dev", "test") if label_names else ():
         table, of_split = tables.get(name, train), rows[name]
-        sizes = np.r_[train.sizes[rows["train"]], table.sizes[of_split]]
-        if len(of_split) and np.minimum(sizes, 3 * MAX_TEXT).sum() <= MAX_BYTES:
-            texts = texts or train.joined_texts(rows["train"])
-            nearest = near_copies(texts, table.joined_texts(of_split))
+        if len(of_split) and sizes["train"] + sizes[name] <= MAX_BYTES:
+            known = known or train.joined_texts(rows["train"])
+            nearest = near_copies(known, table.joined_texts(of_split))
             save_array(folder / "copies" / f"{name}.npy", np.where(nearest < 0, -1, rows["train"][nearest]))
             is_near = (nearest >= 0) & (of_splits[name] != of_splits["train"][nearest])
             statistics[name]["near_copies"] = int(is_near.sum())
@@ -376,27 +382,30 @@ def part_of_rows(rows: np.ndarray, groups: np.ndarray, share: float, seed: int) 
 
 
 def dataset_statistics(
-    form: LabelForm, labels: dict[str, np.ndarray], hashes: dict[str, np.ndarray], label_names: list[str]
+    form: LabelForm, labels: dict[str, np.ndarray], texts: dict[str, np.ndarray], label_names: list[str]
 ) -> dict:
     """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated` (rows with the text of an
     earlier row of the split), `conflicting` (texts with more than one label) and `also_in` (for each earlier
-    split, the rows whose text is in it too)."""
+    split, the rows whose text is in it too). `texts` are the numbers of the rows' texts."""
+    num_texts = 1 + max(int(of_split.max(initial=0)) for of_split in texts.values())
     statistics, known = {}, {}
     for name, of_split in labels.items():
         if not len(of_split):
             continue
-        texts, first, text_of_row, sizes = np.unique_all(hashes[name])
+        text_of_row, row_of_text = texts[name], np.empty(num_texts, np.int32)
+        row_of_text[text_of_row] = np.arange(len(of_split), dtype=np.int32)
+        sizes = np.bincount(text_of_row, minlength=num_texts)
         repeated = np.flatnonzero(sizes[text_of_row] > 1)
-        is_other = of_split[repeated] != of_split[first[text_of_row[repeated]]]
+        is_other = of_split[repeated] != of_split[row_of_text[text_of_row[repeated]]]
         is_other = is_other.any(axis=tuple(range(1, of_split.ndim)))
         statistics[name] = {
             "rows": len(of_split),
             **form.statistics(of_split, label_names),
-            "repeated": len(of_split) - len(texts),
+            "repeated": len(of_split) - int(np.count_nonzero(sizes)),
             "conflicting": len(np.unique(text_of_row[repeated[is_other]])),
-            "also_in": {other: int(sizes[np.isin(texts, known[other])].sum()) for other in known},
+            "also_in": {other: int(sizes[known[other]].sum()) for other in known},
         }
-        known[name] = texts
+        known[name] = sizes > 0
     return statistics
 
 

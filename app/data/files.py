@@ -26,7 +26,7 @@ from .cache import build_once, content_key
 MAGIC = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 MAGIC += (b"PAR1\x15", codecs.BOM_UTF32_LE)
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-START, BLOCK_LINES = 1 << 20, 500  # bytes, and lines, that are read together; the first show the format
+START, BLOCK_ROWS = 1 << 20, 2048  # bytes, and lines or rows, that are read together
 COUNTED = 1_000_000  # characters that are enough to recognise GB18030
 # The common characters of GB 2312 are in the order of their sounds. Those from "shi" to "zuo" are 0.25 to
 # 0.44 of all in public sets of Chinese texts, and few in Big5, Korean and Japanese that are read as GB18030.
@@ -189,7 +189,7 @@ def line_blocks(path: Source, encoding: str) -> Iterator[list[str]]:
     try:
         with path.open("rb", START) if isinstance(path, Path) else nullcontext(path.file) as file:
             text = io.TextIOWrapper(file, codec, errors, newline="")
-            while lines := list(islice(text, BLOCK_LINES)):
+            while lines := list(islice(text, BLOCK_ROWS)):
                 yield lines
                 number += len(lines)
     except UnicodeError as error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, replace
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ from ..config.schema import DataConfig
 from ..errors import InputError, as_input_error, excerpt, listed
 from ..runtime.disk import unique_keys
 from ..words import _
-from .files import MAGIC, Source, Stream, file_encoding, line_blocks, read_start
+from .files import BLOCK_ROWS, MAGIC, Source, Stream, file_encoding, line_blocks, read_start
 
-CHUNK = 2048  # rows of Parquet that are read together
+FIRST_LINES = 500  # lines that show the format of a file
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
 FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for long documents
 LABEL_SETTINGS = {"label_column", "label_separator", "label_columns"}
@@ -94,8 +94,9 @@ class BadRow(NamedTuple):
     is_empty: bool = False
 
 
-# The number of a record in its file, and the record: a list of fields, an object, a text, or a `BadRow`
-Record = tuple[int, Any]
+# Records, and before them their numbers in the file. A record is a list of fields, an object, a text, or a
+# `BadRow`
+Block = tuple[Sequence[int], Sequence[Any]]
 
 
 def bad_row_message(path: object, unit: str, number: int, problem: object) -> str:
@@ -138,7 +139,8 @@ def recognised(
     encoding, format, start = file_encoding(path, options.encoding), options.format, read_start(path)
     is_stream, suffix, lines = isinstance(path, Stream), path.suffix.lower(), []
     if not is_stream and not start.startswith(MAGIC):
-        lines = [line.rstrip("\r\n") for line in next(line_blocks(path, encoding), []) if line.strip()]
+        lines = next(line_blocks(path, encoding), [])[:FIRST_LINES]
+        lines = [line.rstrip("\r\n") for line in lines if line.strip()]
     if format == "auto":
         is_plain = is_stream or (suffix == ".txt" and not need_label)
         usual = usual or ("text" if is_plain else SUFFIXES.get(suffix))
@@ -192,41 +194,46 @@ def content_format(start: bytes, lines: list[str], usual: str | None) -> str | N
     return None
 
 
-def read_records(
+def read_blocks(
     path: Source, options: ReadOptions, columns: Collection[int] | None = None
-) -> Iterator[Record]:
-    """Yield the records of a file whose format, encoding and quoting are known; values of Parquet columns
-    that are not in `columns` are None. Raises InputError for a file that cannot be read at all."""
+) -> Iterator[Block]:
+    """Yield the records of a file whose format, encoding and quoting are known, many at a time; values of
+    Parquet columns that are not in `columns` are None. Raises InputError for a file that cannot be read at
+    all."""
     if options.format == "parquet":
-        return _parquet_records(path, columns)
-    if options.format == "xlsx":
-        return _excel_records(path)
+        return _parquet_blocks(path, columns)
     blocks, delimiter = line_blocks(path, options.encoding), FORMATS[options.format].delimiter
     lines = chain.from_iterable(blocks)
-    if options.format == "json":
-        return _array_records(path, lines)
-    if options.format == "jsonl":
-        return _json_line_records(lines)
-    if options.quoting == "double":
-        return _quoted_records(lines, delimiter)
-    return chain.from_iterable(_plain_records(blocks, delimiter))
+    if options.format == "xlsx":
+        records = _excel_records(path)
+    elif options.format == "json":
+        records = _array_records(path, lines)
+    elif options.format == "jsonl":
+        records = _json_line_records(lines)
+    elif options.quoting == "double":
+        records = _quoted_records(lines, delimiter)
+    else:
+        return _plain_blocks(blocks, delimiter)
+    return iter(lambda: tuple(zip(*islice(records, BLOCK_ROWS), strict=True)), ())
 
 
-def _plain_records(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Iterable[Record]]:
-    """Yield the records of many lines at a time, which is faster than one by one."""
+def _plain_blocks(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Block]:
     first = 1
     for lines in blocks:
         numbers, first = range(first, first + len(lines)), first + len(lines)
         if any(map(str.isspace, lines)):
             # A line of spaces is no row, but one of tabs is
             is_row = [line.strip(" \r\n" if delimiter else None) != "" for line in lines]
-            numbers, lines = compress(numbers, is_row), compress(lines, is_row)
-        records = [line.rstrip("\r\n") for line in lines]
-        records = [record.split(delimiter) for record in records] if delimiter else records
-        yield zip(numbers, records, strict=True)
+            numbers, lines = list(compress(numbers, is_row)), compress(lines, is_row)
+        if delimiter:
+            records = [line.rstrip("\r\n").split(delimiter) for line in lines]
+        else:
+            records = [line.rstrip("\r\n") for line in lines]
+        if records:
+            yield numbers, records
 
 
-def _quoted_records(lines: Iterator[str], delimiter: str) -> Iterator[Record]:
+def _quoted_records(lines: Iterator[str], delimiter: str) -> Iterator[tuple[int, Any]]:
     csv.field_size_limit(FIELD_LIMIT)
     reader, record = csv.reader(lines, delimiter=delimiter, strict=True), []
     while record is not None:
@@ -244,7 +251,7 @@ def _quoted_records(lines: Iterator[str], delimiter: str) -> Iterator[Record]:
                 yield line, BadRow(line, problem)
 
 
-def _json_line_records(lines: Iterator[str]) -> Iterator[Record]:
+def _json_line_records(lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -255,7 +262,7 @@ def _json_line_records(lines: Iterator[str]) -> Iterator[Record]:
             yield number, record
 
 
-def _array_records(path: Source, lines: Iterator[str]) -> Iterator[Record]:
+def _array_records(path: Source, lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
     try:
         value = json.loads("".join(lines), object_pairs_hook=unique_keys)
     except JSON_ERRORS as error:
@@ -282,7 +289,7 @@ def parquet_batches(path: Path) -> Iterator[Any]:
     number = 0
     with readable(path), path.open("rb") as opened:
         file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
-        for batch in file.iter_batches(CHUNK):
+        for batch in file.iter_batches(BLOCK_ROWS):
             number += batch.num_rows
             yield batch
         if file.metadata.num_rows != number:
@@ -290,18 +297,18 @@ def parquet_batches(path: Path) -> Iterator[Any]:
             raise InputError(f"{path}: the Parquet file is damaged: {problem}")
 
 
-def _parquet_records(path: Path, columns: Collection[int] | None) -> Iterator[Record]:
+def _parquet_blocks(path: Path, columns: Collection[int] | None) -> Iterator[Block]:
     first = 1
     with readable(path):
         for batch in parquet_batches(path):
             values = [[None] * batch.num_rows] * batch.num_columns
             for index in range(batch.num_columns) if columns is None else columns:
                 values[index] = batch.column(index).to_pylist()
-            yield from enumerate(map(list, zip(*values, strict=True)), first)
-            first += batch.num_rows
+            numbers, first = range(first, first + batch.num_rows), first + batch.num_rows
+            yield numbers, list(map(list, zip(*values, strict=True)))
 
 
-def _excel_records(path: Path) -> Iterator[Record]:
+def _excel_records(path: Path) -> Iterator[tuple[int, Any]]:
     try:
         from python_calamine import CalamineWorkbook
     except ImportError as error:

@@ -5,6 +5,7 @@ run. No row is dropped without a message."""
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -15,7 +16,7 @@ from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
 from .files import SETTING, EmptyText, Source, Stream, clean_text, value_of, wrong_character
 from .labels import label_form
-from .read import FORMATS, BadRow, ReadOptions, bad_row_message, parquet_batches, read_records, recognised
+from .read import FORMATS, BadRow, ReadOptions, bad_row_message, parquet_batches, read_blocks, recognised
 
 # The names of the first and the second text of a pair
 PAIR_NAMES = {"text_a": "text_b", "sentence1": "sentence2", "sentence_a": "sentence_b", "text1": "text2"}
@@ -47,8 +48,7 @@ NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?%?")
 # Words are a character of a language without spaces, or two words with a space between them
 WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]|[^\W\d]\s+[^\W\d]")
 MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must not take minutes
-CHUNK = 2048  # rows that are checked together
-FIRST_ROWS = 10_000  # rows whose values show which columns are texts and labels
+FIRST_BLOCKS, FIRST_ROWS = 5, 10_000  # blocks that are read, and rows of them that show what a column is
 # It stands between the texts of several columns, and a tokenizer gets its own separator there
 BETWEEN_TEXTS = "\u241e"
 
@@ -108,30 +108,35 @@ class RowReader:
 
     def chunks(self, keep_records: bool = False) -> Iterator[tuple]:
         """Yield what `rows` does in columns, those of `Row`, and the invalid rows by their positions."""
-        records, count = islice(self._records(keep_records), self.options.limit), 0
-        while some := list(islice(records, CHUNK)):
-            count += len(some)
-            yield self._checked(*zip(*some, strict=True), keep_records)
+        limit, count = self.options.limit or sys.maxsize, 0
+        for numbers, records in self._blocks(keep_records):
+            numbers, records = numbers[: limit - count], records[: limit - count]
+            count += len(records)
+            if records:
+                yield self._checked(numbers, records, keep_records)
+            if count == limit:
+                return
         if count == 0:
             said = _("{path}: there are no rows in the file")
             if self.names and FORMATS[self.options.format].has_header:
                 said = _("{path}: there are no rows in the file, only a header")
             raise InputError(said.format(path=self.path))
 
-    def _records(self, keep_records: bool) -> Iterator[tuple[int, Any]]:
-        """Find the columns, by the first records, and return the records after a header."""
+    def _blocks(self, keep_records: bool) -> Iterator[tuple[Sequence, Sequence]]:
+        """Find the columns, by the first records, and return the blocks of records after a header."""
         path = self.path if isinstance(self.path, Stream) else Path(self.path)
         self.options = options = recognised(path, self.options, self.need_label)
-        format, records = FORMATS[options.format], read_records(path, options)
+        format, blocks = FORMATS[options.format], read_blocks(path, options)
         self.unit, self.form = format.row_unit, label_form(options.task)
         if options.format == "parquet":
             self.names = next((batch.schema.names for batch in parquet_batches(path)), None)
-            first = [(0, self.names)] if self.names else []
+            first = [((0,), [self.names])] if self.names else []
         else:
-            first = list(islice(records, 1 if isinstance(path, Stream) else FIRST_ROWS))
+            first = list(islice(blocks, 1 if isinstance(path, Stream) else FIRST_BLOCKS))
         if not first:
-            return records
-        (number, record), below = first[0], [record for _number, record in first[1:]]
+            return blocks
+        number, shown = first[0][0][0], [record for _numbers, records in first for record in records]
+        record, below = shown[0], shown[1:FIRST_ROWS]
         where = f"{path}, {self.unit} {number}" if number else str(path)
         is_plain = isinstance(record, str) and not self.need_label
         if not (is_plain or isinstance(record, (list, dict))):
@@ -155,8 +160,10 @@ class RowReader:
         if not format.magic and options.encoding != "utf-8":
             self.used.described += _("; encoding ") + options.encoding
         if options.format == "parquet":
-            return read_records(path, options, None if keep_records else self.used.used)
-        return chain(first[1:] if self.names else first, records)
+            return read_blocks(path, options, None if keep_records else self.used.used)
+        if self.names:
+            first[0] = first[0][0][1:], first[0][1][1:]
+        return chain(first, blocks)
 
     def _is_header(self, where: str, record: list, below: list) -> bool:
         """Return whether the first record of a table is a header; `below` are the records after it. Raises
@@ -306,25 +313,28 @@ class RowReader:
 
     def _labels(self, numbers: tuple, records: Sequence) -> tuple[list[str | None], dict[int, ValueError]]:
         """Return the text of each label, and what is wrong, by position; text is parsed once."""
-        labels, wrong, known, options, names = [], {}, {}, self.options, self.label_names
+        options, names, known, errors = self.options, self.label_names, {}, {}
         columns = [[record[key] for record in records] for key in self.used.label]
-        values = columns[0] if options.label_columns is None else zip(*columns, strict=True)
-        for at, value in enumerate(values):
-            key = value if type(value) is str else at
-            if key not in known:
-                is_plain = key is value and options.format in ("json", "jsonl")
-                try:
-                    label = self.form.text(value if is_plain else value_of(value), options)
-                    if names and (unknown := self.form.unknown(label, names, self.accept_ids)):
-                        said = _("unknown label {label}; fix the row or set --data.labels")
-                        raise ValueError(said.format(label=unknown))
-                    known[key] = label
-                except InputError as error:
-                    raise InputError(bad_row_message(self.path, self.unit, numbers[at], error)) from error
-                except ValueError as error:
-                    wrong[at] = error
-            labels.append(known.get(key))
-        return labels, wrong
+        values = columns[0] if options.label_columns is None else list(zip(*columns, strict=True))
+        keys = values
+        if set(map(type, values)) != {str}:
+            # Other values may be equal and yet different labels, such as 1 and true
+            keys = [value if type(value) is str else at for at, value in enumerate(values)]
+        for key in dict.fromkeys(keys):
+            value = key if type(key) is str else values[key]
+            is_plain = value is key and options.format in ("json", "jsonl")
+            try:
+                known[key] = self.form.text(value if is_plain else value_of(value), options)
+                if names and (unknown := self.form.unknown(known[key], names, self.accept_ids)):
+                    said = _("unknown label {label}; fix the row or set --data.labels")
+                    raise ValueError(said.format(label=unknown))
+            except InputError as error:
+                at = numbers[keys.index(key)]
+                raise InputError(bad_row_message(self.path, self.unit, at, error)) from error
+            except ValueError as error:
+                errors[key] = error
+        wrong = {at: errors[key] for at, key in enumerate(keys) if key in errors} if errors else {}
+        return list(map(known.get, keys)), wrong
 
 
 def _role(
