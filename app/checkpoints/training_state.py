@@ -336,8 +336,6 @@ FREE_TO_RESUME |= {"train.accumulation_steps", "train.micro_batch_tokens", "trai
 FREE_TO_RESUME |= {"train.eval_every", "train.save_every", "train.early_stopping", "train.log_every", *LENGTH}
 # Ranks may differ in these: only rank 0 looks at some.
 FREE_ON_RANKS = frozenset((*OF_MACHINE, "output.dir", "output.name", "output.resume", "output.trackers"))
-# Settings of data that name files
-FILES = ("train", "dev", "test")
 # It follows from the data, the settings and the version of transformers
 TOKENIZER = "the tokenizer (model.vocab_file, the files of model.name, the version of transformers)"
 FROZEN = "the weights that are not trained (model.name, train.seed)"
@@ -350,11 +348,7 @@ def job_signature(
     """Return all settings by dotted name, derived ones too, and path and content of each file. It can be
     written as JSON. The mode and the number of processes are not part of it."""
     job = run_folder.flat_settings(config.to_dict())
-    job |= {"train.best_metric": best_metric, "data.labels": dataset.label_names}
-    for name, table in dataset.files.items():
-        job[f"data.{name}"] = {"path": table.source, "rows": table.num_rows, "content": table.content}
-    if fixes := dataset.relabelled:
-        job["data.relabel"] = {"path": fixes["source"], "content": fixes["content"]}
+    job |= {"train.best_metric": best_metric, "data.labels": dataset.label_names} | data_of(dataset)
     job[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
     if name := config.model.name:
         content = f"{name} {getattr(model.model.config, '_commit_hash', None)}"
@@ -365,6 +359,16 @@ def job_signature(
         # Training states have only what is trained, so a run resumes with these weights only
         job[FROZEN] = content_key(*(value.numpy().tobytes() for value in frozen))
     return job
+
+
+def data_of(dataset: Dataset) -> dict[str, dict]:
+    """Return path and content of the files of a dataset, by the settings that name them."""
+    files: dict[str, dict] = {}
+    for name, table in dataset.files.items():
+        files[f"data.{name}"] = {"path": table.source, "rows": table.num_rows, "content": table.content}
+    if fixes := dataset.relabelled:
+        files["data.relabel"] = {"path": fixes["source"], "content": fixes["content"]}
+    return files
 
 
 def changes(

@@ -13,53 +13,51 @@ from ..checkpoints.run_folder import REPORT
 from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset, written_hash
 from ..data.table import Table
-from ..errors import InputError
+from ..errors import InputError, say
 from ..report.bootstrap import all_metrics, differences, seed_variance
 from ..report.confidence import mcnemar
-from ..report.label_issues import REMEDY, find_issues, judge
-from ..report.logits_file import SplitLogits, check_same_rows, read_run, split_of_report
-from ..report.metrics import BY_KEY, measure, metrics_of
+from ..report.logits_file import ARRAYS, SplitLogits, check_same_rows, read_run, split_of_report
+from ..report.metrics import BY_KEY, distinct_rows, measure, metrics_of
 from ..runtime.disk import read_json, whole_file, write_text
 from ..tasks.task import Scores, Task
 from ..text_table import columns_of, text_table
 from ..words import _, pgettext
-from .series import Series, rendered, say
+from .series import Series, rendered
 
 SHARES = (0.12, 0.25, 0.5, 1.0)  # of the training rows
 FLAT = 0.01  # below this change by twice the rows, more rows hardly help
+MAX_P_VALUE = 0.05  # of the test whether models are better than the most frequent answer
+FAR_OFF = 4.5  # median errors, about three standard deviations: a number further off may be wrong
 
 
 @dataclass(frozen=True)
 class OutOfFold:
     """Rows with the logits of the model that was trained without them, in the order of their ids; `folds`
-    (num_rows,) is the fold of each row, `predicted` the answers of the fold's run, by its own decision."""
+    (num_rows,) is the fold of each row. In `scores`, each row has the answer of the run of its fold."""
 
     table: Table
     task: Task
     folds: np.ndarray
     split: SplitLogits
-    predicted: np.ndarray
     scores: Scores
 
 
 def train_folds(series: Series, count: int) -> str:
     """Train all folds, write oof.parquet, the label issues and the figures; return these as text."""
     if not (has_cleanlab := find_spec("cleanlab") is not None):
-        say(_("There will be no label_issues.csv: {why}").format(why=REMEDY))
+        why = "cleanlab is needed: pip install -r requirements/labels.txt -c constraints.txt"
+        say(_("There will be no label_issues.csv: {why}").format(why=why))
     # Data that cannot be opened is an error before anything is trained
     first = open_dataset(replace(series.config.data, verb=VerbArguments(folds=count, fold=0)))
-    series.open()
-    runs = [
-        series.run(f"fold-{fold}", ["--verb", f"{{folds: {count}, fold: {fold}}}"]) for fold in range(count)
-    ]
+    series.open(first)
+    runs = [series.run(f"fold-{fold}", {"verb": {"folds": count, "fold": fold}}) for fold in range(count)]
     oof_rows = gather_folds(runs, first.splits["test"].table)
     write_oof(series.folder / "oof.parquet", oof_rows)
     figures, text = fold_figures(oof_rows)
-    texts = [text]
     if has_cleanlab:
         figures["labels"] = list_issues(series.folder / "label_issues.csv", oof_rows)
-        texts.append(rendered("label_issues", found=figures["labels"], kind=oof_rows.task.label_column))
-    return series.write("cross_validation", figures, "\n\n".join(texts))
+        text += "\n\n" + rendered("label_issues", found=figures["labels"], kind=oof_rows.task.label_column)
+    return series.write("cross_validation", figures, text)
 
 
 def gather_folds(runs: list[Path], rows_table: Table) -> OutOfFold:
@@ -72,11 +70,9 @@ def gather_folds(runs: list[Path], rows_table: Table) -> OutOfFold:
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows)
     folds = np.repeat(np.arange(len(runs)), [len(part) for part in parts])[order]
-    names = ("rows", "labels", "hashes", "logits")
-    split = SplitLogits(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
-    predicted = np.concatenate(predicted)[order]
-    scores = task.score(split.labels, split.logits, predicted)
-    return OutOfFold(rows_table, task, folds, split, predicted, scores)
+    split = SplitLogits(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in ARRAYS))
+    scores = task.score(split.labels, split.logits, np.concatenate(predicted)[order])
+    return OutOfFold(rows_table, task, folds, split, scores)
 
 
 def write_oof(path: Path, oof_rows: OutOfFold) -> None:
@@ -94,7 +90,7 @@ def write_oof(path: Path, oof_rows: OutOfFold) -> None:
         "text_hash": [written_hash(value) for value in split.hashes.tolist()],
         "fold": oof_rows.folds.astype(np.int32),
         task.label_column: task.arrow_array(split.labels),
-        "predicted": task.arrow_array(oof_rows.predicted),
+        "predicted": task.arrow_array(oof_rows.scores.predicted),
         "logits": pa.FixedSizeListArray.from_arrays(split.logits.ravel(), split.logits.shape[1]),
     }
     names = {"label_names": json.dumps(task.label_names, ensure_ascii=False)}
@@ -109,7 +105,7 @@ def fold_figures(oof_rows: OutOfFold) -> tuple[dict, str]:
     keys = [metric.key for metric in metrics_of(task) if metric.compared]
     for fold in np.unique(oof_rows.folds):
         rows = np.flatnonzero(oof_rows.folds == fold)
-        scores = task.score(split.labels[rows], split.logits[rows], oof_rows.predicted[rows])
+        scores = task.score(split.labels[rows], split.logits[rows], oof_rows.scores.predicted[rows])
         by_fold.append({"fold": int(fold), "rows": len(rows)} | measure(task, scores))
     pooled = all_metrics(task, oof_rows.scores)
     kept = {*keys, *pooled["intervals"], "intervals", "classes"}
@@ -145,7 +141,7 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
         "text": map(rows_table.text, rows),
         **({"text_pair": map(rows_table.pair, rows)} if rows_table.has_pairs else {}),
         "given": map(task.cell, split.labels[order]),
-        "suggested": map(task.cell, oof_rows.predicted[order]),
+        "suggested": map(task.cell, scores.predicted[order]),
         "score": (f"{score:.6f}" for score in quality[order]),
         "flagged": np.where(flagged[order], "yes", "no"),
         "text_hash": map(written_hash, split.hashes[order].tolist()),
@@ -154,6 +150,45 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
     if not path.exists():
         write_text(path, pd.DataFrame(columns).to_csv(index=False))
     return judged | {"ranked": len(rows), "flagged": int(flagged[order].sum())}
+
+
+def judge(scores: Scores) -> dict:
+    """Return the accuracy of models without these rows, that of always giving one answer (the most frequent
+    one, or the mean), and whether the models may judge labels, `can_judge`: they must be better than that,
+    by McNemar's test."""
+    if scores.error is None:
+        (answers,), counts = distinct_rows(scores.labels)
+        is_same = scores.labels == answers[counts.argmax()]
+        is_constant = is_same.reshape(len(scores), -1).all(axis=1)
+    else:
+        is_constant = np.abs(scores.labels - scores.labels.mean()) <= scores.figures["near_distance"]
+    won, lost = int((scores.correct & ~is_constant).sum()), int((is_constant & ~scores.correct).sum())
+    shares = {"accuracy": float(scores.correct.mean()), "majority": float(is_constant.mean())}
+    return {"can_judge": won > lost and mcnemar(won, lost) < MAX_P_VALUE, **shares}
+
+
+def find_issues(task: Task, scores: Scores, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what the scores and logits of models without these rows say about their labels: positions of the
+    rows that are predicted otherwise than labelled, the least plausible label first; of all rows how
+    plausible it is, and bool, what cleanlab's confident learning takes for wrong. With several labels a row,
+    each of them, given or not, is one label."""
+    from cleanlab.filter import find_label_issues
+
+    flagged, probabilities = np.zeros(len(scores), bool), task.probabilities(logits, calibrated=False)
+    if scores.error is not None:
+        quality = np.exp(-scores.error / (2 * scores.figures["near_distance"]))
+        flagged = scores.error > FAR_OFF * np.median(scores.error)
+    elif scores.labels.ndim == 1:
+        quality = probabilities[np.arange(len(scores)), scores.labels]
+        flagged = find_label_issues(scores.labels, probabilities, n_jobs=1)
+    else:
+        quality = np.where(scores.labels, probabilities, 1 - probabilities).min(axis=1)
+        for has_label, chances in zip(scores.labels.T.astype(int), probabilities.T, strict=True):
+            # A label that all rows have, or none, has nothing to learn from
+            if 0 < has_label.sum() < len(scores):
+                flagged |= find_label_issues(has_label, np.c_[1 - chances, chances], n_jobs=1)
+    wrong = np.flatnonzero(~scores.correct)
+    return wrong[np.argsort(quality[wrong], kind="stable")], quality, flagged
 
 
 def scores_of_runs(runs: list[Path]) -> tuple[Task, dict, list[Scores]]:
@@ -171,11 +206,10 @@ def scores_of_runs(runs: list[Path]) -> tuple[Task, dict, list[Scores]]:
 
 def train_seeds(series: Series, count: int) -> str:
     """Train `count` seeds from train.seed on, write the figures and return them as text."""
-    open_dataset(series.config.data)
-    series.open()
+    series.open(open_dataset(series.config.data))
     first = series.config.train.seed
     seeds = range(first, first + count)
-    runs = {seed: series.run(f"seed-{seed}", ["--train.seed", str(seed)]) for seed in seeds}
+    runs = {seed: series.run(f"seed-{seed}", {"train.seed": seed}) for seed in seeds}
     task, tested, scores = scores_of_runs(list(runs.values()))
     # Their spread is kept apart from the error of sampling test rows
     spreads = seed_variance(task, scores)
@@ -191,11 +225,8 @@ def train_seeds(series: Series, count: int) -> str:
 
 def train_shares(series: Series) -> str:
     """Train parts of the training rows and test each on the same rows; write the figures, return the text."""
-    open_dataset(replace(series.config.data, verb=VerbArguments(train_share=SHARES[0])))
-    series.open()
-    runs = [
-        series.run(f"part-{share * 100:.0f}", ["--verb", f"{{train_share: {share}}}"]) for share in SHARES
-    ]
+    series.open(open_dataset(replace(series.config.data, verb=VerbArguments(train_share=SHARES[0]))))
+    runs = [series.run(f"part-{share * 100:.0f}", {"verb": {"train_share": share}}) for share in SHARES]
     task, tested, scores = scores_of_runs(runs)
     key, points, rows = task.main_metric, [], {}
     for run, share in zip(runs, SHARES, strict=True):

@@ -4,11 +4,9 @@ Optuna keeps the study on the disk, draws the settings, and notices by heartbeat
 has died; it then adds that trial again, which goes on with the same settings in the same folder.
 """
 
-import json
 import re
 import time
 from statistics import median
-from typing import Any
 from warnings import simplefilter
 
 import optuna
@@ -23,12 +21,11 @@ from ..config.command_line import load_config
 from ..config.help import members
 from ..config.schema import SETTINGS, TASKS, as_number
 from ..data.dataset import open_dataset
-from ..errors import InputError, TrainingError
+from ..errors import InputError, TrainingError, say
 from ..modes.group import Stopped
 from ..report.metrics import BY_KEY
 from ..runtime.disk import read_json, write_text
-from ..training.log import METRICS_FILE, read_evaluations
-from .series import Series, rendered, say
+from .series import Series, as_words, rendered
 
 USUAL = {"train.learning_rate": "[1e-5, 5e-4, log]", "train.epochs": "[2, 8]"}
 # A lucky seed is no better setting, best_metric judges the trials, and with other rows nothing is comparable
@@ -70,11 +67,6 @@ def read_space(asked: dict[str, str], settings: list[str], task: str) -> dict[st
     return space
 
 
-def as_words(values: dict[str, Any]) -> list[str]:
-    """Return settings as the command line has them."""
-    return [f"--{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in values.items()]
-
-
 def search(series: Series, asked: dict[str, str], count: int) -> str:
     """Run `count` trials, until all have ended, also those of other processes with the same search, then the
     final run; return the result as text. `asked` has the values to search. Raises InputError, TrainingError
@@ -82,9 +74,9 @@ def search(series: Series, asked: dict[str, str], count: int) -> str:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     config, folder = series.config, series.folder
-    space, splits = read_space(asked, series.settings, config.data.task), open_dataset(config.data).splits
+    space, dataset = read_space(asked, series.settings, config.data.task), open_dataset(config.data)
     for split in ("dev", "test"):
-        if split not in splits:
+        if split not in dataset.splits:
             raise InputError(f"tune needs {split} rows: give data.{split} or data.{split}_size")
     metric = config.train.best_metric
     metric = TASKS[config.data.task].metrics[0] if metric == "auto" else metric
@@ -92,7 +84,7 @@ def search(series: Series, asked: dict[str, str], count: int) -> str:
     # One process at a time makes the folder and its tables, and trains the final run
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     with lock:
-        series.open({name: f"searched in {values}" for name, (_, values) in space.items()})
+        series.open(dataset, **{name: f"searched in {values}" for name, (_, values) in space.items()})
         beats = {"heartbeat_interval": HEARTBEAT_SECONDS, "grace_period": 6 * HEARTBEAT_SECONDS}
         beats |= {"heartbeat_stale_trial_callback": RetryHeartbeatStaleTrialCallback()}
         database = f"sqlite:///{(folder / 'study.db').resolve()}"
@@ -108,9 +100,8 @@ def search(series: Series, asked: dict[str, str], count: int) -> str:
         elif TrialState.RUNNING in states:
             time.sleep(HEARTBEAT_SECONDS)
         else:
-            break
-    with lock:
-        return finish(series, study, metric)
+            with lock:
+                return finish(series, study, metric)
 
 
 def last_tries(study: optuna.Study) -> list[FrozenTrial]:
@@ -130,7 +121,7 @@ def run_trial(trial: Trial, series: Series, space: dict[str, tuple[str, dict]], 
     params = {key: getattr(trial, method)(key, **options) for key, (method, options) in space.items()}
     say(f"{name}: {params}")
     try:
-        folder = series.run(name, [*as_words(params), "--verb", "{use_test: false}"])
+        folder = series.run(name, params | {"verb": {"use_test": False}})
     except Stopped:
         RetryHeartbeatStaleTrialCallback()(trial.study, trial.study.tell(trial, state=TrialState.FAIL))
         raise
@@ -140,8 +131,7 @@ def run_trial(trial: Trial, series: Series, space: dict[str, tuple[str, dict]], 
         raise
     # The final run has its own weights
     (folder / MODEL).unlink(missing_ok=True)
-    found = [one[metric] for one in read_evaluations(folder / METRICS_FILE) if one["split"] == "dev"]
-    return (max if BY_KEY[metric].higher_is_better else min)(found)
+    return read_json(folder / REPORT)[metric]
 
 
 def finish(series: Series, study: optuna.Study, metric: str) -> str:
@@ -153,19 +143,19 @@ def finish(series: Series, study: optuna.Study, metric: str) -> str:
     if not finished:
         raise TrainingError(f"{folder}: no trial has finished, and trials.csv says why; raise --trials")
     best = study.best_trial
-    name, words = best.user_attrs["run"], as_words(best.params)
-    settings = load_config([*series.settings, *words]).to_dict()
+    name, params = best.user_attrs["run"], best.params
+    settings = load_config([*series.settings, *as_words(params)]).to_dict()
     settings["data"].pop("verb")
     settings["output"] = {key: settings["output"][key] for key in ("name", "language")}
     write_text(folder / "best.yaml", yaml.safe_dump(settings, allow_unicode=True, sort_keys=False))
-    report = read_json(series.run(name.replace("trial", "final"), words) / REPORT)
+    report = read_json(series.run(name.replace("trial", "final"), params) / REPORT)
     gap = best.value - report[metric]
     figures = {
         "metric": metric,
         "trials": len(trials),
         "finished": len(finished),
         "best_trial": name,
-        "best_settings": best.params,
+        "best_settings": params,
         "best_dev": best.value,
         "median_dev": median(finished),
         "final_test": report[metric],

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,12 @@ import torch
 from filelock import FileLock
 
 from ..checkpoints.run_folder import CHECKPOINTS, LOCK, flat_settings, is_finished
-from ..checkpoints.training_state import FILES, FREE_TO_RESUME, LENGTH, changes, drop_states, listed_changes
+from ..checkpoints.training_state import FREE_TO_RESUME, LENGTH, changes, data_of, drop_states, listed_changes
 from ..config.command_line import load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE
-from ..data.cache import content_key, file_digest
-from ..data.dataset import with_sample
-from ..errors import InputError, TrainingError
+from ..data.dataset import Dataset
+from ..errors import InputError, TrainingError, say
 from ..modes import MODES, load_mode
 from ..modes.group import Stopped, launch_command, stop_at_once
 from ..report.shown import page_environment
@@ -46,17 +44,12 @@ class Series:
     settings: list[str]
     config: Config
 
-    def open(self, searched: dict[str, str] | None = None) -> None:
+    def open(self, dataset: Dataset, **searched: str) -> None:
         """Make the folder; raises InputError unless it is empty, or holds runs of this very job: the same
-        settings, and data files of the same content. `searched` has the ranges of settings that differ
-        between the runs."""
+        settings, and data files of the same content as those of the dataset. `searched` has the ranges of
+        settings that differ between the runs."""
         folder, record = self.folder, self.folder / JOB
-        job, data = {"kind": self.kind} | flat_settings(self.config.to_dict()), with_sample(self.config.data)
-        for name in (*FILES, "relabel"):
-            path = getattr(data, name)
-            content = path and content_key(file_digest(Path(path)))
-            job[f"data.{name}"] = path and {"path": str(path), "content": content}
-        job |= searched or {}
+        job = {"kind": self.kind} | flat_settings(self.config.to_dict()) | data_of(dataset) | searched
         if record.is_file():
             if changed := changes(json.loads(record.read_text(encoding="utf-8")), job, FREE):
                 raise InputError(
@@ -73,9 +66,9 @@ class Series:
         except OSError as error:
             raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
 
-    def run(self, name: str, words: list[str]) -> Path:
-        """Train a run with `words` added to the settings, unless it is finished; return its folder. What the
-        run prints goes to `<name>.log`. Raises TrainingError where it fails, and Stopped after SIGTERM or
+    def run(self, name: str, more: dict[str, Any]) -> Path:
+        """Train a run with `more` settings, by their names, unless it is finished; return its folder. What
+        the run prints goes to `<name>.log`. Raises TrainingError where it fails, and Stopped after SIGTERM or
         SIGINT, once the run has saved its state."""
         folder, log = self.folder / name, self.folder / f"{name}.log"
         if (folder / LOCK).exists() and not is_finished(folder):
@@ -86,8 +79,8 @@ class Series:
             say(f"{name}: finished before")
             return folder
         say(f"{name}: training, its messages are in {log}")
-        words = [*self.settings, *words, "--output.dir", str(folder), "--output.resume", "auto"]
-        program = ["-m", f"{MODULE}.run", self.mode, *words]
+        more = more | {"output.dir": str(folder), "output.resume": "auto"}
+        program = ["-m", f"{MODULE}.run", self.mode, *self.settings, *as_words(more)]
         with log.open("ab") as file:
             command = launch_command(load_mode(self.mode).launcher, program, self.processes)
             status = run_to_end(command, file)
@@ -107,6 +100,11 @@ class Series:
         write_text(self.folder / f"{name}.txt", text + "\n")
         write_json(self.folder / f"{name}.json", figures)
         return "\n\n".join([text, _("Written into {folder}").format(folder=self.folder)])
+
+
+def as_words(settings: dict[str, Any]) -> list[str]:
+    """Return settings as the command line has them."""
+    return [f"--{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in settings.items()]
 
 
 def run_series(
@@ -180,8 +178,3 @@ def rendered(template: str, **values: Any) -> str:
     """Return the text of one of this room's templates."""
     environment = page_environment(Path(__file__).parent, autoescape=False)
     return environment.get_template(f"{template}.txt.jinja").render(**values).strip()
-
-
-def say(text: str) -> None:
-    """Print a line for people on standard error."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201

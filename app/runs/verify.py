@@ -20,14 +20,14 @@ from torch.linalg import vector_norm
 from ..checkpoints.training_state import RunProgress, Tensors
 from ..config.schema import Config
 from ..config.shipped import MODULE
-from ..errors import InputError
+from ..errors import InputError, say
 from ..modes import MODES, check_world_size, load_mode, open_mode
 from ..modes.group import launch_command
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
 from ..training.build import build, set_up
 from ..training.step import StepResult, evaluate, planned_steps, train_steps
-from .series import child_environment, last_error, say
+from .series import child_environment, last_error
 
 KINDS = ("losses", "gradients", "weights", "logits")
 CONTROL = "-control"

@@ -1,5 +1,5 @@
-"""How sure and how right decisions are, baselines, rows whose label may be wrong, and the file of logits:
-python -m pytest tests/report/test_confidence.py"""
+"""How sure and how right decisions are, baselines, and the file of logits: python -m pytest
+tests/report/test_confidence.py"""
 
 import json
 from dataclasses import replace
@@ -7,22 +7,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.special import expit, softmax
 from sklearn.calibration import calibration_curve
 
 from app.errors import InputError
 from app.report.baselines import Sample, baselines, sample
 from app.report.confidence import calibration_error, choose_threshold, confidence_bins, risk_coverage
-from app.report.label_issues import find_issues, judge
 from app.report.logits_file import ARRAYS, check_same_rows, logits_of, read_logits, write_logits
-from app.runs.series import rendered
 from app.tasks import open_task
-from app.tasks.task import Task
 from tests.report.rows_case import random_rows
 from tests.tiny import LABELS, open_tiny
 
 LOGISTIC = "TF-IDF + logistic regression"
-CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
 
 
 def calibrated_rows(num_rows: int, seed: int = 0, highest: float = 1) -> tuple[np.ndarray, ...]:
@@ -121,82 +116,6 @@ def test_baselines_of_several_and_of_many_labels(monkeypatch):
     monkeypatch.setattr("app.report.baselines.MAX_LABELS_X_VALUES", 60 * 600)
     found = baselines_of("multi_label", 60, rows, rows, rows)
     assert found[LOGISTIC]["micro_f1"] < 1, "every second row has half of the labels"
-
-
-def noisy_rows(task: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return labels, logits of a model that has not seen them, and which labels, one in twenty, are wrong."""
-    generator = np.random.default_rng(2)
-    if task is LISTS:
-        true = (generator.random((num_rows, 4)) < [0.5, 0.3, 0.2, 0.05]).astype(np.uint8)
-        logits = generator.normal(0, 1, true.shape) + 6.0 * (true - 0.5)
-    else:
-        true = generator.integers(0, 4, num_rows)
-        logits = generator.normal(0, 1, (num_rows, 4)) + 3.0 * np.eye(4)[true]
-    labels = true.copy()
-    for row in generator.permutation(num_rows)[: num_rows // 20]:
-        others = np.flatnonzero((true != true[row]).reshape(num_rows, -1).any(axis=1))
-        labels[row] = true[generator.choice(others)]
-    return labels, logits.astype(np.float32), (labels != true).reshape(num_rows, -1).any(axis=1)
-
-
-@pytest.mark.parametrize("task", [CLASSES, LISTS])
-def test_rows_that_are_predicted_otherwise_are_ranked_by_the_probability_of_their_labels(task):
-    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
-    labels, logits, is_wrong = noisy_rows(task)
-    if task is LISTS:
-        chances = expit(logits.astype(float))
-        expected = np.where(labels, chances, 1 - chances).min(axis=1)
-    else:
-        expected = softmax(logits.astype(float), axis=1)[np.arange(len(labels)), labels]
-    scores = task.score(labels, logits)
-    order, quality, flagged = find_issues(task, scores, logits)
-    assert quality == pytest.approx(expected)
-    assert (np.diff(quality[order]) >= 0).all()
-    assert set(order.tolist()) == set(np.flatnonzero(~scores.correct).tolist())
-    assert is_wrong[order[: is_wrong.sum()]].mean() > 0.6
-    assert is_wrong[flagged].mean() > 0.5
-    assert is_wrong[flagged].sum() > 0.7 * is_wrong.sum()
-
-
-def test_numbers_that_are_far_off_are_found():
-    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
-    task, generator = open_task("regression", ["score"]), np.random.default_rng(0)
-    labels = generator.normal(5, 1, 300)
-    predicted = labels + generator.normal(0, 0.2, 300)
-    at = generator.permutation(300)[:15]
-    labels[at] += 2 * np.where(labels[at] < 5, 1, -1)
-    scores = task.score(labels, predicted[:, None], predicted)
-    order, _quality, flagged = find_issues(task, scores, predicted[:, None])
-    assert flagged[at].all()
-    assert set(order[: len(at)]) == set(at)
-    figures = {"can_judge": True, "ranked": len(order), "flagged": int(flagged.sum())}
-    text = rendered("label_issues", found=figures, kind="score")
-    assert "rows are more than half a standard deviation off" in text
-    figures = judge(scores) | {"can_judge": False}
-    text = rendered("label_issues", found=figures, kind="score")
-    assert f"at most half a standard deviation off in {figures['accuracy']:.1%} of the rows" in text
-
-
-@pytest.mark.parametrize("task", [CLASSES, LISTS])
-def test_only_models_better_than_the_most_frequent_answer_judge_labels(task):
-    labels, logits, _ = noisy_rows(task)
-    assert judge(task.score(labels, logits))["can_judge"]
-    collapsed = np.full_like(logits, -1)
-    collapsed[:, 0] = 1
-    judged = judge(task.score(labels, collapsed))
-    assert not judged["can_judge"]
-    assert judged["accuracy"] <= judged["majority"]
-
-
-def test_a_label_of_all_rows_and_rows_without_labels_are_no_error():
-    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
-    labels, logits, _ = noisy_rows(LISTS, 60)
-    labels[:, 3] = 1
-    assert len(find_issues(LISTS, LISTS.score(labels, logits), logits)[1]) == 60
-    labels[:] = 0
-    order, _quality, flagged = find_issues(LISTS, LISTS.score(labels, logits), logits)
-    assert not flagged.any()
-    assert set(order.tolist()) == set(np.flatnonzero((logits > 0).any(axis=1)).tolist())
 
 
 def test_logits_come_back_as_they_were_and_other_rows_are_refused(tmp_path):

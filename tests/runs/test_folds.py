@@ -1,4 +1,5 @@
-"""Series of runs: folds, seeds and learning curves: python -m pytest tests/runs/test_folds.py -m "" """
+"""Series of runs: folds, label issues, seeds and learning curves: python -m pytest tests/runs/test_folds.py
+-m "" """
 
 import csv
 import json
@@ -12,15 +13,17 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.metrics import f1_score
 
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError, TrainingError
-from app.runs.folds import FLAT
+from app.runs.folds import FLAT, find_issues, judge
 from app.runs.series import Series, plan_mode, rendered
 from app.runtime.disk import read_json
+from app.tasks import open_task
+from app.tasks.task import Task
 from tests.multi_label_runs import NAMES, read_predictions, write_posts
 from tests.processes import finish
 from tests.spoken import spoken_in
@@ -28,16 +31,17 @@ from tests.tiny import write_tiny
 
 TINY = split(
     "--model.config.hidden_size=64 --model.config.num_hidden_layers=1 --model.config.intermediate_size=64 "
-    "--model.config.num_attention_heads=4 --train.learning_rate 0.003 --train.device cpu --train.epochs 10 "
+    "--model.config.num_attention_heads=4 --train.learning_rate 0.003 --train.device cpu "
     "--train.batch_size 16 --model.dropout 0 --output.trackers [] --train.threads 1 --train.precision fp32"
 )
 SEVERAL = split("--data.task=multi_label --data.format=jsonl --data.dev_size=0.2 --train.epochs=30")
 FIGURES = {"cross-validate": "cross_validation", "learning-curve": "learning_curve"}
+CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
 
 
 def run(folder: Path, verb: str, *words: str) -> tuple[CompletedProcess, dict]:
     """Run a verb on the file rows in `folder`; return what it said and the figures that it wrote."""
-    data = [f"--data.train={folder / 'rows'}", f"--data.cache_dir={folder / 'cache'}"]
+    data = [f"--data.train={folder / 'rows'}", f"--data.cache_dir={folder / 'cache'}", "--train.epochs=10"]
     data.append(f"--output.dir={folder / 'out'}")
     done = finish([sys.executable, "-m", "app", verb, *TINY, *data, *words], timeout=500)
     assert done.returncode == 0, done.stderr
@@ -49,9 +53,7 @@ def run(folder: Path, verb: str, *words: str) -> tuple[CompletedProcess, dict]:
 def folds(tmp_path_factory) -> tuple[Path, str, dict, dict[str, np.ndarray]]:
     """Return a folder with posts with several labels, those of each 15th wrong, and what `cross-validate`
     makes of them: what it prints, its figures, and by name the columns of its rows."""
-    pytest.importorskip(
-        "cleanlab", reason="cleanlab is not installed: pip install -r requirements/labels.txt"
-    )
+    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
     folder = tmp_path_factory.mktemp("folds")
     posts = list(map(json.loads, write_posts(folder / "rows").read_text(encoding="utf-8").splitlines()))
     for post in posts[5::15]:
@@ -60,9 +62,8 @@ def folds(tmp_path_factory) -> tuple[Path, str, dict, dict[str, np.ndarray]]:
     done, figures = run(folder, "cross-validate", *SEVERAL, "--folds", "3")
     table = parquet.read_table(folder / "out" / "oof.parquet")
     assert json.loads(table.schema.metadata[b"label_names"]) == NAMES
-    rows = {
-        name: np.array(table[name].to_pylist()) for name in ("row_id", "line", "fold", "logits", "text_hash")
-    }
+    names = ("row_id", "line", "fold", "logits", "text_hash")
+    rows = {name: np.array(table[name].to_pylist()) for name in names}
     for name in ("labels", "predicted"):
         rows[name] = np.array([[label in one for label in NAMES] for one in table[name].to_pylist()])
     assert rows["row_id"].tolist() == list(range(150))
@@ -80,10 +81,8 @@ def test_each_row_is_decided_by_the_run_that_did_not_see_it_and_figures_are_thos
         tested = [row["text"] for row in read_predictions(decided / "predictions.csv")]
         assert tested == [posts[row]["text"] for row in np.flatnonzero(part)]
         thresholds = read_json(decided / "decision.json")["thresholds"]
-        chances, (labels, predicted) = (
-            expit(rows["logits"][part]),
-            (rows["labels"][part], rows["predicted"][part]),
-        )
+        labels, predicted = rows["labels"][part], rows["predicted"][part]
+        chances = expit(rows["logits"][part])
         assert np.array_equal(predicted, chances >= [thresholds[name] for name in NAMES])
         assert one["rows"] == part.sum() == 50
         assert one["micro_f1"] == pytest.approx(f1_score(labels, predicted, average="micro"))
@@ -138,6 +137,82 @@ def test_the_list_of_issues_finds_wrong_labels_and_becomes_fixes_where_it_is_fil
     fixed = open_dataset(config.data).splits["train"].labels
     assert np.array_equal(fixed[at[:3]], rows["predicted"][at[:3]])
     assert (fixed != rows["labels"]).any(axis=1).sum() == 3
+
+
+def noisy_rows(task: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return labels, logits of a model that has not seen them, and which labels, one in twenty, are wrong."""
+    generator = np.random.default_rng(2)
+    if task is LISTS:
+        true = (generator.random((num_rows, 4)) < [0.5, 0.3, 0.2, 0.05]).astype(np.uint8)
+        logits = generator.normal(0, 1, true.shape) + 6.0 * (true - 0.5)
+    else:
+        true = generator.integers(0, 4, num_rows)
+        logits = generator.normal(0, 1, (num_rows, 4)) + 3.0 * np.eye(4)[true]
+    labels = true.copy()
+    for row in generator.permutation(num_rows)[: num_rows // 20]:
+        others = np.flatnonzero((true != true[row]).reshape(num_rows, -1).any(axis=1))
+        labels[row] = true[generator.choice(others)]
+    return labels, logits.astype(np.float32), (labels != true).reshape(num_rows, -1).any(axis=1)
+
+
+@pytest.mark.parametrize("task", [CLASSES, LISTS])
+def test_rows_that_are_predicted_otherwise_are_ranked_by_the_probability_of_their_labels(task):
+    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
+    labels, logits, is_wrong = noisy_rows(task)
+    if task is LISTS:
+        chances = expit(logits.astype(float))
+        expected = np.where(labels, chances, 1 - chances).min(axis=1)
+    else:
+        expected = softmax(logits.astype(float), axis=1)[np.arange(len(labels)), labels]
+    scores = task.score(labels, logits)
+    order, quality, flagged = find_issues(task, scores, logits)
+    assert quality == pytest.approx(expected)
+    assert (np.diff(quality[order]) >= 0).all()
+    assert set(order.tolist()) == set(np.flatnonzero(~scores.correct).tolist())
+    assert is_wrong[order[: is_wrong.sum()]].mean() > 0.6
+    assert is_wrong[flagged].mean() > 0.5
+    assert is_wrong[flagged].sum() > 0.7 * is_wrong.sum()
+
+
+def test_numbers_that_are_far_off_are_found():
+    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
+    task, generator = open_task("regression", ["score"]), np.random.default_rng(0)
+    labels = generator.normal(5, 1, 300)
+    predicted = labels + generator.normal(0, 0.2, 300)
+    at = generator.permutation(300)[:15]
+    labels[at] += 2 * np.where(labels[at] < 5, 1, -1)
+    scores = task.score(labels, predicted[:, None], predicted)
+    order, _quality, flagged = find_issues(task, scores, predicted[:, None])
+    assert flagged[at].all()
+    assert set(order[: len(at)]) == set(at)
+    figures = {"can_judge": True, "ranked": len(order), "flagged": int(flagged.sum())}
+    text = rendered("label_issues", found=figures, kind="score")
+    assert "rows are more than half a standard deviation off" in text
+    figures = judge(scores) | {"can_judge": False}
+    text = rendered("label_issues", found=figures, kind="score")
+    assert f"at most half a standard deviation off in {figures['accuracy']:.1%} of the rows" in text
+
+
+@pytest.mark.parametrize("task", [CLASSES, LISTS])
+def test_only_models_better_than_the_most_frequent_answer_judge_labels(task):
+    labels, logits, _ = noisy_rows(task)
+    assert judge(task.score(labels, logits))["can_judge"]
+    collapsed = np.full_like(logits, -1)
+    collapsed[:, 0] = 1
+    judged = judge(task.score(labels, collapsed))
+    assert not judged["can_judge"]
+    assert judged["accuracy"] <= judged["majority"]
+
+
+def test_a_label_of_all_rows_and_rows_without_labels_are_no_error():
+    pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
+    labels, logits, _ = noisy_rows(LISTS, 60)
+    labels[:, 3] = 1
+    assert len(find_issues(LISTS, LISTS.score(labels, logits), logits)[1]) == 60
+    labels[:] = 0
+    order, _quality, flagged = find_issues(LISTS, LISTS.score(labels, logits), logits)
+    assert not flagged.any()
+    assert set(order.tolist()) == set(np.flatnonzero((logits > 0).any(axis=1)).tolist())
 
 
 @pytest.mark.slow
@@ -213,25 +288,31 @@ def test_a_run_that_fails_names_its_error_and_its_log(tmp_path):
     message = r"seed-1 failed with status 2: error: .*nothing\.tsv.*seed-1\.log"
     (tmp_path / "series").mkdir()
     with pytest.raises(TrainingError, match=message):
-        series_of(tmp_path, tmp_path / "nothing.tsv").run("seed-1", [])
+        series_of(tmp_path, tmp_path / "nothing.tsv").run("seed-1", {})
 
 
 def test_a_series_keeps_its_settings_and_data(tmp_path):
-    path = write_tiny(tmp_path / "rows.tsv", rows_per_label=5)
+    """Also where these are a folder of files."""
+    path, moved = tmp_path / "rows", tmp_path / "moved"
+    path.mkdir()
+    for seed, name in enumerate(("a.tsv", "b.tsv")):
+        write_tiny(path / name, rows_per_label=10, seed=seed)
     series = series_of(tmp_path, path)
-    series.open()
-    series.open()
-    moved = str(path.rename(tmp_path / "moved.tsv"))
 
     def open_with(*more: str, kind: str = "2 seeds") -> None:
-        replace(series, kind=kind, config=load_config(["--data.train", moved, *more])).open()
+        config = load_config([*series.settings, *more])
+        replace(series, kind=kind, config=config).open(open_dataset(config.data))
 
+    open_with()
+    open_with()
+    path.rename(moved)
+    series = series_of(tmp_path, moved)
     open_with("--train.log_every", "7")
     with pytest.raises(InputError, match=r"train\.epochs was auto and is 9"):
         open_with("--train.epochs", "9")
     with pytest.raises(InputError, match="kind was 2 seeds and is 3 folds"):
         open_with(kind="3 folds")
-    write_tiny(Path(moved), rows_per_label=6)
+    write_tiny(moved / "b.tsv", rows_per_label=6)
     with pytest.raises(InputError, match=r"data\.train"):
         open_with()
     assert read_json(tmp_path / "series" / "job.json")["kind"] == "2 seeds"

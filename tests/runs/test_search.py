@@ -1,6 +1,7 @@
 """What a search varies, and searches with real runs: python -m pytest tests/runs/test_search.py -m "" """
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from app.errors import InputError
 from app.runtime.disk import read_json
 from tests.multi_label_runs import read_predictions
 from tests.processes import ROOT, wait_until
+from tests.runs.test_folds import TINY
 from tests.tiny import write_tiny
 
 pytest.importorskip("optuna", reason="Optuna is not installed: pip install -r requirements/tune.txt")
@@ -79,18 +81,13 @@ def test_the_usual_space_leaves_out_what_is_fixed_and_what_the_task_has_not():
             read_space(asked, [*words, "--train.loss", "focal"], "single_label")
 
 
-TINY = split(
-    "--model.config.hidden_size=32 --model.config.num_hidden_layers=1 --model.config.intermediate_size=32 "
-    "--model.config.num_attention_heads=4 --model.dropout 0 --train.device cpu --train.threads 1 "
-    "--train.batch_size 16 --output.trackers [] --train.learning_rate 0.003 --train.precision fp32 "
-    "--space train.epochs '[2, 6]' --space train.warmup '[0.05, 0.5]'"
-)
+SEARCH = [*TINY, *split("--space train.epochs '[2, 6]' --space train.warmup '[0.05, 0.5]'")]
 
 
 def words(folder: Path, name: str, *more: str) -> list[str]:
     """Return the command line of a search in `folder` / `name`, over a file that is in `folder`."""
     data = [f"--data.train={folder / 'rows.tsv'}", f"--data.cache_dir={folder / 'cache'}"]
-    return [*TINY, *data, f"--output.dir={folder / name}", *more]
+    return [*SEARCH, *data, f"--output.dir={folder / name}", *more]
 
 
 def start(arguments: list[str]) -> subprocess.Popen:
@@ -153,9 +150,8 @@ def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd):
 def test_a_trial_that_fails_does_not_end_the_search(tmp_path, capfd):
     """Some trials have two corrections of the same imbalance, which no run may have."""
     write_tiny(tmp_path / "rows.tsv", rows_per_label=15)
-    both = split(
-        "--space train.loss '[cross_entropy, logit_adjusted]' --space train.class_weights '[none, balanced]'"
-    )
+    both = ["--space", "train.loss", "[cross_entropy, logit_adjusted]"]
+    both += ["--space", "train.class_weights", "[none, balanced]"]
     assert run_verb("tune", words(tmp_path, "search", "--trials", "6", "--train.seed", "2", *both)) == 0
     rows = list(trials(tmp_path / "search").values())
     twice = ("logit_adjusted", "balanced")
@@ -198,10 +194,7 @@ def test_two_processes_share_the_trials(tmp_path):
     names = {f"trial-00{number}" for number in range(4)}
     states = {run: row["state"] for run, row in trials(tmp_path / "search").items()}
     assert states == dict.fromkeys(names, "COMPLETE")
-    one, other = (
-        {line.split(":")[0] for line in errors.splitlines() if "training, its" in line}
-        for _, errors in outputs
-    )
+    one, other = (set(re.findall("(.+): training, its", errors)) for _, errors in outputs)
     assert not one & other
     assert names < one | other
     assert sum("optimism of the search" in out for out, _ in outputs) >= 1
