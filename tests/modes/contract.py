@@ -47,7 +47,8 @@ WINDOWS = "data.long=windows data.max_length=10 data.max_windows=3 "
 DECODER = "model.architecture=qwen3 model.config.num_key_value_heads=1 model.config.head_dim=16 "
 MULTI, MASKED = "data.task=multi_label ", "data.task=masked_language_modelling "
 
-# Settings, of `train` where they name no group; batches are padded where the name says so
+# Settings, of `train` where they name no group; batches are padded where the name says so, and a case whose
+# name begins with a precision is computed in it, all others in float64
 CASES = {
     "sgd": "",
     "adamw": ADAMW + "schedule=cosine warmup=3",
@@ -58,6 +59,8 @@ CASES = {
     "padded": TWO,
     "weighted": TWO + WEIGHTS,
     "clipped": TWO + CLIPPED,
+    "fp32": CLIPPED + "max_steps=4",
+    "bf16": CLIPPED + "precision=bf16 max_steps=4",
     "fp16": CLIPPED + "precision=fp16 max_steps=4",
     "fp16_overflow": CLIPPED + SIX + "precision=fp16 schedule=linear",
     "windows": THREE + WINDOWS,

@@ -14,7 +14,7 @@ import pytest
 
 from app.modes import MODES, load_mode
 from app.modes.group import launch_command
-from app.runs.verify import FLOAT64_LIMIT, Comparison, compare
+from app.runs.verify import DTYPE_OF, FLOAT64_LIMIT, Comparison, compare
 from tests.modes.contract import CASES, be_rank
 from tests.processes import ROOT, finish
 from tests.ranks import fork
@@ -70,7 +70,8 @@ def differ(data, tmp_path_factory) -> Callable[..., list[Comparison]]:
         out.mkdir()
         kind = load_mode(mode) if mode in MODES else load_mode("ddp")
         whole = "float64" if kind.has_float64 else "fp32"
-        of_case = {case: "fp16" if case.startswith("fp16") else whole for case in cases}
+        named = {case: case.partition("_")[0] for case in cases}
+        of_case = {case: name if name in DTYPE_OF else whole for case, name in named.items()}
         # Below float64, other sums of the same rows show how far rounding alone moves a result
         trainings = [f"{case}:{precision}" for case, precision in of_case.items()]
         controls = [f"{training}-control" for training in trainings if "float64" not in training]
@@ -116,11 +117,17 @@ def test_same_job_as_single(mode, nprocs, cases, stage, differ, tmp_path):
         ("MeanOfMeans", ["accumulation_3", "tiny_last_batch"]),
         ("ForgottenZeroGrad", ["sgd"]),
         ("MissingUnscale", ["clipped"]),
-        ("UnsynchronisedGradients", ["sgd"]),
+        ("UnsynchronisedGradients", ["sgd", "fp32", "bf16"]),
+        ("WrongPrecision", ["bf16"]),
+        ("NoPrecision", ["bf16"]),
     ],
 )
 def test_a_broken_mode_is_caught_by_far(broken, caught_by, differ, tmp_path):
     """The control: the suite must fail for modes with the mistakes that copied scripts have."""
-    found = differ(broken, 2, caught_by, tmp_path / "out")
+    # fp16 is nearer to fp32 than bf16 is, so another precision is found by its name
+    dtype = {"WrongPrecision": "float16", "NoPrecision": "float32"}.get(broken)
+    found = differ(broken, 1 if dtype else 2, caught_by, tmp_path / "out")
     assert [row.mode for row in found] == caught_by
+    rule = f"it computed in torch.{dtype}, and torch.bfloat16 was asked for"
+    assert dtype is None or rule in found[0].reason
     assert all(max(row.differences.values()) > 1000 * FLOAT64_LIMIT for row in found)

@@ -12,11 +12,10 @@ from safetensors.torch import save_file
 
 from app.commands import run_verb
 from app.config.command_line import load_config
-from app.config.schema import Config
-from app.runs.verify import FLOAT64_LIMIT, KINDS, MAX_CONTROL_RATIO, Comparison, compare
+from app.runs.verify import FLOAT64_LIMIT, KINDS, Comparison, compare, run_trainings
 from tests.processes import ROOT, finish
+from tests.ranks import fork
 from tests.real_data import REAL_DATA
-from tests.runs.mode_ranks import train
 from tests.tiny import SIZES, write_tiny
 
 
@@ -39,6 +38,7 @@ def result(tmp_path):
     return write
 
 
+CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
 DDP = Comparison("ddp", 2, "float64")
 
 
@@ -75,17 +75,8 @@ def test_below_float64_a_mode_may_differ_ten_times_as_much_as_the_control(result
     assert row.control_ratio == pytest.approx(difference / 0.01, rel=1e-5)
 
 
-def small(folder: Path, *words: str) -> Config:
-    """Return the settings of a small job, whose cache is in a folder."""
-    sizes = [f"--model.config.{name}={size}" for name, size in SIZES.items()]
-    compute = ["--train.device=cpu", "--train.threads=1", "--train.precision=fp32", "--data.max_length=32"]
-    return load_config([*sizes, *compute, f"--data.cache_dir={folder / 'cache'}", *words])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["text pairs", *sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))]
-)
+@pytest.mark.parametrize("name", ["text pairs", *CONFIGS])
 def test_every_configuration_is_the_same_job_in_float64(name, monkeypatch, tmp_path):
     """With small layers of random weights: pretrained ones are the same code."""
     for link, place in (("public", REAL_DATA), ("composed", ROOT / "data" / "composed")):
@@ -98,38 +89,21 @@ def test_every_configuration_is_the_same_job_in_float64(name, monkeypatch, tmp_p
         words += ["--data.text_pair_column=other"]
     if name == "pretrain.yaml":
         words += ["--data.train=data/composed/posts.jsonl"]
-    config = small(tmp_path, *words)
+    words += [f"--model.config.{key}={size}" for key, size in SIZES.items()]
+    words += ["--train.device=cpu", "--train.threads=1", "--train.precision=fp32", "--data.max_length=32"]
+    config = load_config([*words, f"--data.cache_dir={tmp_path / 'cache'}"])
     config = replace(config, model=replace(config.model, name=None))
     for file in (config.data.train, config.model.vocab_file):
         if file and not Path(file).is_file():
             pytest.skip(f"{file} is not here")
-    one_process = train(config, "single", tmp_path, "float64", world_size=1)
-    row = compare(DDP, one_process, train(config, "ddp", tmp_path, "float64"))
+    for mode, world_size in (("single", 1), ("ddp", 2)):
+        (tmp_path / mode).mkdir()
+        arguments = (config, 2, mode, str(tmp_path / mode), "float64")
+        fork(run_trainings, arguments, world_size, tmp_path / "log")
+    row = compare(DDP, tmp_path / "single", tmp_path / "ddp")
     assert row.verdict == "PASS", row
     # Far from the limit: only rounding is left
     assert max(row.differences.values()) < FLOAT64_LIMIT / 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("precision", "broken"),
-    [
-        ("fp32", {"UnsynchronisedGradients": ""}),
-        ("bf16", {"UnsynchronisedGradients": "", "WrongPrecision": "float16", "NoPrecision": "float32"}),
-    ],
-)
-def test_below_float64_rounding_passes_and_a_broken_mode_fails(precision, broken, tmp_path):
-    """Another precision is found by the dtype: fp16 is nearer to fp32 than bf16 is."""
-    config = small(tmp_path, f"--data.train={write_tiny(tmp_path / 'rows.tsv', 15)}")
-    ddp = replace(DDP, precision=precision)
-    one_process = train(config, "single", tmp_path, precision, f"{precision}-control", world_size=1)
-    row = compare(ddp, one_process, train(config, "ddp", tmp_path, precision))
-    assert (row.verdict, row.control_ratio < MAX_CONTROL_RATIO) == ("PASS", True), row
-    for mode, dtype in broken.items():
-        result = train(config, mode, tmp_path, precision, world_size=1 if dtype else 2)
-        row = compare(ddp, one_process, result)
-        assert row.verdict == "FAIL"
-        assert dtype == "" or f"it computed in torch.{dtype}, and torch.bfloat16 was asked for" in row.reason
 
 
 TINY = split(
