@@ -51,15 +51,13 @@ def describe(hint: Any) -> str:
             return _(note.words)
         if isinstance(note, FieldInfo):
             limits = {name: limit for end in note.metadata for name, limit in asdict(end).items()}
-            words = RANGES[tuple(limits)]
-            return _(words).format(kind=describe(kind), **limits)
+            return _(RANGES[tuple(limits)]).format(kind=describe(kind), **limits)
     if get_origin(kind) in (Union, UnionType):
         return _(" or ").join(map(describe, get_args(kind)))
     if get_origin(kind) is Literal:
         values = ", ".join(map(str, get_args(kind)))
         return _("one of {values}").format(values=values) if len(get_args(kind)) > 1 else values
-    words = TYPES.get(kind, TYPES[dict])
-    return _(words)
+    return _(TYPES.get(kind, TYPES[dict]))
 
 
 def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
@@ -136,10 +134,8 @@ def help_text(command: str, description: str, is_whole: bool, defaults: Config) 
     width = min(shutil.get_terminal_size((100, 24)).columns, 110) - 6
     for name in SETTINGS if is_whole else ():
         words = textwrap.fill(explanation(name), width, break_on_hyphens=False)
-        lines += [
-            f"  --{name}  {describe(SETTINGS[name])}{default(name, values)}",
-            textwrap.indent(words, " " * 6),
-        ]
+        lines.append(f"  --{name}  {describe(SETTINGS[name])}{default(name, values)}")
+        lines.append(textwrap.indent(words, " " * 6))
     for name in () if is_whole else USUAL:
         option = f"--{name} {re.split('[._]', name)[-1].upper()}"
         # The first clause of its text says what it is

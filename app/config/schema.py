@@ -113,24 +113,14 @@ Names = Annotated[
         ),
     ),
 ]
-SplitSize = Annotated[
-    Float,
-    Rule(
-        lambda size: 0 <= size <= 10**12 and (size < 1 or size.is_integer()),
-        N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000"),
-    ),
-]
+SIZE = N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000")
+SplitSize = Annotated[Float, Rule(lambda size: 0 <= size <= 10**12 and (size < 1 or size.is_integer()), SIZE)]
 # Ranks beat once a second, and a busy or swapping machine delays some of these beats.
 MIN_TIMEOUT = 10  # seconds
 Metric = Literal["auto", *dict.fromkeys(name for task in TASKS.values() for name in task.metrics)]
 Loss = Literal[*dict.fromkeys(name for task in TASKS.values() for name in task.losses)]
-Timeout = Annotated[
-    int,
-    Rule(
-        lambda seconds: seconds >= MIN_TIMEOUT,
-        N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead"),
-    ),
-]
+SECONDS = N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead")
+Timeout = Annotated[int, Rule(lambda seconds: seconds >= MIN_TIMEOUT, SECONDS)]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

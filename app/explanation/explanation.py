@@ -172,11 +172,9 @@ def explain(
         logits = model.logits(both[:1, 0], both[:1, 1])
     probabilities = task.probabilities(logits.double().cpu().numpy())[0]
     answer = task.answer(task.chosen(probabilities[None])[0])
-    predicted = task.ranked_labels(probabilities).tolist()
-    if isinstance(answer, list):
-        predicted = [at for at in predicted if task.label_names[at] in answer]
-    else:
-        predicted = predicted[:1]
+    answers = answer if isinstance(answer, list) else [answer]
+    ranked = task.ranked_labels(probabilities).tolist()
+    predicted = [at for at in ranked if task.label_names[at] in answers]
     labels, found = predicted or [int(probabilities.argmax())], []
     embedded = model.model.get_input_embeddings()(both[:, 0])
     for label_id in labels if label is None else [task.label_names.index(label)]:
@@ -257,35 +255,32 @@ def explanation_shown(explanation: Explanation) -> dict:
     environment, text = page_environment(Path(__file__).parent, autoescape=False), explanation.text
     said, listed = environment.get_template("sentences.jinja").module, []
     largest, notes, texts = np.abs(explanation.values).max() or 1.0, [], []
+
+    def piece(characters: str, value: float | None = None, is_unknown: bool = False) -> dict:
+        return {
+            "text": visible(characters, len(characters)),
+            "shade": float((value or 0.0) / largest) * STRONGEST_SHADE,
+            "value": None if value is None else f"{value:+.4f}",
+            "unknown": is_unknown,
+        }
+
     for part, (whole, ranges) in enumerate(zip(text.texts, text.read, strict=True)):
         if ranges != [(0, len(whole))]:
             # Some characters were not read, because the model takes no more tokens
             notes.append(said.note(whole, ranges, text.tokens.shape[1]))
-        starts, at = [start for start, _end in ranges], 0
-        # Characters, their value if they have one, and whether they are unknown
-        pieces: list[tuple[str, float | None, bool]] = []
+        starts, at, pieces = [start for start, _end in ranges], 0, []
         for unit, value in zip(text.units, explanation.values.tolist(), strict=True):
             if unit.part != part:
                 continue
             if unit.start > at:
-                pieces.append((" … " if unit.start in starts else whole[at : unit.start], None, False))
+                pieces.append(piece(" … " if unit.start in starts else whole[at : unit.start]))
             characters, at = whole[unit.start : unit.end], unit.end
-            pieces.append((characters, value, unit.is_unknown))
+            pieces.append(piece(characters, value, unit.is_unknown))
             place = f"{part + 1}: {unit.start + 1}" if len(text.texts) > 1 else f"{unit.start + 1}"
             listed.append({"text": visible(characters, MAX_TOKEN), "place": place, "value": value})
         if not ranges or ranges[-1][1] < len(whole):
-            pieces.append((" …", None, False))
-        texts.append(
-            [
-                {
-                    "text": visible(characters, len(characters)),
-                    "shade": float((value or 0.0) / largest) * STRONGEST_SHADE,
-                    "value": None if value is None else f"{value:+.4f}",
-                    "unknown": is_unknown,
-                }
-                for characters, value, is_unknown in pieces
-            ]
-        )
+            pieces.append(piece(" …"))
+        texts.append(pieces)
     listed.sort(key=lambda token: -token["value"])
     return {
         "is_good": explanation.is_explanation,
@@ -318,5 +313,4 @@ def render_page(explanations: list[Explanation]) -> str:
     """Return the page as HTML, in which texts of strangers cannot act."""
     template = page_environment(Path(__file__).parent).get_template("explanation.html.jinja")
     shown = list(map(explanation_shown, explanations))
-    title, what = shown[0]["heading"], shown[0]["what"]
-    return template.render(page_title=title, what=what, explanations=shown)
+    return template.render(page_title=shown[0]["heading"], what=shown[0]["what"], explanations=shown)

@@ -118,11 +118,8 @@ def export(
             write_record(aside, replace(record, proof=proof | {"rows_of": rows_file or "dev"}))
             sync(aside)
             aside.rename(output)
-        key = proof.get("metric")
-        of_metric = {name: proof.get(f"{key}_{name}") for name in ("before", "after", "change")}
-        of_metric |= {"change": tuple(of_metric["change"] or ()), "metric": BY_KEY.get(key)}
         template = page_environment(Path(__file__).parent, autoescape=False).get_template("proof.txt.jinja")
-        return template.render(**proof | of_metric, threshold=SURE).rstrip(), why
+        return template.render(proof=proof, threshold=SURE).rstrip(), why
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
