@@ -24,10 +24,8 @@ from app.serving.application import ServeOptions, listen, server_config
 from tests.processes import ROOT
 
 # Of a request whose body has a number of bytes
-HEAD = (
-    b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
-    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-)
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
+HEAD += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 OPTIONS = ServeOptions()
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 # With CI=true a missing browser is a failure.

@@ -94,11 +94,10 @@ REFUSED = {
         ({"inputs": TEXT, "top_k": 1}, 422, "top_k: Extra inputs are not permitted"),
     ],
 }
+CASES = [(path, *one) for path, cases in REFUSED.items() for one in cases]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "message"), [(path, *one) for path, cases in REFUSED.items() for one in cases]
-)
+@pytest.mark.parametrize(("path", "body", "status", "message"), CASES)
 def test_what_is_refused_has_a_status_and_a_reason(client, path, body, status, message):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = client.post(f"/{path}", content=raw, headers={"Content-Type": "application/json"})
@@ -140,10 +139,8 @@ def test_health_info_and_metrics(client, model):
     assert metrics.headers["content-type"].startswith("text/plain")
     assert 'http_requests_total{handler="/predict",method="POST",status="4xx"}' in metrics.text
     assert "\nclassifier_waiting_texts 0.0" in metrics.text
-    texts, batches = (
-        float(metrics.text.split(f"classifier_batch_texts_{end} ")[1].split()[0]) for end in ("sum", "count")
-    )
-    assert texts > batches
+    texts, batches = (metrics.text.split(f"classifier_batch_texts_{end} ")[1] for end in ("sum", "count"))
+    assert float(texts.split()[0]) > float(batches.split()[0])
 
 
 def test_the_pages_load_nothing_from_a_network_and_other_sites_may_not_read_answers(client):
@@ -184,11 +181,11 @@ def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
     assert answer.text.startswith("甲,乙,label,")
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [(host, 200) for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000")]
-    + [(host, 400) for host in ("evil.com", "localhost.evil.com", "evil.com@localhost", "192.168.0.7", "")],
-)
+HOSTS = dict.fromkeys(["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000"], 200)
+HOSTS |= dict.fromkeys(["evil.com", "localhost.evil.com", "evil.com@localhost", "192.168.0.7", ""], 400)
+
+
+@pytest.mark.parametrize(("host", "status"), HOSTS.items())
 def test_a_page_that_points_its_own_name_here_gets_no_answer(client, host, status):
     """A browser sends that name in the header Host."""
     answers = [client.get(path, headers={"Host": host}) for path in ("/", "/health", "/info", "/metrics")]
@@ -214,7 +211,7 @@ def test_a_key_is_needed_where_there_is_one(model):
         assert HTTP.get(f"{address}/").status_code == 200
 
 
-def test_a_label_is_explained_with_the_words_and_the_test(client, several, number):
+def test_a_label_is_explained_with_the_words_and_the_test(client):
     pytest.importorskip("captum")
     [best, *_] = client.post("/predict", json={"inputs": TEXT}).json()
     [found] = client.post("/explain", json={"inputs": TEXT}).json()
@@ -224,12 +221,6 @@ def test_a_label_is_explained_with_the_words_and_the_test(client, several, numbe
     least = min(LABELS, key=lambda name: name == best["label"])
     [other] = client.post("/explain", json={"inputs": TEXT, "label": least, "language": "zh"}).json()
     assert other["heading"].startswith(f"{least} (所解释的标签")
-    chosen = [entry for entry in ask(several, "predict", {"inputs": TEXTS[0]}).json() if entry["chosen"]]
-    assert len(ask(several, "explain", {"inputs": TEXTS[0]}).json()) == max(1, len(chosen))
-    [score] = ask(number, "predict", {"inputs": TEXTS[0]}).json()
-    [found] = ask(number, "explain", {"inputs": TEXTS[0]}).json()
-    assert found["heading"] == f"score: {score['score']:.4g}"
-    assert "label" not in found["verdict"]
 
 
 def read(model: OpenedModel, text: str) -> dict:

@@ -173,15 +173,11 @@ def test_of_ordered_labels_the_decision_is_the_median_and_says_how_sure_it_is():
     assert [task.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
 
 
-@pytest.mark.parametrize(
-    ("threshold", "decided"),
-    [
-        (0.4, ("accept", "体育-球类-篮球", 0.45)),
-        (0.8, ("partial", "体育-球类", 0.85)),
-        (0.9, ("partial", "体育", 0.95)),
-        (0.96, ("abstain", "", 0.0)),
-    ],
-)
+STOPS = {0.4: ("accept", "体育-球类-篮球", 0.45), 0.8: ("partial", "体育-球类", 0.85)}
+STOPS |= {0.9: ("partial", "体育", 0.95), 0.96: ("abstain", "", 0.0)}
+
+
+@pytest.mark.parametrize(("threshold", "decided"), STOPS.items())
 def test_a_path_stops_at_the_deepest_level_that_is_sure_enough(threshold, decided):
     task = open_task("single_path", PATHS)
     task.tree = Tree(PATHS, "-")
