@@ -13,8 +13,6 @@ from app.checkpoints.run_folder import MODEL, REPORT, describe_start, write_star
 from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.modes import open_mode
-from app.report.metrics import measure
-from app.tasks import open_task
 from app.tasks.task import Scores, Task
 from app.training.build import Components, build
 from app.training.final_report import write_report
@@ -49,12 +47,6 @@ def random_rows(name: str, num_rows: int, num_labels: int, seed: int = 0) -> tup
     logits = generator.normal(0, 1, (num_rows, num_labels)).astype(np.float32)
     logits[np.arange(num_rows), labels] += 3
     return labels, logits
-
-
-def measured(labels: np.ndarray, logits: np.ndarray, names: list[str]) -> dict:
-    """Return the metrics of rows of one label each, without intervals."""
-    task = open_task("single_label", names)
-    return measure(task, task.score(labels, logits))
 
 
 def write_rows(folder: Path, kind: str, labels: list[str], texts: tuple[str, ...]) -> dict[str, Path]:

@@ -26,12 +26,7 @@ from app.checkpoints.run_folder import CARD, PAGE, TEXT
 from app.config.schema import TASKS as SETTINGS
 from app.config.schema import TrainConfig
 from app.report import metrics as table
-from app.report.bootstrap import (
-    all_metrics,
-    answer_metrics,
-    differences,
-    seed_variance,
-)
+from app.report.bootstrap import all_metrics, answer_metrics, differences, seed_variance
 from app.report.metrics import Drawn, Metric, is_better, measure, metrics_of
 from app.tasks import TASK_CLASSES, open_task
 from app.tasks.task import Task, sigmoid
@@ -129,9 +124,8 @@ def test_metrics_are_those_of_other_libraries_also_of_rows_that_are_drawn_again(
     for key, reference in REFERENCES[name].items():
         rows = [[np.repeat(of, count, axis=0) for of in (labels, predicted)] for count in counts]
         assert metrics[key].of_answers(drawn) == pytest.approx([reference(*of) for of in rows]), key
-    assert [key for key in metrics if key.startswith("level_")] == [
-        key for key in REFERENCES[name] if key.startswith("level_")
-    ]
+    levels = [key for key in metrics if key.startswith("level_")]
+    assert levels == [key for key in REFERENCES[name] if key.startswith("level_")]
 
 
 def test_a_constant_answer_has_no_correlation_and_no_agreement():
@@ -141,17 +135,10 @@ def test_a_constant_answer_has_no_correlation_and_no_agreement():
     assert f"{found['kappa']:.4f}" == "0.0000"
 
 
-@pytest.mark.parametrize(
-    ("name", "num_rows", "num_labels"),
-    [
-        ("single_label", 1, 2),
-        ("single_label", 7, 2),
-        ("single_label", 300, 3),
-        ("single_label", 1000, 15),
-        ("single_label", 2000, 60),
-        ("multi_label", 200, 5),
-    ],
-)
+SIZES = [("single_label", *size) for size in ((1, 2), (7, 2), (300, 3), (1000, 15), (2000, 60))]
+
+
+@pytest.mark.parametrize(("name", "num_rows", "num_labels"), [*SIZES, ("multi_label", 200, 5)])
 def test_the_tables_of_a_report_are_those_of_sklearn(name, num_rows, num_labels):
     """The last of several labels is never there."""
     labels, logits = random_rows(name, num_rows, num_labels)

@@ -21,19 +21,12 @@ from markdown_it import MarkdownIt
 
 from app.checkpoints.run_folder import CARD, PAGE, PREDICTIONS, TEXT
 from app.report.bootstrap import all_metrics
-from app.report.metrics import BY_KEY, metrics_of
-from app.report.shown import (
-    cost_of_length,
-    render_card,
-    render_page,
-    report_text,
-    row_groups,
-    row_readings,
-)
+from app.report.metrics import BY_KEY, measure, metrics_of
+from app.report.shown import cost_of_length, render_card, render_page, report_text, row_groups, row_readings
 from app.tasks import open_task
 from app.training.final_report import card_content
 from app.words import _
-from tests.report.rows_case import KINDS, Written, measured, random_rows, report_of
+from tests.report.rows_case import KINDS, Written, random_rows, report_of
 from tests.spoken import spoken_in
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -78,14 +71,21 @@ class Checker(HTMLParser):
         self.text += data
 
 
+def check_harmless(page: str) -> Checker:
+    """The page is whole, runs nothing, loads nothing, and has no characters that cannot be seen."""
+    checked = Checker(page)
+    assert not {"script", "img"} & set(checked.tags)
+    assert not {"src", "onload", "onclick", "onerror"} & {name for name, _ in checked.attributes}
+    assert not re.search(r"https?:|url\(|@import", page)
+    assert not HIDDEN.search(page)
+    return checked
+
+
 def check_page(written: Written, language: str) -> None:
-    """The page is whole, loads nothing, and has every figure with its interval, the charts of its kind, and
+    """The page is harmless, and has every figure with its interval, the charts of its kind, and
     the errors of which the model was surest, or the worst."""
     page, metrics, task, scores = written.read(PAGE), written.report, written.task, written.scores
-    checked = Checker(page)
-    assert "script" not in checked.tags
-    assert not {"src", "onload", "onclick"} & {name for name, _ in checked.attributes}
-    assert not re.search(r"https?:|url\(|@import", page)
+    checked = check_harmless(page)
     # Links lead to sections of the page
     targets = [value for name, value in checked.attributes if name == "href"]
     assert "#headline" in targets
@@ -108,9 +108,8 @@ def check_page(written: Written, language: str) -> None:
         assert [int(re.findall(r"[:：] ?(\d+) · ", error)[-1]) for error in errors] == worst
     elif task.label_column == "label":
         surest = np.sort(scores.confidence[~scores.correct])[::-1][:20]
-        assert [re.findall(r" · ([\d.]+) % · ", error)[-1] for error in errors] == [
-            f"{one * 100:.1f}" for one in surest
-        ]
+        shown = [re.findall(r" · ([\d.]+) % · ", error)[-1] for error in errors]
+        assert shown == [f"{one * 100:.1f}" for one in surest]
 
 
 def check_card(written: Written, language: str) -> None:
@@ -133,9 +132,8 @@ def check_card(written: Written, language: str) -> None:
     assert ("alibration" in loaded.text) == (task.label_column == "label")
     for name, scores in metrics["classes"].items() if task.label_column == "labels" else ():
         cells = " | ".join(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1"))
-        assert (
-            loaded.text.count(f"| {name} | {cells} | {scores['support']} | {scores['threshold']:.4f} |") == 2
-        )
+        row = f"| {name} | {cells} | {scores['support']} | {scores['threshold']:.4f} |"
+        assert loaded.text.count(row) == 2
 
 
 def golden(written: Written) -> dict:
@@ -204,19 +202,19 @@ ON_A_TERMINAL = {
     "<script>alert(1)</script>": "<script>alert(1)</script>",
 }
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u200b-\u200f\ud800-\udfff]")
+# Kinds, and how many labels they have beside those of strangers
+STRANGERS = [("single_label", 0), ("single_label", 60), ("multi_label", 0)]
+MANY = pytest.param(20_000, 1500, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(
-    ("kind", "num_others"), [("single_label", 0), ("single_label", 60), ("multi_label", 0)]
-)
+@pytest.mark.parametrize(("kind", "num_others"), STRANGERS)
 def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
     names = [*ON_A_TERMINAL, *(f"类别{number}" for number in range(num_others))]
     # A file with half a character is refused
     texts = tuple(text[:5000] for text in HOSTILE if "\ud800" not in text)
     written = report_of(tmp_path, kind, labels=names, texts=texts, name="---\nx: <b>")
     page, text, card = (written.read(name) for name in (PAGE, TEXT, CARD))
-    checked = Checker(page)
-    assert not {"script", "img"} & set(checked.tags)
+    checked = check_harmless(page)
     assert "<script>alert(1)</script>" in checked.text, "it is shown"
     assert "{{ 7*7 }}" in checked.text
     assert "‹U+001B›" in page
@@ -228,7 +226,7 @@ def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
     assert loaded.data.get("license") is None
     shown = MarkdownIt("commonmark").enable("table").render(loaded.text)
     assert not re.search("<(script|b|a|img)[ >]", shown)
-    assert not HIDDEN.search(page + card)
+    assert not HIDDEN.search(card)
     assert "‹U+202E›" in page
     if not num_others:
         assert "‹U+202E›" in card
@@ -238,9 +236,7 @@ def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
         assert len(rows) == 2 * len(names)
 
 
-@pytest.mark.parametrize(
-    ("num_rows", "num_labels"), [(1, 2), pytest.param(20_000, 1500, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), MANY])
 def test_pages_of_one_row_and_of_many_classes(num_rows, num_labels):
     labels, logits = random_rows("single_label", num_rows, num_labels)
     task = open_task("single_label", [f"类别{label:04d}" for label in range(num_labels)])
@@ -286,9 +282,9 @@ def test_rows_are_counted_by_what_was_read_of_them():
     assert list(found) == ["long", "max_length", "whole", "not_whole"]
     assert found["whole"] | {"interval": 0} == {"rows": 3, "accuracy": 1.0, "interval": 0}
     assert found["not_whole"]["interval"] == pytest.approx([0, 1 - 0.025**0.5])
-    metrics = measured(np.arange(2), np.eye(2, dtype=np.float32), ["a", "b"])
-    metrics |= {"intervals": {}, "long_texts": found}
-    text = report_text(open_task("single_label", ["a", "b"]), metrics, {}, "")
+    task = open_task("single_label", ["a", "b"])
+    metrics = measure(task, task.score(np.arange(2), np.eye(2, dtype=np.float32)))
+    text = report_text(task, metrics | {"intervals": {}, "long_texts": found}, {}, "")
     assert "data.long cut, data.max_length 32" in text
     assert "not read whole" in text
     assert "in several windows" not in text
