@@ -5,7 +5,8 @@ import math
 import random
 import re
 import sys
-from dataclasses import replace
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from shlex import split
 
@@ -21,6 +22,8 @@ from app.modes import open_mode
 from app.prediction.open_model import ComputeOptions, open_model
 from app.run import main
 from app.runtime import devices
+from app.runtime.disk import read_json
+from app.training.log import METRICS_FILE, read_evaluations
 from tests.model.test_e5_small import be_the_fetched_file
 from tests.multi_label_runs import read_predictions as read_csv
 from tests.processes import ROOT
@@ -46,15 +49,6 @@ def finish(data: list[str], *words: str, folder: str = "run") -> Path:
     return Path(folder)
 
 
-def read_json(path: Path):
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def read_lines(folder: Path) -> list[dict]:
-    """Return the evaluations of a run."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def read_predictions(folder: Path) -> list[dict]:
     return read_csv(folder / "predictions.csv")
 
@@ -77,15 +71,10 @@ def check_against_pipeline(folder: Path, texts: list | None = None) -> None:
 @pytest.fixture(scope="module")
 def finished(data, tmp_path_factory):
     """One finished run: its folder, and what it printed to standard output and standard error."""
-    place = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        patch.setattr(sys, "stdout", (place / "stdout").open("w+", encoding="utf-8"))
-        patch.setattr(sys, "stderr", (place / "stderr").open("w+", encoding="utf-8"))
+    place, stdout, stderr = tmp_path_factory.mktemp("finished"), StringIO(), StringIO()
+    with chdir(place), redirect_stdout(stdout), redirect_stderr(stderr):
         folder = finish(data)
-        sys.stdout.close()
-        sys.stderr.close()
-    return place / folder, (place / "stdout").read_text("utf-8"), (place / "stderr").read_text("utf-8")
+    return place / folder, stdout.getvalue(), stderr.getvalue()
 
 
 def test_folder_has_every_file_standard_output_is_the_report_and_standard_error_the_rest(finished, data):
@@ -142,7 +131,7 @@ def test_metrics_and_curves_have_the_numbers_of_the_log_and_the_best_is_reported
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folder, stdout, _ = finished
-    lines = read_lines(folder)
+    lines = read_evaluations(folder / METRICS_FILE)
     found = [(line["step"], line["split"], line["rows"]) for line in lines]
     assert found == [(step, "dev", 12) for step in (6, 12, 18)]
     # The first of equals
@@ -179,7 +168,7 @@ def test_best_checkpoint_is_what_is_kept_and_reported(data):
     report."""
     wrecking = split("--train.learning_rate 0.3 --train.eval_every 1 --train.max_steps 8 --train.warmup 8")
     folder = finish(data, *wrecking, "--train.best_metric", "loss", "--train.max_grad_norm", "0")
-    lines = read_lines(folder)
+    lines = read_evaluations(folder / METRICS_FILE)
     assert len(lines) == 8
     best = min(lines, key=lambda line: line["loss"])
     assert read_json(folder / "report.json")["step"] == best["step"] < 8
@@ -241,10 +230,8 @@ def test_without_dev_or_test_the_report_says_what_it_is_on(data, dev_size, test_
     """Without dev the last weights are kept."""
     sizes = ("--data.dev_size", dev_size, "--data.test_size", test_size)
     folder = finish(data, *sizes, "--train.epochs", "1")
-    report, title = (
-        read_json(folder / "report.json"),
-        (folder / "report.txt").open(encoding="utf-8").readline(),
-    )
+    report = read_json(folder / "report.json")
+    title = (folder / "report.txt").read_text(encoding="utf-8").splitlines()[0]
     assert report["split"] == split
     assert note in title
     if dev_size == "0":
@@ -278,22 +265,15 @@ def test_progress_bar_on_a_terminal(data, capfd, monkeypatch):
 
 
 def test_the_report_has_accuracy_without_copies_of_training_texts(write):
-    known = list(
-        zip(
-            ["桌子在门的旁边，窗户开着", "这道菜真棒，我很喜欢吃", "气死我了，东西又坏又臭烂"],
-            LABELS,
-            strict=True,
-        )
-    )
+    texts = ["桌子在门的旁边，窗户开着", "这道菜真棒，我很喜欢吃", "气死我了，东西又坏又臭烂"]
+    known = list(zip(texts, LABELS, strict=True))
     new = ["椅子和书柜都是新买的呀", "赞美这么好的一天", "天气差，心里很烦", "好看的书"]
     train = [f"{text}{number}\t{label}\n" for number in range(8) for text, label in known]
     test = [f"{known[0][0]}3\t中性\n", f"{known[1][0]}啊\t负面\n"]
     test += [f"{text}\t{LABELS[at % 3]}\n" for at, text in enumerate(new)]
-    files = [
-        f"--data.train={write('train.tsv', ''.join(train))}",
-        f"--data.test={write('test.tsv', ''.join(test))}",
-    ]
-    folder = finish([*files, "--data.cache_dir=cache", "--data.header=false"])
+    files = [f"--data.train={write('train.tsv', ''.join(train))}", "--data.header=false"]
+    files += [f"--data.test={write('test.tsv', ''.join(test))}", "--data.cache_dir=cache"]
+    folder = finish(files)
     report = read_json(folder / "report.json")
     right = [row["label"] == row["predicted"] for row in read_predictions(folder)]
     accuracies = {"accuracy": sum(right) / 6, "accuracy_without": sum(right[2:]) / 4}
@@ -304,24 +284,18 @@ def test_the_report_has_accuracy_without_copies_of_training_texts(write):
     assert "near copy of a training text" in (folder / "report.html").read_text("utf-8")
 
 
-@pytest.fixture(scope="module")
-def long_data(tmp_path_factory) -> list[str]:
-    """The arguments for a file of 120 rows whose label is only in the end of the text, which is long in every
-    fourth row. One text has 100,000 characters."""
-    folder = tmp_path_factory.mktemp("data")
-    generator, lines = random.Random(0), ["text\tlabel"]
+@pytest.mark.parametrize(("way", "part"), [("head_tail", "not_whole"), ("windows", "several_windows")])
+def test_prediction_reads_long_texts_as_the_training_did(write, way, part):
+    """The label is in the end of the text only, which is long in every fourth row; one has 100,000
+    characters."""
+    generator, lines = random.Random(0), ["text\tlabel\n"]
     for number in range(120):
         length = generator.randint(12, 30) if number % 4 == 0 else 2
         length, end = 50_000 if number == 60 else length, generator.choices(WORDS[LABELS[number % 3]], k=6)
-        lines.append(f"{'的一' * length}{number}{''.join(end)}\t{LABELS[number % 3]}")
-    (folder / "rows.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return ["--data.train", str(folder / "rows.tsv"), "--data.cache_dir", str(folder / "cache")]
-
-
-@pytest.mark.parametrize(("way", "part"), [("head_tail", "not_whole"), ("windows", "several_windows")])
-def test_prediction_reads_long_texts_as_the_training_did(long_data, way, part):
+        lines.append(f"{'的一' * length}{number}{''.join(end)}\t{LABELS[number % 3]}\n")
+    data = ["--data.train", str(write("rows.tsv", "".join(lines))), "--data.cache_dir", "cache"]
     windows = ["--data.max_windows", "5"] if way == "windows" else []
-    folder = finish(long_data, *split(f"--data.max_length 20 --train.epochs 1 --data.long {way}"), *windows)
+    folder = finish(data, *split(f"--data.max_length 20 --train.epochs 1 --data.long {way}"), *windows)
     rows = read_predictions(folder)
     texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
     predictor = open_model(folder, ComputeOptions("cpu", calibrate=False)).predictor
@@ -338,9 +312,6 @@ def test_prediction_reads_long_texts_as_the_training_did(long_data, way, part):
     assert said in (folder / "train.log").read_text("utf-8")
 
 
-AUTO = Config(train=TrainConfig(device="cpu", precision="auto", threads=1))
-
-
 @pytest.mark.parametrize(
     ("given", "speedup", "precision"),
     [("auto", 0.5, "fp32"), ("auto", 1.1, "fp32"), ("auto", 1.9, "bf16"), ("fp32", 1.9, "fp32")],
@@ -348,7 +319,8 @@ AUTO = Config(train=TrainConfig(device="cpu", precision="auto", threads=1))
 def test_precision_auto_takes_bf16_where_this_cpu_is_faster_in_it(monkeypatch, given, speedup, precision):
     speeds = {torch.bfloat16: speedup, torch.float32: 1.0}
     monkeypatch.setattr(devices, "product_speed", lambda device, dtype: speeds[dtype])
-    with open_mode("single", replace(AUTO, train=replace(AUTO.train, precision=given))) as mode:
+    config = Config(train=TrainConfig(device="cpu", precision=given, threads=1))
+    with open_mode("single", config) as mode:
         assert mode.config.train.precision == precision
 
 
@@ -374,16 +346,10 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
 @pytest.mark.slow
 def test_script_in_a_process_of_its_own(data, tmp_path):
     words = settings(data, tmp_path / "run", **USUAL, train__max_steps=2)
-    command = [sys.executable, str(ROOT / "run_single.py"), *words]
-    done = finished_process(command, tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = finished_process([sys.executable, str(ROOT / "run_single.py"), *words], tmp_path, status=0)
     assert done.stdout.strip() == (tmp_path / "run" / "report.txt").read_text(encoding="utf-8").strip()
     (start,) = read_json(tmp_path / "run" / "run_history.json")["starts"]
     assert start["command"][0].endswith("run_single.py")
-    bad = finished_process([*command, "--train.lr", "1"], tmp_path)
-    assert bad.returncode == 2
-    assert bad.stderr.startswith("error: ")
-    assert bad.stdout == ""
 
 
 # For the report, for other verbs, for other formats, or for nothing here: none is needed before the first
@@ -412,20 +378,18 @@ sys.exit(main("single", "", sys.argv[1:]))
 def test_a_small_run_imports_before_its_first_step_what_it_needs_and_no_more(data):
     words = settings(data, Path("run").resolve(), **USUAL, train__max_steps=1)
     words += ["--config", str(ROOT / "configs" / "small_bert.yaml")]
-    done = finished_process([sys.executable, "-c", FIRST_STEP, *words])
-    assert done.returncode == 0, done.stderr
+    done = finished_process([sys.executable, "-c", FIRST_STEP, *words], status=0)
     modules = json.loads(done.stdout.splitlines()[0])
     assert {"torch", "transformers.models.bert.modeling_bert", "app.training.train"} <= set(modules)
     assert LATER & set(modules) == set()
     assert list(Path("run/tensorboard").glob("events.out.tfevents.*"))
 
 
-def test_libraries_report_to_their_makers_only_where_the_user_wants_it():
+def test_libraries_report_to_their_makers_only_where_the_user_wants_it(monkeypatch):
     """That ONNX Runtime then leaves no id of the machine is in tests/export/test_export.py."""
     names = ("ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY")
-    code = f"import os; [os.environ.pop(name, 0) for name in {names}]; import app; "
-    code += f"print(*(os.environ[name] for name in {names}))"
-    assert finished_process([sys.executable, "-c", code]).stdout.split() == ["1", "true"]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
     code = f"import app, os; print(*(os.environ[name] for name in {names}))"
-    done = finished_process([sys.executable, "-c", code], MLFLOW_DISABLE_TELEMETRY="false")
-    assert done.stdout.split() == ["1", "false"]
+    for wanted, chosen in (("true", {}), ("false", {"MLFLOW_DISABLE_TELEMETRY": "false"})):
+        assert finished_process([sys.executable, "-c", code], **chosen).stdout.split() == ["1", wanted]

@@ -1,7 +1,6 @@
 """Signals and errors of the system end a run with one sentence; a stop is never swallowed, and no work is
 lost: python -m pytest tests/run/test_stopping.py"""
 
-import json
 import re
 import shutil
 import signal
@@ -12,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import app.training.final_report
+from app.checkpoints.training_state import drop_states
 from app.run import main
+from app.runtime.disk import read_json
 from app.training.train import Run
 from tests.ranks import ROOT, Disturbance, check_run, settings
-
-SIZES = [("single", 1), ("ddp", 2), ("fsdp", 2)]
 
 
 @pytest.fixture
@@ -60,14 +58,13 @@ def test_a_signal_in_the_last_evaluations_stops_and_only_the_report_is_missing(
 
 
 def test_a_report_that_is_being_written_is_finished(start, tmp_path, monkeypatch):
-    drop_states = app.training.final_report.drop_states
-    monkeypatch.setattr(
-        app.training.final_report,
-        "drop_states",
-        lambda *values, **keys: (signal.raise_signal(signal.SIGTERM), drop_states(*values, **keys)),
-    )
+    def stopped(folder: Path, keep: int) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        drop_states(folder, keep)
+
+    monkeypatch.setattr("app.training.final_report.drop_states", stopped)
     assert start() == 0
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["split"] == "test"
+    assert read_json(tmp_path / "run" / "report.json")["split"] == "test"
 
 
 @pytest.mark.slow
@@ -124,7 +121,7 @@ def test_a_renamed_folder_is_said_on_all_ranks_and_the_run_resumes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "world_size"), SIZES)
+@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
 def test_metrics_that_cannot_be_written_end_all_ranks_with_a_sentence(mode, world_size, data, tmp_path):
     log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__epochs=4, train__eval_every=5)
     check_run(mode, world_size, argv, [Disturbance(7, "block_metrics")], log, status=1)
@@ -137,18 +134,15 @@ def test_metrics_that_cannot_be_written_end_all_ranks_with_a_sentence(mode, worl
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "library"),
-    [
-        (["run_single.py"], "libtorch_cpu"),
-        (["run_single.py"], "tokenizers"),
-        (["predict.py", "x"], "multiarray"),
-    ],
+    [("run_single.py", "libtorch_cpu"), ("run_single.py", "tokenizers"), ("predict.py x", "multiarray")],
 )
 def test_control_c_during_imports_is_status_130_without_a_traceback(words, library, tmp_path):
     """The signal comes when a library has been mapped into the memory of the process."""
     options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
     # A shell has its background jobs ignore SIGINT
     options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen([sys.executable, str(ROOT / words[0]), *words[1:]], **options)
+    script, *rest = words.split()
+    process = subprocess.Popen([sys.executable, str(ROOT / script), *rest], **options)
     maps = Path(f"/proc/{process.pid}/maps")
     while process.poll() is None and library not in maps.read_text():
         time.sleep(0.01)
