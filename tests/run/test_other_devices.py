@@ -1,5 +1,4 @@
-"""A device that is not CUDA, from its choice to a prediction:
-python -m pytest tests/run/test_other_devices.py -m "slow or not slow" """
+"""A device that is not CUDA, up to a prediction: python -m pytest tests/run/test_other_devices.py -m "" """
 
 import sys
 from shlex import split

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.checkpoints.training_state import load_training_state
-from app.modes import load_mode
-from tests.checkpoints.test_resume import check_same_run
+from tests.checkpoints.test_resume import check_same_run, need
 from tests.ranks import Disturbance, check_run, largest_difference, run, settings
 
 pytestmark = pytest.mark.chaos
@@ -24,6 +23,9 @@ SECONDS = 25
 JOB = {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5, "train__timeout": 4}
 JOB |= {"model__dropout": 0.1, "output__trackers": "[tensorboard]"}
 SIZES = [("ddp", 2), ("ddp", 3), ("fsdp", 2)]
+KILLED = [(*size, rank) for size in SIZES for rank in (0, 1)]
+KILLED += [("accelerate", 2, 1), ("deepspeed", 2, 1)]
+JUMPS = [("jump_back", "single", 1), ("jump_ahead", "ddp", 2)]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,6 @@ def whole(data, tmp_path_factory):
 
 @pytest.fixture
 def job(data, whole, tmp_path):
-    """Return a job to disturb, in its own folder."""
     return Job(data, whole, tmp_path)
 
 
@@ -73,16 +74,9 @@ class Job:
         check_same_run(self.folder, self.whole(mode, world_size))
 
 
-@pytest.mark.parametrize(
-    ("mode", "world_size", "rank"),
-    [
-        *((mode, world_size, rank) for mode, world_size in SIZES for rank in (0, 1)),
-        *(("accelerate", 2, 1), ("deepspeed", 2, 1)),
-    ],
-)
+@pytest.mark.parametrize(("mode", "world_size", "rank"), KILLED)
 def test_a_killed_rank(mode, world_size, rank, job):
-    if reason := load_mode(mode).unavailable_reason():
-        pytest.skip(reason)
+    need(mode)
     job.disturb(mode, world_size, Disturbance(10, "SIGKILL", rank))
     # That of step 8 may still have been written
     assert job.step in (4, 8)
@@ -158,12 +152,9 @@ def test_the_cache_is_damaged(kept, job, tmp_path):
     assert "is damaged and is built again" in job.log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("jump", "mode", "world_size"), [("jump_back", "single", 1), ("jump_ahead", "ddp", 2)]
-)
+@pytest.mark.parametrize(("jump", "mode", "world_size"), JUMPS)
 def test_the_clock_jumps(jump, mode, world_size, job):
-    """In the middle of training and between two starts; the second start may seem to come a day before the
-    first."""
+    """In training and between two starts: the second may seem to come a day before the first."""
     jumps = [Disturbance(step, jump, rank) for rank in range(world_size) for step in (-1, 3)]
     job.disturb(mode, world_size, *jumps, Disturbance(10, "SIGTERM"))
     job.resume(mode, world_size, from_step=11)

@@ -21,9 +21,9 @@ import pytest
 from safetensors.torch import load_file
 
 from app.checkpoints.training_state import load_training_state
-from app.modes import load_mode
 from app.modes.group import launch_command
 from tests import ranks
+from tests.checkpoints.test_resume import need
 from tests.processes import ROOT, finish
 from tests.ranks import largest_difference
 
@@ -53,7 +53,6 @@ def said(folder: Path) -> str:
 
 
 def wait_for(found: Callable, folder: Path) -> object:
-    """Wait until `found` returns something, and return it."""
     deadline = time.monotonic() + 120
     while not (value := found()):
         assert time.monotonic() < deadline, said(folder)[-5000:]
@@ -78,7 +77,6 @@ def start_run(command: list[str], folder: Path, **changes) -> tuple:
 
 
 def process_of(rank: int, run: subprocess.Popen) -> psutil.Process:
-    """Return the process of a rank below a launcher."""
     by_rank = {}
     for process in psutil.Process(run.pid).children(recursive=True):
         with suppress(psutil.Error):
@@ -92,7 +90,6 @@ def process_of(rank: int, run: subprocess.Popen) -> psutil.Process:
 
 
 def wait_for_end(run: subprocess.Popen, family: list[psutil.Process], seconds: float = 15) -> None:
-    """Wait for the launcher and all its processes; fails where one is left."""
     started = time.monotonic()
     run.wait(timeout=seconds)
     _, alive = psutil.wait_procs(family, timeout=max(0.1, seconds - (time.monotonic() - started)))
@@ -128,8 +125,7 @@ ENDS = [
     [pytest.param(*case, id=f"{case[0].name} to {case[1]}, {case[4]}") for case in ENDS],
 )
 def test_a_signal_to_one_ends_all(number, hit, seconds, found, mode, folder):
-    if reason := load_mode(mode).unavailable_reason():
-        pytest.skip(reason)
+    need(mode)
     run, family = start_run(COMMANDS[mode], folder, train__timeout=10)
     if hit == "all":
         os.killpg(run.pid, number)

@@ -1,5 +1,4 @@
-"""What a process asks of the machine: memory, files, signals, and that it ends with its launcher:
-python -m pytest tests/runtime/test_machine.py -m "slow or not slow" """
+"""Memory, files, and the end of a launcher: python -m pytest tests/runtime/test_machine.py -m "" """
 
 import os
 import subprocess
