@@ -24,11 +24,11 @@ STATE = tuple(f"state/step-00000024/{name}.safetensors" for name in ("weights", 
 @pytest.fixture
 def start(data, at_step, empty_folder):
     """Return a function that runs as run_single.py does, with --resume auto, and returns the exit status;
-    after `stop` steps SIGTERM or another action happens."""
+    after `steps` steps SIGTERM or another action happens."""
 
-    def run(folder: str, epochs: int, *words: str, stop: int | None = None, action=None) -> int:
+    def run(folder: str, epochs: int, *words: str, steps: int | None = None, action=None) -> int:
+        at_step(steps, action)
         small = {"model__dropout": 0.1, "train__log_every": 2, "train__save_every": 4}
-        at_step(stop, action)
         return main("single", "", [*settings(data, Path(folder), **small, train__epochs=epochs), *words])
 
     return run
@@ -40,7 +40,7 @@ def contents(folder: str, names: tuple[str, ...]) -> dict[str, bytes]:
 
 def test_an_interrupted_run_trains_to_another_end(start, capsys):
     for folder, epochs in (("longer", 2), ("shorter", 9)):
-        assert start(folder, epochs, *FLAT, stop=7) == 143
+        assert start(folder, epochs, *FLAT, steps=7) == 143
     assert start("longer", 4, *FLAT) == start("shorter", 4, *FLAT) == 0
     said = capsys.readouterr().err
     longer = "Training to step 24 instead of 12; from here on the learning rate is that of a run of 24 steps."
@@ -103,7 +103,7 @@ def test_what_is_refused_changes_nothing(start, capsys):
         assert {path: path.stat().st_mtime_ns for path in before} == before
 
     assert start("finished", 3) == 0
-    assert start("interrupted", 4, stop=15) == 143
+    assert start("interrupted", 4, steps=15) == 143
     check_refused(FINISHED.format("finished"), "finished", 3)
     # Another setting for the same number of steps, which is seen only when the data is open
     check_refused(FINISHED.format("finished"), "finished", 3, "--train.max_steps=18")
@@ -141,7 +141,7 @@ def test_a_crash_while_training_for_longer(start, capsys, count, from_step, is_c
     assert start("runs/one", 2, *flat) == 0
     model = Path("runs/one/model.safetensors").read_bytes()
     with pytest.raises(RuntimeError, match="the machine has failed"):
-        start("runs/one", 4, *flat, stop=count, action=RuntimeError("the machine has failed"))
+        start("runs/one", 4, *flat, steps=count, action=RuntimeError("the machine has failed"))
     assert choose_run(Path("runs")) == Path("runs/one")
     assert Path("runs/one/model.safetensors").read_bytes() == model
     assert Path("runs/one/report.json").exists() != is_changed
