@@ -64,6 +64,9 @@ def test_the_contract_of_a_format(write, format):
     assert list(map(str, values)) == ["7", "高兴", PAIRS[0][0]] or values == PAIRS[0][0]
     limited = read(path, need_label, format=format, limit=2)
     assert [row.text for row in limited] == [text for text, _ in PAIRS[:2]]
+    if FORMATS[format].magic:
+        with pytest.raises(InputError, match="text is needed"):
+            read(path, format="csv")
     for suffix in FORMATS[format].suffixes:
         assert recognised(write(f"A{suffix.upper()}", content_of(format)), ReadOptions()).format == format
     assert get_args(FormatName) == ("auto", *FORMATS)
