@@ -18,14 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 KEPT = []
 
 
-class Module:
+class Module(backend_registration._DummyBackendModule):
     """What torch.npu is."""
 
-    is_available = is_initialized = staticmethod(lambda: True)
-    _is_in_bad_fork = staticmethod(lambda: False)
     device_count = staticmethod(lambda: 2)
-    current_device = staticmethod(lambda: 0)
-    manual_seed_all = staticmethod(lambda seed: None)
     get_rng_state = staticmethod(lambda device=None: torch.get_rng_state())
     set_rng_state = staticmethod(lambda state, device=None: None)
     get_device_name = staticmethod(lambda device=None: "stand-in")
@@ -86,7 +82,7 @@ def compute(function, *args, **kwargs):
 def load():
     """Register the device."""
     hook = type("Hook", (backend_registration._DummyPrivateUse1Hook,), {"device_count": lambda self: 2})()
-    backend_registration._setup_privateuseone_for_python_backend("npu", Module, hook)
+    backend_registration._setup_privateuseone_for_python_backend("npu", Module(), hook)
     # What is not called with a tensor of the device, such as torch.zeros
     library = torch.library.Library("_", "IMPL")
     library.fallback(compute, "PrivateUse1")

@@ -9,6 +9,7 @@ from tests.processes import ROOT, finish
 from tests.stand_in_npu import installed
 
 CHOICES = """
+import pytest
 import torch
 import torch.distributed as dist
 from app.batching.loader import to_device
@@ -26,10 +27,9 @@ assert backends(device) == "gloo"
 dist.Backend.register_backend("hccl", lambda *arguments: None, devices=["npu"])
 assert backends(device) == "cpu:gloo,npu:hccl"
 for wanted in ("npu:2", "cuda", "hip", "npu:x"):
-    try:
+    message = f"npu, cpu, with :N for one of several, found '{wanted}' for process 0"
+    with pytest.raises(InputError, match=message):
         choose_device(wanted)
-    except InputError as error:
-        print(error)
 """
 TINY = ["--model.config", "{num_hidden_layers: 1, hidden_size: 32, num_attention_heads: 2}"]
 TINY += split("--model.dropout 0 --train.device npu --train.max_steps 2 --output.trackers []")
@@ -37,35 +37,28 @@ TINY += split("--model.dropout 0 --train.device npu --train.max_steps 2 --output
 
 @pytest.fixture
 def with_npu(tmp_path):
-    """Run Python with the stand-in device: with_npu(*arguments, **environment) is the finished process."""
+    """Run Python with the stand-in device, which must end with `status`; return the finished process."""
 
-    def run(*arguments, **environment):
-        return finish([sys.executable, *arguments], tmp_path, **installed(tmp_path), **environment)
+    def run(*arguments, status=0, **environment):
+        command, environment = [sys.executable, *arguments], installed(tmp_path) | environment
+        return finish(command, tmp_path, status=status, **environment)
 
     return run
 
 
 def test_a_device_is_chosen_and_has_its_back_end(with_npu):
-    done = with_npu("-c", CHOICES)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 4
-    for wanted, message in zip(("npu:2", "cuda", "hip", "npu:x"), done.stdout.splitlines(), strict=True):
-        assert f"npu, cpu, with :N for one of several, found '{wanted}' for process 0" in message
+    with_npu("-c", CHOICES)
 
 
 @pytest.mark.slow
-def test_a_device_is_compared_with_the_cpu_trains_and_predicts(with_npu, tmp_path):
+def test_a_device_is_compared_with_the_cpu_trains_and_predicts(with_npu):
     verify = ("-m", "app", "verify", "--device", "npu", *TINY)
-    wrong = with_npu(*verify, WRONG_NPU="aten.gelu.default")
-    assert wrong.returncode == 1, wrong.stderr
+    wrong = with_npu(*verify, status=1, WRONG_NPU="aten.gelu.default")
     _heading, row = (line.split() for line in wrong.stdout.splitlines())
     assert (row[0], row[11]) == ("npu:0", "FAIL")
     assert float(row[7]) > 10
     right = with_npu(*verify)
-    assert right.returncode == 0, right.stderr
     assert right.stdout.split()[-4:] == ["33", "of", "33", "PASS"]
     run = with_npu(str(ROOT / "run_single.py"), *TINY, "--output.dir", "run")
-    assert run.returncode == 0, run.stderr
     assert run.stderr.count("Peak memory of npu:0 after step 1: 3 MiB.") == 1
-    predicted = with_npu("-m", "app", "predict", "--checkpoint", "run", "--device", "npu", "今天真开心")
-    assert predicted.returncode == 0, predicted.stderr
+    with_npu("-m", "app", "predict", "--checkpoint", "run", "--device", "npu", "今天真开心")
