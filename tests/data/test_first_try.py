@@ -22,7 +22,6 @@ from app.errors import InputError
 from app.runtime.devices import set_up_machine
 from tests.real_data import REAL_DATA, needs_real_data
 
-FIRST_TRIES = REAL_DATA.parent / "first_tries"
 WORDS = ["外卖", "味道", "服务", "送餐", "老板", "价格", "米饭", "牛肉", "包装", "速度", "态度", "分量"]
 WORDS += ["很好", "不错", "太慢", "难吃", "一般", "推荐", "再来", "失望"]
 NAMES = ["体育", "教育", "科技", "财经"]
@@ -248,31 +247,29 @@ def test_columns_of_truth_values_are_suggested_and_read(opened, one, zero):
     assert opened(ending, train=content, task="multi_label", label_columns=NAMES).label_names == NAMES
 
 
-# What the small files of the public reports lead to: the columns, or a part of the message
-READ = ["a1_json_list.csv", "c10_doccano.jsonl", "c16_bool.jsonl", "c20f_decimal.parquet", "h3_case.csv"]
-NO_LABEL = ["c02_space.txt", "c03_fasttext.txt", "c05_toutiao.txt", "c05b_toutiao_comma.txt"]
-REPORTED = {
-    **dict.fromkeys([*READ, "h5_quotes.tsv", "j1_quote_all.tsv"], "label 'label'"),
-    **dict.fromkeys([*NO_LABEL, "c10c_doccano_annotations.jsonl"], "which column is the label"),
-    "a2_dict.tsv": "a row must have one label",
-    "c01b_utf16le_nomark.txt": "utf-16-le",
-    "c03c_fasttext_tab.txt": "label '0'",
-    "c06_bar_comma.csv": "whether this is a header: label|, |ques",
-    "c07_label_studio.json": "found the columns id, annotations",
-    "c08b_label_studio_multi.csv": "--data.task multi_label",
-    "c14b_onehot_bool.csv": "--data.label_columns",
-    "c19_disk": "an array of pairs or of objects is needed",
-    "c20_hub": "cannot tell the format",
-    "c21_folders": "there are no files",
-    "g2_TRUE.csv": "",
+LABEL = "which column is the label"
+LABEL_STUDIO = '{{"id": 1, "annotations": [{{"choices": ["{1}"]}}], "data": {{"text": "{0}"}}}}'
+# The ending, header and rows of other programs' files, and the columns or a part of the message
+OF_PROGRAMS = {
+    "doccano": ("jsonl", "", '{{"id": 1, "text": "{0}", "label": ["{1}"]}}', "label 'label'"),
+    "old doccano": ("jsonl", "", '{{"id": 1, "text": "{0}", "annotations": [8], "meta": {{}}}}', LABEL),
+    "Label Studio": ("jsonl", "", LABEL_STUDIO, "found the columns id, annotations"),
+    "its CSV": ("csv", "topic,text\n", '"{{""choices"": [""{1}"", ""a""]}}",{0}', "--data.task multi_label"),
+    "fastText": ("txt", "", "__label__{1} {0}", LABEL),
+    "fastText with tabs": ("txt", "", "__label__{1}\t{0}", "label '0'"),
+    "Toutiao": ("txt", "", "65_!_108_!_news_{1}_!_{0}_!_", LABEL),
+    "Toutiao with words": ("txt", "", "65_!_108_!_news_{1}_!_{0}_!_学校,老师", LABEL),
+    "a bar in a name": ("csv", "label|,|ques\n", "{1}|,|{0}", "whether this is a header: label|, |ques"),
+    "an object of Python": ("tsv", "text\tlabel\n", "{0}\t{{'label': '{1}'}}", "a row must have one label"),
+    "pandas with its index": ("csv", ",text,体育,教育\n", "7,{0},False,True", "--data.label_columns"),
 }
 
 
-@pytest.mark.skipif(not FIRST_TRIES.is_dir(), reason=f"needs the small files of {FIRST_TRIES}")
-@pytest.mark.parametrize(("name", "expected"), REPORTED.items())
-def test_the_files_of_public_reports_are_read_or_refused_with_a_remedy(opened, name, expected):
+@pytest.mark.parametrize(("ending", "header", "line", "expected"), OF_PROGRAMS.values(), ids=OF_PROGRAMS)
+def test_files_of_other_programs_are_read_or_refused_with_a_remedy(opened, ending, header, line, expected):
     try:
-        found = opened(train=str(FIRST_TRIES / name)).files["train"].columns
+        rows = lines(*(line.format(*row) for row in ROWS))
+        found = opened(ending, train=header + rows).files["train"].columns
     except InputError as error:
         found = str(error)
     assert expected in found
