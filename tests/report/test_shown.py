@@ -150,13 +150,14 @@ def flat(value, where: str = "") -> dict:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_report_of_a_kind_of_answer_is_whole_and_its_figures_are_those_that_are_kept(kind, tmp_path):
-    """Values may differ by 1e-12, ends of intervals by 0.002."""
+    """Values may differ by 1e-12, ends of intervals by 0.002. The solver of ridge regression stops at a
+    tolerance: processors of two kinds were seen to end 4e-11 apart."""
     kept, written = json.loads(GOLDEN.read_text(encoding="utf-8"))[kind], report_of(tmp_path, kind)
     found = golden(written)
     expected = flat(kept["report"])
     for where, value in expected.items():
         if isinstance(value, float):
-            tolerance = 0.002 if "interval" in where else 1e-12
+            tolerance = 0.002 if "interval" in where else 1e-9 if "ridge" in where else 1e-12
             expected[where] = pytest.approx(value, rel=tolerance, abs=tolerance)
     assert flat(found["report"]) == expected
     assert kept["text"] == found["text"]
