@@ -46,9 +46,8 @@ def test_an_environment_that_no_launcher_makes_is_refused(monkeypatch, capsys, v
 
 
 @pytest.mark.parametrize("variables", [TWO, {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"}])
-def test_processes_that_would_each_train_alone_are_refused(environment, capsys, monkeypatch, variables):
+def test_processes_that_would_each_train_alone_are_refused(capsys, monkeypatch, variables):
     """As by torchrun run_single.py, or by a mode without a group; verify does not compare them either."""
-    environment({})
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert work(load_config([]), "single") == 2

@@ -1,5 +1,4 @@
-"""python -m app predict: files, decisions, reports, damaged models and interruptions: python -m pytest
-tests/prediction/test_predict.py"""
+"""Files, decisions and reports of predict: python -m pytest tests/prediction/test_predict.py"""
 
 import csv
 import io
@@ -20,24 +19,16 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, f1_score, log_loss
-from transformers import AutoConfig, BertModel, BertTokenizer
+from transformers import AutoModel
 
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.report.logits_file import SplitLogits, write_logits
 from app.run import main as train
 from app.runtime.disk import read_json
-from tests.multi_label_runs import read_predictions
+from tests.multi_label_runs import arguments, read_predictions
 from tests.processes import ROOT
-from tests.saved_classifier import (
-    LABELS,
-    VOCABULARY,
-    as_rows,
-    of_pipeline,
-    random_texts,
-    save_checkpoint,
-    several_labels,
-)
+from tests.saved_classifier import LABELS, as_rows, of_pipeline, random_texts, save_checkpoint, several_labels
 from tests.tiny import SIZES, tiny_lines
 from tests.verbs import export
 from tests.verbs import predict as main
@@ -81,6 +72,10 @@ def probabilities_of(records: list[dict]) -> np.ndarray:
     return np.array([[float(record[name]) for name in SHARES] for record in records])
 
 
+def accuracy_of(folder: Path) -> float:
+    return read_json(folder / "report.json")["accuracy"]
+
+
 def write_texts(texts: list[str]) -> str:
     Path("texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     return "texts.txt"
@@ -119,9 +114,8 @@ def test_texts_of_the_command_line(predict, capsys, monkeypatch):
 def test_standard_input_is_read_as_it_comes(checkpoint):
     """The subprocess sees a pipe, and the output goes to one."""
     command = [sys.executable, "predict.py", "--checkpoint", str(checkpoint), "--input", "-"]
-    ended = subprocess.run(
-        command, input="今天\n\n真好\n".encode(), cwd=ROOT, capture_output=True, check=True
-    )
+    texts = "今天\n\n真好\n".encode()
+    ended = subprocess.run(command, input=texts, cwd=ROOT, capture_output=True, check=True)
     records = list(csv.DictReader(io.StringIO(ended.stdout.decode(), newline="")))
     assert [(record["line"], record["text"]) for record in records] == [("1", "今天"), ("3", "真好")]
     assert ended.stderr.decode() == "<stdin>: 2 rows (text '0')\n"
@@ -155,17 +149,14 @@ def test_a_bad_row_stops_or_is_skipped(predict, capsys, monkeypatch, name, piped
     assert [record["text"] for record in read_predictions("output.jsonl")] == ["今", "天"]
 
 
+NO_HEAD = "weights are missing or of the wrong size: classifier."
 ONE_LABEL = {"num_labels": 1, "id2label": {0: "负面"}, "label2id": {"负面": 0}}
 FAULTS = {
     "found no config.json, only: ": lambda folder: (folder / "config.json").unlink(),
     "found no weights, only: config.json": lambda folder: (folder / "model.safetensors").unlink(),
     "found no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
-    "must belong together": lambda folder: BertTokenizer(
-        {token: index for index, token in enumerate([*VOCABULARY, "鼎"])}
-    ).save_pretrained(folder),
-    "weights are missing or of the wrong size: classifier.": lambda folder: BertModel(
-        AutoConfig.from_pretrained(folder)
-    ).save_pretrained(folder),
+    "must belong together": lambda folder: save_checkpoint(folder, vocab_size=20),
+    NO_HEAD: lambda folder: AutoModel.from_pretrained(folder).save_pretrained(folder),
     "choose from two or more labels": lambda folder: save_checkpoint(folder, **ONE_LABEL),
     "one number, found 3 label": lambda folder: save_checkpoint(folder, problem_type="regression"),
     "this xlnet model's logits change with padding; use a": lambda folder: save_checkpoint(folder, "xlnet"),
@@ -236,9 +227,8 @@ def test_a_disk_that_fills_up_keeps_the_rows_so_far(predict, capsys, caplog):
         assert predict("--input", "lines.txt", "--output", "o.csv") == 1
     (part,) = Path().absolute().glob("o.csv.*.part")
     assert STOPPED.format(part=part) in caplog.text
-    assert capsys.readouterr().err.endswith(
-        "error: --output o.csv: cannot be written: File too large; free space on the disk and run it again\n"
-    )
+    problem = "cannot be written: File too large; free space on the disk and run it again"
+    assert capsys.readouterr().err.endswith(f"error: --output o.csv: {problem}\n")
     assert part.stat().st_size == 4096
     assert not Path("o.csv").exists()
 
@@ -286,9 +276,7 @@ def test_a_threshold_decides_rows(calibrated, decided, predict, capsys):
     assert "cannot be reached on at least 20 of the" in capsys.readouterr().err
 
 
-def test_a_row_of_several_labels_is_as_sure_as_its_least_certain_one(
-    several, decided, predict, capsys, monkeypatch
-):
+def test_several_labels_are_as_sure_as_the_least_certain_one(several, decided, predict, capsys, monkeypatch):
     (plain, _), (rows, _) = decided(several), decided(several, "--threshold", "0.55")
     assert list(rows[0]) == ["line", "text", "labels", "decision", "confidence", *SHARES]
     assert [row["labels"] for row in rows] == [row["labels"] for row in plain]
@@ -344,9 +332,8 @@ def test_a_report_is_about_the_rows_of_the_file(report, calibrated, capsys, monk
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "评测报告" in page
     assert "new.csv, line " in page
-    assert [row["label"] for row in read_predictions(out / "predictions.csv")] == [
-        LABELS[label] for label in found
-    ]
+    predicted = [row["label"] for row in read_predictions(out / "predictions.csv")]
+    assert predicted == [LABELS[label] for label in found]
 
 
 def test_a_report_that_failed_leaves_nothing_behind(report, capsys):
@@ -371,29 +358,22 @@ def run(tmp_path_factory) -> Path:
     """A run on titles, which alone tell the label, in a CSV file named .txt, in GB18030, with a column of a
     more usual name too."""
     folder = tmp_path_factory.mktemp("titles")
-    with (folder / "rows.txt").open("w", encoding="gb18030", newline="") as file:
+    rows, output = folder / "rows.txt", folder / "checkpoints" / "run"
+    with rows.open("w", encoding="gb18030", newline="") as file:
         csv.writer(file).writerows([["content", "title", "label"], *TITLES])
-    config = {
-        "data": {"train": str(folder / "rows.txt"), "test": str(folder / "rows.txt"), "max_length": 16}
-        | {"format": "csv", "text_column": "title", "encoding": "gb18030", "cache_dir": str(folder / "c")}
-        | {"remove_spaces": True},
-        "model": {"config": SIZES | {"initializer_range": 0.2}},
-        "train": {"epochs": 20, "learning_rate": 0.003, "batch_size": 16}
-        | {"precision": "fp32", "device": "cpu", "threads": 1},
-        "output": {"trackers": [], "dir": str(folder / "checkpoints" / "run")},
-    }
-    (folder / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
-    assert train("single", "", ["--config", str(folder / "config.yaml")]) == 0
-    return folder / "checkpoints" / "run"
+    titles = {"format": "csv", "text_column": "title", "encoding": "gb18030", "remove_spaces": True}
+    titles |= {"task": "single_label", "test": rows, "max_length": 16}
+    settings = {f"data__{name}": value for name, value in titles.items()}
+    words = arguments(rows, output, SIZES | {"initializer_range": 0.2}, **settings, train__epochs=20)
+    assert train("single", "", words) == 0
+    return output
 
 
 def test_a_file_is_read_as_by_the_newest_run_or_its_export(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(run.parents[1])
     options = ["--device", "cpu", "--input", "rows.txt"]
     assert main([*options, "--report", str(tmp_path / "out")]) == 0
-    assert (
-        read_json(tmp_path / "out" / "report.json")["accuracy"] == read_json(run / "report.json")["accuracy"]
-    )
+    assert accuracy_of(tmp_path / "out") == accuracy_of(run)
     assert "model checkpoints/run\n" in capsys.readouterr().err
     assert main([*options, "--output", str(tmp_path / "labels.csv")]) == 0
     assert [row["title"] for row in read_predictions(tmp_path / "labels.csv")] == [row[1] for row in TITLES]
@@ -402,16 +382,11 @@ def test_a_file_is_read_as_by_the_newest_run_or_its_export(run, tmp_path, monkey
     assert export([str(run), "--output", str(output), "--rows", "rows.txt"]) == 0
     options = ["--checkpoint", str(output), "--input", "rows.txt", "--report", str(tmp_path / "again")]
     assert main(options) == 0
-    assert (
-        read_json(tmp_path / "again" / "report.json")["accuracy"]
-        == read_json(run / "report.json")["accuracy"]
-    )
+    assert accuracy_of(tmp_path / "again") == accuracy_of(run)
     opened = open_model(output, ComputeOptions())
     assert (opened.has_pairs, opened.remove_spaces, opened.predictor.max_length) == (False, True, 16)
-    assert (
-        opened.recorded.items()
-        >= {"text_column": "title", "encoding": "gb18030", "train": "rows.txt"}.items()
-    )
+    recorded = {"text_column": "title", "encoding": "gb18030", "train": "rows.txt"}
+    assert opened.recorded.items() >= recorded.items()
 
 
 def test_a_file_of_other_columns_than_the_run_s_is_an_error(predict, run, capsys):

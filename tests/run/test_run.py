@@ -40,7 +40,6 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def start(data: list[str], *words: str, folder: str = "run") -> int:
-    """Run as run_single.py does; returns the exit status."""
     return main("single", "", [*settings(data, Path(folder), **USUAL), *words])
 
 
@@ -164,8 +163,7 @@ def test_same_seed_same_weights_to_the_bit(finished, data):
 
 
 def test_best_checkpoint_is_what_is_kept_and_reported(data):
-    """The learning rate wrecks the model after its best step, so that the last weights would give another
-    report."""
+    """The learning rate wrecks the model after its best step."""
     wrecking = split("--train.learning_rate 0.3 --train.eval_every 1 --train.max_steps 8 --train.warmup 8")
     folder = finish(data, *wrecking, "--train.best_metric", "loss", "--train.max_grad_norm", "0")
     lines = read_evaluations(folder / METRICS_FILE)
@@ -268,8 +266,8 @@ def test_the_report_has_accuracy_without_copies_of_training_texts(write):
     texts = ["桌子在门的旁边，窗户开着", "这道菜真棒，我很喜欢吃", "气死我了，东西又坏又臭烂"]
     known = list(zip(texts, LABELS, strict=True))
     new = ["椅子和书柜都是新买的呀", "赞美这么好的一天", "天气差，心里很烦", "好看的书"]
-    train = [f"{text}{number}\t{label}\n" for number in range(8) for text, label in known]
-    test = [f"{known[0][0]}3\t中性\n", f"{known[1][0]}啊\t负面\n"]
+    train = [f"{text}{n}\t{label}\n" for n in range(8) for text, label in zip(known, LABELS, strict=True)]
+    test = [f"{known[0]}3\t中性\n", f"{known[1]}啊\t负面\n"]
     test += [f"{text}\t{LABELS[at % 3]}\n" for at, text in enumerate(new)]
     files = [f"--data.train={write('train.tsv', ''.join(train))}", "--data.header=false"]
     files += [f"--data.test={write('test.tsv', ''.join(test))}", "--data.cache_dir=cache"]

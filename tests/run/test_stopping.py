@@ -1,5 +1,4 @@
-"""Signals and errors of the system end a run with one sentence; a stop is never swallowed, and no work is
-lost: python -m pytest tests/run/test_stopping.py"""
+"""Signals and errors end a run in one sentence, no work is lost: pytest tests/run/test_stopping.py -m "" """
 
 import re
 import shutil
@@ -17,11 +16,14 @@ from app.runtime.disk import read_json
 from app.training.train import Run
 from tests.ranks import ROOT, Disturbance, check_run, settings
 
+RENAMED = [("single", 1, "[tensorboard]"), ("ddp", 2, "[tensorboard]"), ("ddp", 2, "[]")]
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+SAID = {"dev": "after step 6; resume with", "test": "before the report was"}
+
 
 @pytest.fixture
 def start(data, tmp_path, monkeypatch):
-    """Return a function that runs as run_single.py does; the run gets a signal in its evaluation on a
-    split."""
+    """Return a function that runs as run_single.py does, with a signal in its evaluation on a split."""
     evaluate = Run.evaluate
 
     def start_run(split: str = "", number: int = 0) -> int:
@@ -36,20 +38,16 @@ def start(data, tmp_path, monkeypatch):
     return start_run
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize(
-    ("split", "said"), [("dev", "after step 6; resume with"), ("test", "before the report was")]
-)
-def test_a_signal_in_the_last_evaluations_stops_and_only_the_report_is_missing(
-    split, said, number, start, tmp_path, capsys
-):
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("split", SAID)
+def test_a_signal_in_the_last_evaluations_costs_only_the_report(split, number, start, tmp_path, capsys):
+    before = [*map(signal.getsignal, SIGNALS)]
     assert start(split, number) == 128 + number
     stderr = capsys.readouterr().err
     assert f"Stopped by {signal.Signals(number).name}" in stderr
-    assert said in stderr
+    assert SAID[split] in stderr
     assert not (tmp_path / "run" / "report.json").exists()
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert [*map(signal.getsignal, SIGNALS)] == before
     assert start() == 0
     stderr = capsys.readouterr().err
     assert "Resuming from step 6." in stderr
@@ -99,13 +97,8 @@ def test_the_cache_may_be_removed_while_a_run_trains(data, start, at_step, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "world_size", "trackers"),
-    [("single", 1, "[tensorboard]"), ("ddp", 2, "[tensorboard]"), ("ddp", 2, "[]")],
-)
-def test_a_renamed_folder_is_said_on_all_ranks_and_the_run_resumes(
-    mode, world_size, trackers, data, tmp_path
-):
+@pytest.mark.parametrize(("mode", "world_size", "trackers"), RENAMED)
+def test_a_renamed_folder_is_said_by_all_ranks_and_resumes(mode, world_size, trackers, data, tmp_path):
     log, changes = tmp_path / "log", {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5}
     changes |= {"output__trackers": trackers}
     argv = settings(data, tmp_path / "run", **changes)
@@ -133,16 +126,16 @@ def test_metrics_that_cannot_be_written_end_all_ranks_with_a_sentence(mode, worl
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "library"),
+    ("command", "library"),
     [("run_single.py", "libtorch_cpu"), ("run_single.py", "tokenizers"), ("predict.py x", "multiarray")],
 )
-def test_control_c_during_imports_is_status_130_without_a_traceback(words, library, tmp_path):
+def test_control_c_during_imports_is_status_130_without_a_traceback(command, library, tmp_path):
     """The signal comes when a library has been mapped into the memory of the process."""
     options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
     # A shell has its background jobs ignore SIGINT
     options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
-    script, *rest = words.split()
-    process = subprocess.Popen([sys.executable, str(ROOT / script), *rest], **options)
+    script, *words = command.split()
+    process = subprocess.Popen([sys.executable, str(ROOT / script), *words], **options)
     maps = Path(f"/proc/{process.pid}/maps")
     while process.poll() is None and library not in maps.read_text():
         time.sleep(0.01)
@@ -157,9 +150,7 @@ def test_control_c_during_imports_is_status_130_without_a_traceback(words, libra
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), RuntimeError("CPU: out of memory")])
-def test_memory_that_runs_out_outside_of_the_passes_is_an_error_and_others_stay(
-    error, start, at_step, capsys
-):
+def test_only_memory_that_runs_out_outside_of_the_passes_is_said(error, start, at_step, capsys):
     at_step(2, error)
     assert start() == 1
     said = capsys.readouterr().err.splitlines()[-1]
