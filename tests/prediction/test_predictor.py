@@ -1,5 +1,4 @@
-"""What a model predicts, which run is chosen, and what is kept beside the predictions: python -m pytest
-tests/prediction/test_predictor.py"""
+"""Predictions, and what is kept beside them: python -m pytest tests/prediction/test_predictor.py"""
 
 import csv
 import io
@@ -45,9 +44,8 @@ def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path
     predictor = load_predictor(folder, device="cpu", batch_tokens=200)
     assert predictor.runtime.layout.packed == (architecture == "bert")
     predictions = list(predictor.predict(rows, chunk_rows=16))
-    wanted = of_pipeline(
-        folder, [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows]
-    )
+    inputs = [{"text": row.text, "text_pair": row.pair} if has_pairs else row.text for row in rows]
+    wanted = of_pipeline(folder, inputs)
     assert [one.row for one in predictions] == rows
     assert [one.answer for one in predictions] == [LABELS[label] for label in wanted.argmax(axis=1)]
     assert np.ptp(wanted, axis=0).max() > 0.1
@@ -311,11 +309,8 @@ def test_parquet_keeps_its_types(predict):
 def test_excel_keeps_numbers_and_dates_and_texts_are_text_cells(predict):
     openpyxl = pytest.importorskip("openpyxl", reason=NEEDS_OPENPYXL)
     book, day = openpyxl.Workbook(), datetime(2026, 1, 5, 8, 30)
-    rows = [
-        ["编号", "内容", "时间", "分", "公式", "长号"],
-        [7, "今天", day, 4.5, "=1+1", 10**15],
-        [8, *[None] * 5],
-    ]
+    rows = [["编号", "内容", "时间", "分", "公式", "长号"], [7, "今天", day, 4.5, "=1+1", 10**15]]
+    rows.append([8, *[None] * 5])
     for row in rows:
         book.active.append(row)
     book.save("posts.xlsx")
@@ -329,9 +324,7 @@ def test_excel_keeps_numbers_and_dates_and_texts_are_text_cells(predict):
     assert predict("posts.xlsx", "labels.csv", "--text_column", "内容")[0]["时间"] == "2026-01-05 08:30:00"
 
 
-def test_texts_are_the_same_when_a_sheet_is_read_again_and_what_does_not_fit_is_told(
-    predict, monkeypatch, caplog, capsys
-):
+def test_a_sheet_is_read_again_as_it_was_and_what_does_not_fit_is_told(predict, monkeypatch, caplog, capsys):
     texts = ["今天真开心", "=1+1", "\x1b[2J\x00好", "_x0041_ _x_", "第一行\r\n第二行", "@SUM(A1)", "😀"]
     lines = [json.dumps({"text": text, "pair": "{=A1}", "url": "http://a"}) for text in texts]
     options = ["--text_column", "text", "--text_pair_column", "pair"]
