@@ -213,10 +213,8 @@ def probabilities(seed: int) -> np.ndarray:
 
 @pytest.mark.slow
 def test_two_fits_and_a_thread_that_loads_give_what_each_gives_alone(checkpoint):
-    alone, loaded = (
-        [probabilities(seed) for seed in (1, 2)],
-        load(checkpoint, device="cpu").predict_proba(TEXTS),
-    )
+    alone = [probabilities(seed) for seed in (1, 2)]
+    loaded = load(checkpoint, device="cpu").predict_proba(TEXTS)
     fits: list[Future] = []
 
     def load_again() -> bool:

@@ -119,10 +119,8 @@ def test_clients_that_were_answered_together_are_waited_for_no_longer_than_set(c
     runtime, texts = HeldRuntime(predictor.runtime), random_texts(3)
     wanted = [one.probabilities.max() for one in predictor.predict(as_rows(texts))]
     predictor.runtime = runtime
-    with (
-        running(OpenedModel(checkpoint, predictor), ServeOptions(wait=wait)) as address,
-        ThreadPoolExecutor(3) as pool,
-    ):
+    opened = OpenedModel(checkpoint, predictor)
+    with running(opened, ServeOptions(wait=wait)) as address, ThreadPoolExecutor(3) as pool:
         runtime.rows.clear()
         # A client that is alone does not wait
         assert classify(address).status_code == 200
@@ -150,20 +148,17 @@ def test_answers_are_sent_at_once():
 
 @pytest.mark.slow
 def test_sigterm_finishes_what_has_arrived(checkpoint):
-    texts, statuses = ["今天真好" * 10] * 64, []
-    with server_process(checkpoint) as (process, address, _):
-        threads = [
-            threading.Thread(target=lambda: statuses.append(classify(address, texts).status_code))
-            for _ in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        # The first may be answered before the last arrives; it is counted first, so none is counted twice
-        wait_until(lambda: len(statuses) * len(texts) + waiting_texts(address) >= 8 * len(texts))
+    texts = ["今天真好" * 10] * 64
+    with server_process(checkpoint) as (process, address, _), ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(classify, address, texts) for _ in range(8)]
+
+        def arrived() -> float:
+            # The first may be answered before the last arrives; it is counted first, so none is counted twice
+            return sum(answer.done() for answer in answers) * len(texts) + waiting_texts(address)
+
+        wait_until(lambda: arrived() >= 8 * len(texts))
         process.send_signal(signal.SIGTERM)
-        for thread in threads:
-            thread.join()
-        assert statuses == [200] * 8
+        assert [answer.result().status_code for answer in answers] == [200] * 8
         assert process.wait(MINUTE) == 0
 
 

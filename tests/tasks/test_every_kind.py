@@ -1,7 +1,6 @@
 """What holds for every kind of answer, from its file to its predictions: python -m pytest
 tests/tasks/test_every_kind.py"""
 
-import csv
 import json
 import random
 import re
@@ -25,30 +24,17 @@ from app.explanation.explanation import ExplainedModel, explain
 from app.report.logits_file import read_run
 from app.report.metrics import BY_KEY, measure
 from app.run import work
+from app.runtime.disk import read_json
 from app.tasks.task import sigmoid
-from tests.multi_label_runs import (
-    NAMES,
-    arguments,
-    predict_again,
-    read_predictions,
-    task_of,
-    train,
-    write_posts,
-)
+from tests.multi_label_runs import arguments, predict_again, read_predictions, task_of, train, write_posts
 from tests.saved_classifier import save_checkpoint
-from tests.tiny import WORDS, write_tiny
+from tests.tiny import LABELS, WORDS, write_tiny
 from tests.verbs import compare, export, predict
 
 MASKED = "masked_language_modelling"
 # A path may end where others go on
-CHARACTERS = {
-    "体育": "体",
-    "体育-球类-篮球": "篮",
-    "体育-球类-足球": "足",
-    "财经-基金": "金",
-    "财经-股票": "股",
-}
-PATHS = list(CHARACTERS)
+PATHS = ["体育", "体育-球类-篮球", "体育-球类-足球", "财经-基金", "财经-股票"]
+CHARACTERS = dict(zip(PATHS, "体篮足金股", strict=True))
 
 
 def write_lines(path: Path, rows: list[dict]) -> Path:
@@ -118,9 +104,7 @@ LARGE = {"data__test_size": 0.2, "data__dev_size": 0.2}
 RARE = {"train__best_metric": "rare_f1", "train__epochs": 4, "data__dev_size": 0.3, "data__test_size": 0.3}
 HUBER = {"data__task": "regression", "train__loss": "huber"}
 KINDS = {
-    "multi_label": Kind(
-        write_posts, {"train__epochs": 12} | LARGE, "labels", LARGE, reaches=("micro_f1", 0.5)
-    ),
+    "multi_label": Kind(write_posts, LARGE | {"train__epochs": 12}, "labels", LARGE, ("micro_f1", 0.5)),
     "ordinal": Kind(write_stars, {"train__epochs": 8}, other=FLAT, reaches=("kappa", 0.3)),
     "regression": Kind(write_scores, {"train__epochs": 8}, "score", HUBER, reaches=("spearman", 0.5)),
     "single_path": Kind(write_news, HIERARCHY, other=FLAT, reaches=("hierarchical_f1", 0.5)),
@@ -142,10 +126,6 @@ def run_of(tmp_path_factory) -> Callable[[str], Path]:
         return folder / "run"
 
     return trained
-
-
-def read_json(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def rounded(state: dict) -> dict:
@@ -172,14 +152,14 @@ def test_a_run_learns_and_its_figures_and_predictions_follow_from_its_logits(nam
 
 
 def as_columns(row: dict) -> dict:
-    return {"text": row["text"]} | {name: int(name in row["labels"]) for name in NAMES}
+    return {"text": row["text"]} | {name: int(name in row["labels"]) for name in LABELS}
 
 
 def as_joined(row: dict) -> dict:
     return {"text": row["text"], "tags": "|".join(row["labels"])}
 
 
-COLUMNS = ["--data.label_columns", f"[{', '.join(NAMES)}]"]
+COLUMNS = ["--data.label_columns", f"[{', '.join(LABELS)}]"]
 JOINED = ["--label_column", "tags", "--data.label_separator", "|"]
 FORMS = [*((name, dict, []) for name in LABELLED)]
 FORMS += [("multi_label", as_columns, COLUMNS), ("multi_label", as_joined, JOINED)]
@@ -260,19 +240,15 @@ def test_runs_are_compared_row_by_row(name, run_of, tmp_path, capsys):
     if column == "score":
         assert differences["rmse"][2] < 0
         return
-    one, two = (
-        [row["predicted"] == row[column] for row in read_predictions(of / "predictions.csv")]
-        for of in (other, run)
-    )
+    rows = (read_predictions(of / "predictions.csv") for of in (other, run))
+    one, two = ([row["predicted"] == row[column] for row in of] for of in rows)
     won = sum(right and not wrong for wrong, right in zip(one, two, strict=True))
     lost = sum(right and not wrong for wrong, right in zip(two, one, strict=True))
     assert f"rows{' with all labels right' * (column == 'labels')} won by B {won}, lost {lost};" in printed
     assert "McNemar's exact test: p = " in printed
 
 
-def test_what_cannot_be_compared_is_an_error_and_several_runs_are_compared_with_the_first(
-    run_of, tmp_path, capsys
-):
+def test_what_cannot_be_compared_is_an_error_and_several_are_with_the_first(run_of, tmp_path, capsys):
     run, other = run_of("ordinal"), run_of("multi_label")
     for words, message in (
         ([run, tmp_path], "the logits of a finished run are needed"),
@@ -338,8 +314,7 @@ def test_the_rarer_class_is_decided_from_its_threshold_on(run_of, tmp_path):
         said = (run / name).read_text(encoding="utf-8")
         assert f"{report['rare_threshold']:.4f}" in said
         assert "投诉" in said
-    line = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    assert 0 < line["rare_f1"] <= 1
+    assert 0 < read_predictions(run / "metrics.jsonl")[-1]["rare_f1"] <= 1
     # A report on other rows has the recall at the precision that is asked for
     words = ["--input", str(run.parent / "rows.jsonl"), "--report", str(out)]
     assert predict(["--checkpoint", str(run), "--threshold", "precision=0.05", *words]) == 0
@@ -360,7 +335,7 @@ def test_the_pipeline_of_transformers_gives_the_probabilities_of_several_labels(
     assert classify.model.config.problem_type == "multi_label_classification"
     for row, scores in zip(rows, classify([row["text"] for row in rows]), strict=True):
         found = {score["label"]: score["score"] for score in scores}
-        assert found == pytest.approx({name: float(row[f"p_{name}"]) for name in NAMES}, abs=2e-6)
+        assert found == pytest.approx({name: float(row[f"p_{name}"]) for name in LABELS}, abs=2e-6)
 
 
 def test_a_run_without_dev_rows_uses_a_half(tmp_path):
@@ -443,8 +418,7 @@ def test_predictions_have_the_ten_most_probable_of_many_labels(tmp_path, output)
     (tmp_path / "rows.csv").write_text("text\n今天真开心\n差\n", encoding="utf-8")
     files = ["--input", str(tmp_path / "rows.csv"), "--output", str(tmp_path / output)]
     assert predict(["--checkpoint", str(checkpoint), "--device", "cpu", *files]) == 0
-    lines = (tmp_path / output).read_text(encoding="utf-8").splitlines()
-    rows = list(map(json.loads, lines)) if output == "o.jsonl" else list(csv.DictReader(lines))
+    rows = read_predictions(tmp_path / output)
     probabilities = load(checkpoint, device="cpu").predict_proba(["今天真开心", "差"])
     for row, known in zip(rows, probabilities, strict=True):
         assert [*row][-3:] == ["label", "probability", "most_probable"]
@@ -463,7 +437,7 @@ def test_perplexity_falls_and_is_reported_before_and_after(run_of):
     assert "before" in text
     said = f"{report['targets']:,} masked tokens of {report['rows']:,} rows, the same before and after"
     assert said in text
-    first = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    first = read_predictions(run / "metrics.jsonl")[0]
     assert first["step"] == 0
     assert first["perplexity"] == report["before_training"]["perplexity"]
     assert not (run / "predictions.csv").exists()
