@@ -14,9 +14,9 @@ from transformers import AutoModelForSequenceClassification, BertTokenizer
 from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
-from app.data.tokens import load_tokenizer
 from app.model.classifier import Classifier, MaskedLanguageModel
 from app.model.pretrained import build_masked_model, build_model
+from app.model.tokenizer import load_tokenizer
 from app.run import work
 from app.training.build import open_stores
 

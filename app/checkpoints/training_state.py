@@ -170,9 +170,8 @@ def save_training_state(
         shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         sync(final.parent)
-    except BaseException:
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
-        raise
     drop_states(folder, KEPT_STATES, final)
 
 

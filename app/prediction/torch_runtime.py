@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from ..batching import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..batching.loader import collate, to_device
 from ..checkpoints.run_folder import HISTORY, MODEL, finished_weights
-from ..data.tokens import CUT, LongTexts, check_tokenizer, guarded, highest_id
+from ..data.tokens import CUT, LongTexts, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest
 from ..model.classifier import Classifier, max_positions
 from ..model.pretrained import (
@@ -23,6 +23,7 @@ from ..model.pretrained import (
     load_weights,
     quiet_transformers,
 )
+from ..model.tokenizer import check_tokenizer
 from ..runtime.devices import Precision, choose_device, keep_freed_memory
 from ..runtime.disk import checksum, read_json
 from ..runtime.processes import MODEL_LOCK

@@ -8,10 +8,11 @@ import torch
 from ..batching.loader import BatchPlan, Loader
 from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset
-from ..data.tokens import LongTexts, TokenStore, load_tokenizer, open_store
+from ..data.tokens import LongTexts, TokenStore, open_store
 from ..model.classifier import PackedModel
 from ..model.pretrained import check_passes, checkpoint_place
 from ..model.recipe import with_epochs, with_head, with_recipe
+from ..model.tokenizer import load_tokenizer
 from ..model.trained_weights import add_lora, freeze
 from ..modes.mode import Mode
 from ..tasks import open_task

@@ -21,8 +21,8 @@ from transformers import AutoModel, AutoTokenizer
 from app.commands import say
 from app.commands.one_model import STRATEGIES, choose_rows
 from app.config.schema import ModelConfig
-from app.data.tokens import set_prefix
 from app.model.pretrained import checkpoint_config, checkpoint_place, load_weights
+from app.model.tokenizer import set_prefix
 from app.model.trained_weights import C
 from app.text_table import text_table
 from benchmarks.harness.command import command_parser, run_benchmark

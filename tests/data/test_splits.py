@@ -9,8 +9,9 @@ import pytest
 from app.config.schema import DataConfig, ModelConfig, VerbArguments
 from app.data.dataset import fold_of_rows, near_copies, part_of_rows, split_rows
 from app.data.labels import label_form
-from app.data.tokens import load_tokenizer, open_store
+from app.data.tokens import open_store
 from app.errors import InputError
+from app.model.tokenizer import load_tokenizer
 from tests.tiny import tiny_lines
 
 SIDES = ("train", "dev", "test")

@@ -21,8 +21,9 @@ from app.data import tokens
 from app.data.cache import MANIFEST, is_complete
 from app.data.dataset import open_dataset
 from app.data.files import gb2312_characters
-from app.data.tokens import CUT, LongTexts, RowEncoder, load_tokenizer, open_store, set_prefix
+from app.data.tokens import CUT, LongTexts, RowEncoder, open_store
 from app.errors import InputError
+from app.model.tokenizer import SPECIAL_TOKENS, load_tokenizer, set_prefix
 from app.prediction.open_model import run_long_texts
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import as_rows, save_checkpoint
@@ -52,7 +53,7 @@ def trained_on(opened, tmp_path):
 def test_characters_of_words_have_a_continuation(trained_on):
     vocabulary = trained_on("中あ😀，é", "龘７").get_vocab()
     in_order = sorted(vocabulary, key=vocabulary.get)
-    assert in_order[:5] == tokens.SPECIAL_TOKENS
+    assert in_order[:5] == SPECIAL_TOKENS
     extra = [token for token in in_order if token[-1] in "あ😀é７龘中，" or token in ("e", "##e")]
     # Accents go with lower case
     assert extra == ["e", "，", "中", "あ", "龘", "７", "😀", "##e", "##あ", "##７", "##😀"]

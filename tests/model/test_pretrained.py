@@ -26,10 +26,10 @@ from transformers import AutoModelForSequenceClassification
 from app.batching.loader import collate
 from app.config.command_line import load_config
 from app.config.schema import ModelConfig
-from app.data.tokens import load_tokenizer
 from app.errors import InputError
 from app.model.classifier import Classifier
 from app.model.pretrained import build_model, check_passes, checkpoint_place, save_model
+from app.model.tokenizer import load_tokenizer
 from app.prediction.open_model import run_settings
 from app.prediction.torch_runtime import load_checkpoint, load_predictor
 from tests.saved_classifier import LABELS as NAMES
