@@ -173,12 +173,6 @@ def _is_gb18030(path: Path) -> bool:
     return num_late >= LATE_SHARE * len(letters) > 0
 
 
-def gb2312_characters() -> list[str]:
-    """Return the 6,763 Chinese characters of GB 2312, in its order (rows 16 to 87)."""
-    codes = (bytes((row, cell)) for row in range(0xB0, 0xF8) for cell in range(0xA1, 0xFF))
-    return [character for code in codes if (character := code.decode("gb2312", "ignore"))]
-
-
 def line_blocks(path: Source, encoding: str) -> Iterator[list[str]]:
     """Yield the lines of a file, in lists; LF, CR, or both end a line. Bytes that cannot be decoded become
     surrogates, which `wrong_character` reports."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import chain, compress, islice
@@ -21,7 +21,6 @@ from .files import BLOCK_ROWS, MAGIC, Source, Stream, file_encoding, line_blocks
 FIRST_LINES = 500  # lines that show the format of a file
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
 FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for long documents
-LABEL_SETTINGS = {"label_column", "label_separator", "label_columns"}
 # ValueError is more than JSONDecodeError: an integer may have too many digits
 JSON_ERRORS = (ValueError, RecursionError)
 # JSON that is no JSON Lines begins so: it is an array of rows, or an object of several lines
@@ -109,24 +108,6 @@ def bad_row_message(path: object, unit: str, number: int, problem: object) -> st
         "text": _("{path}, text {number}: {problem}"),
     }
     return texts[unit].format(path=path, number=number, problem=problem)
-
-
-def options_of_run(
-    path: Source, recorded: Mapping[str, Any], asked: Mapping | None = None, need_label: bool = False
-) -> ReadOptions:
-    """Return the settings with which the model of a run reads a file; `format` is never auto. `recorded` are
-    the `data` settings of the run's config.yaml. `asked` are those that were asked for now; None and auto
-    were not. Without `need_label`, the settings of labels are left out. Raises InputError as `recognised`."""
-    asked = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
-    # The recorded format and limit are those of the train file only
-    replaced = {"format", "limit"} | (LABEL_SETTINGS if asked.keys() & LABEL_SETTINGS else set())
-    known = {name: value for name, value in recorded.items() if name not in replaced and value is not None}
-    names = {field.name for field in fields(ReadOptions)} - (set() if need_label else LABEL_SETTINGS)
-    options = ReadOptions(**{name: value for name, value in (known | asked).items() if name in names})
-    train, suffix, usual = recorded.get("train") or "", path.suffix.lower(), None
-    if suffix and suffix == Path(train if isinstance(train, str) else train[0]).suffix.lower():
-        usual = recorded["format"] if recorded.get("format") in DELIMITED else SUFFIXES.get(suffix)
-    return recognised(path, options, need_label, usual)
 
 
 def recognised(

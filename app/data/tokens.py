@@ -258,7 +258,7 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
     # A chunk ends after so many rows, and where the bytes of all texts so far reach a multiple of CHUNK_BYTES
     ends = np.flatnonzero(np.diff(np.cumsum(table.sizes) // CHUNK_BYTES)) + 1
     bounds = np.unique([*range(0, table.num_rows, CHUNK), *ends, table.num_rows]).tolist()
-    # A rank may tokenise: see ProgressBar for its lock
+    # A rank may tokenise: see RunLog for its lock
     tqdm.set_lock(threading.RLock())
     bar = {"desc": "tokenise", "unit": " rows", "unit_scale": True, "disable": None, "delay": 2}
     with (

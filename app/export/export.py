@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from ..batching import token_batches
-from ..data.read import options_of_run
 from ..data.rows import Row, RowReader
 from ..errors import InputError, listed, needed
 from ..prediction.onnx_runtime import cuts_off_sums, padded
@@ -31,6 +30,7 @@ from ..prediction.open_model import (
     write_record,
 )
 from ..prediction.predictor import Predictor
+from ..prediction.sources import options_of_run
 from ..prediction.torch_runtime import check_folder, load_checkpoint, load_predictor
 from ..report.bootstrap import differences
 from ..report.logits_file import LOGITS

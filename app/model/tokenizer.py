@@ -18,7 +18,6 @@ from tokenizers.processors import TemplateProcessing
 from ..config.schema import ModelConfig
 from ..data.cache import build_once, content_key, file_digest
 from ..data.dataset import Dataset
-from ..data.files import gb2312_characters
 from ..data.table import Table
 from ..data.tokens import CHUNK, PROBES, REMEDY, definition_of, guarded
 from ..errors import InputError, excerpt, listed
@@ -125,6 +124,12 @@ def _checkpoint_tokenizer(config: ModelConfig):
         # Decoders often have no token for padding, and transformers then takes no batches
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def gb2312_characters() -> list[str]:
+    """Return the 6,763 Chinese characters of GB 2312, in its order (rows 16 to 87)."""
+    codes = (bytes((row, cell)) for row in range(0xB0, 0xF8) for cell in range(0xA1, 0xFF))
+    return [character for code in codes if (character := code.decode("gb2312", "ignore"))]
 
 
 def build_vocabulary(folder: Path, table: Table, rows_file: Path) -> None:

@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, time
 from functools import cached_property, partial
 from itertools import chain, count, zip_longest
@@ -15,12 +15,13 @@ from typing import Any
 
 from ..config.schema import DataConfig
 from ..data.files import Stream, files_of
-from ..data.read import FORMATS, BadRow, bad_row_message, options_of_run
+from ..data.read import DELIMITED, FORMATS, SUFFIXES, BadRow, ReadOptions, bad_row_message, recognised
 from ..data.rows import Row, RowReader
 from ..errors import InputError, cannot_read
 from ..words import _
 
 MAX_SHOWN = 10  # invalid rows in a summary
+LABEL_SETTINGS = {"label_column", "label_separator", "label_columns"}
 
 
 @dataclass
@@ -120,6 +121,24 @@ class Source:
             lines[0] += f", {self.num_bad:,} {bad}"
         lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
         return "\n".join(lines)
+
+
+def options_of_run(
+    path: Path | Stream, recorded: Mapping[str, Any], asked: Mapping | None = None, need_label: bool = False
+) -> ReadOptions:
+    """Return the settings with which the model of a run reads a file; `format` is never auto. `recorded` are
+    the `data` settings of the run's config.yaml. `asked` are those that were asked for now; None and auto
+    were not. Without `need_label`, the settings of labels are left out. Raises InputError as `recognised`."""
+    asked = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
+    # The recorded format and limit are those of the train file only
+    replaced = {"format", "limit"} | (LABEL_SETTINGS if asked.keys() & LABEL_SETTINGS else set())
+    known = {name: value for name, value in recorded.items() if name not in replaced and value is not None}
+    names = {one.name for one in fields(ReadOptions)} - (set() if need_label else LABEL_SETTINGS)
+    options = ReadOptions(**{name: value for name, value in (known | asked).items() if name in names})
+    train, suffix, usual = recorded.get("train") or "", path.suffix.lower(), None
+    if suffix and suffix == Path(train if isinstance(train, str) else train[0]).suffix.lower():
+        usual = recorded["format"] if recorded.get("format") in DELIMITED else SUFFIXES.get(suffix)
+    return recognised(path, options, need_label, usual)
 
 
 def open_file(

@@ -8,12 +8,13 @@ import pytest
 
 from app.config.command_line import load_config
 from app.data.labels import sort_labels
-from app.data.read import ReadOptions, options_of_run
+from app.data.read import ReadOptions
 from app.data.report import doubtful_labels
 from app.data.rows import RowReader
 from app.data.tokens import open_store
 from app.errors import InputError, excerpt
 from app.prediction.open_model import OpenedModel
+from app.prediction.sources import options_of_run
 from app.words import in_language
 from chinese_text_classifier import load
 from tests.multi_label_runs import read_predictions

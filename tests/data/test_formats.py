@@ -13,10 +13,10 @@ import pytest
 
 from app.config.schema import FormatName
 from app.data.files import Stream, file_encoding
-from app.data.read import FORMATS, ReadOptions, options_of_run, recognised
+from app.data.read import FORMATS, ReadOptions, recognised
 from app.data.rows import RowReader
 from app.errors import InputError
-from app.prediction.sources import open_file
+from app.prediction.sources import open_file, options_of_run
 from app.words import in_language
 
 PAIRS = [("今天真开心", "高兴"), ("气死我了😀", "愤怒"), ("好，坏", "其他")]

@@ -20,10 +20,9 @@ from app.config.schema import DataConfig, ModelConfig
 from app.data import tokens
 from app.data.cache import MANIFEST, is_complete
 from app.data.dataset import open_dataset
-from app.data.files import gb2312_characters
 from app.data.tokens import CUT, LongTexts, RowEncoder, open_store
 from app.errors import InputError
-from app.model.tokenizer import SPECIAL_TOKENS, load_tokenizer, set_prefix
+from app.model.tokenizer import SPECIAL_TOKENS, gb2312_characters, load_tokenizer, set_prefix
 from app.prediction.open_model import run_long_texts
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import as_rows, save_checkpoint

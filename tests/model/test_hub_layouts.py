@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer, XLMRobertaTokenizer
 
-from app.data.files import gb2312_characters
+from app.model.tokenizer import gb2312_characters
 from app.run import main
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
