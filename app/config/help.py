@@ -57,7 +57,8 @@ def describe(hint: Any) -> str:
     if get_origin(kind) is Literal:
         values = ", ".join(map(str, get_args(kind)))
         return _("one of {values}").format(values=values) if len(get_args(kind)) > 1 else values
-    return _(TYPES.get(kind, TYPES[dict]))
+    words = TYPES.get(kind, TYPES[dict])
+    return _(words)
 
 
 def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:

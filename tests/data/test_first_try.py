@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from app.config.schema import TrainConfig
-from app.data.read import ReadOptions, options_of_run
+from app.data.read import ReadOptions
 from app.data.rows import RowReader
 from app.data.table import Table, build_table
 from app.errors import InputError
+from app.prediction.sources import options_of_run
 from app.runtime.devices import set_up_machine
 from tests.real_data import REAL_DATA, needs_real_data
 

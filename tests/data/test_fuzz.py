@@ -32,11 +32,11 @@ from pyarrow import parquet
 from app.config.command_line import load_config
 from app.data.cache import call_apart
 from app.data.files import Stream, file_encoding
-from app.data.read import BadRow, ReadOptions, options_of_run, recognised
+from app.data.read import BadRow, ReadOptions, recognised
 from app.data.rows import Row, RowReader
 from app.data.table import Table, build_table
 from app.errors import InputError
-from app.prediction.sources import open_file
+from app.prediction.sources import open_file, options_of_run
 from tests.processes import ROOT
 
 FORMATS = ("csv", "tsv", "json", "jsonl", "parquet", "text")
