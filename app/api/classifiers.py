@@ -20,11 +20,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..config.command_line import config_of
 from ..config.shipped import MODULE
 from ..data.read import BadRow, ReadOptions
-from ..data.rows import Row, join_texts, text_rows
+from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import ComputeOptions, check_pairs, model_files, open_model
 from ..prediction.output import AddedColumns
 from ..prediction.predictor import Prediction
+from ..prediction.sources import text_rows
 from ..runtime.processes import MODEL_LOCK
 
 if TYPE_CHECKING:

@@ -172,10 +172,9 @@ def run(argv: list[str], program: str) -> None:
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
-    from ..data.rows import text_rows
     from ..prediction.open_model import check_pairs, decision_threshold, open_model, recorded_settings
     from ..prediction.output import check_output, write_predictions
-    from ..prediction.sources import Source, open_file
+    from ..prediction.sources import Source, open_file, text_rows
 
     recorded, keeps_columns = recorded_settings(folder), args.output_format != "parquet"
     if args.texts:

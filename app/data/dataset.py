@@ -13,6 +13,7 @@ import json
 import random
 import re
 from array import array
+from collections import namedtuple
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain, starmap
@@ -41,6 +42,10 @@ CANDIDATE, NEAR = 0.5, 0.8  # cosine of a candidate, and share of equal characte
 # A pair of characters that more training texts have says little: at least so many, or this share
 COMMON_ROWS, COMMON_SHARE = 1000, 0.01
 BATCH_ROWS = 128  # compared with all training texts at once
+
+
+# Different texts: the first row of each, the text of each row, and how many rows each text has
+UniqueTexts = namedtuple("UniqueTexts", "first of_rows sizes")
 
 
 @dataclass(frozen=True)
@@ -87,12 +92,6 @@ def with_sample(config: DataConfig) -> DataConfig:
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
     labels = config.labels or SAMPLE_LABELS if label_form(config.task).has_labels else None
     return replace(config, **files, labels=labels)
-
-
-def written_hash(value: int) -> str:
-    """Return the hash of a text as files have it: 16 hexadecimal digits after an h, so that no spreadsheet
-    takes it for a number."""
-    return f"h{value:016x}"
 
 
 def open_dataset(config: DataConfig) -> Dataset:
@@ -192,11 +191,14 @@ def build_dataset(
 ) -> None:
     """Write the row ids and class ids of each split, and the statistics of the data report, into `folder`.
     Which rows are in which split does not depend on `fixes`: what was found before stays comparable."""
+    import pyarrow as pa
+
     form, train, verb, seed = label_form(config.task), tables["train"], config.verb, config.split_seed
     # A number for each different text, in the order of the hashes, takes less memory than its hash
-    texts = np.unique_inverse(np.concatenate([table.hashes for table in tables.values()])).inverse_indices
+    encoded = pa.array(np.concatenate([table.hashes for table in tables.values()])).dictionary_encode()
+    ranks = np.argsort(np.argsort(encoded.dictionary)).astype(np.int32)
     ends = np.cumsum([table.num_rows for table in tables.values()])[:-1]
-    texts = dict(zip(tables, np.split(texts.astype(np.int32), ends), strict=True))
+    texts = dict(zip(tables, np.split(ranks[encoded.indices], ends), strict=True))
     ids = {}
     for name, table in tables.items():
         of_values = form.of_texts(table.label_values, label_names)
@@ -253,13 +255,22 @@ def build_dataset(
     (folder / "dataset.json").write_text(json.dumps([statistics, relabelled], indent=1))
 
 
+def unique_texts(texts: np.ndarray) -> UniqueTexts:
+    """Return the different texts of rows, by numbers from 0 (num_rows,), without sorting them."""
+    sizes = np.bincount(texts)
+    first, is_there = np.empty(len(sizes), np.int64), sizes > 0
+    # Of several rows of a text, the last that is assigned remains
+    first[texts[::-1]] = np.arange(len(texts) - 1, -1, -1)
+    return UniqueTexts(first[is_there], (np.cumsum(is_there) - 1)[texts], sizes[is_there])
+
+
 def split_rows(
-    form: LabelForm, labels: np.ndarray, hashes: np.ndarray, config: DataConfig, sizes: list, names: list[str]
+    form: LabelForm, labels: np.ndarray, texts: np.ndarray, config: DataConfig, sizes: list, names: list[str]
 ) -> dict[str, np.ndarray]:
     """Return the row ids of train, dev and test of one file, (num_rows,) int64 each, as `data.split` says.
-    `labels` (num_rows, ...) are of the `form`, with `names` for messages, `hashes` (num_rows,) of the texts,
-    and `sizes` are dev_size and test_size. Raises InputError where no rows are left to train on, and for many
-    classes with fewer texts than splits: another column was probably taken for the label."""
+    `labels` (num_rows, ...) are of the `form`, with `names` for messages, `texts` (num_rows,) the numbers of
+    the texts, and `sizes` are dev_size and test_size. Raises InputError where no rows are left to train on,
+    and for many classes with fewer texts than splits: another column was probably taken for the label."""
     num_rows, (dev_size, test_size) = len(labels), sizes
     # A fraction is at least one row
     dev, test = (int(n) if n >= 1 or n == 0 else max(1, round(num_rows * n)) for n in sizes)
@@ -276,33 +287,33 @@ def split_rows(
         rows = array("q", range(num_rows))
         random.Random(config.split_seed).shuffle(rows)
         return dict(zip(SPLITS, np.split(np.array(rows, np.int64), [train, train + dev]), strict=True))
-    unique, counts = np.unique_all(hashes), np.array([train, dev, test])
+    unique, counts = unique_texts(texts), np.array([train, dev, test])
     if form.has_several:
         # Texts are dealt only to splits that have rows
         numbers = np.flatnonzero(counts)
         part = numbers[deal_label_lists(labels, unique, counts[numbers] / num_rows, config.split_seed)]
     else:
         groups, shares = form.groups(labels), {n: counts[n] / num_rows for n in (2, 1) if counts[n]}
-        texts = np.bincount(groups[unique.indices])
-        rare = np.flatnonzero((texts > 0) & (texts <= len(shares)))
-        num_rare, num_texts = texts[rare].sum(), texts.sum()
+        of_groups = np.bincount(groups[unique.first])
+        rare = np.flatnonzero((of_groups > 0) & (of_groups <= len(shares)))
+        num_rare, num_texts = of_groups[rare].sum(), of_groups.sum()
         if num_rare > max(len(shares), RARE_SHARE * num_texts) or num_rare == num_texts:
             # Texts without labels, and ranges of numbers, have no names
             name = names[rare[0]] if len(names) > 1 else f"group {rare[0] + 1}"
             rule = f"a stratified split needs {len(shares) + 1} different texts of each class, one a split"
-            found = f"{len(rare):,} of {len(texts):,} classes have fewer, the first is '{shorten(name)}'"
+            found = f"{len(rare):,} of {len(of_groups):,} classes have fewer, the first is '{shorten(name)}'"
             remedy = "add rows, set --data.split random, give separate files, or set --data.label_column"
-            raise InputError(f"{rule}; {found} with {texts[rare[0]]}; {remedy}")
+            raise InputError(f"{rule}; {found} with {of_groups[rare[0]]}; {remedy}")
         part = deal_texts(groups, unique, shares, config.split_seed)
     return {name: np.flatnonzero(part == number) for number, name in enumerate(SPLITS)}
 
 
-def deal_texts(groups: np.ndarray, unique: Any, shares: dict[int, float], seed: int) -> np.ndarray:
+def deal_texts(groups: np.ndarray, unique: UniqueTexts, shares: dict[int, float], seed: int) -> np.ndarray:
     """Return the part of each row, (num_rows,). Each part of `shares` has its share of the rows of each group
     (num_rows,), and a text of it; part 0 has the others. Where a group has fewer texts than there are parts,
     part 0 has the first one, the first of `shares` the second. All rows of a text, of those that are
     `unique`, are in one part."""
-    of_text, sizes = groups[unique.indices], unique.counts
+    of_text, sizes = groups[unique.first], unique.sizes
     of_group = np.split(np.argsort(of_text, kind="stable"), np.cumsum(np.bincount(of_text))[:-1])
     parts, generator = np.zeros(len(of_text), np.int16), np.random.default_rng(seed)
     # `owed` is how many rows too few a part has from the groups so far (negative: too many). Small groups
@@ -323,16 +334,16 @@ def deal_texts(groups: np.ndarray, unique: Any, shares: dict[int, float], seed: 
             dealt, left = np.split(left, [max(0, count)])
             parts[dealt] = part
             owed[part] = target - int(sizes[dealt].sum())
-    return parts[unique.inverse_indices]
+    return parts[unique.of_rows]
 
 
-def deal_label_lists(labels: np.ndarray, unique: Any, shares: np.ndarray, seed: int) -> np.ndarray:
+def deal_label_lists(labels: np.ndarray, unique: UniqueTexts, shares: np.ndarray, seed: int) -> np.ndarray:
     """Return the part of each row, (num_rows,) from 0. `labels` (num_rows, num_labels) are 0 and 1; `shares`
     (num_parts,) says which share of the rows each part gets. Texts are dealt out one by one, those of rare
     label sets and rare labels first. A text goes to the part that lacks most rows of its set; a text of a set
     with too few texts for all parts goes to the part that lacks most rows of its rarest label (iterative
     stratification, Sechidis et al. 2011)."""
-    _hashes, first, text_of_row, sizes = unique
+    first, text_of_row, sizes = unique
     of_text = labels[first].astype(bool)
     sets = np.unique(np.packbits(of_text, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
     set_need = np.bincount(sets, sizes)[:, None] * shares
@@ -358,11 +369,11 @@ def deal_label_lists(labels: np.ndarray, unique: Any, shares: np.ndarray, seed: 
     return chosen[text_of_row]
 
 
-def fold_of_rows(form: Any, labels: np.ndarray, hashes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+def fold_of_rows(form: Any, labels: np.ndarray, texts: np.ndarray, folds: int, seed: int) -> np.ndarray:
     """Return the fold of each row, (num_rows,) from 0. Labels of the `form` keep their proportions; all rows
     of a text are in one fold. Raises InputError for too many folds."""
-    groups, unique = form.groups(labels), np.unique_all(hashes)
-    num_texts, largest = len(unique.values), np.bincount(groups[unique.indices]).max()
+    groups, unique = form.groups(labels), unique_texts(texts)
+    num_texts, largest = len(unique.first), np.bincount(groups[unique.first]).max()
     if largest < folds:
         rule = "--folds must be at most the number of different texts of the largest class"
         found = f"found {folds} folds for {num_texts:,} texts and {largest:,} of that class"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -423,14 +423,3 @@ def join_texts(texts: Sequence[Any]) -> Any:
     filled = [text for text in texts if not (text is None or (isinstance(text, str) and not text.strip()))]
     wrong = [text for text in filled if not isinstance(text, str)]
     return wrong[0] if wrong else BETWEEN_TEXTS.join(text.strip() for text in filled)
-
-
-def text_rows(texts: Iterable[str | tuple[str, ...]], options: ReadOptions) -> Iterator[Row | BadRow]:
-    """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1."""
-    for line, value in enumerate(texts, 1):
-        parts = zip(value if isinstance(value, tuple) else (value,), ("text", "second text"), strict=False)
-        try:
-            cleaned = [clean_text(one, options.remove_spaces, what) for one, what in parts]
-            yield Row(line, *cleaned, *[None] * (3 - len(cleaned)))
-        except ValueError as error:
-            yield BadRow(line, str(error), is_empty=isinstance(error, EmptyText))

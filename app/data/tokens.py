@@ -85,11 +85,6 @@ class EncodedRows(NamedTuple):
     second_starts: np.ndarray | None
 
 
-def parts_of(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """Return the parts of an array, one after the other, that have these lengths."""
-    return [values[start:end] for start, end in pairwise([0, *np.cumsum(lengths).tolist()])]
-
-
 def ranges_of(parts: list[list[Token]], text: int) -> list[tuple[int, int]]:
     """Return the first and the last character (exclusive) of a text, 0 or 1, in each part that has any."""
     found = [[token for token in part if token.text == text and token.end > token.start] for part in parts]

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from ..data.read import BadRow, ReadOptions
-from ..data.rows import Row, text_rows
+from ..data.rows import Row
 from ..data.tokens import RowEncoder, ranges_of
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, needed
 from ..prediction.open_model import is_exported, read_record, run_long_texts, run_settings
+from ..prediction.sources import text_rows
 from ..prediction.torch_runtime import load_checkpoint, longest_row, task_of_checkpoint
 from ..report.shown import page_environment, visible
 from ..runtime.devices import choose_device

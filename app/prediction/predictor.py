@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from ..batching import token_batches
 from ..data.read import BadRow
 from ..data.rows import Row
-from ..data.tokens import CUT, LongTexts, RowEncoder, parts_of
+from ..data.tokens import CUT, LongTexts, RowEncoder
 from ..errors import TrainingError, excerpt, listed
 from ..tasks.task import Task
 
@@ -63,6 +64,11 @@ class Tokens(NamedTuple):
             return logits
         counts = np.array([len(ends) for ends in self.window_ends])
         return np.add.reduceat(logits, np.cumsum(counts) - counts) / counts[:, None].astype(np.float32)
+
+
+def parts_of(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """Return the parts of an array, one after the other, that have these lengths."""
+    return [values[start:end] for start, end in pairwise([0, *np.cumsum(lengths).tolist()])]
 
 
 class Predictor:

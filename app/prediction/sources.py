@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.schema import DataConfig
-from ..data.files import Stream, files_of
+from ..data.files import EmptyText, Stream, clean_text, files_of
 from ..data.read import DELIMITED, FORMATS, SUFFIXES, BadRow, ReadOptions, bad_row_message, recognised
 from ..data.rows import Row, RowReader
 from ..errors import InputError, cannot_read
@@ -121,6 +121,17 @@ class Source:
             lines[0] += f", {self.num_bad:,} {bad}"
         lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
         return "\n".join(lines)
+
+
+def text_rows(texts: Iterable[str | tuple[str, ...]], options: ReadOptions) -> Iterator[Row | BadRow]:
+    """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1."""
+    for line, value in enumerate(texts, 1):
+        parts = zip(value if isinstance(value, tuple) else (value,), ("text", "second text"), strict=False)
+        try:
+            cleaned = [clean_text(one, options.remove_spaces, what) for one, what in parts]
+            yield Row(line, *cleaned, *[None] * (3 - len(cleaned)))
+        except ValueError as error:
+            yield BadRow(line, str(error), is_empty=isinstance(error, EmptyText))
 
 
 def options_of_run(

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..checkpoints.run_folder import REPORT
 from ..config.schema import VerbArguments
-from ..data.dataset import open_dataset, written_hash
+from ..data.dataset import open_dataset
 from ..data.table import Table
 from ..errors import InputError, say
 from ..report.bootstrap import all_metrics, differences, seed_variance
@@ -150,6 +150,12 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
     if not path.exists():
         write_text(path, pd.DataFrame(columns).to_csv(index=False))
     return judged | {"ranked": len(rows), "flagged": int(flagged[order].sum())}
+
+
+def written_hash(value: int) -> str:
+    """Return the hash of a text as files have it: 16 hexadecimal digits after an h, so that no spreadsheet
+    takes it for a number."""
+    return f"h{value:016x}"
 
 
 def judge(scores: Scores) -> dict:

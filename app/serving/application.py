@@ -37,12 +37,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..data.read import BadRow, ReadOptions
-from ..data.rows import Row, join_texts, text_rows
+from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import OpenedModel, check_pairs
 from ..prediction.output import REPLACED, AddedColumns, write_csv
 from ..prediction.predictor import Prediction
-from ..prediction.sources import Source, open_file
+from ..prediction.sources import Source, open_file, text_rows
 from ..words import in_language
 from .queue import BatchQueue
 

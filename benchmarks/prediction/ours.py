@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.data.read import ReadOptions
-from app.data.rows import text_rows
 from app.prediction.open_model import load_exported
 from app.prediction.predictor import Predictor
+from app.prediction.sources import text_rows
 from app.prediction.torch_runtime import load_predictor
 from benchmarks.harness.meter import Meter
 from benchmarks.prediction.job import PredictionJob

@@ -60,8 +60,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict:
     from transformers import AutoModelForSequenceClassification
 
     from app.data.read import ReadOptions
-    from app.data.rows import text_rows
     from app.export.export import export
+    from app.prediction.sources import text_rows
     from app.prediction.torch_runtime import load_predictor
     from benchmarks.prediction.job import prepare as prepare_prediction
 

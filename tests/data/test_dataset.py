@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.data.dataset import SPLITS, read_fixes, written_hash
+from app.data.dataset import SPLITS, read_fixes
 from app.data.read import ReadOptions
 from app.data.table import text_hashes
 from app.errors import InputError
+from app.runs.folds import written_hash
 from tests.tiny import tiny_lines
 
 ROOT = Path(__file__).resolve().parents[2]

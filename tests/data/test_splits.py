@@ -43,7 +43,7 @@ def random_split(num_rows: int, dev: float, test: float, seed: int):
 
 
 def random_rows(seed: int):
-    """Return class ids, hashes of texts, many of them repeated, and the names of the classes; at least 4
+    """Return class ids, numbers of texts, many of them repeated, and the names of the classes; at least 4
     texts of each without conflicts."""
     generator = random.Random(seed)
     num_classes = generator.randint(2, 12)
@@ -58,15 +58,15 @@ def random_rows(seed: int):
     hashes += hashes[:2]
     order = generator.sample(range(len(labels)), len(labels))
     names = [f"类{i}😀" for i in range(num_classes)]
-    return np.array(labels)[order], np.array(hashes, np.uint64)[order], names
+    return np.array(labels)[order], np.unique_inverse(hashes).inverse_indices[order], names
 
 
 def multi_label_rows(num_rows: int = 900, texts: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels, 0 and 1, of rows whose texts come more than once, and the hashes of the texts."""
+    """Return labels, 0 and 1, of rows whose texts come more than once, and the numbers of the texts."""
     generator = np.random.default_rng(6)
-    hashes = generator.integers(0, texts, num_rows).astype(np.uint64)
+    hashes = generator.integers(0, texts, num_rows)
     of_text = (generator.random((texts, 4)) < [0.6, 0.3, 0.1, 0.03]).astype(np.uint8)
-    return of_text[hashes.astype(np.int64)], hashes
+    return of_text[hashes], hashes
 
 
 # Of the last ones, a share is at least one row
@@ -118,7 +118,7 @@ def test_a_stratified_split(seed):
 def test_a_text_that_makes_up_much_of_a_class_goes_to_train(seed):
     """On dev or test it would stand for hundreds of others."""
     labels = np.repeat([0, 1], 1000)
-    hashes = np.arange(2000, dtype=np.uint64)
+    hashes = np.arange(2000)
     hashes[:600] = 0
     split = split_of(labels, hashes, 200, 200, seed, "甲乙")
     assert 0 in split["train"]
@@ -131,7 +131,7 @@ def test_a_text_that_makes_up_much_of_a_class_goes_to_train(seed):
 )
 def test_a_class_with_few_texts_is_in_train_first(texts, dev, test, where):
     labels = np.repeat([0, 1], [100, 9])
-    hashes = np.r_[np.arange(100), 100 + np.arange(9) % texts].astype(np.uint64)
+    hashes = np.r_[np.arange(100), 100 + np.arange(9) % texts]
     split = split_of(labels, hashes, dev, test, 0, ["甲", "😀"])
     assert [side for side in SIDES if (labels[split[side]] == 1).any()] == where
 
@@ -182,7 +182,7 @@ def test_a_part_of_the_rows_holds_the_smaller_ones_with_all_classes_alike():
 def test_folds_keep_labels_and_texts_together(task):
     labels, hashes = multi_label_rows()
     if task == "single_label":
-        labels = (hashes % 7 // 2).astype(np.int64)
+        labels = hashes % 7 // 2
     form = label_form(task)
     found = fold_of_rows(form, labels, hashes, 5, 42)
     assert set(found.tolist()) == set(range(5))
