@@ -7,10 +7,12 @@ construction. A reader gives rows or an InputError, in bounded time, and drops n
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import io
 import json
+import lzma
 import os
 import random
 import re
@@ -21,7 +23,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,15 @@ from app.data.rows import Row, RowReader
 from app.data.table import Table, build_table
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
-from tests.processes import ROOT
 
+CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs").glob("*.yaml"))
 FORMATS = ("csv", "tsv", "json", "jsonl", "parquet", "text")
 ENCODINGS = ("utf-8", "utf-8", "utf-8", "gb18030", "cp037")
 ENCODINGS += ("utf-16", "utf-16-le", "utf-16-be", "utf-32-be", "utf-32-le")
-OTHER_ENCODINGS = [*ENCODINGS, "utf-7", "ascii", "latin-1", "shift_jis", "idna", "punycode", "unicode_escape", "base64",
-                   "hz", "iso2022_jp", "no such", "utf_8_sig", "big5hkscs", "\0"]  # fmt: skip
 VISIBLE = ["好", "今天真开心", "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", '=HYPERLINK("http://a","b")', "a", "😀", "𠮷",
            "ﷺ", "e\u0301", '"', "''", "\\", "{}[]", "null", "\ufffd", "#", "1.5", "<b>", "\ue000", "label", "文本"]  # fmt: skip
-INVISIBLE = ["\x1b[2J", *"\u200b\u200d\u202e\u2066\u2069\ufeff\0\u00ad \u3000\x0b\x0c\x1c\x85\u2028\u2029\x7f"]  # fmt: skip
+INVISIBLE = ["\u200b", "\u200d", "\u202e", "\u2066", "\u2069", "\ufeff", "\x00", "\u00ad", " ", "\u3000", "\x0b", "\x0c",
+             "\x1c", "\x85", "\u2028", "\u2029", "\x1b[2J", "\x7f"]  # fmt: skip
 LABELS = ["正面", "负面", "0", "=1", "a b"]
 NOISE = [b'"', b"\n", b"\r", b"\r\n", b"\t", b",", b"\0", b"[", b"]", b"{", b"}", b"\\", b"\\ud83d", b"1e999", b"null",
          b"9" * 30, b"9" * 5000, b"\xef\xbb\xbf", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xff\xfe",
@@ -73,34 +73,7 @@ class Case:
     refused: bool = False
 
 
-def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
-    """Return a case whose file is not written yet."""
-    format = draw.choice(FORMATS)
-    is_table, need_label = format in ("csv", "tsv"), format != "text" and draw.random() < 0.7
-    encoding = "utf-8" if format == "parquet" else draw.choice(ENCODINGS)
-    quoting = draw.choice(["auto", "auto", "none", "double"]) if is_table else "auto"
-    is_quoted = is_table and (quoting == "double" or quoting == "auto" and format == "csv")
-    count = draw.choice([1, 2, 3, 10, 40])
-    columns = {"text": [text_of(draw, format, encoding, is_quoted) for _ in range(count)]}
-    if need_label:
-        columns["label"] = draw.choices(LABELS[2:] if encoding == "cp037" else LABELS, k=count)
-    pairs = zip(columns["text"], columns.get("label", [None] * count), strict=True)
-    rows = [(text.strip(), label) if text else (None, None) for text, label in pairs]
-    has_header = is_table and draw.random() < 0.5
-    # The first text may be a usual name of a column
-    is_clear = has_header or (need_label and (columns["text"][0] or "").strip() not in ("文本", "label"))
-    header = draw.choice([None, has_header] if is_clear else [False]) if is_table else None
-    numbers = {"text_column": 0, "label_column": 1} if need_label and header is False else {}
-    options = ReadOptions(format, encoding=encoding, quoting=quoting, header=header, **numbers)
-    if format == "parquet":
-        content = parquet_file(draw, columns)
-    else:
-        content = text_file(draw, columns, options, is_quoted, has_header)
-    path = folder / f"case{number}.{'txt' if format == 'text' else format}"
-    return Case(number, f"{format} in {encoding}", path, options, need_label, content, rows)
-
-
-def text_of(draw: random.Random, format: str, encoding: str, quoted: bool) -> str | None:
+def text_of(draw: random.Random, format: str, quoted: bool) -> str | None:
     """Return a text that the format can hold, or None: one that must be refused."""
     if draw.random() < 0.1:
         return None
@@ -110,20 +83,52 @@ def text_of(draw: random.Random, format: str, encoding: str, quoted: bool) -> st
         pieces += draw.choices(["\n", "\r", "\r\n", "\t", ","], k=draw.choice([0, 1]))
     draw.shuffle(pieces)
     text = "".join(pieces)
-    if format == "csv" and not quoted:
-        text = text.replace(",", "，")
-    # EBCDIC has no Chinese, and its line feed is the byte 0x25
-    if encoding == "cp037":
-        return "a" + text.encode(encoding, "ignore").decode(encoding)
     return f"好{text}" if text.startswith("\ufeff") or not text.strip() else text
 
 
-def text_file(draw, columns: dict, options: ReadOptions, quoted: bool, header: bool) -> bytes:
-    format, encoding, is_ebcdic = options.format, options.encoding, options.encoding == "cp037"
-    separator = "\t" if format == "tsv" else ","
+def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
+    """Return a case whose file is not written yet."""
+    format = draw.choice(FORMATS)
+    is_table, need_label = format in ("csv", "tsv"), format != "text" and draw.random() < 0.7
+    encoding = "utf-8" if format == "parquet" else draw.choice(ENCODINGS)
+    quoting = draw.choice(["auto", "auto", "none", "double"]) if is_table else "auto"
+    is_quoted = is_table and (quoting == "double" or quoting == "auto" and format == "csv")
+    texts = [text_of(draw, format, is_quoted) for _ in range(draw.choice([1, 2, 3, 10, 40]))]
+    if format == "csv" and not is_quoted:
+        texts = [text and text.replace(",", "，") for text in texts]
+    labels = [draw.choice(LABELS) for _ in texts]
+    # EBCDIC: has no Chinese, and its line feed is the byte 0x25
+    if encoding == "cp037":
+        texts = [text and "a" + text.encode("cp037", "ignore").decode("cp037") for text in texts]
+        labels = [str(len(label)) for label in labels]
+    has_header = draw.random() < 0.5 and is_table
+    columns = {"text": texts, "label": labels} if need_label else {"text": texts}
+    if format == "parquet":
+        content = parquet_file(draw, columns)
+    else:
+        text = text_file(draw, columns, format, is_quoted, has_header, encoding)
+        mark = draw.choice(["", "\ufeff"]) if encoding in ("utf-8", "utf-16-le", "utf-16-be") else ""
+        content = (mark + text).encode(encoding)
+    header = draw.choice([None, has_header]) if is_table else None
+    # A text may be a usual name of a column, such as 文本
+    if is_table and not has_header and (not need_label or (texts[0] or "").strip() in ("文本", "label")):
+        header = False
+    options = ReadOptions(format, encoding=encoding, quoting=quoting, header=header)
+    if need_label and header is False:
+        options = replace(options, text_column=0, label_column=1)
+    labels = labels if need_label else [None] * len(texts)
+    rows = [
+        (text.strip(), label) if text else (None, None) for text, label in zip(texts, labels, strict=True)
+    ]
+    path = folder / f"case{number}.{'txt' if format == 'text' else format}"
+    return Case(number, f"{format} in {encoding}", path, options, need_label, content, rows)
+
+
+def text_file(draw, columns: dict, format: str, quoted: bool, header: bool, encoding: str) -> str:
+    separator, is_ebcdic = "\t" if format == "tsv" else ",", encoding == "cp037"
     shape = draw.choice(["array", "object"] if "label" in columns else ["string", "array", "object"])
-    dump = partial(json.dumps, ensure_ascii=is_ebcdic or draw.random() < 0.5)
-    # A text that must be refused
+    ascii_only = is_ebcdic or draw.random() < 0.5
+    # Texts that must be refused
     empty = "\x00" if is_ebcdic or format == "text" else "\u200b\u202e"
 
     def cell(value: str) -> str:
@@ -136,34 +141,36 @@ def text_file(draw, columns: dict, options: ReadOptions, quoted: bool, header: b
 
     rows = [[empty if one is None else one for one in row] for row in zip(*columns.values(), strict=True)]
     if format == "json":
-        text = dump([*map(value_of, rows)], indent=draw.choice([None, 1]))
+        return json.dumps(list(map(value_of, rows)), indent=draw.choice([None, 1]), ensure_ascii=ascii_only)
+    if format == "jsonl":
+        records = [json.dumps(value_of(row), ensure_ascii=ascii_only) for row in rows]
     else:
-        records = [
-            dump(value_of(row)) if format == "jsonl" else separator.join(map(cell, row)) for row in rows
-        ]
-        records = [separator.join(columns), *records] if header else records
-        end = draw.choice(["\n", "\n", "\r\n"])
-        # Blank lines between them
-        text = "".join(end * draw.choice([0, 0, 0, 1, 2]) + record + end for record in records)
-        text = text.removesuffix(end) if draw.random() < 0.3 else text
-    mark = draw.choice(["", "\ufeff"]) if encoding in ("utf-8", "utf-16-le", "utf-16-be") else ""
-    return (mark + text).encode(encoding)
+        records = [row[0] if format == "text" else separator.join(map(cell, row)) for row in rows]
+    if header:
+        records.insert(0, separator.join(columns))
+    end = draw.choice(["\n", "\n", "\r\n"])
+    # Blank lines between them
+    text = "".join(end * draw.choice([0, 0, 0, 1, 2]) + record + end for record in records)
+    return text.removesuffix(end) if draw.random() < 0.3 else text
 
 
 def parquet_file(draw: random.Random, columns: dict[str, list]) -> bytes:
     arrays = {name: pyarrow.array(values, pyarrow.string()) for name, values in columns.items()}
     if draw.random() < 0.5:
         arrays["text"] = arrays["text"].dictionary_encode()
-    size, file = len(columns["text"]), io.BytesIO()
-    # A date that Python does not have, bytes, and lists of objects
-    others = [pyarrow.array([1 << 60] * size, pyarrow.timestamp("ms", "Nowhere/Else"))]
-    others += [pyarrow.array([b"\xff"] * size), pyarrow.array([[{"a": [1]}]] * size)]
+    size = len(columns["text"])
+    others = {
+        # No date that Python has
+        "when": pyarrow.array([1 << 60] * size, pyarrow.timestamp("ms", "Nowhere/Else")),
+        "bytes": pyarrow.array([b"\xff"] * size),
+        "nested": pyarrow.array([[{"a": [1]}]] * size),
+    }
     if "label" in columns:
-        chosen = draw.sample(others, draw.choice([0, 1, 3]))
-        arrays |= {f"other {number}": array for number, array in enumerate(chosen)}
-    packing = {"compression": draw.choice(["none", "snappy", "gzip", "zstd"])}
-    parquet.write_table(pyarrow.table(arrays), file, row_group_size=draw.choice([3, 100]), **packing)
-    return file.getvalue()
+        arrays |= {name: others[name] for name in draw.sample(list(others), draw.choice([0, 1, 3]))}
+    sink, compression = pyarrow.BufferOutputStream(), draw.choice(["none", "snappy", "gzip", "zstd"])
+    table, size_of_groups = pyarrow.table(arrays), draw.choice([3, 100])
+    parquet.write_table(table, sink, compression=compression, row_group_size=size_of_groups)
+    return sink.getvalue().to_pybytes()
 
 
 def make_case(number: int, folder: Path) -> Case:
@@ -171,11 +178,11 @@ def make_case(number: int, folder: Path) -> Case:
     draw = random.Random(number)
     case = valid_case(number, folder, draw)
     name = draw.choices(list(DAMAGES), [weight for weight, _ in DAMAGES.values()])[0]
-    name = "long line" if number % LONG_EVERY == 0 else name
+    name, damage = ("long line", long_line) if number % LONG_EVERY == 0 else (name, DAMAGES[name][1])
     case.description += f", {name}"
-    if (content := DAMAGES[name][1](case, draw)) is not None:
+    if (content := damage(case, draw)) is not None:
         case.content, case.rows = content.encode() if isinstance(content, str) else content, None
-    if case.content is not None:
+    if case.content is not None and not case.path.exists():
         case.path.write_bytes(case.content)
     return case
 
@@ -183,16 +190,16 @@ def make_case(number: int, folder: Path) -> Case:
 # Damages return the new content of the file; None if the rows stay
 
 
-def with_noise(content: Any, draw: random.Random, noise: list, most: int) -> Any:
-    """Put pieces of noise into a content, some of them in place of what is there."""
-    for _ in range(draw.randint(1, most)):
+def noise(case: Case, draw: random.Random) -> bytes:
+    content = case.content
+    for _ in range(draw.randint(1, 5)):
         place = draw.randrange(len(content) + 1)
-        content = content[:place] + draw.choice(noise) + content[place + draw.choice([0, 0, 1, 4, 9]) :]
+        content = content[:place] + draw.choice(NOISE) + content[place + draw.choice([0, 0, 1, 4]) :]
     return content
 
 
-def with_flipped_bits(content: bytes, draw: random.Random) -> bytes:
-    content = bytearray(content)
+def flipped_bits(case: Case, draw: random.Random) -> bytes:
+    content = bytearray(case.content)
     for _ in range(draw.randint(1, 3)):
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
     return bytes(content)
@@ -204,15 +211,22 @@ def mixed_encodings(case: Case, draw: random.Random) -> bytes:
     return b"\n".join(draw.choice([line, row, line + end]) for line in case.content.split(b"\n"))
 
 
+def another_encoding(case: Case, draw: random.Random) -> bytes:
+    encoding = draw.choice([*ENCODINGS, "utf-7", "ascii", "latin-1", "shift_jis", "idna", "punycode", "unicode_escape",
+                            "base64", "hz", "iso2022_jp", "no such", "utf_8_sig", "big5hkscs", "\0"])  # fmt: skip
+    case.options = ReadOptions(case.options.format, encoding=encoding, quoting=case.options.quoting)
+    return case.content
+
+
 def other_options(case: Case, draw: random.Random) -> bytes:
-    column = draw.choice([[None], [None, 0, 1, -1, 99, "text", "label", "no such", "", "\ud800"]])
+    column = [None, 0, 1, -1, 99, "text", "label", "no such", "", "\ud800"]
     case.options = ReadOptions(
         draw.choice([case.options.format, *FORMATS[:4]]),
         text_column=draw.choice(column),
         text_pair_column=draw.choice([None, None, *column]),
         label_column=draw.choice(column),
         header=draw.choice([None, True, False]),
-        encoding=draw.choice([case.options.encoding, draw.choice(OTHER_ENCODINGS)]),
+        encoding=case.options.encoding,
         quoting=draw.choice(["auto", "none", "double"]),
         remove_spaces=draw.random() < 0.5,
     )
@@ -222,8 +236,9 @@ def other_options(case: Case, draw: random.Random) -> bytes:
 def long_line(case: Case, draw: random.Random) -> str:
     unit = draw.choice(UNITS)
     head = draw.choice(["", '["', '[["', '{"text": "', "好,1\n", "好\t1\n", '"'])
+    content = head + unit * (LONG // len(unit.encode())) + draw.choice(["", "\n", '"]\n'])
     case.options = ReadOptions(draw.choice([name for name in FORMATS if name != "parquet"]))
-    return head + unit * (LONG // len(unit.encode())) + draw.choice(["", "\n", '"]\n'])
+    return content
 
 
 def deep_json(case: Case, draw: random.Random) -> str:
@@ -238,37 +253,47 @@ def deep_json(case: Case, draw: random.Random) -> str:
 
 
 def packed(case: Case, draw: random.Random) -> bytes:
+    magic = [lambda data: b"PK\x03\x04" + data, lambda data: b"\x28\xb5\x2f\xfd" + data]
+    pack = draw.choice([gzip.compress, bz2.compress, lzma.compress, *magic])
     case.options, case.refused = ReadOptions(case.options.format), True
-    magic = draw.choice([b"", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"])
-    return magic + case.content if magic else gzip.compress(case.content)
+    return pack(case.content)
 
 
-LINKS = {"to a pipe": "pipe", "to a device": "/dev/null", "to an endless device": "/dev/zero", "loop": "loop"}
-LINKS |= {"to nothing": "nowhere"}
+def link(case: Case, draw: random.Random) -> None:
+    target = case.path.with_name(f"target{case.number}")
+    target.write_bytes(case.content)
+    case.path.symlink_to(target)
 
 
 def no_regular_file(case: Case, draw: random.Random) -> None:
-    folder = case.path.parent
-    os.mkfifo(folder / "pipe")
-    folder.joinpath("directory").mkdir()
-    for name, target in LINKS.items():
-        folder.joinpath(name).symlink_to(target)
-    name = draw.choice([*LINKS, "pipe", "directory", "missing", "n" * 300, "a\0b"])
-    case.path, case.content, case.rows, case.refused = folder / name, None, None, True
+    path, pipe = case.path, case.path.with_name(f"pipe{case.number}")
+    os.mkfifo(pipe)
+    targets = {"link to a pipe": pipe, "device": "/dev/null", "endless device": "/dev/zero", "loop": path}
+    targets["dangling link"] = path.with_name("nowhere")
+    names = {"missing": path, "pipe": pipe, "long name": path.with_name("n" * 300)}
+    names["NUL in the name"] = path.with_name("a\0b")
+    what = draw.choice([*targets, *names, "directory"])
+    if what == "directory":
+        path.mkdir()
+    elif what in targets:
+        path.symlink_to(targets[what])
+    case.path = names.get(what, path)
+    case.description += f": {what}"
+    case.content, case.rows, case.refused = None, None, True
 
 
 DAMAGES: dict[str, tuple[int, Callable[[Case, random.Random], bytes | str | None]]] = {
     "nothing": (20, lambda case, draw: None),
     "cut short": (10, lambda case, draw: case.content[: draw.randrange(len(case.content))]),
-    "noise": (14, lambda case, draw: with_noise(case.content, draw, NOISE, 5)),
-    "flipped bits": (10, lambda case, draw: with_flipped_bits(case.content, draw)),
+    "noise": (14, noise),
+    "flipped bits": (10, flipped_bits),
     "random bytes": (5, lambda case, draw: draw.randbytes(draw.choice([1, 2, 3, 4, 9, 100, 3000]))),
     "mixed encodings": (5, mixed_encodings),
-    "other options": (14, other_options),
+    "another encoding": (6, another_encoding),
+    "other options": (8, other_options),
     "deep json": (3, deep_json),
-    "long line": (0, long_line),
     "packed": (2, packed),
-    "link": (2, lambda case, draw: case.path.symlink_to("target")),
+    "link": (2, link),
     "no regular file": (4, no_regular_file),
 }
 
@@ -316,8 +341,8 @@ def attempt(case: Case, action: Callable[[], Any]) -> tuple[Any, str | None]:
         return action(), None
     except InputError as error:
         message = str(error)
-    length = len(message.replace(str(case.path), ""))
-    assert 0 < length < MAX_MESSAGE, f"a message of {length:,} characters"
+    paths = message.count(str(case.path)) * len(str(case.path))
+    assert 0 < len(message) - paths < MAX_MESSAGE, f"a message of {len(message):,} characters"
     return None, message
 
 
@@ -338,9 +363,10 @@ def check_rows(case: Case, found: list[Row | BadRow]) -> None:
 
 def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | None:
     """Return the numbers that rows must have, header included; None where that is undefined."""
-    format, encoding, quoting = case.options.format, case.options.encoding, case.options.quoting
+    format, encoding = case.options.format, case.options.encoding
     if format == "parquet":
-        return [*range(1, parquet.read_metadata(case.path).num_rows + 1)]
+        with case.path.open("rb") as file:
+            return list(range(1, parquet.ParquetFile(file).metadata.num_rows + 1))
     if "\n".encode(encoding) == b"\n":
         # Line by line: a bad byte must not include the line feed after it
         text = "\n".join(line.decode(encoding, "surrogateescape") for line in case.content.split(b"\n"))
@@ -348,12 +374,12 @@ def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | Non
         text = case.content.decode(encoding, "surrogatepass")
     text = text.removeprefix("\ufeff")
     if format == "json":
-        return [*range(1, len(json.loads(text)) + 1)]
-    is_plain = format in ("text", "jsonl")
-    if is_plain or quoting == "none" or (format == "tsv" and quoting == "auto"):
-        # A line of tabs is a row of a table
-        lines = enumerate(re.split(LINE_END, text), 1)
-        return [number for number, line in lines if line.strip(None if is_plain else " ")]
+        return list(range(1, len(json.loads(text)) + 1))
+    lines = re.split(LINE_END, text)
+    if format in ("text", "jsonl"):
+        return [number for number, line in enumerate(lines, 1) if line.strip()]
+    if case.options.quoting == "none" or (format == "tsv" and case.options.quoting == "auto"):
+        return [number for number, line in enumerate(lines, 1) if line.strip(" ")]
     if any(isinstance(row, BadRow) and re.search("CSV|broken", row.problem) for row in found):
         # What a broken record takes in is the reader's to say
         return None
@@ -363,12 +389,15 @@ def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | Non
 def quoted_places(text: str, separator: str) -> list[int]:
     """Return the line on which each record of quoted text begins that is not blank."""
     cell = rf'(?:"[^"]*(?:""[^"]*)*"|(?!")[^{separator}\r\n]*)'
-    places, line, end = [], 1, 0
-    for match in re.finditer(rf"({cell}(?:{separator}{cell})*)(?:{LINE_END}|\Z)", text):
-        assert match.start() == end, f"quotes that do not pair in line {line}"
+    record = re.compile(rf"({cell}(?:{separator}{cell})*)(?:{LINE_END}|\Z)")
+    places, line, position = [], 1, 0
+    while position < len(text):
+        match = record.match(text, position)
+        assert match, f"quotes that do not pair in line {line}"
         if match[1]:
             places.append(line)
-        line, end = line + len(re.findall(LINE_END, match[0])), match.end()
+        line += len(re.findall(LINE_END, match[0]))
+        position = match.end()
     return places
 
 
@@ -438,9 +467,14 @@ def test_damaged_configurations(tmp_path, seeds):
     path, refused = tmp_path / "damaged.yaml", 0
     for seed in seeds:
         draw = random.Random(seed)
-        text = draw.choice(sorted((ROOT / "configs").glob("*.yaml"))).read_text(encoding="utf-8")
-        content = with_noise(text, draw, YAML_NOISE, 4).encode("utf-8", "surrogatepass")
-        path.write_bytes(with_flipped_bits(content, draw) if draw.random() < 0.2 else content)
+        text = draw.choice(CONFIGS).read_text(encoding="utf-8")
+        for _ in range(draw.randint(1, 4)):
+            place = draw.randrange(len(text) + 1)
+            text = text[:place] + draw.choice(YAML_NOISE) + text[place + draw.choice([0, 0, 1, 9]) :]
+        content = bytearray(text.encode("utf-8", "surrogatepass"))
+        if draw.random() < 0.2:
+            content[draw.randrange(len(content))] = draw.randrange(256)
+        path.write_bytes(content)
         try:
             load_config(["--config", str(path)])
         except InputError as error:

@@ -62,7 +62,7 @@ CASES = {
     "fp32": CLIPPED + "max_steps=4",
     "bf16": CLIPPED + "precision=bf16 max_steps=4",
     "fp16": CLIPPED + "precision=fp16 max_steps=4",
-    "fp16_overflow": CLIPPED + SIX + "precision=fp16 schedule=linear",
+    "fp16_overflow": CLIPPED + "max_steps=5 precision=fp16 schedule=linear",
     "windows": THREE + WINDOWS,
     "windows_padded": WINDOWS,
     "multi_label": THREE + SIX + MULTI + "class_weights=[2,0.5,1]",

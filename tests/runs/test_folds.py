@@ -34,7 +34,8 @@ TINY = split(
     "--model.config.num_attention_heads=4 --train.learning_rate 0.003 --train.device cpu "
     "--train.batch_size 16 --model.dropout 0 --output.trackers [] --train.threads 1 --train.precision fp32"
 )
-SEVERAL = split("--data.task=multi_label --data.format=jsonl --data.dev_size=0.2 --train.epochs=30")
+SEVERAL = split("--data.task=multi_label --data.format=jsonl --data.dev_size=0.2 --train.epochs=60")
+SEVERAL += ["--train.learning_rate=0.001"]
 FIGURES = {"cross-validate": "cross_validation", "learning-curve": "learning_curve"}
 CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
 
