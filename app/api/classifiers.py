@@ -288,7 +288,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         given = {key: one.item() if isinstance(one, np.generic) else one for key, one in settings.items()}
         config = config_of(given | {"output.name": "fit"}, "settings")
         with ExitStack() as restored:
-            # What it changes is restored. Standard output is not redirected: other threads print too
+            # The training changes settings of the process, which are restored. Standard output is not
+            # redirected, because other threads print too.
             restored.enter_context(torch.random.fork_rng())
             restored.callback(torch.set_num_threads, torch.get_num_threads())
             restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())

@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from ..data.read import FORMATS, ReadOptions
 from ..errors import InputError, nearest, say
-from ..prediction import ON_BAD_ROW, SUFFIXES
+from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
 from .parser import Parser, add_computing, add_threshold, number, setting
 
@@ -43,7 +43,6 @@ COLUMNS = {
     "label_column": "column of the label, for --report only (default: as in the run, else its usual name)",
 }
 MORE_READING = ("encoding", "header", "quoting", "label_separator", "label_columns")
-OF_LABELS = ("label_column", "label_separator", "label_columns")
 PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
 
 

@@ -34,7 +34,7 @@ VERSION = 9
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
 SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists
-# Where batches are small, to read one column of all maps nearly all pages of the file
+# Reading one column of small batches would map nearly all pages of the file
 BATCH_BYTES = 1 << 23  # of rows that are written together
 EMPTY_SHARE = 0.01  # up to this share of rows without a text is skipped, with a message
 

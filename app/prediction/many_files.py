@@ -37,7 +37,7 @@ from .sources import as_text, open_file
 
 # The column that tells the rows of all files apart: the number of the file, then that of its line in it
 ROW_ID, LINE_BITS = "row_id", 40
-# What the actors need of a row, in a column of its own
+# The actors get the texts of a row, or what is wrong with it, in this column
 HELD, HELD_TYPE = "__row__", pa.struct(dict.fromkeys(("text", "pair", "problem"), pa.string()))
 BLOCK_BYTES = 1 << 22  # about 20,000 short texts; after a kill, what is not written is computed again
 CORES_OF_FILES = 0.25  # of one that reads or writes

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
 
 RECORD, GRAPH, WEIGHTS, TOKENIZER = "export.json", "model.onnx", "model.onnx.data", "tokenizer.json"
-# What predictions depend on in the folder of a model
+# Predictions depend on these files in the folder of a model
 MODEL_FILES = ("model*.safetensors", f"{MODEL}.index.json", "model.onnx*", "config.json", CONFIG, RECORD)
 MODEL_FILES += ("decision.json", "*token*", "*vocab*", "merges.txt", "*.model")
 # Settings that say how the model reads a file again; an exported folder has them too
@@ -245,11 +245,11 @@ def load_exported(
         )
     with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    limits = record.max_length, record.truncation_side, run_long_texts(folder)
     about = (record.inputs, record.pad_id, record.precision)
     runtime = OnnxRuntime(folder / GRAPH, *about, batch_tokens)
     task = task_of_model(record.problem_type, record.labels)
     task.read(folder, calibrate)
-    limits = record.max_length, record.truncation_side, run_long_texts(folder)
     return Predictor(runtime, tokenizer, task, *limits), record
 
 

@@ -93,7 +93,7 @@ def write_predictions(
     with open_output(path) as file:
         # Counted when all rows were read before; they are read again, a stream for the first time
         may_be_bad = on_bad_row == "keep" and (source.is_stream or source.num_bad)
-        # With the first prediction, rows have been read, and the names of their columns are known
+        # The names of columns are known once rows have been read, so the first prediction is made before
         predictions = iter(predictions)
         first = [one for one in [next(predictions, None)] if one is not None]
         added = AddedColumns(task, source.names, threshold, source.place if may_be_bad else None)

@@ -19,9 +19,9 @@ from ..data.read import DELIMITED, FORMATS, SUFFIXES, BadRow, ReadOptions, bad_r
 from ..data.rows import Row, RowReader
 from ..errors import InputError, cannot_read
 from ..words import _
+from . import OF_LABELS
 
 MAX_SHOWN = 10  # invalid rows in a summary
-LABEL_SETTINGS = {"label_column", "label_separator", "label_columns"}
 
 
 @dataclass
@@ -142,9 +142,9 @@ def options_of_run(
     were not. Without `need_label`, the settings of labels are left out. Raises InputError as `recognised`."""
     asked = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
     # The recorded format and limit are those of the train file only
-    replaced = {"format", "limit"} | (LABEL_SETTINGS if asked.keys() & LABEL_SETTINGS else set())
+    replaced = {"format", "limit"} | (set(OF_LABELS) if asked.keys() & set(OF_LABELS) else set())
     known = {name: value for name, value in recorded.items() if name not in replaced and value is not None}
-    names = {one.name for one in fields(ReadOptions)} - (set() if need_label else LABEL_SETTINGS)
+    names = {one.name for one in fields(ReadOptions)} - (set() if need_label else set(OF_LABELS))
     options = ReadOptions(**{name: value for name, value in (known | asked).items() if name in names})
     train, suffix, usual = recorded.get("train") or "", path.suffix.lower(), None
     if suffix and suffix == Path(train if isinstance(train, str) else train[0]).suffix.lower():

@@ -39,7 +39,7 @@ class Run:
     def __init__(self, name: str, mode: Mode, with_report: bool = True, ends_process: bool = False) -> None:
         self.mode, self.group = mode, mode.group
         self.with_report, self.ends_process = with_report, ends_process
-        # What is wrong here is told before the long work
+        # These settings are checked before the long work
         self.group.on_rank_0(partial(run_folder.check_run_folder, mode.config.output))
         self.group.on_rank_0(partial(check_trackers, mode.config.output))
         self.components = components = build(mode.config, mode)

@@ -4,15 +4,13 @@ import csv
 import io
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +25,7 @@ from app.report.logits_file import SplitLogits, write_logits
 from app.run import main as train
 from app.runtime.disk import read_json
 from tests.multi_label_runs import arguments, read_predictions
-from tests.processes import ROOT
+from tests.processes import ROOT, full_disk
 from tests.saved_classifier import LABELS, as_rows, of_pipeline, random_texts, save_checkpoint, several_labels
 from tests.tiny import SIZES, tiny_lines
 from tests.verbs import export
@@ -210,20 +208,9 @@ def test_an_interrupted_run_leaves_what_it_has_under_another_name(predict, capsy
     assert caplog.messages == [STOPPED.format(part=part)]
 
 
-@contextmanager
-def small_disk(size: int) -> Iterator[None]:
-    """Files may have `size` bytes only, as on a disk that is full."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 def test_a_disk_that_fills_up_keeps_the_rows_so_far(predict, capsys, caplog):
     Path("lines.txt").write_text("今天真好\n" * 2000, encoding="utf-8")
-    with small_disk(4096):
+    with full_disk(4096):
         assert predict("--input", "lines.txt", "--output", "o.csv") == 1
     (part,) = Path().absolute().glob("o.csv.*.part")
     assert STOPPED.format(part=part) in caplog.text
@@ -344,7 +331,7 @@ def test_a_report_that_failed_leaves_nothing_behind(report, capsys):
     Path("out/.unfinished/predictions.csv").touch()
     assert report(random_texts(2), LABELS[:2]) == 0
     assert sorted(os.listdir("out")) == REPORT
-    with small_disk(1000):
+    with full_disk(1000):
         assert report(random_texts(2), LABELS[:2], out="other") == 1
     assert "--report other: cannot be written: File too large" in capsys.readouterr().err
     assert os.listdir("other") == []
