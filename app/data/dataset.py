@@ -258,9 +258,9 @@ def build_dataset(
 def unique_texts(texts: np.ndarray) -> UniqueTexts:
     """Return the different texts of rows, by numbers from 0 (num_rows,), without sorting them."""
     sizes = np.bincount(texts)
-    first, is_there = np.empty(len(sizes), np.int64), sizes > 0
+    first, is_there = np.empty(len(sizes), np.int32), sizes > 0
     # Rows are assigned from the last to the first, so the first row of a text remains
-    first[texts[::-1]] = np.arange(len(texts) - 1, -1, -1)
+    first[texts[::-1]] = np.arange(len(texts) - 1, -1, -1, dtype=np.int32)
     of_rows = (np.cumsum(is_there) - 1).astype(np.int32)[texts]
     return UniqueTexts(first[is_there], of_rows, sizes[is_there])
 
@@ -399,23 +399,26 @@ def dataset_statistics(
     """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated` (rows with the text of an
     earlier row of the split), `conflicting` (texts with more than one label) and `also_in` (for each earlier
     split, the rows whose text is in it too). `texts` are the numbers of the rows' texts."""
+    # By the numbers of all splits, and not by `unique_texts`: of 10,000,000 rows that takes 50 MB less
+    num_texts = 1 + max(int(of_split.max(initial=0)) for of_split in texts.values())
     statistics, known = {}, {}
     for name, of_split in labels.items():
         if not len(of_split):
             continue
-        first, text_of_row, sizes = unique_texts(texts[name])
-        numbers = texts[name][first]
+        text_of_row, row_of_text = texts[name], np.empty(num_texts, np.int32)
+        row_of_text[text_of_row] = np.arange(len(of_split), dtype=np.int32)
+        sizes = np.bincount(text_of_row, minlength=num_texts)
         repeated = np.flatnonzero(sizes[text_of_row] > 1)
-        is_other = of_split[repeated] != of_split[first[text_of_row[repeated]]]
+        is_other = of_split[repeated] != of_split[row_of_text[text_of_row[repeated]]]
         is_other = is_other.any(axis=tuple(range(1, of_split.ndim)))
         statistics[name] = {
             "rows": len(of_split),
             **form.statistics(of_split, label_names),
-            "repeated": len(of_split) - len(first),
+            "repeated": len(of_split) - int(np.count_nonzero(sizes)),
             "conflicting": len(np.unique(text_of_row[repeated[is_other]])),
-            "also_in": {other: int(sizes[np.isin(numbers, known[other])].sum()) for other in known},
+            "also_in": {other: int(sizes[known[other]].sum()) for other in known},
         }
-        known[name] = numbers
+        known[name] = sizes > 0
     return statistics
 
 
