@@ -84,6 +84,7 @@ class Mode:
             # In fp16 small gradients would round to zero
             self.scaler = torch.amp.GradScaler(self.device.type)
         self.module, self.optimizer = self.wrap(model.to(self.device), build_optimizer)
+        self.parameters = list(self.module.parameters())
 
     def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
         """Return the model as the loop calls it, and its optimizer."""
@@ -116,14 +117,13 @@ class Mode:
         step. Return the norm before, (), and whether the step was skipped: fp16 overflowed."""
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
-        parameters = list(self.module.parameters())
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))
         # On the CPU, gradients that need no clipping are left alone; elsewhere the device would have to be
         # waited for to know. The factor is that of clip_grads_with_norm_.
         is_below = norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)
         if max_norm and not is_below:
-            nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+            nn.utils.clip_grads_with_norm_(self.parameters, max_norm, norm)
         if not self.scaler:
             self.optimizer.step()
             return norm, False

@@ -86,8 +86,9 @@ def train_steps(
         learning_rate = peak * learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
         for group in mode.optimizer.param_groups:
             group["lr"] = learning_rate * group.get("lr_scale", 1.0)
-        # An evaluation has set it to eval()
-        mode.module.train()
+        # An evaluation has set it to eval(). To set it takes a millisecond, for which a GPU would wait.
+        if not mode.module.training:
+            mode.module.train()
         of_passes = passes.run_within_memory(progress, batch)
         before_update()
         norm, skipped = mode.step(config.max_grad_norm)
