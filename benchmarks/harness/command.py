@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
-from importlib.util import find_spec
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import joblib
@@ -82,7 +82,10 @@ def describe_machine() -> dict:
     info = Path("/proc/cpuinfo")
     name = re.search(r"^model name\s*:\s*(.*)", info.read_text(), re.MULTILINE) if info.exists() else None
     git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    installed = [package for package in PACKAGES if find_spec(package.replace("-", "_"))]
+    versions = {}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
     return {
         "time": time.strftime("%F %T"),
         "processor": name[1] if name else platform.processor() or platform.machine(),
@@ -90,6 +93,6 @@ def describe_machine() -> dict:
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "load_before": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
-        **{package: version(package) for package in installed},
+        **versions,
         "commit": git.stdout.strip(),
     }
