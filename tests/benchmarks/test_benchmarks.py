@@ -13,7 +13,6 @@ import pytest
 from accelerate.state import AcceleratorState
 
 from app.prediction.open_model import ComputeOptions, open_model
-from benchmarks.harness.command import run_benchmark
 from benchmarks.harness.meter import Finished, Meter
 from benchmarks.harness.program import COPIES, ProgramFailed
 from benchmarks.harness.summary import render
@@ -166,13 +165,6 @@ def test_the_results_over_rounds():
     assert "spread over 67% of their median, more than 10%: more rounds or more steps are needed" in table
     steady = reference_job.summarise_rounds(rounds[:1] * 2, {"encoder_weights": 1000})
     assert "are needed" not in render(steady, reference_job.COLUMNS, "ours / it")
-
-
-def test_data_that_is_not_there_is_told_in_a_line(capsys, tmp_path):
-    words = ["--data.train", str(tmp_path / "nowhere.tsv"), "--output", str(tmp_path / "results.json")]
-    assert run_benchmark(reference_job.build_parser(), reference_job.measure, words) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert "nowhere.tsv" in line
 
 
 def results_of(module: str, folder: Path, words: str, device: str = "cpu") -> tuple[dict, str]:

@@ -120,6 +120,7 @@ def test_options_win_over_files_and_later_files_over_earlier_ones(write):
 
 NUMBER = "train.epochs must be auto or an integer from 1 to 1,000,000,000, found "
 LEVELS = "data.label_hierarchy must be what is between the levels of a label, such as - or /, and not data."
+SEVERAL = ["--data.task=multi_label", "--data.train=x", "--data.label_columns=[a, b]"]
 # The text of a file, or a command line, and what is said of it
 MISTAKES = [
     ("train: {epoch: 3}", "there is no setting 'train.epoch'; did you mean 'train.epochs'?"),
@@ -150,6 +151,10 @@ MISTAKES = [
     (["--train.epochs"], "--train.epochs needs a value after it"),
     (["--data.dev", "x.csv"], "data.dev must be given together with data.train, found x.csv"),
     (["train.csv"], "unrecognized argument: train.csv", "--data.train FILE"),
+    (["--data.label_separator=|"], "data.label_separator must be left out unless data.task is multi_label"),
+    (["--data.task=multi_label"], "data.train must be a file with data.task multi_label"),
+    ([*SEVERAL, "--data.label_column=a"], "data.label_column must be left out with data.label_columns"),
+    (["--data.label_hierarchy=-"], "left out unless data.task is single_path or multi_path, found -"),
     (["--data.task=single_path", "--data.train=x"], LEVELS),
     (["--data.task=multi_path", "--data.label_hierarchy=-", "--data.label_separator=-"], LEVELS),
 ]
@@ -178,7 +183,7 @@ def test_the_file_and_line_of_the_mistake_are_named(write, tmp_path):
 
 
 def test_a_file_of_any_name_has_plain_values_and_anchors(write):
-    """tests/model/test_strangers.py has the files that would run code."""
+    """tests/model/test_pretrained.py has the files that would run code."""
     text = "\ufeffmodel: {config: {a: &x {y: 1, z: [x, 2.5, true, null]}, b: {<<: *x, w: 2}, c: '<<'}}\n"
     config = load_config(["--config", str(write("配置😀.yaml", text))])
     z = ["x", 2.5, True, None]

@@ -160,26 +160,33 @@ def test_all_lines_of_a_broken_record_are_counted(write, tmp_path, rest, num_row
     assert (table.skipped, table.num_rows) == (3, num_rows)
 
 
-NOT_OPENED = {
-    "tran.tsv": "there is no such file|mean 'train.tsv'?",
-    "数据/train.tsv": "there is no such file",
-    "n" * 300 + ".tsv": "cannot be read|too long",
+# What is given as data files, and parts of the message
+NO_FILES = [
+    ("tran.tsv", "tran.tsv: there is no such file|mean 'train.tsv'?"),
+    ("数据/train.tsv", "数据/train.tsv: there is no such file"),
+    ("n" * 300 + ".tsv", "nnn…: cannot be read|too long"),
     # Every process reads the file, and its content decides the cache: a pipe can be read once only
-    "pipe.csv": "pipe.csv|regular file is needed|pipe|save its content to a file",
-    "folder": "there are no files",
-    "link.csv": "there is no such file",
-    "loop.csv": "there is no such file",
-}
+    ("pipe.csv", "pipe.csv: a regular file is needed|pipe|save its content to a file"),
+    ("link.csv", "link.csv: there is no such file"),
+    ("loop.csv", "loop.csv: there is no such file"),
+    ("folder", "folder: there are no files"),
+    ("*.json", "*.json: there are no files; write a pattern in quotes"),
+    ("splits", "files of one split are needed, found names of test, train"),
+    (["train.tsv", "*.tsv"], "each named once, found train.tsv"),
+    ([], "must be one or more, each named once, found none"),
+    (["train.tsv", "x.tsv"], "x.tsv: there is no such file"),
+]
 
 
-@pytest.mark.parametrize(("name", "parts"), NOT_OPENED.items(), ids=lambda value: str(value)[:20])
-def test_a_file_that_is_not_there(tmp_path, write, opened, name, parts):
-    write("train.tsv", "好\t1\n")
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe.csv")
-    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere.csv")
-    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
-    refused(f"{tmp_path}|{parts}", opened, train=str(tmp_path / name))
+@pytest.mark.parametrize(("value", "parts"), NO_FILES, ids=lambda value: str(value)[:20])
+def test_what_is_no_data_file(empty_folder, write, opened, value, parts):
+    for name in ("train.tsv", "splits/train-00000-of-00001.csv", "splits/test.csv"):
+        write(name, "好\t1\n")
+    Path("folder").mkdir()
+    os.mkfifo("pipe.csv")
+    Path("link.csv").symlink_to("nowhere.csv")
+    Path("loop.csv").symlink_to("loop.csv")
+    refused(parts, opened, train=value)
 
 
 FEW = "needs 3 different texts of each class|3 of 5 classes have fewer|'丙' with 1|--data.split random"

@@ -109,26 +109,6 @@ def test_errors_and_skipped_rows_name_the_file_and_its_own_line(opened, write, p
     assert (table.num_rows, table.where(30)) == (61, f"{posts}/b.csv, line 23")
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("posts/*.json", "there are no files; write a pattern in quotes"),
-        ("empty", "there are no files"),
-        ("splits", "files of one split are needed, found names of test, train"),
-        (["posts/a.csv", "posts/*.csv"], "each named once, found posts/a.csv"),
-        ([], "must be one or more, each named once, found none"),
-        (["posts/a.csv", "posts/x.csv"], "there is no such file"),
-    ],
-)
-def test_what_names_no_files_is_refused(tmp_path, opened, write, posts, monkeypatch, value, message):
-    (tmp_path / "empty").mkdir()
-    for name in ("train-00000-of-00001.csv", "test.csv"):
-        write(f"splits/{name}", "text,label\n好,正\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=message):
-        opened(train=value)
-
-
 def test_a_star_in_a_name_and_a_list_in_yaml(write, tmp_path):
     assert files_of(str(write("a*.csv", "x")), "unused") == [str(tmp_path / "a*.csv")]
     config = write("run.yaml", json.dumps({"data": {"train": ["a.csv", "b.csv"]}}))
@@ -165,14 +145,11 @@ def test_a_copy_is_made_once_for_each_content(tmp_path, store):
     assert (copied().read_text(), copy.read_text()) == ("two", "one")
 
 
-def test_predict_reads_addresses(checkpoint, store, empty_folder, capsys):
+def test_predict_reads_addresses(checkpoint, store, empty_folder):
     store("/bucket/posts/a.csv", csv_text(COMMENTS))
-    store("/bucket/posts/b.csv", csv_text(COMMENTS[:1]))
     options = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input"]
     assert main([*options, "memory://bucket/posts/a.csv", "--output", "a.csv"]) == 0
     assert len(Path("a.csv").read_text(encoding="utf-8").splitlines()) == 61
-    assert main([*options, "memory://bucket/posts/", "--output", "b.csv"]) == 2
-    assert "one file is needed, found 2; predict writes those of several" in capsys.readouterr().err
 
 
 def test_a_web_server(tmp_path, write):

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app.config.command_line import load_config
 from app.data.labels import sort_labels
 from app.data.read import ReadOptions
 from app.data.report import doubtful_labels
@@ -217,11 +216,7 @@ SLASHES = PATHS | {"label_hierarchy": "/"}
         (A_B + "乙\t1\t0\n", {"label_columns": ["a", "c"]}, "there is no label column 'c'"),
         (NO_C, COLUMNS | {"dev": NO_C + "庚\t0\t1\t1\n"}, "train.tsv: label 'c' is absent from train"),
         (LISTS, {"dev": '庚\t["a", "d"]\n'}, "dev.tsv, line 1: unknown label 'd'"),
-        (
-            OF_ONE,
-            PATHS | {"label_hierarchy": "/"},
-            "labels must have two or more levels, with '/' between them",
-        ),
+        (OF_ONE, SLASHES, "labels must have two or more levels, with '/' between them"),
         (OF_ONE, PATHS | {"labels": [*PATH_NAMES, "体育-"]}, "label '体育-' is absent from train"),
         (rows_with(TWO_PATHS), PATHS, r"set --data\.task multi_path --data\.label_separator '\|'"),
     ],
@@ -229,23 +224,6 @@ SLASHES = PATHS | {"label_hierarchy": "/"}
 def test_labels_that_are_not_clear_or_not_in_train_are_errors(opened, train, settings, message):
     with pytest.raises(InputError, match=message):
         opened(**{"train": train, "task": "multi_label"} | settings)
-
-
-SEVERAL_COLUMNS = ["--data.task", "multi_label", "--data.train", "x.csv", "--data.label_columns", "[a, b]"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--data.label_separator", "|"], "label_separator must be left out unless data.task is multi_label"),
-        (["--data.task", "multi_label"], "data.train must be a file with data.task multi_label"),
-        ([*SEVERAL_COLUMNS, "--data.label_column", "a"], "label_column must be left out with data.label_"),
-        (["--data.label_hierarchy", "-"], "left out unless data.task is single_path or multi_path, found -"),
-    ],
-)
-def test_settings_that_do_not_go_together(words, message):
-    with pytest.raises(InputError, match=message):
-        load_config(words)
 
 
 @pytest.fixture(params=["single_path", "multi_path"])

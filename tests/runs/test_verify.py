@@ -4,7 +4,6 @@ That modes agree in float64, and broken ones do not: tests/modes/test_contract.p
 import sys
 from dataclasses import replace
 from pathlib import Path
-from shlex import split
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from app.runs.verify import FLOAT64_LIMIT, KINDS, Comparison, compare, run_train
 from tests.processes import ROOT, finish
 from tests.ranks import fork
 from tests.real_data import REAL_DATA
+from tests.runs.test_folds import TINY
 from tests.tiny import SIZES, write_tiny
 
 
@@ -104,12 +104,6 @@ def test_every_configuration_is_the_same_job_in_float64(name, monkeypatch, tmp_p
     assert row.verdict == "PASS", row
     # Far from the limit: only rounding is left
     assert max(row.differences.values()) < FLOAT64_LIMIT / 100
-
-
-TINY = split(
-    "--model.config.hidden_size=32 --model.config.num_hidden_layers=1 --model.config.intermediate_size=64 "
-    "--train.device=cpu --train.precision=fp32"
-)
 
 
 @pytest.mark.slow

@@ -202,8 +202,6 @@ def test_the_file_of_a_run_is_read(tmp_path):
     several.read(tmp_path)
     assert (one.temperature, several.thresholds.tolist()) == (1, [0.5, 0.5])
     path.write_text(json.dumps({"temperature": 1.5}))
-    one.read(tmp_path, calibrate=False)
-    assert one.temperature == 1
     one.read(tmp_path)
     assert one.temperature == 1.5
     write_thresholds(tmp_path, [0.25, 0.125], ["b", "a"], chosen_on="dev", rows=20)
