@@ -63,13 +63,6 @@ def predict_again(run: Path, rows: list[dict], output: Path, *words: str) -> lis
     return read_predictions(output)
 
 
-def write_thresholds(folder: Path, thresholds: list[float], label_names: list[str], **chosen) -> None:
-    """Write the thresholds of a model into its folder, as a run does; `chosen` are `chosen_on` and `rows`."""
-    task = open_task("multi_label", label_names)
-    task.load({"thresholds": dict(zip(label_names, thresholds, strict=True))} | chosen)
-    task.write(folder, 1, {})
-
-
 def task_of(posts: Path, task: str = "multi_label", **settings) -> Task:
     """Return what a run with settings of `train` predicts."""
     data = DataConfig(task=task, train=str(posts), cache_dir=str(posts.parent / "cache"))

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
-from app.config.command_line import load_config
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
 from app.model.classifier import Classifier, MaskedLanguageModel
 from app.model.pretrained import build_masked_model, build_model
 from app.model.tokenizer import load_tokenizer
-from app.run import work
 from app.training.build import open_stores
 
 # Tensors this small are faster so, above all beside other work
@@ -83,16 +81,6 @@ def write_tiny(path: Path, rows_per_label: int = 20, pairs: bool = False, seed: 
     """Write a TSV data file and return its path."""
     path.write_text("\n".join(tiny_lines(rows_per_label, pairs, seed)) + "\n", encoding="utf-8")
     return path
-
-
-def train_tiny(folder: Path, epochs: int) -> Path:
-    """Train a run on a TSV file, both in `folder`, and return the folder of the run."""
-    sizes = [f"--model.config.{name}={value}" for name, value in SIZES.items()]
-    files = [f"--data.train={write_tiny(folder / 'rows.tsv')}", f"--data.cache_dir={folder / 'cache'}"]
-    output = [f"--output.dir={folder / 'run'}", "--output.trackers=[]", f"--train.epochs={epochs}"]
-    settings = [*files, *output, *sizes, "--data.max_length=32", "--train.precision=fp32"]
-    assert work(load_config(settings), "single") == 0
-    return folder / "run"
 
 
 def open_tiny(folder: Path, pairs: bool = False) -> tuple[Dataset, object, dict]:

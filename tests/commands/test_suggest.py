@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from app.commands.one_model import STRATEGIES
-from tests.multi_label_runs import read_predictions
-from tests.tiny import tiny_lines, train_tiny
+from tests.multi_label_runs import read_predictions, train
+from tests.tiny import tiny_lines, write_tiny
 from tests.verbs import suggest as main
 
 KNOWN = [line.split("\t")[0] for line in tiny_lines(20)[1:6]]
@@ -15,7 +15,9 @@ KNOWN = [line.split("\t")[0] for line in tiny_lines(20)[1:6]]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """A run of two epochs on 60 rows."""
-    return train_tiny(tmp_path_factory.mktemp("suggest"), epochs=2)
+    folder = tmp_path_factory.mktemp("suggest")
+    train(write_tiny(folder / "rows.tsv"), folder / "run", data__task="single_label", train__epochs=2)
+    return folder / "run"
 
 
 @pytest.fixture

@@ -189,7 +189,7 @@ def test_what_is_no_data_file(empty_folder, write, opened, value, parts):
     refused(parts, opened, train=value)
 
 
-FEW = "needs 3 different texts of each class|3 of 5 classes have fewer|'丙' with 1|--data.split random"
+FEW = "needs 3 different texts of each class|3 of 5 classes have fewer|'丙' with 1; add rows|--data.split random"
 ALL_HELD = {"train": ROWS, "dev_size": 15, "test_size": 0.25}
 # Rows that make no dataset: parts of the message, files and settings
 DATASET = [

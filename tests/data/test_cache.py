@@ -269,14 +269,17 @@ def test_errors_are_raised_here():
         call_apart(operator.getitem, {}, "x")
 
 
-def end_at_once(_folder: Path) -> None:
+def end_halfway(folder: Path) -> None:
+    (folder / "half").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_preparation_is_said_and_leaves_nothing(tmp_path):
+    """Nor does one that was killed together with the process that waited for it."""
+    (tmp_path / "x.aside-1").mkdir()
     with pytest.raises(TrainingError, match="was killed; did memory run out"):
-        build_once(tmp_path / "cache" / "x", end_at_once)
-    assert not folders(tmp_path / "cache")
+        build_once(tmp_path / "x", end_halfway)
+    assert not folders(tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

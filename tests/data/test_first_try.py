@@ -1,13 +1,11 @@
 """Files as people have them, also of other programs: python -m pytest tests/data/test_first_try.py"""
 
-import csv
 import datetime
 import itertools
 import json
 import random
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
 
 import joblib
 import pandas as pd
@@ -15,13 +13,11 @@ import pytest
 import torch
 
 from app.config.schema import TrainConfig
-from app.data.read import ReadOptions
 from app.data.rows import RowReader
-from app.data.table import Table, build_table
 from app.errors import InputError
 from app.prediction.sources import options_of_run
 from app.runtime.devices import set_up_machine
-from tests.real_data import REAL_DATA, needs_real_data
+from tests.data.test_cache import rows_of
 
 WORDS = ["外卖", "味道", "服务", "送餐", "老板", "价格", "米饭", "牛肉", "包装", "速度", "态度", "分量"]
 WORDS += ["很好", "不错", "太慢", "难吃", "一般", "推荐", "再来", "失望"]
@@ -52,11 +48,6 @@ def table(opened):
         return opened(ending, train=lines(*rows), **settings).files["train"]
 
     return write
-
-
-def rows_of(dataset) -> list[tuple[str, str]]:
-    table = dataset.files["train"]
-    return [(table.text(row), table.label_values[label]) for row, label in enumerate(table.labels.tolist())]
 
 
 def first(table) -> tuple:
@@ -274,44 +265,6 @@ def test_files_of_other_programs_are_read_or_refused_with_a_remedy(opened, endin
     except InputError as error:
         found = str(error)
     assert expected in found
-
-
-CSL_COLUMNS = {"text_column": 1, "label_column": 2, "header": False}
-PAIR_COLUMNS = {"text_column": 0, "text_pair_column": 1, "label_column": 2, "header": False}
-SETS = {
-    "weibo": (REAL_DATA / "weibo_emotion6" / "train.json", {"remove_spaces": True}, 40_133, 6),
-    "waimai": (REAL_DATA / "waimai_10k" / "waimai_10k.csv", {}, 11_987, 2),
-    "smp": (REAL_DATA / "smp2020_ewect_usual" / "train.tsv", {}, 27_766, 6),
-    "tnews": (REAL_DATA / "tnews" / "train.tsv", {"header": False}, 53_360, 15),
-    "csl": (REAL_DATA / "csl13" / "train.tsv", CSL_COLUMNS, 8000, 13),
-    "afqmc": (REAL_DATA / "afqmc" / "train.txt", PAIR_COLUMNS, 34_334, 2),
-}
-
-
-def plain(path: Path) -> list[tuple[str, ...]]:
-    """Return (text, label), or (text, second text, label), of each row, by Python's strings, csv and json."""
-    content = path.read_bytes().decode("utf-8")
-    if path.suffix == ".json":
-        return [("".join(text.split()), str(label)) for text, label in json.loads(content)]
-    if path.suffix == ".csv":
-        rows = csv.reader(content.splitlines(keepends=True))
-        return [(text.strip(), label) for label, text in rows][1:]
-    lines = filter(None, content.replace("\r\n", "\n").split("\n"))
-    rows = [[field.strip() for field in line.split("\t")] for line in lines]
-    if path.parent.name.startswith("smp"):
-        return [(text, label) for label, text in rows[1:]]
-    return [tuple(row[1:]) if path.parent.name == "csl13" else tuple(row) for row in rows]
-
-
-@needs_real_data
-@pytest.mark.parametrize(("path", "settings", "num_rows", "num_labels"), SETS.values(), ids=SETS)
-def test_every_row_of_public_data_sets_is_read(tmp_path, path, settings, num_rows, num_labels):
-    build_table(tmp_path, str(path), ReadOptions(**settings))
-    table = Table(tmp_path)
-    assert (table.num_rows, table.skipped, len(table.label_values)) == (num_rows, 0, num_labels)
-    labels = [table.label_values[code] for code in table.labels]
-    found = [(table.text(row), table.pair(row), label) for row, label in enumerate(labels)]
-    assert found == [(*row[:-1], *[None] * (3 - len(row)), row[-1]) for row in plain(path)]
 
 
 def test_the_threads_of_one_process_are_those_of_the_environment(monkeypatch):

@@ -5,8 +5,6 @@ import multiprocessing
 import os
 import random
 import shutil
-import signal
-import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -438,19 +436,6 @@ def test_a_damaged_store_is_built_again(table_of, store_of, tiny_tokenizer, dama
     assert "is damaged and is built again" in caplog.text
 
 
-# Several processes
-
-SPAWN = multiprocessing.get_context("spawn")
-
-
-def numbered(num_rows: int) -> str:
-    return "".join(f"今天真开心{'好' * (n % 7)} {n}\t{n % 2}\n" for n in range(num_rows))
-
-
-def folders(cache: Path, kind: str) -> list[Path]:
-    return [path for path in cache.glob(f"{kind}-*") if path.is_dir()]
-
-
 def open_and_check(source: Path, cache: str) -> None:
     """Open the token store of a data file, and compare it with what the tokenizer makes."""
     data = DataConfig(train=str(source), dev_size=0, test_size=0, cache_dir=cache)
@@ -461,31 +446,10 @@ def open_and_check(source: Path, cache: str) -> None:
 
 
 def test_processes_that_start_at_once_get_one_whole_store(write, tmp_path):
-    source, cache = write("rows.tsv", numbered(2000)), tmp_path / "cache"
-    with ProcessPoolExecutor(2, SPAWN) as pool:
+    lines = (f"今天真开心{'好' * (number % 7)} {number}\t{number % 2}\n" for number in range(2000))
+    source, cache = write("rows.tsv", "".join(lines)), tmp_path / "cache"
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(open_and_check, [source] * 2, [str(cache)] * 2)) == [None, None]
     for kind in ("table", "dataset", "tokens"):
-        [folder] = folders(cache, kind)
+        [folder] = (path for path in cache.glob(f"{kind}-*") if path.is_dir())
         assert is_complete(folder)
-
-
-@pytest.mark.chaos
-def test_a_run_killed_while_it_tokenises_leaves_no_half_store(write, tmp_path):
-    """That the process which prepares ends with the run: tests/data/test_cache.py."""
-    source, cache = write("rows.tsv", numbered(60_000)), tmp_path / "cache"
-    process = SPAWN.Process(target=open_and_check, args=(source, str(cache)))
-    process.start()
-    try:
-        while not (written := list(cache.glob("tokens-*.aside-*/tokens.bin"))):
-            assert process.exitcode is None, "it ended before it was killed"
-            time.sleep(0.002)
-    finally:
-        process.kill()
-        process.join()
-    aside = written[0].parent
-    assert process.exitcode == -signal.SIGKILL
-    assert not is_complete(aside)
-    assert folders(cache, "tokens") in ([], [aside])
-    open_and_check(source, str(cache))
-    [folder] = folders(cache, "tokens")
-    assert (folder != aside, len(tokens.TokenStore(folder).cut)) == (True, 60_000)

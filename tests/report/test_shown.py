@@ -21,8 +21,8 @@ from markdown_it import MarkdownIt
 
 from app.checkpoints.run_folder import CARD, PAGE, PREDICTIONS, TEXT
 from app.report.bootstrap import all_metrics
-from app.report.metrics import BY_KEY, measure, metrics_of
-from app.report.shown import cost_of_length, render_card, render_page, report_text, row_groups, row_readings
+from app.report.metrics import BY_KEY, metrics_of
+from app.report.shown import cost_of_length, render_card, render_page, row_groups, row_readings
 from app.tasks import open_task
 from app.training.final_report import card_content
 from app.words import _
@@ -205,7 +205,6 @@ ON_A_TERMINAL = {
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u200b-\u200f\ud800-\udfff]")
 # Kinds, and how many labels they have beside those of strangers
 STRANGERS = [("single_label", 0), ("single_label", 60), ("multi_label", 0)]
-MANY = pytest.param(20_000, 1500, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("kind", "num_others"), STRANGERS)
@@ -237,16 +236,16 @@ def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
         assert len(rows) == 2 * len(names)
 
 
-@pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), MANY])
+@pytest.mark.parametrize(("num_rows", "num_labels"), [(1, 2), (3000, 300)])
 def test_pages_of_one_row_and_of_many_classes(num_rows, num_labels):
     labels, logits = random_rows("single_label", num_rows, num_labels)
-    task = open_task("single_label", [f"类别{label:04d}" for label in range(num_labels)])
+    task = open_task("single_label", [f"类别{label:03d}" for label in range(num_labels)])
     scores, lengths = task.score(labels, logits), np.arange(num_rows) % 60
     shown = {"page_title": "run", "text": str, "where": str}
     page = render_page(task, scores, all_metrics(task, scores), lengths, lengths % 3, **shown)
     assert not re.search(r"nan|NaN|None|inf\b", page)
     assert len(page.encode()) < 300_000
-    assert ("The 40 classes with the lowest F1, of 1500" in page) == (num_labels > 2)
+    assert ("The 40 classes with the lowest F1, of 300" in page) == (num_labels > 2)
     assert ("The 50 most frequent confusions" in page) == (num_labels > 2)
 
 
@@ -280,15 +279,8 @@ def cost(cut: list[int], windows: list[int] | None = None) -> dict:
 
 def test_rows_are_counted_by_what_was_read_of_them():
     found = cost([0, 1, 1, 0, 0])
-    assert list(found) == ["long", "max_length", "whole", "not_whole"]
     assert found["whole"] | {"interval": 0} == {"rows": 3, "accuracy": 1.0, "interval": 0}
     assert found["not_whole"]["interval"] == pytest.approx([0, 1 - 0.025**0.5])
-    task = open_task("single_label", ["a", "b"])
-    metrics = measure(task, task.score(np.arange(2), np.eye(2, dtype=np.float32)))
-    text = report_text(task, metrics | {"intervals": {}, "long_texts": found}, {}, "")
-    assert "data.long cut, data.max_length 32" in text
-    assert "not read whole" in text
-    assert "in several windows" not in text
     found = cost([0, 0, 1, 0, 0], [1, 3, 8, 1, 2])
     rows = {name: of["rows"] for name, of in found.items() if isinstance(of, dict)}
     assert rows == {"whole": 2, "several_windows": 2, "not_whole": 1}

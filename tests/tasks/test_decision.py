@@ -21,11 +21,8 @@ from app.report.shown import calibration_effect
 from app.tasks import open_task
 from app.tasks.losses import CLASS_LOSSES, LIST_LOSSES, NUMBER_LOSSES, ClassLoss, ListLoss, label_weights
 from app.tasks.task import choose_thresholds, fit_temperature, sigmoid
-from app.tasks.tree import Tree
-from tests.multi_label_runs import write_thresholds
+from tests.report.test_metrics import PATHS, task_of
 from tests.tiny import LABELS as LABEL_NAMES
-
-PATHS = ["体育", "体育-球类-篮球", "体育-球类-足球", "财经-基金", "财经-股票"]
 
 
 def overconfident(num_rows: int, temperature: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -179,8 +176,7 @@ STOPS |= {0.9: ("partial", "体育", 0.95), 0.96: ("abstain", "", 0.0)}
 
 @pytest.mark.parametrize(("threshold", "decided"), STOPS.items())
 def test_a_path_stops_at_the_deepest_level_that_is_sure_enough(threshold, decided):
-    task = open_task("single_path", PATHS)
-    task.tree = Tree(PATHS, "-")
+    task = task_of("single_path")
     found = task.columns(np.array([0.1, 0.45, 0.4, 0.03, 0.02]), threshold)
     assert (found["decision"], found["sure_label"], found["sure_probability"]) == decided
     assert list(found)[:5] == ["probability", "decision", "sure_label", "sure_probability", "margin"]
@@ -189,8 +185,7 @@ def test_a_path_stops_at_the_deepest_level_that_is_sure_enough(threshold, decide
 
 
 def test_of_a_path_and_one_that_ends_above_it_the_longer_one_is_predicted():
-    task = open_task("multi_path", PATHS)
-    task.tree = Tree(PATHS, "-")
+    task = task_of("multi_path")
     predicted = task.decide(np.array([[3.0, 3, -3, -3, 3], [3.0, -3, -3, -3, -3]]))
     assert predicted.tolist() == [[False, True, False, False, True], [True, False, False, False, False]]
 
@@ -204,12 +199,12 @@ def test_the_file_of_a_run_is_read(tmp_path):
     path.write_text(json.dumps({"temperature": 1.5}))
     one.read(tmp_path)
     assert one.temperature == 1.5
-    write_thresholds(tmp_path, [0.25, 0.125], ["b", "a"], chosen_on="dev", rows=20)
+    path.write_text(json.dumps({"thresholds": {"b": 0.25, "a": 0.125}, "chosen_on": "dev", "rows": 20}))
     several.read(tmp_path)
     assert several.thresholds.tolist() == [0.125, 0.25]
     assert (several.chosen_on, several.rows) == ("dev", 20)
-    path_of = open_task("single_path", PATHS)
-    path_of.tree, path_of.fitted = Tree(PATHS, "-"), {"temperature": 2.0}
+    path_of = task_of("single_path")
+    path_of.fitted = {"temperature": 2.0}
     path_of.write(tmp_path, 1, {})
     again = open_task("single_path", PATHS)
     again.read(tmp_path)
