@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -22,14 +23,15 @@ from tests.verbs import predict
 NAMES = sorted(WORDS)
 
 
-def write_posts(path: Path) -> Path:
-    """Write JSON Lines whose texts have characters of each of their labels; some rows have none."""
-    generator = random.Random(0)
-    lines = []
+def write_posts(path: Path, words: dict[str, str] = WORDS, counts: Sequence[int] = (0, 1, 1, 2, 3)) -> Path:
+    """Write JSON Lines whose texts have characters of each of their labels, of which they have one of
+    `counts`."""
+    generator, names, lines = random.Random(0), sorted(words), []
     for number in range(150):
-        labels = generator.sample(NAMES, generator.choice([0, 1, 1, 2, 3]))
-        text = "".join(character for name in labels for character in generator.choices(WORDS[name], k=3))
-        lines.append(json.dumps({"text": f"的{text}{number}", "labels": labels}, ensure_ascii=False))
+        labels = generator.sample(names, generator.choice(counts))
+        text = "".join(character for name in labels for character in generator.choices(words[name], k=3))
+        answer = {"labels": labels} if len(counts) > 1 else {"label": labels[0]}
+        lines.append(json.dumps({"text": f"的{text}{number}"} | answer, ensure_ascii=False))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, for the tests."""
+"""Commands in processes of their own, for the tests, and where the files are that they read."""
 
 import os
 import resource
@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# The public data sets, in this folder of the environment or in shared/data beside the repository
+REAL_DATA = Path(os.environ.get("REAL_DATA") or ROOT.parent / "shared" / "data").absolute()
 
 
 def finish(

@@ -14,7 +14,6 @@ from app.data.tokens import open_store
 from app.errors import InputError, excerpt
 from app.prediction.open_model import OpenedModel
 from app.prediction.sources import options_of_run
-from app.words import in_language
 from chinese_text_classifier import load
 from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import save_checkpoint
@@ -249,9 +248,6 @@ def test_an_empty_level_is_refused_with_its_line(open_paths, label):
 @pytest.mark.parametrize(("label", "nearest"), [("财经-股标", "财经-股票"), ("体育-球类", "体育-球类-足球")])
 def test_an_unknown_label_is_refused_with_its_line_and_the_nearest_name(open_paths, label, nearest):
     files = {"train": OF_ONE, "dev": rows_with(["财经-股票", label], again=1)}
-    with pytest.raises(InputError) as caught:
-        open_paths(**files)
-    wanted = f"dev.tsv, line 2: unknown label '{label}'; did you mean '{nearest}'? (known: "
-    assert wanted in str(caught.value)
-    with in_language("zh"), pytest.raises(InputError, match="第 2 行：未知的标签"):
+    wanted = rf"dev\.tsv, line 2: unknown label '{label}'; did you mean '{nearest}'\? \(known: "
+    with pytest.raises(InputError, match=wanted):
         open_paths(**files)

@@ -3,7 +3,6 @@
 import collections
 import json
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from app.data.read import ReadOptions
 from app.data.table import text_hashes
 from app.errors import InputError
 from app.runs.folds import written_hash
+from tests.processes import ROOT, finish
 from tests.tiny import tiny_lines
 
-ROOT = Path(__file__).resolve().parents[2]
 MOODS = ["愤怒", "高兴", "😀"]
 ROWS = "".join(f"text {number}\t{MOODS[number % 3]}\n" for number in range(90))
 
@@ -139,7 +138,7 @@ def test_the_embedded_sample_set(opened):
 
 def test_the_composed_example_of_several_labels_is_what_its_script_and_datasheet_say(tmp_path):
     path, made = ROOT / "data" / "composed" / "posts.jsonl", tmp_path / "made.jsonl"
-    subprocess.run([sys.executable, ROOT / "scripts" / "compose_labels.py", made], check=True)
+    finish([sys.executable, "scripts/compose_labels.py", str(made)], status=0)
     assert made.read_bytes() == path.read_bytes()
     assert path.stat().st_size < 150_000
     of_rows = [json.loads(line)["labels"] for line in path.read_text(encoding="utf-8").splitlines()]

@@ -79,10 +79,9 @@ def rows_of(accuracy: float, num_classes: int, changed: float, num_rows: int, se
     """Return how sure and how right the calibrated decisions of a model are, whose accuracy on true labels is
     about `accuracy`; a share of the labels was changed to another class."""
     generator = np.random.default_rng(seed)
-    least, spread = 1 / num_classes, generator.beta(*((1, 1), (3, 1.5), (8, 2))[seed % 3], num_rows)
-    powers = np.geomspace(0.02, 50, 200)
-    means = np.array([(least + (1 - least) * spread**power).mean() for power in powers])
-    confidence = least + (1 - least) * spread ** powers[np.abs(means - accuracy).argmin()]
+    least, size = 1 / num_classes, (2, 4.5, 10)[seed % 3]
+    mean = max((accuracy - least) / (1 - least), 0.01)
+    confidence = least + (1 - least) * generator.beta(mean * size, (1 - mean) * size, num_rows)
     correct = generator.random(num_rows) < confidence
     is_changed = generator.random(num_rows) < changed
     by_chance = generator.random(num_rows) < 1 / (num_classes - 1)

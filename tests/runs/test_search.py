@@ -148,16 +148,15 @@ def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd):
 
 @pytest.mark.slow
 def test_a_trial_that_fails_does_not_end_the_search(tmp_path, capfd):
-    """Some trials have two corrections of the same imbalance, which no run may have."""
+    """The first trial has two corrections of the same imbalance, which no run may have."""
     write_tiny(tmp_path / "rows.tsv", rows_per_label=15)
     both = ["--space", "train.loss", "[cross_entropy, logit_adjusted]"]
     both += ["--space", "train.class_weights", "[none, balanced]"]
-    assert run_verb("tune", words(tmp_path, "search", "--trials", "6", "--train.seed", "2", *both)) == 0
+    assert run_verb("tune", words(tmp_path, "search", "--trials", "2", "--train.seed", "5", *both)) == 0
     rows = list(trials(tmp_path / "search").values())
-    twice = ("logit_adjusted", "balanced")
-    wrong = [row for row in rows if (row["params_train.loss"], row["params_train.class_weights"]) == twice]
-    assert wrong
-    assert [row for row in rows if row["state"] == "FAIL"] == wrong
+    assert [row["state"] for row in rows] == ["FAIL", "COMPLETE"]
+    wrong = rows[0]["params_train.loss"], rows[0]["params_train.class_weights"]
+    assert wrong == ("logit_adjusted", "balanced")
     assert "correct the same imbalance" in (tmp_path / "search" / "trials.csv").read_text(encoding="utf-8")
     assert "the search goes on" in capfd.readouterr().err
 
@@ -188,10 +187,10 @@ def test_the_trials_of_a_killed_search_are_continued(tmp_path):
 @pytest.mark.chaos
 def test_two_processes_share_the_trials(tmp_path):
     write_tiny(tmp_path / "rows.tsv", rows_per_label=20)
-    processes = [start(words(tmp_path, "search", "--trials", "4")) for _ in range(2)]
+    processes = [start(words(tmp_path, "search", "--trials", "3")) for _ in range(2)]
     outputs = [process.communicate(timeout=500) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
-    names = {f"trial-00{number}" for number in range(4)}
+    names = {f"trial-00{number}" for number in range(3)}
     states = {run: row["state"] for run, row in trials(tmp_path / "search").items()}
     assert states == dict.fromkeys(names, "COMPLETE")
     one, other = (set(re.findall("(.+): training, its", errors)) for _, errors in outputs)

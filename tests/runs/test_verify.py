@@ -12,9 +12,8 @@ from safetensors.torch import save_file
 from app.commands import run_verb
 from app.config.command_line import load_config
 from app.runs.verify import FLOAT64_LIMIT, KINDS, Comparison, compare, run_trainings
-from tests.processes import ROOT, finish
+from tests.processes import REAL_DATA, ROOT, finish
 from tests.ranks import fork
-from tests.real_data import REAL_DATA
 from tests.runs.test_folds import TINY
 from tests.tiny import SIZES, write_tiny
 

@@ -33,8 +33,7 @@ from tests.verbs import compare, export, predict
 
 MASKED = "masked_language_modelling"
 # A path may end where others go on
-PATHS = ["体育", "体育-球类-篮球", "体育-球类-足球", "财经-基金", "财经-股票"]
-CHARACTERS = dict(zip(PATHS, "体篮足金股", strict=True))
+PATHS = {"体育": "体", "体育-球类-篮球": "篮", "体育-球类-足球": "足", "财经-基金": "金", "财经-股票": "股"}
 
 
 def write_lines(path: Path, rows: list[dict]) -> Path:
@@ -50,16 +49,6 @@ def write_counted(path: Path, column: str, answers: list, rows: int = 160) -> Pa
         characters = list("好" * often + "天" * (size - often))
         generator.shuffle(characters)
         lines.append({"text": f"{''.join(characters)}{number % 10}", column: answers[often]})
-    return write_lines(path, lines)
-
-
-def write_news(path: Path, several: bool = False) -> Path:
-    """Write rows whose texts have the characters of their labels, paths in a hierarchy."""
-    generator, lines = random.Random(0), []
-    for number in range(160):
-        labels = generator.sample(PATHS, generator.choice([0, 1, 1, 2]) if several else 1)
-        text = "".join(CHARACTERS[name] * 4 for name in labels) + f"的{number}"
-        lines.append({"text": text} | ({"labels": labels} if several else {"label": labels[0]}))
     return write_lines(path, lines)
 
 
@@ -98,6 +87,7 @@ class Kind(NamedTuple):
 
 
 write_stars = partial(write_counted, column="label", answers=["1", "1", "2", "2", "10", "10"])
+write_news, write_several = (partial(write_posts, words=PATHS, counts=of) for of in ([1], [0, 1, 1, 2]))
 write_scores = partial(write_counted, column="score", answers=[1000 + 2.5 * often for often in range(8)])
 HIERARCHY, FLAT = {"data__label_hierarchy": "-", "train__epochs": 8}, {"data__task": "single_label"}
 LARGE = {"data__test_size": 0.2, "data__dev_size": 0.2}
@@ -108,7 +98,7 @@ KINDS = {
     "ordinal": Kind(write_stars, {"train__epochs": 8}, other=FLAT, reaches=("kappa", 0.3)),
     "regression": Kind(write_scores, {"train__epochs": 8}, "score", HUBER, reaches=("spearman", 0.5)),
     "single_path": Kind(write_news, HIERARCHY, other=FLAT, reaches=("hierarchical_f1", 0.5)),
-    "multi_path": Kind(partial(write_news, several=True), HIERARCHY, "labels", reaches=("micro_f1", 0.5)),
+    "multi_path": Kind(write_several, HIERARCHY, "labels", reaches=("micro_f1", 0.5)),
     "rare_class": Kind(write_complaints, FLAT | RARE, reaches=("rare_f1", 0.1)),
     MASKED: Kind(write_texts, {"train__epochs": 15}, file="texts.txt"),
 }
