@@ -2,7 +2,7 @@
 python -m pytest tests/model/test_hub_layouts.py
 
 As published are the values of config.json, the names of files and weights, and the ids of special tokens. The
-quick tests take two narrow layers and a part of long vocabularies; the slow ones six layers and all the rest.
+quick tests take two narrow layers and part of a long vocabulary; the slow ones four layers and all the rest.
 """
 
 import csv
@@ -21,6 +21,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer,
 
 from app.model.tokenizer import gb2312_characters
 from app.run import main
+from tests.ranks import settings
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 96}
@@ -193,23 +194,24 @@ def test_a_published_model_trains_and_is_read_by_transformers(tmp_path, data, ca
     config, *published = PUBLISHED[name]
     files, renamed = layout or published
     small = SMALL | {key: config[key] % 120_000 for key in IDS if key in config}
-    config = config | ({"num_hidden_layers": min(6, config["num_hidden_layers"])} if is_wide else small)
+    config = config | ({"num_hidden_layers": min(4, config["num_hidden_layers"])} if is_wide else small)
     hub, run = tmp_path / "hub", tmp_path / "run"
     published = publish(hub, name, config, files, renamed)
-    settings = [*data, f"--model.name={hub}", f"--output.dir={run}", "--output.trackers=[]"]
-    settings += [f"--train.{key}" for key in ("max_steps=5", "batch_size=4", "device=cpu", "precision=fp32")]
+    changes = {"model__name": hub, "train__max_steps": 5, "train__batch_size": 4, "data__max_length": 64}
     # So small that the weights are still those of the hub
-    settings += ["--train.learning_rate=1e-6", "--train.head_learning_rate=1e-6", "--data.max_length=64"]
-    if config["hidden_size"] >= 1024:
-        settings.append("--model.lora_rank=4")
-    assert main("single", "", settings) == 0
+    changes |= {"train__learning_rate": 1e-6, "train__head_learning_rate": 1e-6}
+    # Else AdamW keeps gigabytes for the words of XLM-R
+    if config["hidden_size"] >= 1024 or config["hidden_size"] * config["vocab_size"] > 10**8:
+        changes |= {"model__lora_rank": 4}
+    assert main("single", "", settings(data, run, {}, **changes)) == 0
 
     for key, value in load_file(run / TENSORS).items():
         start = published.get(key, published.get(key.partition(".")[2]))
         if start is None:
             assert key.startswith(("classifier.", "score.", "pooler.")), key
         else:
-            torch.testing.assert_close(value, start.float(), atol=1e-5, rtol=0)
+            assert value.shape == start.shape, key
+            assert (value - start.float()).abs().max() <= 1e-5, key
     with (run / "predictions.csv").open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     classify = transformers.pipeline("text-classification", str(run))
