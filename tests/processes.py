@@ -35,12 +35,14 @@ def finish(
     return done
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait for what stays true once it is."""
+def wait_until(condition: Callable[[], object], seconds: float = 60, said: Callable[[], str] = str) -> object:
+    """Wait for what stays true once it is, and return it; `said` returns what to print where it does not
+    come."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
+    while not (found := condition()):
+        assert time.monotonic() < deadline, said()
         time.sleep(0.05)
+    return found
 
 
 @contextmanager

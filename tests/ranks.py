@@ -39,7 +39,7 @@ from app.training.train import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 # All that a rank needs and what starts no thread; the server passes over what is not installed
-IMPORTED = ["accelerate", "pydantic.dataclasses", "pytest", "sklearn.metrics", "yaml"]
+IMPORTED = ["accelerate", "peft", "sklearn.feature_extraction.text", "sklearn.linear_model", "tests.ranks"]
 IMPORTED += ["torch.utils.tensorboard", "transformers.models.bert.modeling_bert"]
 IMPORTED += ["transformers.models.bert.tokenization_bert", "app.modes.library_modes", "deepspeed"]
 context = multiprocessing.get_context("forkserver")
@@ -55,6 +55,12 @@ class Disturbance:
     step: int
     what: str  # the name of a signal that the rank sends itself, or a key of ACTIONS
     rank: int = 0
+
+
+def need(mode: str) -> None:
+    """Skip a test where a mode is not installed."""
+    if reason := load_mode(mode).unavailable_reason():
+        pytest.skip(reason)
 
 
 def settings(data: list[str], folder: Path, sizes: dict = SMALL, **changes) -> list[str]:
@@ -277,7 +283,6 @@ ACTIONS |= {
     # While it closes the log the other ranks have left, and the launcher sends SIGTERM
     "close_late": before(RunLog, "close", lambda: time.sleep(1)),
     "terminate_late": before(RunLog, "close", terminate),
-    "die_in_report": before(Run, "finish", die),
     # Behind the first file of the next training state that is on the disk
     "die_in_save": before(training_state, "sync", die),
 }

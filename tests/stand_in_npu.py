@@ -8,13 +8,13 @@ https://docs.pytorch.org/tutorials/unstable/python_extension_autoload.html
 """
 
 import os
-from pathlib import Path
 
 import torch
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_map
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.processes import ROOT
+
 KEPT = []
 
 

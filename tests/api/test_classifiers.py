@@ -2,10 +2,8 @@
 -m pytest tests/api -m "" """
 
 import pickle
-import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from shlex import split
@@ -25,6 +23,7 @@ from app.errors import InputError
 from app.prediction.torch_runtime import load_checkpoint
 from chinese_text_classifier import TextClassifier, load
 from tests.processes import ROOT, finish
+from tests.ranks import SMALL as SIZES
 from tests.saved_classifier import LABELS, of_pipeline, random_texts
 from tests.tiny import LABELS as TINY_LABELS
 from tests.tiny import tiny_lines
@@ -104,7 +103,6 @@ def test_pickled_and_saved_it_is_the_same(model, tmp_path):
         load(tmp_path / "nothing")
 
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
 SMALL = {f"model.config.{key}": value for key, value in SIZES.items()}
 SMALL |= {"model.config.initializer_range": 0.1, "train.threads": 1, "train.precision": "fp32"}
 
@@ -122,22 +120,15 @@ def tiny(**parameters) -> TextClassifier:
     return TextClassifier(**{**defaults, "random_state": 1, "settings": SMALL, **parameters})
 
 
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory) -> TextClassifier:
-    folder, started = tmp_path_factory.mktemp("here"), []
-    before = torch.random.get_rng_state()
+def test_it_learns_and_answers_as_a_classifier_also_when_it_was_pickled(tmp_path, monkeypatch, capsys):
+    started, before = [], torch.random.get_rng_state()
     sys.addaudithook(lambda event, words: started.append(words[0]) if event == "subprocess.Popen" else None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        classifier = tiny().fit(TRAIN, TARGETS)
+    monkeypatch.chdir(tmp_path)
+    fitted = tiny().fit(TRAIN, TARGETS)
     # What code and what machine this is, asked once in a process
     assert set(started) <= {"git", "uname"}, "a few rows need no other process"
-    assert list(folder.iterdir()) == [], "nothing is left in the working directory"
+    assert list(tmp_path.iterdir()) == [], "nothing is left in the working directory"
     assert torch.equal(before, torch.random.get_rng_state())
-    return classifier
-
-
-def test_it_learns_and_answers_as_a_classifier_also_when_it_was_pickled(fitted, capsys):
     assert is_classifier(fitted)
     assert fitted.classes_.tolist() == sorted(TINY_LABELS)
     assert fitted.score(TRAIN, TARGETS) > 0.9
@@ -253,26 +244,6 @@ def test_a_fit_prints_only_when_asked_and_leaves_the_output_of_others_alone(tmp_
     assert verbose or printed == ""
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Callable[..., str]:
-    """Return a function that runs a command of the package that pip has installed, in the folder of a program
-    with a package `app`, as web projects have one, and returns what it printed and said."""
-    site, project = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("project")
-    words = split("-m pip install --quiet --no-deps --no-compile --target")
-    subprocess.run([sys.executable, *words, str(site), str(ROOT)], check=True)
-    names = {path.name.partition("-")[0] for path in site.iterdir()}
-    assert names == {"chinese_text_classifier", "chinese_text_classification", "bin"}
-    (project / "app").mkdir()
-    (project / "app" / "__init__.py").write_text("NAME = 'the app of the project'\n")
-
-    def command(*words: str) -> str:
-        done = finish([words[0].format(bin=site / "bin"), *words[1:]], project, PYTHONPATH=str(site))
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return command
-
-
 PROJECT = """
 import app
 from chinese_text_classifier import TextClassifier, load
@@ -287,11 +258,24 @@ print(classifier.fit(['好', '坏'] * 8, ['喜好', '厌恶'] * 8).predict(['好
 
 
 @pytest.mark.slow
-def test_the_installed_package_works_beside_an_app_of_the_project(run, checkpoint):
-    assert run("{bin}/chinese-text-classifier").startswith("usage: chinese-text-classifier VERB")
+def test_the_installed_package_works_beside_an_app_of_the_project(tmp_path, checkpoint):
+    """As pip installs it, in the folder of a program with a package `app`, as web projects have one."""
+    site, project = tmp_path / "installed", tmp_path / "project"
+    install = split("-m pip install --quiet --no-deps --no-compile --target")
+    finish([sys.executable, *install, str(site), str(ROOT)], status=0)
+    names = {path.name.partition("-")[0] for path in site.iterdir()}
+    assert names == {"chinese_text_classifier", "chinese_text_classification", "bin"}
+    (project / "app").mkdir(parents=True)
+    (project / "app" / "__init__.py").write_text("NAME = 'the app of the project'\n")
+
+    def run(*words: str) -> str:
+        done = finish(list(words), project, status=0, PYTHONPATH=str(site))
+        return done.stdout + done.stderr
+
+    assert run(str(site / "bin/chinese-text-classifier")).startswith("usage: chinese-text-classifier VERB")
     name, words, loaded, trained, *_ = run(sys.executable, "-c", PROJECT.format(str(checkpoint))).splitlines()
     assert (name, words) == ("the app of the project", "样本数")
     assert loaded in LABELS
     assert trained in ("喜好", "厌恶")
-    words = ["--steps", "2", "--modes", "ddp", "mp", "--model.config.num_hidden_layers", "1"]
+    words = ["--steps", "2", "--modes", "ddp", "mp", *(f"--{key}={value}" for key, value in SMALL.items())]
     assert "app.NAME" not in run(sys.executable, "-m", "chinese_text_classifier", "verify", *words)

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from app.modes import load_mode
 from app.modes.group import launch_command
 from tests.processes import finish
-from tests.ranks import Disturbance, check_run, largest_difference, run, settings
+from tests.ranks import Disturbance, check_run, largest_difference, need, run, settings
 
 pytestmark = pytest.mark.slow
 MODES = [("single", 1), ("dp", 1), ("ddp", 2), ("ddp", 3), ("mp", 2), ("fsdp", 3), ("accelerate", 2)]
@@ -65,16 +64,14 @@ def check_same_run(one: Path, other: Path, *names: str) -> None:
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
 
 
-def need(mode: str) -> None:
-    if reason := load_mode(mode).unavailable_reason():
-        pytest.skip(reason)
-
-
 @pytest.mark.parametrize(
-    ("mode", "world_size", "changes"),
-    [pytest.param(*case, id=f"{case[0]}-{case[1]}-{name}") for *case, name in CASES],
+    ("mode", "world_size", "changes", "killed"),
+    [
+        pytest.param(*case, number % case[1], id=f"{case[0]}-{case[1]}-{name}")
+        for number, (*case, name) in enumerate(CASES)
+    ],
 )
-def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, changes, data, tmp_path):
+def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, changes, killed, data, tmp_path):
     """By kill -9 of one rank, by SIGTERM to one rank, by SIGINT to all. Dropout on, accumulation, in the
     middle of an epoch; early stopping, best checkpoint, curves and predictions too."""
     need(mode)
@@ -86,7 +83,8 @@ def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, chan
     steps = []
     for what, first, last, status in (("SIGKILL", 5, 11, -9), ("SIGTERM", 0, 6, 143), ("SIGINT", 0, 6, 130)):
         steps.append(chance.randint(first, last))
-        hit = range(world_size) if what == "SIGINT" else [chance.randrange(world_size)]
+        hits = {"SIGKILL": [killed], "SIGTERM": [chance.randrange(world_size)], "SIGINT": range(world_size)}
+        hit = hits[what]
         codes = run(mode, world_size, argv, [Disturbance(steps[-1], what, rank) for rank in hit], log)
         assert codes[hit[0]] == status
         assert all(codes) if what == "SIGKILL" else codes == [status] * world_size, (codes, log.read_text())
@@ -165,20 +163,9 @@ def test_horovod_takes_over(data, tmp_path):
     check_run("single", 1, settings(data, tmp_path / "whole", **changes))
     argv = settings(data, tmp_path / "stopped", **changes)
     check_run("single", 1, argv, [Disturbance(6, "SIGTERM")], status=143)
-    done = finish(launch_command("horovodrun", ["run_horovod.py", *argv], 2))
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = finish(launch_command("horovodrun", ["run_horovod.py", *argv], 2), status=0)
     assert "Resuming from step" in done.stdout + done.stderr
     assert largest_difference(tmp_path / "whole", tmp_path / "stopped") <= 1e-5
-
-
-def test_another_job_is_refused(data, tmp_path):
-    argv, log = settings(data, tmp_path / "run"), tmp_path / "log"
-    check_run("single", 1, argv, [Disturbance(3, "SIGTERM")], log, status=143)
-    check_run("single", 1, [*argv, "--train.learning_rate=1e-3"], log=log, status=2)
-    assert (
-        "error: a run can be resumed only with the settings and data it was started with: "
-        "train.learning_rate was 0.005 and is 0.001; change them back, or choose another output.dir\n"
-    ) in log.read_text()
 
 
 def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
@@ -188,21 +175,3 @@ def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
     disturbances = [Disturbance(-1, "close_late"), Disturbance(3, "SIGTERM", 1)]
     check_run("ddp", 3, argv, disturbances, log, status=143)
     assert "Stopped by SIGTERM after step" in log.read_text()
-
-
-def test_a_crash_after_the_training_costs_no_training(data, tmp_path):
-    """Killed in its report, a run trains no step again: it makes the report from the best model."""
-    folder, log = tmp_path / "run", tmp_path / "log"
-    argv = settings(data, folder, train__epochs=2)
-    check_run("single", 1, argv, [Disturbance(-1, "die_in_report")], log, status=-9)
-    final = folder / "state" / "step-00000012"
-    sizes = {path.name: path.stat().st_size for path in final.iterdir()}
-    assert {"manifest.json", "progress.json"} < set(sizes)
-    assert min(sizes["weights.safetensors"], sizes["optimizer.safetensors"]) > 200
-    model = (folder / "model.safetensors").read_bytes()
-    check_run("single", 1, argv, log=log)
-    assert "Resuming from step 12." in log.read_text()
-    assert (folder / "model.safetensors").read_bytes() == model
-    assert final.exists()
-    check_run("single", 1, settings(data, tmp_path / "whole", train__epochs=2))
-    assert (folder / "report.json").read_bytes() == (tmp_path / "whole" / "report.json").read_bytes()

@@ -289,14 +289,6 @@ def test_logits_of_masked_tokens_are_those_of_transformers(architecture, tmp_pat
             assert model(**packed, masked=index[:0]).shape == (0, 21)
 
 
-def test_the_output_matrix_is_a_parameter_once():
-    model = tiny_model(masked=True)
-    shapes = [tuple(parameter.shape) for _, parameter in model.named_parameters()]
-    assert (shapes.count((21, 32)), shapes.count((21,))) == (1, 1)
-    model(**collate(token_rows([5]), None, model.layout(True))).sum().backward()
-    assert model.model.get_input_embeddings().weight.grad.norm() > 0
-
-
 def test_a_head_that_is_there_is_kept_and_a_classifier_takes_the_encoder(tmp_path):
     model = tiny_model(masked=True)
     save_model(tmp_path, model.model, weights(model), tiny_tokenizer())

@@ -52,10 +52,3 @@ class WrongPrecision(Single):
     def forward(self, inputs):
         with torch.autocast("cpu", torch.float16):
             return self.module(**inputs).float()
-
-
-class NoPrecision(Single):
-    """Forgets autocast."""
-
-    def forward(self, inputs):
-        return self.module(**inputs).float()

@@ -9,12 +9,11 @@ import pytest
 
 from app.config.command_line import load_config
 from app.errors import InputError
-from app.modes import load_mode
 from app.modes.group import launch_command
 from app.run import main, work
 from app.runs.verify import run_trainings
 from tests.processes import finish
-from tests.ranks import settings, start_ranks
+from tests.ranks import need, settings, start_ranks
 from tests.verbs import predict
 
 TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -67,8 +66,7 @@ def test_processes_that_would_each_train_alone_are_refused(capsys, monkeypatch, 
     ],
 )
 def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
-    if reason := load_mode(mode).unavailable_reason():
-        pytest.skip(reason)
+    need(mode)
     offload = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
     (tmp_path / "offload.json").write_text(json.dumps(offload), encoding="utf-8")
     changes = {key: str(value).format(tmp_path) for key, value in changes.items()}
@@ -102,8 +100,7 @@ HOROVOD = launch_command("horovodrun", ["run_horovod.py"], 2)
 def test_a_launcher_starts_two_processes_that_leave_a_plain_checkpoint(mode, command, data, tmp_path, capsys):
     from transformers import pipeline
 
-    if reason := load_mode(mode).unavailable_reason():
-        pytest.skip(reason)
+    need(mode)
     run = tmp_path / "run"
     words = settings(data, run, train__max_steps=3, train__precision="bf16")
     done = finish([*command, *words], status=0, ACCELERATE_USE_CPU="1")
@@ -116,8 +113,7 @@ def test_a_launcher_starts_two_processes_that_leave_a_plain_checkpoint(mode, com
 
 @pytest.mark.slow
 def test_a_launcher_under_which_processes_would_train_alone_is_refused(data, tmp_path):
-    if reason := load_mode("horovod").unavailable_reason():
-        pytest.skip(reason)
+    need("horovod")
     words = settings(data, tmp_path / "run")
     done = finish([*PYTHON, "torch.distributed.run", *STANDALONE, "run_horovod.py", *words])
     assert done.returncode != 0

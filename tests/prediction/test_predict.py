@@ -61,11 +61,6 @@ def calibrated(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def several(tmp_path_factory) -> Path:
-    return save_checkpoint(tmp_path_factory.mktemp("several"), **several_labels(0.4, 0.5, 0.6))
-
-
 def probabilities_of(records: list[dict]) -> np.ndarray:
     return np.array([[float(record[name]) for name in SHARES] for record in records])
 
@@ -263,7 +258,8 @@ def test_a_threshold_decides_rows(calibrated, decided, predict, capsys):
     assert "cannot be reached on at least 20 of the" in capsys.readouterr().err
 
 
-def test_several_labels_are_as_sure_as_the_least_certain_one(several, decided, predict, capsys, monkeypatch):
+def test_several_labels_are_as_sure_as_the_least_certain_one(decided, predict, capsys, monkeypatch):
+    several = save_checkpoint(Path("several"), **several_labels(0.4, 0.5, 0.6))
     (plain, _), (rows, _) = decided(several), decided(several, "--threshold", "0.55")
     assert list(rows[0]) == ["line", "text", "labels", "decision", "confidence", *SHARES]
     assert [row["labels"] for row in rows] == [row["labels"] for row in plain]

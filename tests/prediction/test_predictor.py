@@ -14,23 +14,18 @@ import numpy as np
 import pyarrow
 import pytest
 import torch
-import yaml
 from pyarrow import parquet
 
 from app.checkpoints.run_folder import add_finish
 from app.data.read import ReadOptions
 from app.data.rows import RowReader
-from app.data.tokens import LongTexts
 from app.errors import InputError, TrainingError
 from app.prediction import output as output_module
-from app.prediction.open_model import ComputeOptions, choose_run, open_model
-from app.prediction.predictor import Predictor
-from app.prediction.sources import free_names, open_file
+from app.prediction.open_model import ComputeOptions, choose_run
+from app.prediction.sources import open_file
 from app.prediction.torch_runtime import load_predictor
-from app.tasks.task import softmax
 from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
-from tests.verbs import export
 from tests.verbs import predict as main
 
 CPU = ComputeOptions("cpu")
@@ -125,49 +120,6 @@ def test_the_newest_finished_classifier_is_chosen(tmp_path):
     assert choose_run(tmp_path) == tmp_path / "backup"
 
 
-def open_trained(folder: Path, **settings) -> Predictor:
-    """Save a classifier with the settings of a run that read long texts in some way, and open it."""
-    save_checkpoint(folder)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"data": {"max_length": 20, **settings}}))
-    return open_model(folder, CPU).predictor
-
-
-def by_hand(predictor: Predictor, text: str) -> np.ndarray:
-    """Return the probabilities of a text, whose windows are computed one by one."""
-    predictor.tokenizer.no_truncation()
-    first, *ids, last = predictor.tokenizer.encode(text).ids
-    count = min(6, 1 + max(0, -(-(len(ids) - 18) // 13)))
-    windows = [torch.tensor([[first, *ids[at * 13 : at * 13 + 18], last]]) for at in range(count)]
-    with torch.inference_mode():
-        logits = torch.cat([predictor.runtime.model(window) for window in windows]).numpy()
-    return softmax(logits.mean(axis=0, keepdims=True))[0]
-
-
-def test_logits_are_the_means_of_those_of_the_windows_also_in_an_export(tmp_path):
-    predictor, done = open_trained(tmp_path / "run", long="windows", max_windows=6), []
-    assert predictor.long == LongTexts("windows", 6)
-    texts = random_texts(30)
-    predictions = list(predictor.predict(as_rows(texts), chunk_rows=13, on_batch=done.append))
-    assert sum(done) == 30
-    found, reference = [one.probabilities for one in predictions], open_model(tmp_path / "run", CPU).predictor
-    np.testing.assert_allclose(found, [by_hand(reference, text) for text in texts], atol=1e-5)
-    assert np.ptp(found, axis=0).max() > 0.1
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    (tmp_path / "texts.txt").write_text("\n".join(random_texts(40)), encoding="utf-8")
-    assert export([str(tmp_path / "run"), "--rows", str(tmp_path / "texts.txt")]) == 0
-    exported = open_model(tmp_path / "run-onnx", CPU).predictor.predict(as_rows(texts))
-    np.testing.assert_allclose([one.probabilities for one in exported], found, atol=1e-5)
-
-
-def test_head_and_tail(tmp_path):
-    predictor = open_trained(tmp_path / "run", long="head_tail")
-    text = "今天真开心气死我了不好喜欢讨厌电影手机质量差评快递"
-    [ids] = predictor.tokenize(as_rows([text])).rows
-    assert "".join(map(predictor.tokenizer.id_to_token, ids[1:-1])) == text[:4] + text[-14:]
-    assert len(list(predictor.predict(as_rows([text * 4000, "好"])))) == 2
-
-
 ADDED = ["probability", *(f"p_{label}" for label in LABELS)]
 CSV = '编号,内容,时间,label\n007,今天真开心,2026-01-05,a\n008," ","1,5",b\n9,"真\n好",,c\n'
 NEEDS_OPENPYXL = "needs openpyxl: pip install -r requirements/dev.txt"
@@ -248,8 +200,8 @@ def test_columns_without_names_and_columns_of_one_name(predict):
     assert rows[3]["reason"].startswith("line 4: 3 columns are needed as in the first row, found 5")
     [row] = predict("twice.csv", "twice.jsonl", content="id,id,text\n1,2,今天\n")
     assert (row["id"], row["id_2"], row["text"]) == ("1", "2", "今天")
-    taken = ["label", "predicted_label", "x"]
-    assert free_names(["label", "p_a"], taken, "predicted_") == ["predicted_label_2", "p_a"]
+    [row] = predict("again.csv", "again.jsonl", content="label,predicted_label,text\na,b,今天\n")
+    assert list(row)[:4] == ["label", "predicted_label", "text", "predicted_label_2"]
 
 
 LINES = [

@@ -5,6 +5,7 @@ from shlex import split
 
 import pytest
 
+from app.runtime.disk import read_json
 from tests.processes import ROOT, finish
 from tests.stand_in_npu import installed
 
@@ -51,14 +52,17 @@ def test_a_device_is_chosen_and_has_its_back_end(with_npu):
 
 
 @pytest.mark.slow
-def test_a_device_is_compared_with_the_cpu_trains_and_predicts(with_npu):
-    verify = ("-m", "app", "verify", "--device", "npu", *TINY)
+def test_a_device_is_compared_with_the_cpu_trains_and_predicts(with_npu, tmp_path):
+    verify = ("-m", "app", "verify", "--device", "npu", "--steps", "2", *TINY)
     wrong = with_npu(*verify, status=1, WRONG_NPU="aten.gelu.default")
     _heading, row = (line.split() for line in wrong.stdout.splitlines())
     assert (row[0], row[11]) == ("npu:0", "FAIL")
     assert float(row[7]) > 10
     right = with_npu(*verify)
     assert right.stdout.split()[-4:] == ["33", "of", "33", "PASS"]
-    run = with_npu(str(ROOT / "run_single.py"), *TINY, "--output.dir", "run")
+    run = with_npu(str(ROOT / "run_single.py"), *TINY, "--output.dir", "run", "--data.limit", "120")
     assert run.stderr.count("Peak memory of npu:0 after step 1: 3 MiB.") == 1
+    folder = tmp_path / "run"
+    assert run.stdout.strip() == (folder / "report.txt").read_text(encoding="utf-8").strip()
+    assert read_json(folder / "run_history.json")["starts"][0]["command"][0].endswith("run_single.py")
     with_npu("-m", "app", "predict", "--checkpoint", "run", "--device", "npu", "今天真开心")

@@ -30,6 +30,7 @@ from tests.processes import ROOT
 from tests.processes import finish as finished_process
 from tests.ranks import settings
 from tests.tiny import LABELS, WORDS, write_tiny
+from tests.verbs import export
 
 FILES = {*split("config.json model.safetensors tokenizer.json tokenizer_config.json config.yaml README.md")}
 FILES |= {*split("run_history.json metrics.jsonl train.log predictions.csv report.json report.txt state")}
@@ -201,7 +202,6 @@ def test_a_run_is_resumed_only_when_told_and_never_replaced(data, capsys):
     ("arguments", "message"),
     [
         (["--data.train", "nowhere.tsv"], "nowhere.tsv"),
-        (["--train.device", "tpu"], "offers on this machine, cpu, with :N for one of several, found 'tpu'"),
         (["--train.class_weights", "[1.0, 2.0]"], "train.class_weights must be 3 numbers above 0"),
         (["--model.name", "./nowhere"], "'./nowhere' could not be loaded"),
     ],
@@ -283,7 +283,7 @@ def test_the_report_has_accuracy_without_copies_of_training_texts(write):
 
 
 @pytest.mark.parametrize(("way", "part"), [("head_tail", "not_whole"), ("windows", "several_windows")])
-def test_prediction_reads_long_texts_as_the_training_did(write, way, part):
+def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way, part):
     """The label is in the end of the text only, which is long in every fourth row; one has 100,000
     characters."""
     generator, lines = random.Random(0), ["text\tlabel\n"]
@@ -296,10 +296,12 @@ def test_prediction_reads_long_texts_as_the_training_did(write, way, part):
     folder = finish(data, *split(f"--data.max_length 20 --train.epochs 1 --data.long {way}"), *windows)
     rows = read_predictions(folder)
     texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
-    predictor = open_model(folder, ComputeOptions("cpu", calibrate=False)).predictor
-    found = [prediction.probabilities for prediction in predictor.predict(texts, chunk_rows=5)]
+    options, done = ComputeOptions("cpu", calibrate=False), []
+    predictor = open_model(folder, options).predictor
+    found = predictor.predict(texts, chunk_rows=5, on_batch=done.append)
     wanted = [[float(row[f"p_{name}"]) for name in predictor.label_names] for row in rows]
-    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    np.testing.assert_allclose([one.probabilities for one in found], wanted, atol=2e-5)
+    assert sum(done) == len(rows)
     report = read_json(folder / "report.json")["long_texts"]
     parts = {name: part["rows"] for name, part in report.items() if isinstance(part, dict)}
     assert parts[part] >= 2
@@ -308,6 +310,11 @@ def test_prediction_reads_long_texts_as_the_training_did(write, way, part):
     assert "by what was read of the text" in (folder / "report.html").read_text("utf-8")
     said = f"not read whole (data.long {way}, data.max_length 20)"
     assert said in (folder / "train.log").read_text("utf-8")
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    assert export([str(folder)]) == 0
+    exported = open_model(Path("run-onnx"), options).predictor.predict(texts)
+    np.testing.assert_allclose([one.probabilities for one in exported], wanted, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -339,15 +346,6 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
         assert rates in (None, (kept["train"]["learning_rate"], kept["train"]["head_learning_rate"]))
     assert len(read_predictions(Path("run"))) > 3
     check_against_pipeline(Path("run"))
-
-
-@pytest.mark.slow
-def test_script_in_a_process_of_its_own(data, tmp_path):
-    words = settings(data, tmp_path / "run", **USUAL, train__max_steps=2)
-    done = finished_process([sys.executable, str(ROOT / "run_single.py"), *words], tmp_path, status=0)
-    assert done.stdout.strip() == (tmp_path / "run" / "report.txt").read_text(encoding="utf-8").strip()
-    (start,) = read_json(tmp_path / "run" / "run_history.json")["starts"]
-    assert start["command"][0].endswith("run_single.py")
 
 
 # For the report, for other verbs, for other formats, or for nothing here: none is needed before the first

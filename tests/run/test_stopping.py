@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,20 +17,35 @@ from app.runtime.disk import read_json
 from app.training.train import Run
 from tests.ranks import ROOT, Disturbance, check_run, settings
 
-RENAMED = [("single", 1, "[tensorboard]"), ("ddp", 2, "[tensorboard]"), ("ddp", 2, "[]")]
+# A failure of rank 0, and what each rank says
+ERRORS = {
+    "rename_folder": "is not there any more; if it was renamed, resume with --resume auto and its new name",
+    "block_metrics": r"a file of the run .* cannot be written: .*metrics.jsonl.; "
+    ".* resume with --resume auto",
+}
+FAILING = [("rename_folder", mode, size, "[tensorboard]") for mode, size in (("single", 1), ("ddp", 2))]
+FAILING += [("rename_folder", "ddp", 2, "[]")]
+FAILING += [("block_metrics", mode, size, "[]") for mode, size in (("single", 1), ("ddp", 2), ("fsdp", 2))]
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 SAID = {"dev": "after step 6; resume with", "test": "before the report was"}
+CRASH = RuntimeError("the machine has failed")
+RESULT = ("model.safetensors", "report.json")
 
 
 @pytest.fixture
 def start(data, tmp_path, monkeypatch):
-    """Return a function that runs as run_single.py does, with a signal in its evaluation on a split."""
+    """Return a function that runs as run_single.py does, with a signal or an exception in its evaluation on a
+    split."""
     evaluate = Run.evaluate
 
-    def start_run(split: str = "", number: int = 0) -> int:
+    def start_run(split: str = "", what: int | Exception = 0) -> int:
         def disturbed(self, name):
             if name == split:
-                signal.raise_signal(number)
+                if isinstance(what, Exception):
+                    # A kill would leave it, too
+                    assert (tmp_path / "run" / "state" / "step-00000006").exists()
+                    raise what
+                signal.raise_signal(what)
             return evaluate(self, name)
 
         monkeypatch.setattr(Run, "evaluate", disturbed)
@@ -38,21 +54,35 @@ def start(data, tmp_path, monkeypatch):
     return start_run
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("split", SAID)
-def test_a_signal_in_the_last_evaluations_costs_only_the_report(split, number, start, tmp_path, capsys):
-    before = [*map(signal.getsignal, SIGNALS)]
-    assert start(split, number) == 128 + number
-    stderr = capsys.readouterr().err
-    assert f"Stopped by {signal.Signals(number).name}" in stderr
-    assert SAID[split] in stderr
-    assert not (tmp_path / "run" / "report.json").exists()
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory) -> list[bytes]:
+    """The weights and the report of a run that was not disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main("single", "", settings(data, folder, train__epochs=1)) == 0
+    return [(folder / name).read_bytes() for name in RESULT]
+
+
+@pytest.mark.parametrize(("split", "what"), [*product(SAID, SIGNALS), ("test", CRASH)])
+def test_a_signal_in_the_last_evaluations_or_a_crash_costs_only_the_report(
+    split, what, start, whole, tmp_path, capsys
+):
+    before, run = [*map(signal.getsignal, SIGNALS)], tmp_path / "run"
+    if what is CRASH:
+        with pytest.raises(RuntimeError, match="the machine has failed"):
+            start(split, what)
+        capsys.readouterr()
+    else:
+        assert start(split, what) == 128 + what
+        stderr = capsys.readouterr().err
+        assert f"Stopped by {signal.Signals(what).name}" in stderr
+        assert SAID[split] in stderr
+    assert not (run / "report.json").exists()
     assert [*map(signal.getsignal, SIGNALS)] == before
     assert start() == 0
     stderr = capsys.readouterr().err
     assert "Resuming from step 6." in stderr
     assert "step 6/6  loss" not in stderr, "no step is trained again"
-    assert (tmp_path / "run" / "report.json").exists()
+    assert [(run / name).read_bytes() for name in RESULT] == whole
 
 
 def test_a_report_that_is_being_written_is_finished(start, tmp_path, monkeypatch):
@@ -97,31 +127,21 @@ def test_the_cache_may_be_removed_while_a_run_trains(data, start, at_step, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "world_size", "trackers"), RENAMED)
-def test_a_renamed_folder_is_said_by_all_ranks_and_resumes(mode, world_size, trackers, data, tmp_path):
+@pytest.mark.parametrize(("what", "mode", "world_size", "trackers"), FAILING)
+def test_a_folder_or_file_that_fails_is_said_by_all_ranks(what, mode, world_size, trackers, data, tmp_path):
     log, changes = tmp_path / "log", {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5}
     changes |= {"output__trackers": trackers}
     argv = settings(data, tmp_path / "run", **changes)
-    check_run(mode, world_size, argv, [Disturbance(10, "rename_folder")], log, status=1)
+    check_run(mode, world_size, argv, [Disturbance(10, what)], log, status=1)
     said = log.read_text()
     assert "Traceback" not in said
     for rank in range(world_size):
         start = f"error (rank {rank}): rank 0 has ended: " if rank else "error: "
         (line,) = [line for line in said.splitlines() if line.startswith(start)]
-        assert "is not there any more; if it was renamed, resume with --resume auto and its new name" in line
-    check_run(mode, world_size, settings(data, tmp_path / "renamed", **changes), log=log)
-    assert "Resuming from step" in log.read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "world_size"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
-def test_metrics_that_cannot_be_written_end_all_ranks_with_a_sentence(mode, world_size, data, tmp_path):
-    log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__epochs=4, train__eval_every=5)
-    check_run(mode, world_size, argv, [Disturbance(7, "block_metrics")], log, status=1)
-    said = log.read_text()
-    assert "Traceback" not in said
-    error = r"a file of the run .* cannot be written: .*metrics.jsonl.; .* resume with --resume auto"
-    assert len(re.findall(error, said)) == world_size
+        assert re.search(ERRORS[what], line)
+    if what == "rename_folder":
+        check_run(mode, world_size, settings(data, tmp_path / "renamed", **changes), log=log)
+        assert "Resuming from step" in log.read_text()
 
 
 @pytest.mark.slow

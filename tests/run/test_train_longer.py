@@ -16,6 +16,8 @@ from tests.ranks import settings
 FLAT = ("--train.schedule=constant", "--train.warmup=0")
 FINISHED = "{0} holds a finished run; choose another output.dir, train it for longer with --resume auto and "
 FEWER = "train.epochs and train.max_steps must give more steps than the {} that the run has done, found 12; "
+OTHER_JOB = "error: a run can be resumed only with the settings and data it was started with: "
+OTHER_JOB += "train.learning_rate was 0.005 and is 0.001; change them back, or choose another output.dir\n"
 REPORT = ("report.json", "report.txt", "predictions.csv", "logits.safetensors", "report.html", "README.md")
 RESULT = ("model.safetensors", "logits.safetensors", "predictions.csv", "report.json")
 STATE = tuple(f"state/step-00000024/{name}.safetensors" for name in ("weights", "optimizer"))
@@ -109,6 +111,7 @@ def test_what_is_refused_changes_nothing(start, capsys):
     check_refused(FINISHED.format("finished"), "finished", 3, "--train.max_steps=18")
     check_refused(FEWER.format(18), "finished", 2)
     check_refused(FEWER.format(16), "interrupted", 2)
+    check_refused(OTHER_JOB, "interrupted", 4, "--train.learning_rate=1e-3")
     assert start("interrupted", 4) == 0
     weights = Path("finished/state/step-00000018/weights.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1])

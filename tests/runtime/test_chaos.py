@@ -1,4 +1,4 @@
-"""Ranks that are killed, stopped or slowed, full disks, taken ports, broken caches, jumping clocks.
+"""Ranks that are stopped or slowed, full disks, taken ports, broken caches, jumping clocks.
 
 python -m pytest tests/runtime/test_chaos.py -m chaos
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.checkpoints.training_state import load_training_state
-from tests.checkpoints.test_resume import check_same_run, need
+from tests.checkpoints.test_resume import check_same_run
 from tests.ranks import Disturbance, check_run, largest_difference, run, settings
 
 pytestmark = pytest.mark.chaos
@@ -22,9 +22,6 @@ pytestmark = pytest.mark.chaos
 SECONDS = 25
 JOB = {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5, "train__timeout": 4}
 JOB |= {"model__dropout": 0.1, "output__trackers": "[tensorboard]"}
-SIZES = [("ddp", 2), ("ddp", 3), ("fsdp", 2)]
-KILLED = [(*size, rank) for size in SIZES for rank in (0, 1)]
-KILLED += [("accelerate", 2, 1), ("deepspeed", 2, 1)]
 JUMPS = [("jump_back", "single", 1), ("jump_ahead", "ddp", 2)]
 
 
@@ -72,15 +69,6 @@ class Job:
         assert self.run(mode, world_size) == [0] * world_size, self.log.read_text()[-3000:]
         assert not from_step or f"Resuming from step {from_step}.\n" in self.log.read_text()
         check_same_run(self.folder, self.whole(mode, world_size))
-
-
-@pytest.mark.parametrize(("mode", "world_size", "rank"), KILLED)
-def test_a_killed_rank(mode, world_size, rank, job):
-    need(mode)
-    job.disturb(mode, world_size, Disturbance(10, "SIGKILL", rank))
-    # That of step 8 may still have been written
-    assert job.step in (4, 8)
-    job.resume(mode, world_size, job.step)
 
 
 @pytest.mark.parametrize(("mode", "world_size", "rank"), [("ddp", 2, 0), ("ddp", 3, 1), ("fsdp", 2, 0)])

@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,9 +23,8 @@ from safetensors.torch import load_file
 from app.checkpoints.training_state import load_training_state
 from app.modes.group import launch_command
 from tests import ranks
-from tests.checkpoints.test_resume import need
-from tests.processes import ROOT, finish
-from tests.ranks import largest_difference
+from tests.processes import ROOT, finish, wait_until
+from tests.ranks import largest_difference, need
 
 pytestmark = pytest.mark.chaos
 PYTHON = [sys.executable, "-m"]
@@ -41,23 +40,15 @@ COMMANDS = {
 BOTH = ("ddp", "mp")
 
 
-def settings(folder: Path, **changes) -> list[str]:
-    """Return the settings of a job of 60 steps an epoch that writes a training state every 10 steps."""
-    values = {"data__cache_dir": folder.parent / "cache", "output__resume": "never", "train__batch_size": 32}
+def settings(data: list[str], folder: Path, **changes) -> list[str]:
+    """Return the settings of a job of 3 steps an epoch that writes a training state every 10 steps."""
+    values = {"output__resume": "never", "train__batch_size": 32}
     values |= {"train__learning_rate": 3e-5, "train__save_every": 10, "train__eval_every": 1000}
-    return ranks.settings([], folder, **values | changes)
+    return ranks.settings(data, folder, **values | changes)
 
 
 def said(folder: Path) -> str:
     return "\n".join(path.read_text(errors="replace") for path in folder.parent.glob("log*"))
-
-
-def wait_for(found: Callable, folder: Path) -> object:
-    deadline = time.monotonic() + 120
-    while not (value := found()):
-        assert time.monotonic() < deadline, said(folder)[-5000:]
-        time.sleep(0.1)
-    return value
 
 
 def start(command: list[str], folder: Path, log: str = "log") -> subprocess.Popen:
@@ -68,10 +59,11 @@ def start(command: list[str], folder: Path, log: str = "log") -> subprocess.Pope
         return subprocess.Popen(command, **options, start_new_session=True)
 
 
-def start_run(command: list[str], folder: Path, **changes) -> tuple:
+def start_run(command: list[str], data: list[str], folder: Path, **changes) -> tuple:
     """Return a run that has written a training state, and the processes below its launcher."""
-    run = start([*command, *settings(folder, **{"train__epochs": 200} | changes)], folder)
-    wait_for(lambda: list((folder / "state").glob("step-*")) or run.poll() is not None, folder)
+    run = start([*command, *settings(data, folder, **{"train__epochs": 4000} | changes)], folder)
+    state = folder / "state"
+    wait_until(lambda: list(state.glob("step-*")) or run.poll() is not None, 120, partial(said, folder))
     assert run.poll() is None, said(folder)[-3000:]
     return run, psutil.Process(run.pid).children(recursive=True)
 
@@ -124,9 +116,9 @@ ENDS = [
     ("number", "hit", "seconds", "found", "mode"),
     [pytest.param(*case, id=f"{case[0].name} to {case[1]}, {case[4]}") for case in ENDS],
 )
-def test_a_signal_to_one_ends_all(number, hit, seconds, found, mode, folder):
+def test_a_signal_to_one_ends_all(number, hit, seconds, found, mode, data, folder):
     need(mode)
-    run, family = start_run(COMMANDS[mode], folder, train__timeout=10)
+    run, family = start_run(COMMANDS[mode], data, folder, train__timeout=10)
     if hit == "all":
         os.killpg(run.pid, number)
     else:
@@ -145,10 +137,10 @@ def test_a_signal_to_one_ends_all(number, hit, seconds, found, mode, folder):
 
 
 @pytest.mark.parametrize("mode", BOTH)
-def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
+def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, data, folder):
     """For example, rank 1 cannot reach the disk of its run folder: here it raises at step 12."""
     launcher = TORCHRUN if mode == "ddp" else [sys.executable]
-    run, family = start_run([*launcher, str(ROOT / "tests/ranks.py"), "fail", mode], folder)
+    run, family = start_run([*launcher, str(ROOT / "tests/ranks.py"), "fail", mode], data, folder)
     wait_for_end(run, family)
     assert run.returncode != 0
     printed = said(folder)
@@ -158,25 +150,24 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, folder):
     assert load_training_state(folder)
 
 
-def test_torchrun_restarts_and_the_run_resumes(folder):
+def test_torchrun_restarts_and_the_run_resumes(data, folder):
     """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never
     stopped (and that torch.distributed.launch --use_env started)."""
-    run, _ = start_run([*TORCHRUN, "--max-restarts=1", "run_ddp.py"], folder, train__epochs=4)
+    run, _ = start_run([*TORCHRUN, "--max-restarts=1", "run_ddp.py"], data, folder, train__epochs=80)
     process_of(1, run).kill()
     assert run.wait(timeout=180) == 0, said(folder)[-3000:]
     assert "Resuming from step" in (folder / "train.log").read_text()
     whole = folder.with_name("whole")
-    done = finish([*OLD_LAUNCHER, "run_ddp.py", *settings(whole, train__epochs=4)])
-    assert done.returncode == 0, done.stderr[-3000:]
+    finish([*OLD_LAUNCHER, "run_ddp.py", *settings(data, whole, train__epochs=80)], status=0)
     one, other = (load_file(path / "model.safetensors") for path in (folder, whole))
     assert all((one[name] == other[name]).all() for name in other)
 
 
-def test_a_machine_is_lost_and_another_joins(folder):
+def test_a_machine_is_lost_and_another_joins(data, folder):
     """Each machine is an agent of torchrun; that of machine 0 hosts the rendezvous."""
     slow, whole = folder.with_name("slow"), folder.with_name("whole")
-    changes = {"train__epochs": 3, "train__save_every": 5, "train__timeout": 10, "model__dropout": 0}
-    words = settings(folder, **changes, output__resume="auto")
+    changes = {"train__epochs": 60, "train__save_every": 5, "train__timeout": 10, "model__dropout": 0}
+    words = settings(data, folder, **changes, output__resume="auto")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -199,7 +190,7 @@ def test_a_machine_is_lost_and_another_joins(folder):
                     return step
             return 0
 
-        return wait_for(last_step, folder)
+        return wait_until(last_step, 120, partial(said, folder))
 
     slow.touch()
     first, second = join(0), join(1)
@@ -214,8 +205,7 @@ def test_a_machine_is_lost_and_another_joins(folder):
     assert [agent.wait(timeout=100) for agent in (first, third)] == [0, 0], said(folder)
     assert said(folder).count("Report on test") == 1
 
-    done = finish([sys.executable, "run_single.py", *settings(whole, **changes)])
-    assert done.returncode == 0, done.stderr
+    finish([sys.executable, "run_single.py", *settings(data, whole, **changes)], status=0)
     assert largest_difference(folder, whole) <= 1e-5
     one, other = (json.loads((path / "report.json").read_text(encoding="utf-8")) for path in (folder, whole))
     assert one["confusion_matrix"] == other["confusion_matrix"]

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -11,7 +10,7 @@ import pytest
 
 from app.errors import InputError
 from app.runtime.disk import read_json, write_json
-from tests.processes import ROOT, finish
+from tests.processes import ROOT, finish, wait_until
 
 # oneDNN finds no memory for a kernel, then there is some again; prints the error of each call, or "done".
 NO_KERNEL = """
@@ -46,8 +45,7 @@ print(*said, sep="\\n")
 
 @pytest.mark.slow
 def test_a_run_goes_on_without_onednn_where_that_had_no_memory_for_a_kernel():
-    done = finish([sys.executable, "-c", NO_KERNEL])
-    assert done.returncode == 0, done.stderr
+    done = finish([sys.executable, "-c", NO_KERNEL], status=0)
     before, without_memory, with_memory, checked = done.stdout.splitlines()
     if without_memory == "done":
         pytest.skip("this torch convolves without oneDNN")
@@ -91,38 +89,32 @@ SHELL = ["sh", "-c", '"$@"; true', "sh"]
 LAUNCHER = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])"]
 
 
-def outlive(cases: list[tuple[list[str], dict[str, str]]], folder: Path) -> list[tuple[bool, str]]:
-    """Start runs side by side, each below a parent that is killed, with variables; return whether each came
-    to its end, and what it said."""
+@pytest.mark.slow
+def test_a_run_ends_with_its_launcher_and_says_so_and_survives_another_parent(tmp_path):
+    """Side by side, each below a parent that is killed."""
+    launched = [(LAUNCHER, RANKS | {"CROSS_RANK": "0"}), (SHELL, {"HOROVOD_RANK": "1"})]
+    launched += [(SHELL, RANKS | {"TORCHELASTIC_RUN_ID": "none"})]
+    # Set by hand, or by Kubernetes
+    alone = [(SHELL, {}), (SHELL, RANKS), (LAUNCHER, {}), (LAUNCHER, RANKS)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
     environment |= {"PYTHONPATH": str(ROOT)}
-    places, parents, runs = [folder / str(number) for number in range(len(cases))], [], []
-    for (parent, variables), place in zip(cases, places, strict=True):
+    places, parents, runs = [tmp_path / str(number) for number in range(7)], [], []
+    for (parent, variables), place in zip([*launched, *alone], places, strict=True):
         command = [*parent, sys.executable, "-c", RUN, f"{place}.begun", f"{place}.done"]
         with Path(f"{place}.log").open("w") as file:
             parents.append(subprocess.Popen(command, env=environment | variables, stdout=file, stderr=file))
-    deadline = time.monotonic() + 60
-    for begun in (Path(f"{place}.begun") for place in places):
-        while not begun.exists() or not begun.read_text():
-            assert time.monotonic() < deadline, begun.with_suffix(".log").read_text()
-            time.sleep(0.05)
+    for place in places:
+        begun, log = Path(f"{place}.begun"), Path(f"{place}.log")
+        wait_until(lambda begun=begun: begun.exists() and begun.read_text(), said=log.read_text)
         runs.append(psutil.Process(int(begun.read_text())))
     for parent in parents:
         parent.kill()
         parent.wait()
     _, alive = psutil.wait_procs(runs, timeout=60)
     assert not alive
-    return [(Path(f"{place}.done").exists(), Path(f"{place}.log").read_text()) for place in places]
-
-
-@pytest.mark.slow
-def test_a_run_ends_with_its_launcher_and_says_so_and_survives_another_parent(tmp_path):
-    launched = [(LAUNCHER, RANKS | {"CROSS_RANK": "0"}), (SHELL, {"HOROVOD_RANK": "1"})]
-    launched += [(SHELL, RANKS | {"TORCHELASTIC_RUN_ID": "none"})]
-    # Set by hand, or by Kubernetes
-    alone = [(SHELL, {}), (SHELL, RANKS), (LAUNCHER, {}), (LAUNCHER, RANKS)]
-    found = outlive([*launched, *alone], tmp_path)
-    for came_to_its_end, said in found[:3]:
-        assert not came_to_its_end
-        assert said.startswith("error (rank 1): the launcher that started this process (number ")
-    assert found[3:] == [(True, "")] * 4
+    came_to_their_end = [Path(f"{place}.done").exists() for place in places]
+    assert came_to_their_end == [False] * 3 + [True] * 4
+    said = [Path(f"{place}.log").read_text() for place in places]
+    start = "error (rank 1): the launcher that started this process (number "
+    assert [text.startswith(start) for text in said[:3]] == [True] * 3
+    assert said[3:] == [""] * 4

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,12 +22,13 @@ import uvicorn
 from app.commands.one_model import KEY
 from app.prediction.open_model import OpenedModel
 from app.serving.application import ServeOptions, listen, server_config
-from tests.processes import ROOT
+from tests.processes import ROOT, wait_until
 
 # Of a request whose body has a number of bytes
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
 HEAD += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 OPTIONS = ServeOptions()
+HTTP = httpx2.Client(timeout=120)
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 # With CI=true a missing browser is a failure.
 needs_browser = pytest.mark.skipif(
@@ -56,8 +58,12 @@ def ask(model: OpenedModel, path: str, body: dict | None, options: ServeOptions 
     """Return the answer of a server of a model to one request: a POST request, without a body a GET one."""
     with running(model, options) as address:
         if body is None:
-            return httpx2.get(f"{address}/{path}", timeout=60)
-        return httpx2.post(f"{address}/{path}", json=body, timeout=60)
+            return HTTP.get(f"{address}/{path}")
+        return HTTP.post(f"{address}/{path}", json=body)
+
+
+def classify(address: str, inputs: object = "今天", **options) -> httpx2.Response:
+    return HTTP.post(f"{address}/predict", json={"inputs": inputs}, **options)
 
 
 def send(address: str, raw: bytes) -> socket.socket:
@@ -77,16 +83,14 @@ def server_process(
     command = [sys.executable, "-m", "app", "serve", str(folder), "--port", "0", "--device", "cpu", *options]
     environment = {name: value for name, value in os.environ.items() if name != KEY}
     environment |= {KEY: key} if key else {}
-    deadline = time.monotonic() + 300
     # A pipe that is not read would hold the process up
     with TemporaryDirectory() as temporary, (log := Path(temporary, "log")).open("wb") as file:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=file)
         try:
-            while not (address := re.search(r"(http://[\d.:]+)\n", log.read_text())):
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            yield process, address[1], log
+            addresses = partial(re.findall, r"(http://[\d.:]+)\n")
+            wait_until(lambda: process.poll() is not None or addresses(log.read_text()), 300, log.read_text)
+            assert process.poll() is None, log.read_text()
+            yield process, addresses(log.read_text())[0], log
         finally:
             process.kill()
             process.wait()

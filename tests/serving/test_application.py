@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,18 +11,15 @@ import pytest
 import torch
 
 pytest.importorskip("fastapi")
-import httpx2
-
 from app.data.tokens import LongTexts
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Predictor
 from app.prediction.torch_runtime import load_predictor
 from app.serving.application import ServeOptions, allowed_hosts
-from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
-from tests.serving.running_server import HEAD, ask, running, send
+from tests.saved_classifier import LABELS, as_rows, random_texts
+from tests.serving.running_server import HEAD, HTTP, ask, classify, running, send
 
 CPU = ComputeOptions("cpu")
-HTTP = httpx2.Client(timeout=60)
 TEXT = "今天真开心，手机质量不好"
 LONG = "今天真开心，手机质量不好。\n" * 600
 TEXTS = [text.strip() for text in random_texts(20)]
@@ -37,10 +33,6 @@ def expected(predictor: Predictor, texts: list[str], pairs: list[str] | None = N
         ranked = sorted(scores, key=lambda pair: -pair[0])
         answers.append([{"score": round(float(score), 6), "label": label} for score, label in ranked])
     return answers
-
-
-def classify(address: str, inputs: object = "今天", **options) -> httpx2.Response:
-    return HTTP.post(f"{address}/predict", json={"inputs": inputs}, **options)
 
 
 @pytest.mark.parametrize(
@@ -281,18 +273,3 @@ def test_a_model_that_gives_no_numbers_is_424_for_its_text_only(checkpoint):
 
     with running(opened, ServeOptions(wait=0.2)) as address, ThreadPoolExecutor(3) as pool:
         assert list(pool.map(status, ("今天", "鼎", "真好"))) == [200, 424, 200]
-
-
-def test_replaced_and_truncated_weights_change_nothing(tmp_path):
-    folder = save_checkpoint(tmp_path / "model")
-    weights = folder / "model.safetensors"
-    opened = open_model(folder, CPU)
-    wanted = expected(opened.predictor, ["今天"])[0]
-    with running(opened, ServeOptions()) as address:
-        # In place, as cp and a full disk do it
-        with weights.open("r+b") as file:
-            file.seek(-1000, 2)
-            file.write(b"\x3f" * 1000)
-        assert classify(address).json() == wanted
-        os.truncate(weights, 1000)
-        assert classify(address).json() == wanted

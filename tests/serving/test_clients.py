@@ -20,15 +20,10 @@ from app.prediction.torch_runtime import load_predictor
 from app.serving.application import ServeOptions, listen
 from tests.processes import wait_until
 from tests.saved_classifier import as_rows, random_texts
-from tests.serving.running_server import HEAD, HeldRuntime, running, send, server_process
+from tests.serving.running_server import HEAD, HTTP, HeldRuntime, classify, running, send, server_process
 
 MINUTE = 60  # seconds
-HTTP = httpx2.Client(timeout=2 * MINUTE)
 BODY = json.dumps({"inputs": "今天"}).encode()
-
-
-def classify(address: str, inputs: object = "今天") -> httpx2.Response:
-    return HTTP.post(f"{address}/predict", json={"inputs": inputs})
 
 
 def waiting_texts(address: str) -> float:
