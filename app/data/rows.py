@@ -269,8 +269,8 @@ class RowReader:
                 return none
             values = columns[0] if len(keys) == 1 else list(map(join_texts, zip(*columns, strict=True)))
             texts = [value.strip() if type(value) is str else "" for value in values]
-            # Chinese characters, letters and digits can be seen; what begins otherwise is looked at alone
-            odd = [at for at, text in enumerate(texts) if not ("一" <= text < "龥" or text[:1].isalnum())]
+            # A text that begins with a character that can be seen is not empty; others are looked at alone
+            odd = [at for at, text in enumerate(texts) if not (text and text[0].isprintable())]
             if self.options.remove_spaces or wrong_character("".join(texts), what):
                 odd = range(len(texts))
             for at in odd:
