@@ -87,8 +87,8 @@ def export(
         if precision == "int8":
             made["weight_bits"] = 7 if cuts_off_sums() else 8
             known, _ = rows_of(folder, rows_file, original.label_names, CALIBRATION_ROWS, ("train",))
-            tokens = original.tokenize(known).windows()
-            order = token_batches(np.array([len(row) for row in tokens.rows]), CALIBRATION_TOKENS)
+            tokens = original.tokenize(known)
+            order = token_batches(np.array(list(map(len, tokens.windows))), CALIBRATION_TOKENS)
             arrays = [padded(tokens.take(some), pad_id) for some in order]
             quantise(aside / GRAPH, [{name: batch[name] for name in inputs} for batch in arrays])
         graph = onnx.load(str(aside / GRAPH))

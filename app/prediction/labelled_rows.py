@@ -65,10 +65,9 @@ def report_on(
                 kept["texts"].append(row.text + ("" if row.pair is None else f" ⟷ {row.pair}"))
             tokens = predictor.tokenize(chunk)
             logits = predictor.logits(tokens, on_batch)
-            windows = 1 if tokens.window_ends is None else np.array(list(map(len, tokens.window_ends)))
             kept["logits"].append(logits)
-            kept["lengths"] += map(len, tokens.rows)
-            kept["readings"].append(readings_of(tokens.cut, windows))
+            kept["lengths"].append(tokens.sums(np.array(list(map(len, tokens.windows)))))
+            kept["readings"].append(readings_of(tokens.cut, tokens.counts))
             yield from predictor.predictions(chunk, logits)
 
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as aside:
@@ -88,7 +87,7 @@ def report_on(
             task,
             scores,
             metrics,
-            lengths=np.array(kept["lengths"]),
+            lengths=np.concatenate(kept["lengths"]),
             readings=readings,
             calibrated=task.score(labels, logits, calibrated=True) if task.fitted else None,
             page_title=title,

@@ -58,17 +58,17 @@ class OnnxRuntime:
         for batch in batches:
             arrays = padded(batch, self.pad_id)
             outputs.append(self.session.run(None, {name: arrays[name] for name in self.inputs})[0])
-            on_batch(len(batch.rows))
+            on_batch(len(batch.windows))
         return np.concatenate(outputs)
 
 
 def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
     """Return `input_ids`, `attention_mask` and `token_type_ids`, each (num_rows, longest) int64."""
-    lengths = np.array([len(row) for row in batch.rows])
+    lengths = np.array(list(map(len, batch.windows)))
     columns = np.arange(lengths.max())
     mask = columns < lengths[:, None]
     input_ids = np.full(mask.shape, pad_id, dtype=np.int64)
-    input_ids[mask] = np.concatenate(batch.rows)
+    input_ids[mask] = np.concatenate(batch.windows)
     starts = lengths if batch.second_starts is None else batch.second_starts
     types = mask & (columns >= starts[:, None])
     return {

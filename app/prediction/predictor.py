@@ -33,37 +33,25 @@ class Prediction(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """The token ids of rows, each (length,) int64; for pairs also the tokens before each second text.
-
-    Where rows have windows, a row has the tokens of all of them, one after the other, and `window_ends` says
-    where each of them ends, (num_windows,) for each row. A runtime computes rows without windows only. `cut`
-    (num_rows,) bool, where it is known, is whether tokens of a text were left out.
+    """The token ids of rows. `windows` are the windows of all rows, each (length,) int64, and `counts`
+    (num_rows,) says how many of them each row has: one, unless long texts are read in several. For pairs also
+    the tokens before each second text. `cut` (num_rows,) bool, where it is known, is whether tokens of a text
+    were left out.
     """
 
-    rows: list[np.ndarray]
+    windows: list[np.ndarray]
     second_starts: np.ndarray | None
-    window_ends: list[np.ndarray] | None = None
+    counts: np.ndarray
     cut: np.ndarray | None = None
 
     def take(self, indices: np.ndarray) -> Tokens:
-        """Return the rows at `indices`."""
+        """Return the windows at `indices`, each as a row: what a runtime computes."""
         starts = None if self.second_starts is None else self.second_starts[indices]
-        ends = None if self.window_ends is None else [self.window_ends[index] for index in indices]
-        return Tokens([self.rows[index] for index in indices], starts, ends)
+        return Tokens([self.windows[index] for index in indices], starts, np.ones(len(indices), np.int64))
 
-    def windows(self) -> Tokens:
-        """Return each window of each row as a row."""
-        if self.window_ends is None:
-            return self
-        split = (np.split(row, ends[:-1]) for row, ends in zip(self.rows, self.window_ends, strict=True))
-        return Tokens([window for windows in split for window in windows], None)
-
-    def pooled(self, logits: np.ndarray) -> np.ndarray:
-        """Return the rows' logits, (num_rows, num_labels), from those of `windows()`: means of each row's."""
-        if self.window_ends is None:
-            return logits
-        counts = np.array([len(ends) for ends in self.window_ends])
-        return np.add.reduceat(logits, np.cumsum(counts) - counts) / counts[:, None].astype(np.float32)
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of the `values` of each row's windows, (num_windows, ...)."""
+        return np.add.reduceat(values, np.cumsum(self.counts) - self.counts)
 
 
 def parts_of(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
@@ -136,24 +124,21 @@ class Predictor:
         has_pairs = rows[0].pair is not None
         texts = [(row.text, row.pair) if has_pairs else row.text for row in rows]
         encoded = self.encoder.encode(texts, lambda index: f"row {rows[index].line}")
-        tokens = encoded.tokens.astype(np.int64)
-        if self.long.way == "windows":
-            ends = [np.cumsum(of_row) for of_row in parts_of(encoded.lengths, encoded.counts)]
-            return Tokens(parts_of(tokens, [of_row[-1] for of_row in ends]), None, ends, encoded.is_cut)
-        return Tokens(parts_of(tokens, encoded.lengths), encoded.second_starts, None, encoded.is_cut)
+        windows = parts_of(encoded.tokens.astype(np.int64), encoded.lengths)
+        return Tokens(windows, encoded.second_starts, encoded.counts, encoded.is_cut)
 
     def logits(
         self, tokens: Tokens, on_batch: Callable[[float], None] = lambda rows: None, sort: bool = True
     ) -> np.ndarray:
-        """Return the logits, (num_rows, num_labels) float32, of rows; unless `sort`, of one batch."""
-        windows = tokens.windows()
-        lengths = np.array(list(map(len, windows.rows)))
+        """Return the logits, (num_rows, num_labels) float32, of rows, the means of those of their windows;
+        unless `sort`, of one batch."""
+        lengths = np.array(list(map(len, tokens.windows)))
         order = token_batches(lengths, self.runtime.batch_tokens) if sort else [np.arange(len(lengths))]
-        share = len(tokens.rows) / len(lengths)
-        by_length = self.runtime.logits(map(windows.take, order), lambda count: on_batch(count * share))
+        share = len(tokens.counts) / len(lengths)
+        by_length = self.runtime.logits(map(tokens.take, order), lambda count: on_batch(count * share))
         logits = np.empty_like(by_length)
         logits[np.concatenate(order)] = by_length
-        return tokens.pooled(logits)
+        return tokens.sums(logits) / tokens.counts[:, None].astype(np.float32)
 
 
 def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:

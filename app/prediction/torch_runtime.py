@@ -62,7 +62,7 @@ class TorchRuntime:
         """Return the logits, (num_rows, num_labels) float32, of all batches, copied at the end."""
         outputs = []
         for batch in batches:
-            inputs = to_device(collate(batch.rows, batch.second_starts, self.layout), self.device)
+            inputs = to_device(collate(batch.windows, batch.second_starts, self.layout), self.device)
             try:
                 with self.precision.autocast():
                     outputs.append(self.model(**inputs).float())
@@ -71,7 +71,7 @@ class TorchRuntime:
                     f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a "
                     "smaller --batch_tokens"
                 ) from error
-            on_batch(len(batch.rows))
+            on_batch(len(batch.windows))
         return torch.cat(outputs).cpu().numpy()
 
 

@@ -218,8 +218,8 @@ class Service:
         tokens, texts = predictor.tokenize([row]), (row.text,) if row.pair is None else (row.text, row.pair)
         ranges = zip(texts, predictor.encoder.characters_read(texts), strict=True)
         return {
-            "tokens": len(tokens.rows[0]),
-            "windows": len(tokens.windows().rows),
+            "tokens": sum(map(len, tokens.windows)),
+            "windows": len(tokens.windows),
             "cut": bool(tokens.cut[0]),
             "texts": [{"characters": len(text), "ranges": one} for text, one in ranges],
         }

@@ -72,7 +72,7 @@ class BatchQueue:
             else:
                 tokens = await asyncio.to_thread(self.predictor.tokenize, rows)
             answer = asyncio.get_running_loop().create_future()
-            self.entries.append(Entry(rows, tokens, sum(map(len, tokens.rows)), answer))
+            self.entries.append(Entry(rows, tokens, sum(map(len, tokens.windows)), answer))
             self.arrived.set()
             return await answer
         finally:
@@ -135,11 +135,9 @@ class BatchQueue:
 
 def joined(tokens: list[Tokens]) -> Tokens:
     """Return the rows of several requests as one; a single text is a pair with an empty second one."""
-    rows = [row for some in tokens for row in some.rows]
-    # Windows are of single texts only, and all rows are of one model
-    if tokens[0].window_ends is not None:
-        return Tokens(rows, None, [ends for some in tokens for ends in some.window_ends])
+    windows = [window for some in tokens for window in some.windows]
+    counts = np.concatenate([some.counts for some in tokens])
     if all(some.second_starts is None for some in tokens):
-        return Tokens(rows, None)
-    starts = [[*map(len, some.rows)] if some.second_starts is None else some.second_starts for some in tokens]
-    return Tokens(rows, np.concatenate(starts))
+        return Tokens(windows, None, counts)
+    starts = [[*map(len, of.windows)] if of.second_starts is None else of.second_starts for of in tokens]
+    return Tokens(windows, np.concatenate(starts), counts)

@@ -114,7 +114,7 @@ class HeldRuntime:
 
     def logits(self, batches, on_batch):
         batches = list(batches)
-        self.rows.append(sum(len(batch.rows) for batch in batches))
+        self.rows.append(sum(len(batch.windows) for batch in batches))
         self.started.set()
         assert self.released.wait(60)
         return self.runtime.logits(batches, on_batch)
