@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..config.command_line import config_of
 from ..config.shipped import MODULE
-from ..data.read import BadRow, ReadOptions
+from ..data.read import BadRow
 from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import ComputeOptions, check_pairs, model_files, open_model
@@ -69,7 +69,7 @@ class Model:
         self._temporary = temporary
         self._opened = open_model(folder, options)
         self.folder = self._opened.folder
-        self.label_names = list(self._opened.predictor.label_names)
+        self.label_names = list(self._opened.predictor.task.label_names)
 
     def predict(self, texts: Iterable) -> np.ndarray:
         """Return the label of each text, (num_texts,): lists of labels for a model with several a text.
@@ -103,8 +103,7 @@ class Model:
 
     def _predictions(self, texts: Iterable, keep_bad: bool = False) -> Iterator[Prediction]:
         opened = self._opened
-        options = ReadOptions("text", remove_spaces=opened.remove_spaces)
-        rows = rows_of(texts, options, opened.text_columns, keep_bad)
+        rows = rows_of(texts, opened.remove_spaces, opened.text_columns, keep_bad)
         for row in [row for row in rows if isinstance(row, Row)][:1]:
             check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
         return opened.predictor.predict(rows)
@@ -134,7 +133,7 @@ class Model:
 
 
 def rows_of(
-    texts: Iterable, options: ReadOptions, columns: Sequence[str] | None = None, keep_bad: bool = False
+    texts: Iterable, remove_spaces: bool = False, columns: Sequence[str] | None = None, keep_bad: bool = False
 ) -> list[Row | BadRow]:
     """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns; of a
     model of several `columns`, also as rows of a data frame, dictionaries with the names of the columns, or
@@ -159,7 +158,7 @@ def rows_of(
             else:
                 value = tuple(value) if len(value) == 2 else next(iter(value), None)
         values.append(value)
-    rows = list(text_rows(values, options))
+    rows = list(text_rows(values, remove_spaces))
     pairs = {row.pair is not None: row.line - 1 for row in rows if isinstance(row, Row)}
     if len(pairs) > 1:
         raise InputError(f"{RULE}, found both: texts[{pairs[True]}] is a pair, texts[{pairs[False]}] is not")
@@ -228,7 +227,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings,
         and TrainingError for a training that cannot continue.
         """
-        settings, rows = self._settings(), rows_of(X, ReadOptions())
+        settings, rows = self._settings(), rows_of(X)
         check_ordered(y, "labels")
         values = y.tolist() if hasattr(y, "tolist") else list(y)
         if len(values) != len(rows):

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,11 +57,11 @@ def explain(argv: list[str], program: str) -> None:
         check_output(args.html, "--html")
     from ..explanation import explanation
 
-    settings = run_settings(args.model)
-    check_pairs(args.model, settings, args.text_pair is not None, "a pair is a text and --text_pair")
+    remedy = "a pair is a text and --text_pair"
+    check_pairs(args.model, run_settings(args.model), args.text_pair is not None, remedy)
     texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
     model = explanation.ExplainedModel(args.model, args.device)
-    found = explanation.explain(model, texts, bool(settings.get("remove_spaces")), args.label)
+    found = explanation.explain(model, texts, args.label)
     print("\n\n".join(map(explanation.render_text, found)))
     if args.html is not None:
         with written(f"--html {args.html}"):
@@ -176,7 +175,7 @@ def export(argv: list[str], program: str) -> int:
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
     output = args.output or Path(f"{args.model}{ending}")
-    proof, problem = export_model(args.model, output, say, args.precision, args.tolerance, args.rows)
+    proof, problem = export_model(args.model, output, args.precision, args.tolerance, args.rows)
     print(proof)
     if problem is None:
         print(f"Saved in {output}; classify text with: python predict.py --checkpoint {output} 今天真开心")
@@ -218,15 +217,14 @@ def serve(argv: list[str], program: str) -> int:
         raise InputError(
             f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
         )
-    from ..prediction.open_model import ComputeOptions, decision_threshold, open_model
+    from ..prediction.open_model import ComputeOptions, open_model
 
     with needed("serve"):
         from ..serving import application
     listener = application.listen(args.host, args.port)
     hosts = application.allowed_hosts(args.host, args.allowed_hosts)
-    opened = open_model(args.model, ComputeOptions(args.device, args.precision, args.batch_tokens))
-    model = replace(opened, threshold=decision_threshold(opened, args.threshold, say))
-    options = application.ServeOptions(api_key, hosts)
+    compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
+    model, options = open_model(args.model, compute, args.threshold), application.ServeOptions(api_key, hosts)
     return 130 if application.serve(model, options, args.host, listener) == signal.SIGINT else 0
 
 

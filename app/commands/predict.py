@@ -30,7 +30,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from ..data.read import FORMATS, ReadOptions
+from ..data.read import FORMATS
 from ..errors import InputError, nearest, say
 from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
@@ -171,14 +171,14 @@ def run(argv: list[str], program: str) -> None:
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
-    from ..prediction.open_model import check_pairs, decision_threshold, open_model, recorded_settings
+    from ..prediction.open_model import check_pairs, open_model, recorded_settings
     from ..prediction.output import check_output, write_predictions
     from ..prediction.sources import Source, open_file, text_rows
 
     recorded, keeps_columns = recorded_settings(folder), args.output_format != "parquet"
     if args.texts:
-        options = ReadOptions("text", remove_spaces=bool(recorded.get("remove_spaces")))
-        source = Source("command line", "text", "text", lambda: text_rows(args.texts, options))
+        remove_spaces = bool(recorded.get("remove_spaces"))
+        source = Source("command line", "text", "text", lambda: text_rows(args.texts, remove_spaces))
     else:
         source = open_file(args.input, recorded, args.asked, keeps_columns=keeps_columns)
     if not keeps_columns and source.format != "parquet":
@@ -192,14 +192,13 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
     # Reading a file twice is cheap, and finds a bad last row before the first one is classified
     total = None if source.is_stream else source.count(args.on_bad_row)
     with ended_by_ctrl_c():
-        opened = open_model(folder, args.compute)
-    threshold, predictor = decision_threshold(opened, args.threshold, say), opened.predictor
+        opened = open_model(folder, args.compute, args.threshold)
+    predictor = opened.predictor
     shown = _is_seen(sys.stderr) and not (args.output is None and _is_seen(sys.stdout))
     with progress_bar(total, shown) as bar:
         predictions = predictor.predict(source.rows(args.on_bad_row), on_batch=bar.update)
-        write_predictions(
-            args.output, args.output_format, source, predictor.task, predictions, threshold, args.on_bad_row
-        )
+        decided = (predictor.task, predictions, opened.threshold)
+        write_predictions(args.output, args.output_format, source, *decided, args.on_bad_row)
     if args.input is not None or source.num_bad:
         say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
 
@@ -207,12 +206,12 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
 def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
     """Classify the files that the command line names with Ray, and say how many rows they have."""
     from ..prediction.many_files import predict_files
-    from ..prediction.open_model import ComputeOptions, decision_threshold, open_model
+    from ..prediction.open_model import ComputeOptions, open_model
 
     threshold = args.threshold
     if threshold is not None and not isinstance(threshold, float):
         # The actors open the model themselves, so the threshold is chosen here.
-        threshold = decision_threshold(open_model(folder, ComputeOptions("cpu")), threshold, say)
+        threshold = open_model(folder, ComputeOptions("cpu"), threshold).threshold
     names = ("output_format", "actors", "on_bad_row", "device", "precision", "batch_tokens")
     options = {name: getattr(args, name) for name in names}
     rows = predict_files(args.input, args.output, folder, threshold=threshold, **options, **args.asked)
@@ -222,12 +221,12 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
 def report(args: argparse.Namespace, model_folder: Path) -> None:
     """Classify rows with labels, and write a report on them; raises as `run` does."""
     from ..prediction.labelled_rows import check_report_folder, report_on
-    from ..prediction.open_model import check_pairs, decision_threshold, open_model
+    from ..prediction.open_model import check_pairs, open_model
     from ..prediction.sources import open_file
 
     folder = check_report_folder(args.report)
     with ended_by_ctrl_c():
-        opened = open_model(model_folder, args.compute)
+        opened = open_model(model_folder, args.compute, args.threshold)
     task, asked = opened.predictor.task, args.asked
     if not task.form.has_several and (asked["label_separator"], asked["label_columns"]) != (None, None):
         raise InputError(
@@ -236,9 +235,8 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
         )
     source = open_file(args.input, opened.recorded | {"task": task.name}, asked, need_label=True)
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
-    total, threshold = source.count(args.on_bad_row), decision_threshold(opened, args.threshold, say)
-    with progress_bar(total, _is_seen(sys.stderr)) as bar:
-        text = report_on(opened, source.rows(args.on_bad_row), source, folder, threshold, bar.update)
+    with progress_bar(source.count(args.on_bad_row), _is_seen(sys.stderr)) as bar:
+        text = report_on(opened, source.rows(args.on_bad_row), source, folder, bar.update)
     print(text)
     say(source.summary())
     say(f"Saved in {folder}")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..data.read import BadRow, ReadOptions
+from ..data.read import BadRow
 from ..data.rows import Row
 from ..data.tokens import RowEncoder, ranges_of
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, needed
@@ -102,7 +102,9 @@ class ExplainedModel:
         names = signature(model.forward).parameters
         self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
         self.task = task_of_checkpoint(folder, model.config)
-        self.max_length = longest_row(model.config, self.tokenizer, run_settings(folder).get("max_length"))
+        settings = run_settings(folder)
+        self.remove_spaces = bool(settings.get("remove_spaces"))
+        self.max_length = longest_row(model.config, self.tokenizer, settings.get("max_length"))
         backend, side = self.tokenizer.backend_tokenizer, self.tokenizer.truncation_side
         self.encoder = RowEncoder(backend, self.max_length, side, run_long_texts(folder))
         self.device = choose_device(device)
@@ -143,11 +145,7 @@ class ExplainedModel:
 
 
 def explain(
-    model: ExplainedModel,
-    texts: tuple[str, ...],
-    remove_spaces: bool = False,
-    label: str | None = None,
-    draws: int = DRAWS,
+    model: ExplainedModel, texts: tuple[str, ...], label: str | None = None, draws: int = DRAWS
 ) -> list[Explanation]:
     """Return the explanation of a text, or of a pair of texts, for a label (None: for each predicted one;
     where none is predicted, for the most probable one). The same arguments give the same explanation. Raises
@@ -159,7 +157,7 @@ def explain(
             f"--label must be a label of the model, found {excerpt(label)}{nearest(label, task.label_names)} "
             f"(known: {listed(task.label_names)})"
         )
-    [row] = text_rows([texts if len(texts) > 1 else texts[0]], ReadOptions(remove_spaces=remove_spaces))
+    [row] = text_rows([texts if len(texts) > 1 else texts[0]], model.remove_spaces)
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,23 +14,24 @@ import numpy as np
 
 from ..batching import token_batches
 from ..data.rows import Row, RowReader
-from ..errors import InputError, listed, needed
+from ..errors import InputError, listed, needed, say
 from ..prediction.onnx_runtime import cuts_off_sums, padded
 from ..prediction.open_model import (
     GRAPH,
     TOKENIZER,
     WEIGHTS,
+    ComputeOptions,
     ExportRecord,
+    OpenedModel,
     dataset_of_run,
     load_exported,
-    run_long_texts,
-    run_settings,
+    open_model,
     settings_of_reading,
     write_record,
 )
 from ..prediction.predictor import Predictor
 from ..prediction.sources import options_of_run
-from ..prediction.torch_runtime import check_folder, load_checkpoint, load_predictor
+from ..prediction.torch_runtime import check_folder, load_checkpoint
 from ..report.bootstrap import differences
 from ..report.logits_file import LOGITS
 from ..report.metrics import BY_KEY, measure
@@ -51,7 +51,6 @@ MAX_LOSS = 0.02  # of the main metric, by the lower end of the interval of its c
 def export(
     folder: Path,
     output: Path,
-    say: Callable[[str], None],
     precision: str = "fp32",
     tolerance: float | None = None,
     rows_file: str | None = None,
@@ -66,9 +65,9 @@ def export(
         raise InputError(f"--output {output}: a new folder is needed, in one that exists; name another")
     with needed("onnx"):
         import onnx
-    settings = run_settings(folder)
-    original = load_predictor(folder, settings.get("max_length"), run_long_texts(folder), device="cpu")
-    rows, labels = rows_of(folder, rows_file, original.label_names, NUM_ROWS)
+    opened = open_model(folder, ComputeOptions("cpu"))
+    original = opened.predictor
+    rows, labels = rows_of(opened, rows_file, NUM_ROWS)
     aside = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     aside.mkdir()
     try:
@@ -86,7 +85,7 @@ def export(
         made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}
         if precision == "int8":
             made["weight_bits"] = 7 if cuts_off_sums() else 8
-            known, _ = rows_of(folder, rows_file, original.label_names, CALIBRATION_ROWS, ("train",))
+            known, _ = rows_of(opened, rows_file, CALIBRATION_ROWS, ("train",))
             tokens = original.tokenize(known)
             order = token_batches(np.array(list(map(len, tokens.windows))), CALIBRATION_TOKENS)
             arrays = [padded(tokens.take(some), pad_id) for some in order]
@@ -97,13 +96,13 @@ def export(
         onnx.save(graph, str(aside / GRAPH), save_as_external_data=True, location=WEIGHTS)
         sizes = {name: (aside / name).stat().st_size for name in (GRAPH, WEIGHTS)}
         record = ExportRecord(
-            labels=original.label_names,
+            labels=original.task.label_names,
             max_length=original.max_length,
             truncation_side=tokenizer.truncation_side,
             pad_id=pad_id,
             inputs=inputs,
             precision=precision,
-            data=settings_of_reading(settings),
+            data=settings_of_reading(opened.recorded),
             problem_type=original.task.problem_type,
             files=dict.fromkeys((TOKENIZER, *beside)) | sizes,
             proof={},
@@ -125,27 +124,24 @@ def export(
 
 
 def rows_of(
-    folder: Path,
-    file: str | None,
-    label_names: list[str],
-    count: int,
-    splits: tuple[str, ...] = ("dev", "test", "train"),
+    opened: OpenedModel, file: str | None, count: int, splits: tuple[str, ...] = ("dev", "test", "train")
 ) -> tuple[list[Row], np.ndarray | None]:
     """Return up to `count` rows, chosen at random, of a file, or with their labels of the first of `splits`
     that the run has. Raises InputError for an invalid file, a folder that is no run, and data that is gone or
     has other labels."""
     random = np.random.default_rng(0)
     if file is not None:
-        options = options_of_run(Path(file), run_settings(folder))
+        options = options_of_run(Path(file), opened.recorded)
         rows = [row for row in RowReader(file, options, need_label=False).rows() if isinstance(row, Row)]
         if not rows:
             raise InputError(f"{file}: there are no valid rows; name another file with --rows")
         return [rows[at] for at in np.sort(random.permutation(len(rows))[:count])], None
     remedy = "name a file of texts with --rows"
-    dataset = dataset_of_run(folder, "a comparison needs", remedy)
+    dataset = dataset_of_run(opened.folder, "a comparison needs", remedy)
+    label_names = opened.predictor.task.label_names
     if dataset.label_names != label_names:
         raise InputError(
-            f"{folder}: its data has the labels {listed(dataset.label_names)}, the model "
+            f"{opened.folder}: its data has the labels {listed(dataset.label_names)}, the model "
             f"{listed(label_names)}; {remedy}"
         )
     split = next(dataset.splits[name] for name in splits if name in dataset.splits)

@@ -37,7 +37,6 @@ def report_on(
     rows: Iterable[Row],
     source: Source,
     folder: Path,
-    threshold: float | None,
     on_batch: Callable[[int], None],
 ) -> str:
     """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json into a
@@ -72,7 +71,7 @@ def report_on(
 
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as aside:
         with (aside / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
-            write_csv(file, source, AddedColumns(task, source.names, threshold), predictions())
+            write_csv(file, source, AddedColumns(task, source.names, opened.threshold), predictions())
         labels, logits = np.array(kept["labels"]), np.concatenate(kept["logits"])
         readings = np.concatenate(kept["readings"])
         title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,9 +15,10 @@ from ..config.command_line import load_data_settings, read_yaml
 from ..config.schema import LongTextMode
 from ..data.read import ReadOptions
 from ..data.tokens import CUT, LongTexts, guarded
-from ..errors import InputError, excerpt, listed
+from ..errors import InputError, excerpt, listed, say
 from ..runtime.disk import write_json
 from ..tasks import TASK_CLASSES, task_of_model
+from ..tasks.task import FITTED_ON, Task
 from ..words import _
 from . import WantedPrecision
 from .predictor import Predictor
@@ -208,9 +209,12 @@ class ComputeOptions:
     calibrate: bool = True
 
 
-def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
+def open_model(
+    folder: Path | None, options: ComputeOptions, threshold: float | WantedPrecision | None = None
+) -> OpenedModel:
     """Return the model in `folder`, None for the run that finished last: exports by ONNX Runtime, without
-    importing torch, all others by torch. Raises InputError saying what is wrong."""
+    importing torch, all others by torch. Its threshold is as `decision_threshold` says. Raises InputError
+    saying what is wrong."""
     folder = folder or choose_run()
     if is_exported(folder):
         if options.device not in ("auto", "cpu") or options.precision != "fp32":
@@ -219,13 +223,13 @@ def open_model(folder: Path | None, options: ComputeOptions) -> OpenedModel:
                 f"--device {options.device} --precision {options.precision}; leave them out"
             )
         predictor, record = load_exported(folder, options.batch_tokens, options.calibrate)
-        return OpenedModel(folder, predictor, record.data)
-    from .torch_runtime import load_predictor
+        recorded = record.data
+    else:
+        from .torch_runtime import load_predictor
 
-    settings = run_settings(folder)
-    length, long = settings.get("max_length"), run_long_texts(folder)
-    predictor = load_predictor(folder, length, long, **asdict(options))
-    return OpenedModel(folder, predictor, settings)
+        recorded, long = run_settings(folder), run_long_texts(folder)
+        predictor = load_predictor(folder, recorded.get("max_length"), long, **asdict(options))
+    return OpenedModel(folder, predictor, recorded, decision_threshold(folder, predictor.task, threshold))
 
 
 def load_exported(
@@ -253,21 +257,17 @@ def load_exported(
     return Predictor(runtime, tokenizer, task, *limits), record
 
 
-def decision_threshold(
-    opened: OpenedModel, wanted: float | WantedPrecision | None, say: Callable[[str], None]
-) -> float | None:
+def decision_threshold(folder: Path, task: Task, wanted: float | WantedPrecision | None) -> float | None:
     """Return the threshold for decisions, or None. One for a precision is chosen on the run's dev rows, and
     said with how well it does on others; raises InputError without these, and for a model of numbers."""
-    task = opened.predictor.task
     if wanted is not None and not task.has_confidence:
         raise InputError("this model gives no probability; leave out --threshold")
     if not isinstance(wanted, WantedPrecision):
         return wanted
     from ..report.confidence import choose_threshold
     from ..report.logits_file import LOGITS, read_logits
-    from ..tasks.task import FITTED_ON
 
-    path = opened.folder / LOGITS
+    path = folder / LOGITS
     # Dev has chosen the thresholds of several labels a row
     splits = read_logits(path)[0] if path.exists() and not task.form.has_several else {}
     if FITTED_ON not in splits:

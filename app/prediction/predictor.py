@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,6 +60,7 @@ def parts_of(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     return [values[start:end] for start, end in pairwise([0, *np.cumsum(lengths).tolist()])]
 
 
+@dataclass
 class Predictor:
     """Classifies rows in their order, holding one chunk of them in memory.
 
@@ -67,26 +69,16 @@ class Predictor:
     left, at their start, unless `long` says otherwise. `task` makes answers and probabilities of the logits.
     """
 
-    def __init__(
-        self,
-        runtime: Any,
-        tokenizer: Tokenizer,
-        task: Task,
-        max_length: int | None,
-        truncation_side: str = "right",
-        long: LongTexts = CUT,
-    ) -> None:
-        self.runtime = runtime
-        self.task = task
-        self.max_length = max_length
-        self.tokenizer = tokenizer
-        self.long = CUT if max_length is None else long
-        self.encoder = RowEncoder(tokenizer, max_length, truncation_side, self.long)
+    runtime: Any
+    tokenizer: Tokenizer
+    task: Task
+    max_length: int | None
+    truncation_side: str = "right"
+    long: LongTexts = CUT
 
-    @property
-    def label_names(self) -> list[str]:
-        """The names of the labels, in the order of their ids."""
-        return self.task.label_names
+    def __post_init__(self) -> None:
+        self.encoder = RowEncoder(self.tokenizer, self.max_length, self.truncation_side, self.long)
+        self.long = self.encoder.long
 
     def predict(
         self,

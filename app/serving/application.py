@@ -36,7 +36,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ..data.read import BadRow, ReadOptions
+from ..data.read import BadRow
 from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import OpenedModel, check_pairs
@@ -146,8 +146,8 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
                 f"inputs, text {number}: {kinds[wanted]} are needed, as in the model's training and in all "
                 f"inputs, found one of the {kinds[len(texts)]}"
             )
-    options = ReadOptions(remove_spaces=model.remove_spaces)
-    rows = list(text_rows((texts if wanted == 2 else texts[0] for texts in items), options))
+    values = (texts if wanted == 2 else texts[0] for texts in items)
+    rows = list(text_rows(values, model.remove_spaces))
     for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):
             raise InputError(f"inputs, text {number}: {row.problem}")
@@ -276,7 +276,7 @@ class Service:
             if self.explained is None:
                 device = model.predictor.runtime.description["device"]
                 self.explained = ExplainedModel(model.folder, device)
-            found = explain(self.explained, texts, model.remove_spaces, wanted.label, DRAWS)
+            found = explain(self.explained, texts, wanted.label, DRAWS)
             with in_language(wanted.language):
                 return list(map(explanation_shown, found))
 
@@ -291,7 +291,7 @@ class Service:
         model, predictor, task = self.model, self.model.predictor, self.model.predictor.task
         return {
             "model": model.folder.resolve().name,
-            "labels": predictor.label_names,
+            "labels": task.label_names,
             "pairs": model.has_pairs,
             "max_length": predictor.max_length,
             "long": predictor.long.way,

@@ -16,7 +16,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from app.commands import say
 from app.commands.parser import Parser
 from benchmarks.harness.command import POSITIVE, add_job_options, command_parser, run_benchmark
 from benchmarks.harness.program import Program, run_rounds
@@ -86,7 +85,7 @@ def runtime_programs(job, folder: Path) -> dict[str, tuple]:
     for precision in ("fp32", "int8"):
         output = folder / f"onnx-{precision}"
         # What changes is reported here, so no export is refused.
-        export(Path(job.checkpoint), output, say, precision, 1.0, str(texts))
+        export(Path(job.checkpoint), output, precision, 1.0, str(texts))
         programs[output.name] = ("ours:onnx", replace(job, checkpoint=str(output)))
     return programs
 

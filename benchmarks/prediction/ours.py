@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.data.read import ReadOptions
 from app.prediction.open_model import load_exported
 from app.prediction.predictor import Predictor
 from app.prediction.sources import text_rows
@@ -30,7 +29,7 @@ def onnx(job: PredictionJob, meter: Meter) -> None:
 
 def classify(predictor: Predictor, texts: Sequence[str]) -> list[list]:
     """Return the label and the probability of each text."""
-    predictions = predictor.predict(text_rows(list(texts), ReadOptions()))
+    predictions = predictor.predict(text_rows(list(texts), remove_spaces=False))
     return [[prediction.answer, float(prediction.probabilities.max())] for prediction in predictions]
 
 

@@ -59,7 +59,6 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict:
     """
     from transformers import AutoModelForSequenceClassification
 
-    from app.data.read import ReadOptions
     from app.export.export import export
     from app.prediction.sources import text_rows
     from app.prediction.torch_runtime import load_predictor
@@ -74,12 +73,12 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict:
     texts = [" ".join(text.split()) for text in job.texts]
     predictor = load_predictor(checkpoint, device="cpu")
     wanted = [
-        dict(zip(predictor.label_names, prediction.probabilities.tolist(), strict=True))
-        for prediction in predictor.predict(text_rows(texts, ReadOptions()))
+        dict(zip(predictor.task.label_names, prediction.probabilities.tolist(), strict=True))
+        for prediction in predictor.predict(text_rows(texts, remove_spaces=False))
     ]
     file = folder / "rows_to_compare.txt"
     file.write_text("\n".join(texts), encoding="utf-8")
-    export(checkpoint, folder / "exported", say, tolerance=1.0, rows_file=str(file))
+    export(checkpoint, folder / "exported", tolerance=1.0, rows_file=str(file))
     return {"texts": texts, "wanted": wanted, "tolerance": TOLERANCE}
 
 

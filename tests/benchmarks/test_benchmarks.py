@@ -227,7 +227,7 @@ def test_the_client_of_the_server_counts_answers_that_are_of_another_text(tmp_pa
     from tests.serving.running_server import running
 
     opened = open_model(save_checkpoint(tmp_path), ComputeOptions("cpu"))
-    texts, names = random_texts(12), opened.predictor.label_names
+    texts, names = random_texts(12), opened.predictor.task.label_names
     found = opened.predictor.predict(as_rows(texts))
     wanted = [dict(zip(names, one.probabilities.tolist(), strict=True)) for one in found]
     job = {"clients": 3, "seconds": 0.5, "texts": texts, "wanted": wanted, "tolerance": 1e-4}

@@ -64,7 +64,7 @@ def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     known, _ = states_and_logits(run, [text for text, _ in lines])
     length, centre = np.linalg.norm(known, axis=1).mean(), known.mean(axis=0)
     model = LogisticRegression(C=C, max_iter=1000).fit((known - centre) / length, [name for _, name in lines])
-    answers = [load_predictor(run).label_names[label] for label in logits.argmax(axis=1)]
+    answers = [load_predictor(run).task.label_names[label] for label in logits.argmax(axis=1)]
     # A fifth of the rows was for the test, so that weights differ a little
     assert np.mean(model.predict((states - centre) / length) == answers) > 0.8
     assert read_json(run / "report.json")["accuracy"] > 0.8

@@ -299,7 +299,7 @@ def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way
     options, done = ComputeOptions("cpu", calibrate=False), []
     predictor = open_model(folder, options).predictor
     found = predictor.predict(texts, chunk_rows=5, on_batch=done.append)
-    wanted = [[float(row[f"p_{name}"]) for name in predictor.label_names] for row in rows]
+    wanted = [[float(row[f"p_{name}"]) for name in predictor.task.label_names] for row in rows]
     np.testing.assert_allclose([one.probabilities for one in found], wanted, atol=2e-5)
     assert sum(done) == len(rows)
     report = read_json(folder / "report.json")["long_texts"]

@@ -29,7 +29,7 @@ def expected(predictor: Predictor, texts: list[str], pairs: list[str] | None = N
     """Return what `predict` says about the texts, in the form of a server's answer."""
     answers = []
     for prediction in predictor.predict(as_rows(texts, pairs)):
-        scores = zip(prediction.probabilities, predictor.label_names, strict=True)
+        scores = zip(prediction.probabilities, predictor.task.label_names, strict=True)
         ranked = sorted(scores, key=lambda pair: -pair[0])
         answers.append([{"score": round(float(score), 6), "label": label} for score, label in ranked])
     return answers
