@@ -78,10 +78,8 @@ class Model:
         texts that `rows_of` refuses, and TrainingError for logits that are not finite.
         """
         found = [one.answer for one in self._predictions(texts)]
-        answers = np.empty(len(found), object)
-        answers[:] = found
-        column = self._opened.predictor.task.label_column
-        return answers.astype({"label": str, "labels": object, "score": float}[column])
+        kind = {"label": str, "labels": object, "score": float}[self._opened.predictor.task.label_column]
+        return np.fromiter(found, object, len(found)).astype(kind)
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""

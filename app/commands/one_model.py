@@ -50,15 +50,15 @@ def explain(argv: list[str], program: str) -> None:
     add("--html", type=Path, metavar="FILE", help="new page to write (default: none)")
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
-    from ..prediction.open_model import check_pairs, run_settings
+    from ..prediction.open_model import check_pairs, recorded_settings
     from ..prediction.output import check_output, written
 
     if args.html is not None:
         check_output(args.html, "--html")
     from ..explanation import explanation
 
-    remedy = "a pair is a text and --text_pair"
-    check_pairs(args.model, run_settings(args.model), args.text_pair is not None, remedy)
+    recorded = recorded_settings(args.model)
+    check_pairs(args.model, recorded, args.text_pair is not None, "a pair is a text and --text_pair")
     texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
     model = explanation.ExplainedModel(args.model, args.device)
     found = explanation.explain(model, texts, args.label)
@@ -121,7 +121,7 @@ def suggest(argv: list[str], program: str) -> None:
     probabilities = np.stack([guess.probabilities for guess in guesses])
     count, confidence = min(args.num, len(new)), task.confidence(probabilities)
     chosen = choose_rows(args.strategy, count, probabilities, confidence)
-    write_predictions(args.target, POOL_FORMATS[suffix], source, task, [guesses[at] for at in chosen])
+    write_predictions(args.target, POOL_FORMATS[suffix], source, opened, [guesses[at] for at in chosen])
     say(f"{len(chosen):,} rows in {args.target}")
 
 

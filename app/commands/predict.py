@@ -193,12 +193,10 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
     total = None if source.is_stream else source.count(args.on_bad_row)
     with ended_by_ctrl_c():
         opened = open_model(folder, args.compute, args.threshold)
-    predictor = opened.predictor
     shown = _is_seen(sys.stderr) and not (args.output is None and _is_seen(sys.stdout))
     with progress_bar(total, shown) as bar:
-        predictions = predictor.predict(source.rows(args.on_bad_row), on_batch=bar.update)
-        decided = (predictor.task, predictions, opened.threshold)
-        write_predictions(args.output, args.output_format, source, *decided, args.on_bad_row)
+        predictions = opened.predictor.predict(source.rows(args.on_bad_row), on_batch=bar.update)
+        write_predictions(args.output, args.output_format, source, opened, predictions, args.on_bad_row)
     if args.input is not None or source.num_bad:
         say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
 

@@ -18,7 +18,7 @@ from ..data.read import BadRow
 from ..data.rows import Row
 from ..data.tokens import RowEncoder, ranges_of
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, needed
-from ..prediction.open_model import is_exported, read_record, run_long_texts, run_settings
+from ..prediction.open_model import is_exported, long_texts, read_record, recorded_settings
 from ..prediction.sources import text_rows
 from ..prediction.torch_runtime import load_checkpoint, longest_row, task_of_checkpoint
 from ..report.shown import page_environment, visible
@@ -102,11 +102,11 @@ class ExplainedModel:
         names = signature(model.forward).parameters
         self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
         self.task = task_of_checkpoint(folder, model.config)
-        settings = run_settings(folder)
+        settings = recorded_settings(folder)
         self.remove_spaces = bool(settings.get("remove_spaces"))
         self.max_length = longest_row(model.config, self.tokenizer, settings.get("max_length"))
         backend, side = self.tokenizer.backend_tokenizer, self.tokenizer.truncation_side
-        self.encoder = RowEncoder(backend, self.max_length, side, run_long_texts(folder))
+        self.encoder = RowEncoder(backend, self.max_length, side, long_texts(settings))
         self.device = choose_device(device)
         model.set_attn_implementation("eager")
         self.model = model.eval().to(self.device).requires_grad_(False)

@@ -18,6 +18,7 @@ from ..errors import InputError, listed, needed, say
 from ..prediction.onnx_runtime import cuts_off_sums, padded
 from ..prediction.open_model import (
     GRAPH,
+    READING,
     TOKENIZER,
     WEIGHTS,
     ComputeOptions,
@@ -26,7 +27,6 @@ from ..prediction.open_model import (
     dataset_of_run,
     load_exported,
     open_model,
-    settings_of_reading,
     write_record,
 )
 from ..prediction.predictor import Predictor
@@ -94,6 +94,10 @@ def export(
         # It stays empty where all weights are smaller than what onnx moves
         (aside / WEIGHTS).touch()
         onnx.save(graph, str(aside / GRAPH), save_as_external_data=True, location=WEIGHTS)
+        data = {name: opened.recorded[name] for name in READING if name in opened.recorded}
+        if train := data.get("train"):
+            # Only the name of the train file, or of the first of several
+            data["train"] = Path(train if isinstance(train, str) else train[0]).name
         sizes = {name: (aside / name).stat().st_size for name in (GRAPH, WEIGHTS)}
         record = ExportRecord(
             labels=original.task.label_names,
@@ -102,7 +106,7 @@ def export(
             pad_id=pad_id,
             inputs=inputs,
             precision=precision,
-            data=settings_of_reading(opened.recorded),
+            data=data,
             problem_type=original.task.problem_type,
             files=dict.fromkeys((TOKENIZER, *beside)) | sizes,
             proof={},

@@ -94,43 +94,28 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def recorded_settings(folder: Path) -> dict[str, Any]:
-    """Return the recorded `data` settings of a run or export, else none; raises InputError if damaged."""
-    return read_record(folder).data if is_exported(folder) else run_settings(folder)
-
-
-def run_settings(folder: Path, group: str = "data") -> dict[str, Any]:
-    """Return a group of the settings that a run was trained with, empty for a checkpoint of another program;
-    raises InputError for a damaged file."""
-    path = folder / CONFIG
-    settings = read_yaml(path) if path.is_file() else None
-    values = settings.get(group) if isinstance(settings, dict) else None
-    values = values if isinstance(values, dict) else {}
-    length = values.get("max_length")
+    """Return the `data` settings that the model of a run or an export was trained with, as far as they are
+    recorded, empty for a checkpoint of another program. Raises InputError for a damaged file."""
+    if is_exported(folder):
+        path, values = folder / RECORD, read_record(folder).data
+    else:
+        path = folder / CONFIG
+        settings = read_yaml(path) if path.is_file() else None
+        values = settings.get("data") if isinstance(settings, dict) else None
+        values = values if isinstance(values, dict) else {}
+    length, modes, (way, most) = values.get("max_length"), get_args(LongTextMode), long_texts(values)
     if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
         rule = "data.max_length must be at least 4 tokens"
         raise InputError(f"{path}: {rule}, found {excerpt(length)}; fix the file")
+    if way not in modes or type(most) is not int or most < 1:
+        rule = f"data.long must be one of {listed(modes)}, and data.max_windows a number from 1"
+        raise InputError(f"{path}: {rule}, found {excerpt(way)} and {excerpt(most)}; fix the file")
     return values
 
 
-def run_long_texts(folder: Path) -> LongTexts:
-    """Return how the model of a run or an export read long texts in its training, as `data.long` and
-    `data.max_windows` say, or their defaults. Raises InputError for other values."""
-    values, modes = recorded_settings(folder), get_args(LongTextMode)
-    way, most = values.get("long", CUT.way), values.get("max_windows", CUT.max_windows)
-    if way not in modes or type(most) is not int or most < 1:
-        path = folder / (RECORD if is_exported(folder) else CONFIG)
-        rule = f"data.long must be one of {listed(modes)}, and data.max_windows a number from 1"
-        raise InputError(f"{path}: {rule}, found {excerpt(way)} and {excerpt(most)}; fix the file")
-    return LongTexts(way, most)
-
-
-def settings_of_reading(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded settings that an exported folder keeps; of the train file, or the first of several,
-    only its name."""
-    kept = {name: recorded[name] for name in READING if name in recorded}
-    if train := kept.get("train"):
-        kept["train"] = Path(train if isinstance(train, str) else train[0]).name
-    return kept
+def long_texts(recorded: Mapping[str, Any]) -> LongTexts:
+    """Return how a model with these `recorded_settings` read long texts in its training."""
+    return LongTexts(recorded.get("long", CUT.way), recorded.get("max_windows", CUT.max_windows))
 
 
 def check_pairs(folder: Path, recorded: Mapping[str, Any], given_pairs: bool, remedy: str) -> None:
@@ -160,7 +145,7 @@ def choose_run(folder: Path = CHECKPOINTS) -> Path:
     runs = {run: finished_at(run) for run in folder.glob("*") if os.path.isfile(run / MODEL)}
     finished = sorted((run for run in runs if runs[run] is not None), key=runs.get, reverse=True)
     for run in finished:
-        task = run_settings(run).get("task")
+        task = recorded_settings(run).get("task")
         if task not in TASK_CLASSES or TASK_CLASSES[task].has_labels:
             return run
     said = _(
@@ -216,19 +201,19 @@ def open_model(
     importing torch, all others by torch. Its threshold is as `decision_threshold` says. Raises InputError
     saying what is wrong."""
     folder = folder or choose_run()
+    recorded = recorded_settings(folder)
     if is_exported(folder):
         if options.device not in ("auto", "cpu") or options.precision != "fp32":
             raise InputError(
                 f"{folder}: an exported model computes on the CPU, in the precision of its export, found "
                 f"--device {options.device} --precision {options.precision}; leave them out"
             )
-        predictor, record = load_exported(folder, options.batch_tokens, options.calibrate)
-        recorded = record.data
+        predictor, _record = load_exported(folder, options.batch_tokens, options.calibrate)
     else:
         from .torch_runtime import load_predictor
 
-        recorded, long = run_settings(folder), run_long_texts(folder)
-        predictor = load_predictor(folder, recorded.get("max_length"), long, **asdict(options))
+        length, long = recorded.get("max_length"), long_texts(recorded)
+        predictor = load_predictor(folder, length, long, **asdict(options))
     return OpenedModel(folder, predictor, recorded, decision_threshold(folder, predictor.task, threshold))
 
 
@@ -249,7 +234,7 @@ def load_exported(
         )
     with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    limits = record.max_length, record.truncation_side, run_long_texts(folder)
+    limits = record.max_length, record.truncation_side, long_texts(record.data)
     about = (record.inputs, record.pad_id, record.precision)
     runtime = OnnxRuntime(folder / GRAPH, *about, batch_tokens)
     task = task_of_model(record.problem_type, record.labels)

@@ -17,7 +17,7 @@ from datetime import date, datetime, time
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from ..tasks.task import Task
 from ..text_table import short_label
 from .predictor import CHUNK_ROWS, Prediction
 from .sources import Source, as_json, as_text, free_names
+
+if TYPE_CHECKING:
+    from .open_model import OpenedModel
 
 Predictions = Iterable[Prediction]
 logger = logging.getLogger(__name__)
@@ -81,22 +84,22 @@ def write_predictions(
     path: str | None,
     format: str,
     source: Source,
-    task: Task,
+    opened: OpenedModel,
     predictions: Predictions,
-    threshold: float | None = None,
     on_bad_row: str = "skip",
 ) -> None:
-    """Write the rows of a source with their predictions as they come, to a new file or to standard output
-    (`path` None), in the `format` of one of `WRITERS`. With `keep`, a column says why rows have no label, if
-    one is invalid or may be. Raises InputError and TrainingError as `open_output` does. Texts are written as
-    they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
+    """Write the rows of a source with the predictions of a model as they come, to a new file or to standard
+    output (`path` None), in the `format` of one of `WRITERS`. With `keep`, a column says why rows have no
+    label, if one is invalid or may be. Raises InputError and TrainingError as `open_output` does. Texts are
+    written as they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
     with open_output(path) as file:
         # Counted when all rows were read before; they are read again, a stream for the first time
         may_be_bad = on_bad_row == "keep" and (source.is_stream or source.num_bad)
         # The names of columns are known once rows have been read, so the first prediction is made before
         predictions = iter(predictions)
         first = [one for one in [next(predictions, None)] if one is not None]
-        added = AddedColumns(task, source.names, threshold, source.place if may_be_bad else None)
+        place = source.place if may_be_bad else None
+        added = AddedColumns(opened.predictor.task, source.names, opened.threshold, place)
         WRITERS[format](file, source, added, chain(first, predictions))
 
 

@@ -21,7 +21,7 @@ from app.data.dataset import open_dataset
 from app.data.tokens import CUT, LongTexts, RowEncoder, open_store
 from app.errors import InputError
 from app.model.tokenizer import SPECIAL_TOKENS, gb2312_characters, load_tokenizer, set_prefix
-from app.prediction.open_model import run_long_texts
+from app.prediction.open_model import long_texts, recorded_settings
 from app.prediction.predictor import parts_of
 from app.prediction.torch_runtime import load_predictor
 from tests.saved_classifier import as_rows, save_checkpoint
@@ -322,12 +322,12 @@ def test_settings_of_a_run_folder(write):
     written = {"long": "windows", "max_windows": 3}
     for settings, wanted in (({}, CUT), (written, LongTexts("windows", 3))):
         path = write("config.yaml", json.dumps({"data": settings}))
-        assert run_long_texts(path.parent) == wanted
+        assert long_texts(recorded_settings(path.parent)) == wanted
     message = "config.yaml: data.long must be one of cut, head_tail, windows, and data.max_windows"
     for name, value in (("long", "whole"), ("max_windows", 0), ("max_windows", "9"), ("max_windows", True)):
         write("config.yaml", json.dumps({"data": written | {name: value}}))
         with pytest.raises(InputError, match=message):
-            run_long_texts(path.parent)
+            recorded_settings(path.parent)
 
 
 # Token stores

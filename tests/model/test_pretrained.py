@@ -30,7 +30,7 @@ from app.errors import InputError
 from app.model.classifier import Classifier
 from app.model.pretrained import build_model, check_passes, checkpoint_place, save_model
 from app.model.tokenizer import load_tokenizer
-from app.prediction.open_model import run_settings
+from app.prediction.open_model import recorded_settings
 from app.prediction.torch_runtime import load_checkpoint, load_predictor
 from tests.saved_classifier import LABELS as NAMES
 from tests.saved_classifier import as_rows, save_checkpoint
@@ -417,11 +417,11 @@ def test_tags_and_wrong_values_of_a_configuration_are_refused(write, checkpoint,
         load_config(["--config", str(path)])
     (checkpoint / "config.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="not a readable YAML file"):
-        run_settings(checkpoint)
+        recorded_settings(checkpoint)
     for length in ("abc", "-5", "999999999999999", "true"):
         (checkpoint / "config.yaml").write_text(f"data: {{max_length: {length}}}\n", encoding="utf-8")
         with pytest.raises(InputError, match=r"config\.yaml"):
-            run_settings(checkpoint)
+            recorded_settings(checkpoint)
     assert not trace.exists()
     if "touch" in text:
         yaml.unsafe_load(text)
