@@ -25,7 +25,6 @@ from ..prediction.open_model import (
     ExportRecord,
     OpenedModel,
     dataset_of_run,
-    load_exported,
     open_model,
     write_record,
 )
@@ -115,7 +114,8 @@ def export(
         write_record(aside, record)
         say(f"comparing {len(rows):,} rows")
         allowed = TOLERANCE[precision] if tolerance is None else tolerance
-        before, exported = original.logits(original.tokenize(rows)), load_exported(aside)[0]
+        before = original.logits(original.tokenize(rows))
+        exported = open_model(aside, ComputeOptions()).predictor
         proof, why = prove(before, exported, rows, labels, allowed, LOGIT_TOLERANCE[precision])
         if why is None:
             write_record(aside, replace(record, proof=proof | {"rows_of": rows_file or "dev"}))

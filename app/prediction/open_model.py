@@ -208,38 +208,30 @@ def open_model(
                 f"{folder}: an exported model computes on the CPU, in the precision of its export, found "
                 f"--device {options.device} --precision {options.precision}; leave them out"
             )
-        predictor, _record = load_exported(folder, options.batch_tokens, options.calibrate)
+        from tokenizers import Tokenizer
+
+        from .onnx_runtime import OnnxRuntime, cuts_off_sums
+
+        record = read_record(folder)
+        if record.made.get("weight_bits") == 8 and cuts_off_sums():
+            raise InputError(
+                f"{folder}: its weights have 8 bits, for CPUs with VNNI, which this one has not; export "
+                "again on this machine"
+            )
+        with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
+            tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        about = (record.inputs, record.pad_id, record.precision)
+        runtime = OnnxRuntime(folder / GRAPH, *about, options.batch_tokens)
+        task = task_of_model(record.problem_type, record.labels)
+        task.read(folder, options.calibrate)
+        limits = record.max_length, record.truncation_side, long_texts(recorded)
+        predictor = Predictor(runtime, tokenizer, task, *limits)
     else:
         from .torch_runtime import load_predictor
 
         length, long = recorded.get("max_length"), long_texts(recorded)
         predictor = load_predictor(folder, length, long, **asdict(options))
     return OpenedModel(folder, predictor, recorded, decision_threshold(folder, predictor.task, threshold))
-
-
-def load_exported(
-    folder: Path, batch_tokens: int | None = None, calibrate: bool = True
-) -> tuple[Predictor, ExportRecord]:
-    """Return the predictor of an exported folder and its record; raises InputError for a damaged folder. With
-    `calibrate`, probabilities are those of the temperature of the run."""
-    from tokenizers import Tokenizer
-
-    from .onnx_runtime import OnnxRuntime, cuts_off_sums
-
-    record = read_record(folder)
-    if record.made.get("weight_bits") == 8 and cuts_off_sums():
-        raise InputError(
-            f"{folder}: its weights have 8 bits, for CPUs with VNNI, which this one has not; export again on "
-            "this machine"
-        )
-    with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    limits = record.max_length, record.truncation_side, long_texts(record.data)
-    about = (record.inputs, record.pad_id, record.precision)
-    runtime = OnnxRuntime(folder / GRAPH, *about, batch_tokens)
-    task = task_of_model(record.problem_type, record.labels)
-    task.read(folder, calibrate)
-    return Predictor(runtime, tokenizer, task, *limits), record
 
 
 def decision_threshold(folder: Path, task: Task, wanted: float | WantedPrecision | None) -> float | None:
@@ -250,11 +242,11 @@ def decision_threshold(folder: Path, task: Task, wanted: float | WantedPrecision
     if not isinstance(wanted, WantedPrecision):
         return wanted
     from ..report.confidence import choose_threshold
-    from ..report.logits_file import LOGITS, read_logits
+    from ..report.logits_file import LOGITS, read_run
 
     path = folder / LOGITS
     # Dev has chosen the thresholds of several labels a row
-    splits = read_logits(path)[0] if path.exists() and not task.form.has_several else {}
+    splits = read_run(folder)[1] if path.exists() and not task.form.has_several else {}
     if FITTED_ON not in splits:
         raise InputError(
             f"--threshold precision=P needs a model of one label a row, and the logits of its run for dev "

@@ -41,26 +41,25 @@ def logits_of(split: Split, logits: np.ndarray) -> SplitLogits:
     return SplitLogits(np.array(split.rows, np.int64), labels, split.table.hashes[split.rows], logits)
 
 
-def write_logits(
-    path: Path, splits: dict[str, SplitLogits], label_names: list[str], step: int, task: str
-) -> None:
+def write_logits(path: Path, splits: dict[str, SplitLogits], task: Task, step: int) -> None:
     """Write the logits of splits, by name, that the model of `step` gave; whole or not at all."""
     from safetensors.numpy import save
 
     of_splits = {f"{name}.{key}": getattr(of, key) for name, of in splits.items() for key in ARRAYS}
     arrays = {name: np.ascontiguousarray(array) for name, array in of_splits.items()}
     # One key only: the library writes several in any order, and equal runs shall leave equal files.
-    metadata = {"label_names": label_names, "step": step, "task": task}
+    metadata = {"label_names": task.label_names, "step": step, "task": task.name}
     with whole_file(path) as file:
         file.write(save(arrays, {METADATA: json.dumps(metadata)}))
 
 
-def read_logits(path: Path) -> tuple[dict[str, SplitLogits], list[str], str]:
-    """Return the splits by name, the names of the labels, and the value of data.task; raises InputError for
-    another file."""
+def read_run(run: Path) -> tuple[Task, dict[str, SplitLogits]]:
+    """Return the task of a finished run, which decides as the run does, and its logits by split. Raises
+    InputError where there are none, and for damaged files."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
+    path = run / LOGITS
     try:
         # Not mapped: a file that is cut short while it is mapped ends the process
         content = path.read_bytes()
@@ -70,19 +69,12 @@ def read_logits(path: Path) -> tuple[dict[str, SplitLogits], list[str], str]:
         metadata = json.loads(header["__metadata__"][METADATA])
         names = dict.fromkeys(key.partition(".")[0] for key in arrays)
         splits = {name: SplitLogits(*(arrays[f"{name}.{key}"] for key in ARRAYS)) for name in names}
-        return splits, metadata["label_names"], metadata["task"]
+        task = open_task(metadata["task"], metadata["label_names"])
     except (OSError, LookupError, ValueError, TypeError, SafetensorError) as error:
         raise InputError(
             f"{path}: the logits of a finished run are needed, and this file cannot be read: {error!r}; "
             "train it again with this version"
         ) from error
-
-
-def read_run(run: Path) -> tuple[Task, dict[str, SplitLogits]]:
-    """Return the task of a finished run, which decides as the run does, and its logits by split. Raises
-    InputError where there are none, and for damaged files."""
-    splits, label_names, name = read_logits(run / LOGITS)
-    task = open_task(name, label_names)
     task.read(run)
     return task, splits
 

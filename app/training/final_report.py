@@ -41,7 +41,7 @@ def write_report(
     title = report_title(split, progress, task.best_metric)
     if task.has_labels:
         of_splits = {name: logits_of(loaders[name].split, results[name]) for name in results}
-        write_logits(folder / LOGITS, of_splits, task.label_names, best_step, task.name)
+        write_logits(folder / LOGITS, of_splits, task, best_step)
         if FITTED_ON in of_splits:
             dev = of_splits[FITTED_ON]
             task.fit(dev.labels, dev.logits, dev.hashes)

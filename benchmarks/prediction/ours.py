@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.prediction.open_model import load_exported
+from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.predictor import Predictor
 from app.prediction.sources import text_rows
 from app.prediction.torch_runtime import load_predictor
@@ -23,8 +23,8 @@ def predict(job: PredictionJob, meter: Meter) -> None:
 
 def onnx(job: PredictionJob, meter: Meter) -> None:
     """Classify all texts at each step; `job.checkpoint` is an exported folder."""
-    predictor, record = load_exported(Path(job.checkpoint))
-    serve(job, meter, predictor, record.precision)
+    predictor = open_model(Path(job.checkpoint), ComputeOptions()).predictor
+    serve(job, meter, predictor, predictor.runtime.description["precision"])
 
 
 def classify(predictor: Predictor, texts: Sequence[str]) -> list[list]:

@@ -31,7 +31,6 @@ from app.prediction.open_model import (
     TOKENIZER,
     WEIGHTS,
     ComputeOptions,
-    load_exported,
     open_model,
     read_record,
     write_record,
@@ -41,6 +40,8 @@ from tests.multi_label_runs import NAMES, predict_again, read_predictions, train
 from tests.processes import ROOT
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.verbs import export, predict
+
+CPU = ComputeOptions("cpu")
 
 
 def texts_file(folder: Path, count: int = 80) -> str:
@@ -80,7 +81,7 @@ def test_labels_and_probabilities_are_those_of_torch_and_the_record_says_so(expo
     for pairs in (None, texts[::-1]):
         rows = as_rows(texts, pairs)
         wanted = list(load_predictor(checkpoint, device="cpu").predict(rows))
-        found = list(load_exported(folder)[0].predict(rows, chunk_rows=16))
+        found = list(open_model(folder, CPU).predictor.predict(rows, chunk_rows=16))
         assert [prediction.row for prediction in found] == rows
         assert [prediction.answer for prediction in found] == [prediction.answer for prediction in wanted]
         probabilities = [prediction.probabilities for prediction in wanted]
@@ -97,7 +98,7 @@ def test_labels_and_probabilities_are_those_of_torch_and_the_record_says_so(expo
 @pytest.mark.parametrize("name", ["model.safetensors", WEIGHTS], ids=["torch", "onnx"])
 def test_replaced_and_truncated_weights_do_not_change_a_loaded_model(exported, tmp_path, name):
     folder = shutil.copytree(exported[name == WEIGHTS], tmp_path / "copy")
-    predictor, rows = open_model(folder, ComputeOptions("cpu")).predictor, as_rows(random_texts(40))
+    predictor, rows = open_model(folder, CPU).predictor, as_rows(random_texts(40))
 
     def found() -> list[list[float]]:
         return [prediction.probabilities.tolist() for prediction in predictor.predict(rows)]
@@ -188,7 +189,7 @@ def test_int8_that_changes_too_much_is_not_written(exported, tmp_path, capsys):
     assert f"In fp32 it is exact, and larger and slower: python -m app export {checkpoint}\n" in printed
     assert not list(tmp_path.glob("small*"))
     assert export([*options, "--tolerance", "1"]) == 0
-    record = load_exported(output)[1]
+    record = read_record(output)
     assert (record.precision, record.made["weight_bits"]) == ("int8", 7 if cuts_off_sums() else 8)
     assert (output / WEIGHTS).stat().st_size < (exported[1] / WEIGHTS).stat().st_size
 
@@ -256,17 +257,17 @@ def test_a_damaged_folder(copy, name, content, message):
     else:
         path.write_bytes(content or b"x" * path.stat().st_size)
     with pytest.raises(InputError, match=message):
-        open_model(copy, ComputeOptions())
+        open_model(copy, CPU)
 
 
 def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(copy, monkeypatch):
     record = read_record(copy)
     monkeypatch.setattr(onnx_runtime, "cuts_off_sums", lambda: True)
     write_record(copy, replace(record, made=record.made | {"weight_bits": 7}))
-    assert load_exported(copy)
+    assert open_model(copy, CPU)
     write_record(copy, replace(record, made=record.made | {"weight_bits": 8}))
     with pytest.raises(InputError, match="weights have 8 bits, for CPUs with VNNI.* export again on this"):
-        load_exported(copy)
+        open_model(copy, CPU)
 
 
 def test_a_run_is_compared_on_its_own_dev_rows_and_its_thresholds_are_kept(tmp_path, capsys):
@@ -296,10 +297,10 @@ def test_a_run_is_compared_on_its_own_dev_rows_and_its_thresholds_are_kept(tmp_p
     del values["thresholds"][NAMES[0]]
     path.write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(InputError, match="what was fitted for the decision is needed"):
-        open_model(folder, ComputeOptions())
+        open_model(folder, CPU)
     path.unlink()
     with pytest.raises(InputError, match=r"decision\.json: the file must be there and have .* found none"):
-        open_model(folder, ComputeOptions())
+        open_model(folder, CPU)
     posts.unlink()
     assert export([str(run), "--output", str(tmp_path / "other")]) == 2
     assert "name a file of texts with --rows" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from app.prediction.torch_runtime import load_predictor
 from app.report.logits_file import SplitLogits, write_logits
 from app.run import main as train
 from app.runtime.disk import read_json
+from app.tasks import open_task
 from tests.multi_label_runs import arguments, read_predictions
 from tests.processes import ROOT, full_disk
 from tests.saved_classifier import LABELS, as_rows, of_pipeline, random_texts, save_checkpoint, several_labels
@@ -57,7 +58,7 @@ def calibrated(tmp_path_factory) -> Path:
     labels = (generator.random((800, 1)) > chances).sum(axis=1).clip(max=2)
     hashes = generator.integers(0, 1 << 63, 800).astype(np.uint64)
     dev = SplitLogits(np.arange(800), labels, hashes, logits)
-    write_logits(folder / "logits.safetensors", {"dev": dev}, LABELS, 5, "single_label")
+    write_logits(folder / "logits.safetensors", {"dev": dev}, open_task("single_label", LABELS), 5)
     return folder
 
 

@@ -11,7 +11,7 @@ from sklearn.calibration import calibration_curve
 from app.errors import InputError
 from app.report.baselines import Sample, baselines, sample
 from app.report.confidence import calibration_error, choose_threshold, confidence_bins, risk_coverage
-from app.report.logits_file import ARRAYS, check_same_rows, logits_of, read_logits, write_logits
+from app.report.logits_file import ARRAYS, check_same_rows, logits_of, read_run, write_logits
 from app.tasks import open_task
 from tests.report.rows_case import random_rows
 from tests.tiny import LABELS, open_tiny
@@ -120,11 +120,11 @@ def test_logits_come_back_as_they_were_and_other_rows_are_refused(tmp_path):
     path, splits = tmp_path / "logits.safetensors", open_tiny(tmp_path)[0].splits
     logits = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
     written = {name: logits_of(splits[name], logits[: len(splits[name])]) for name in ("test", "dev")}
-    write_logits(path, written, LABELS, 7, "single_label")
+    write_logits(path, written, open_task("single_label", LABELS), 7)
     (tmp_path / "other").touch()
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
-    found, names, task = read_logits(path)
-    assert (names, task, set(found)) == (LABELS, "single_label", {"test", "dev"})
+    task, found = read_run(tmp_path)
+    assert (task.label_names, task.name, set(found)) == (LABELS, "single_label", {"test", "dev"})
     for name, split in found.items():
         assert (split.hashes == splits[name].table.hashes[splits[name].rows]).all()
         check_same_rows(split, written[name])
@@ -146,4 +146,4 @@ def test_other_files_are_an_error_that_names_them(tmp_path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match="logits.safetensors"):
-        read_logits(path)
+        read_run(tmp_path)
