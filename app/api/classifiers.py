@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -101,7 +101,7 @@ class Model:
 
     def _predictions(self, texts: Iterable, keep_bad: bool = False) -> Iterator[Prediction]:
         opened = self._opened
-        rows = rows_of(texts, opened.remove_spaces, opened.text_columns, keep_bad)
+        rows = rows_of(texts, opened.recorded, opened.text_columns, keep_bad)
         for row in [row for row in rows if isinstance(row, Row)][:1]:
             check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
         return opened.predictor.predict(rows)
@@ -131,7 +131,7 @@ class Model:
 
 
 def rows_of(
-    texts: Iterable, remove_spaces: bool = False, columns: Sequence[str] | None = None, keep_bad: bool = False
+    texts: Iterable, recorded: Mapping[str, Any], columns: Sequence[str] | None = None, keep_bad: bool = False
 ) -> list[Row | BadRow]:
     """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns; of a
     model of several `columns`, also as rows of a data frame, dictionaries with the names of the columns, or
@@ -156,7 +156,7 @@ def rows_of(
             else:
                 value = tuple(value) if len(value) == 2 else next(iter(value), None)
         values.append(value)
-    rows = list(text_rows(values, remove_spaces))
+    rows = list(text_rows(values, recorded))
     pairs = {row.pair is not None: row.line - 1 for row in rows if isinstance(row, Row)}
     if len(pairs) > 1:
         raise InputError(f"{RULE}, found both: texts[{pairs[True]}] is a pair, texts[{pairs[False]}] is not")
@@ -225,7 +225,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings,
         and TrainingError for a training that cannot continue.
         """
-        settings, rows = self._settings(), rows_of(X)
+        settings, rows = self._settings(), rows_of(X, {})
         check_ordered(y, "labels")
         values = y.tolist() if hasattr(y, "tolist") else list(y)
         if len(values) != len(rows):

@@ -177,8 +177,7 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
 
     recorded, keeps_columns = recorded_settings(folder), args.output_format != "parquet"
     if args.texts:
-        remove_spaces = bool(recorded.get("remove_spaces"))
-        source = Source("command line", "text", "text", lambda: text_rows(args.texts, remove_spaces))
+        source = Source("command line", "text", "text", lambda: text_rows(args.texts, recorded))
     else:
         source = open_file(args.input, recorded, args.asked, keeps_columns=keeps_columns)
     if not keeps_columns and source.format != "parquet":

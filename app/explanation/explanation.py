@@ -102,11 +102,10 @@ class ExplainedModel:
         names = signature(model.forward).parameters
         self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
         self.task = task_of_checkpoint(folder, model.config)
-        settings = recorded_settings(folder)
-        self.remove_spaces = bool(settings.get("remove_spaces"))
-        self.max_length = longest_row(model.config, self.tokenizer, settings.get("max_length"))
+        self.recorded = recorded_settings(folder)
+        self.max_length = longest_row(model.config, self.tokenizer, self.recorded.get("max_length"))
         backend, side = self.tokenizer.backend_tokenizer, self.tokenizer.truncation_side
-        self.encoder = RowEncoder(backend, self.max_length, side, long_texts(settings))
+        self.encoder = RowEncoder(backend, self.max_length, side, long_texts(self.recorded))
         self.device = choose_device(device)
         model.set_attn_implementation("eager")
         self.model = model.eval().to(self.device).requires_grad_(False)
@@ -157,7 +156,7 @@ def explain(
             f"--label must be a label of the model, found {excerpt(label)}{nearest(label, task.label_names)} "
             f"(known: {listed(task.label_names)})"
         )
-    [row] = text_rows([texts if len(texts) > 1 else texts[0]], model.remove_spaces)
+    [row] = text_rows([texts if len(texts) > 1 else texts[0]], model.recorded)
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)

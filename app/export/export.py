@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ..prediction.onnx_runtime import cuts_off_sums, padded
 from ..prediction.open_model import (
     GRAPH,
     READING,
+    RECORD,
     TOKENIZER,
     WEIGHTS,
     ComputeOptions,
@@ -26,7 +27,6 @@ from ..prediction.open_model import (
     OpenedModel,
     dataset_of_run,
     open_model,
-    write_record,
 )
 from ..prediction.predictor import Predictor
 from ..prediction.sources import options_of_run
@@ -35,7 +35,7 @@ from ..report.bootstrap import differences
 from ..report.logits_file import LOGITS
 from ..report.metrics import BY_KEY, measure
 from ..report.shown import page_environment
-from ..runtime.disk import sync
+from ..runtime.disk import sync, write_json
 from ..tasks.task import DECISION
 from .graph import quantise, write_graph
 
@@ -111,14 +111,15 @@ def export(
             proof={},
             made=made,
         )
-        write_record(aside, record)
+        write_json(aside / RECORD, asdict(record))
         say(f"comparing {len(rows):,} rows")
         allowed = TOLERANCE[precision] if tolerance is None else tolerance
         before = original.logits(original.tokenize(rows))
         exported = open_model(aside, ComputeOptions()).predictor
         proof, why = prove(before, exported, rows, labels, allowed, LOGIT_TOLERANCE[precision])
         if why is None:
-            write_record(aside, replace(record, proof=proof | {"rows_of": rows_file or "dev"}))
+            record = replace(record, proof=proof | {"rows_of": rows_file or "dev"})
+            write_json(aside / RECORD, asdict(record))
             sync(aside)
             aside.rename(output)
         template = page_environment(Path(__file__).parent, autoescape=False).get_template("proof.txt.jinja")

@@ -16,7 +16,6 @@ from ..config.schema import LongTextMode
 from ..data.read import ReadOptions
 from ..data.tokens import CUT, LongTexts, guarded
 from ..errors import InputError, excerpt, listed, say
-from ..runtime.disk import write_json
 from ..tasks import TASK_CLASSES, task_of_model
 from ..tasks.task import FITTED_ON, Task
 from ..words import _
@@ -61,11 +60,6 @@ class ExportRecord:
 def is_exported(folder: Path) -> bool:
     """Return whether a folder was written by `export`."""
     return (folder / RECORD).is_file()
-
-
-def write_record(folder: Path, record: ExportRecord) -> None:
-    """Write the record of an exported folder."""
-    write_json(folder / RECORD, asdict(record))
 
 
 def read_record(folder: Path) -> ExportRecord:
@@ -176,11 +170,6 @@ class OpenedModel:
         """The columns whose texts it reads as one, where it was trained on several."""
         columns = self.recorded.get("text_column")
         return list(map(str, columns)) if isinstance(columns, list) else None
-
-    @property
-    def remove_spaces(self) -> bool:
-        """Whether the spaces of its texts were removed in training."""
-        return bool(self.recorded.get("remove_spaces"))
 
 
 @dataclass(frozen=True)

@@ -123,12 +123,13 @@ class Source:
         return "\n".join(lines)
 
 
-def text_rows(texts: Iterable[str | tuple[str, ...]], remove_spaces: bool) -> Iterator[Row | BadRow]:
-    """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1."""
+def text_rows(texts: Iterable[str | tuple[str, ...]], recorded: Mapping[str, Any]) -> Iterator[Row | BadRow]:
+    """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1, as a model
+    with these `recorded` settings reads them."""
     for line, value in enumerate(texts, 1):
         parts = zip(value if isinstance(value, tuple) else (value,), ("text", "second text"), strict=False)
         try:
-            cleaned = [clean_text(one, remove_spaces, what) for one, what in parts]
+            cleaned = [clean_text(one, recorded.get("remove_spaces"), what) for one, what in parts]
             yield Row(line, *cleaned, *[None] * (3 - len(cleaned)))
         except ValueError as error:
             yield BadRow(line, str(error), is_empty=isinstance(error, EmptyText))

@@ -3,7 +3,6 @@ quality follows from this file: row ids, labels and logits of each split."""
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +94,7 @@ def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
 def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) -> None:
     """Write a CSV line for each row of the split: id, file if there are several, line, text, true and
     predicted label, uncalibrated probabilities. `logits` (num_rows, any), in the order of the rows."""
+    from pandas import DataFrame
 
     def shown(value: float | list) -> str:
         return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else f"{value:.6f}"
@@ -106,9 +106,6 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) 
         columns["text"], columns["text_pair"] = zip(*columns["text"], strict=True)
     columns[task.label_column] = map(task.cell, split.labels)
     columns["predicted"] = map(task.cell, task.decide(logits))
-    added = list(map(task.probability_columns, task.probabilities(logits, calibrated=False)))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*columns, *added[0]])
-        for row, probabilities in zip(zip(*columns.values(), strict=True), added, strict=True):
-            writer.writerow([*row, *map(shown, probabilities.values())])
+    added = map(task.probability_columns, task.probabilities(logits, calibrated=False))
+    lines = DataFrame(columns).join(DataFrame(added).map(shown))
+    lines.to_csv(path, index=False, lineterminator="\r\n")

@@ -1,7 +1,7 @@
 """Attributions, the deletion test, the page and the verb: python -m pytest tests/explanation"""
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from app.explanation.explanation import (
     render_text,
     tokenise,
 )
-from app.prediction.open_model import ComputeOptions, ExportRecord, open_model, write_record
+from app.prediction.open_model import RECORD, ComputeOptions, ExportRecord, open_model
 from app.prediction.torch_runtime import load_predictor
+from app.runtime.disk import write_json
 from tests.report.test_shown import HIDDEN, HOSTILE, Checker, check_harmless
 from tests.saved_classifier import LABELS, NUMBER, as_rows, of_pipeline, save_checkpoint, several_labels
 from tests.spoken import spoken_in
@@ -258,7 +259,8 @@ def test_what_cannot_be_explained_is_an_error(model, checkpoint, tmp_path, capsy
     with pytest.raises(TrainingError, match="finite"):
         explain_one(damaged, TEXT)
     made, kind = {"from": "sample-007"}, "single_label_classification"
-    write_record(tmp_path, ExportRecord(LABELS, 8, "right", 0, [], "fp32", kind, {}, {}, {}, made))
+    record = ExportRecord(LABELS, 8, "right", 0, [], "fp32", kind, {}, {}, {}, made)
+    write_json(tmp_path / RECORD, asdict(record))
     assert main([str(tmp_path), TEXT]) == 2
     assert "use the run that it was made from, sample-007" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "captum.attr", None)

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +33,9 @@ from app.prediction.open_model import (
     ComputeOptions,
     open_model,
     read_record,
-    write_record,
 )
 from app.prediction.torch_runtime import load_predictor
+from app.runtime.disk import write_json
 from tests.multi_label_runs import NAMES, predict_again, read_predictions, train, write_posts
 from tests.processes import ROOT
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
@@ -263,9 +263,9 @@ def test_a_damaged_folder(copy, name, content, message):
 def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(copy, monkeypatch):
     record = read_record(copy)
     monkeypatch.setattr(onnx_runtime, "cuts_off_sums", lambda: True)
-    write_record(copy, replace(record, made=record.made | {"weight_bits": 7}))
+    write_json(copy / RECORD, asdict(replace(record, made=record.made | {"weight_bits": 7})))
     assert open_model(copy, CPU)
-    write_record(copy, replace(record, made=record.made | {"weight_bits": 8}))
+    write_json(copy / RECORD, asdict(replace(record, made=record.made | {"weight_bits": 8})))
     with pytest.raises(InputError, match="weights have 8 bits, for CPUs with VNNI.* export again on this"):
         open_model(copy, CPU)
 
