@@ -154,7 +154,7 @@ def rows_of(
             elif len(value) > 2:
                 raise InputError(f"{RULE}, found {excerpt(value)} at texts[{index}]; choose columns of it")
             else:
-                value = tuple(value) if len(value) == 2 else next(iter(value), None)
+                value = tuple(value) or None
         values.append(value)
     rows = list(text_rows(values, recorded))
     pairs = {row.pair is not None: row.line - 1 for row in rows if isinstance(row, Row)}

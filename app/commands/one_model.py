@@ -16,7 +16,7 @@ from ..errors import InputError, needed, say
 from ..prediction import SUFFIXES
 from ..runtime.disk import write_text
 from ..runtime.processes import ended_by_ctrl_c
-from .parser import DEVICES, Parser, add_computing, add_threshold, number
+from .parser import DEVICES, Parser, add_computing, number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -209,7 +209,6 @@ def serve(argv: list[str], program: str) -> int:
     add("--port", type=number(int, 0, 65_535), default=8000, help=port)
     hosts = "other names of this server, for the header Host (default: localhost and --host only)"
     add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
-    add_threshold(add)
     add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")
     args = parser.parse_args(argv)
     api_key = os.environ.get(KEY)

@@ -58,8 +58,9 @@ def threshold(value: str) -> float | WantedPrecision:
     return WantedPrecision(number(float, 0, 1)(wanted))
 
 
-def add_threshold(add: Callable) -> None:
-    """Add --threshold, which predict and serve have."""
+def add_computing(add: Callable, tokens: str) -> None:
+    """Add the options that predict and serve have: from when on a label is accepted, and where and how a
+    model computes; `tokens` is the help of --batch_tokens."""
     add(
         "--threshold",
         type=threshold,
@@ -69,11 +70,6 @@ def add_threshold(add: Callable) -> None:
         "certain of them is. precision=P takes the lowest threshold that has this precision on half of the "
         "run's dev rows, and says how it does on the other half (default: none)",
     )
-
-
-def add_computing(add: Callable, tokens: str) -> None:
-    """Add the options of where and how a model computes, which predict and serve have; `tokens` is the help
-    of --batch_tokens."""
     add("--device", default="auto", help=DEVICES)
     add("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast (default: fp32)")
     add("--batch_tokens", type=number(int, 1), metavar="TOKENS", help=tokens)

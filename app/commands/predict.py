@@ -34,7 +34,7 @@ from ..data.read import FORMATS
 from ..errors import InputError, nearest, say
 from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
-from .parser import Parser, add_computing, add_threshold, number, setting
+from .parser import Parser, add_computing, number, setting
 
 # Options that say how a file is read; where one is not given, the file is read as in the run's training.
 COLUMNS = {
@@ -82,7 +82,11 @@ def build_parser(program: str) -> Parser:
         "(default: none)"
     )
     add("--report", metavar="FOLDER", help=folder)
-    add_threshold(add)
+    tokens = (
+        "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
+        "Runtime 256, 32768 on other devices)"
+    )
+    add_computing(add, tokens)
     engine = (
         "ray: by Ray Data, on this machine or the cluster of RAY_ADDRESS, from files in --input to files in "
         "a new folder --output (default: none)"
@@ -90,11 +94,6 @@ def build_parser(program: str) -> Parser:
     add("--engine", choices=["ray"], help=engine)
     actors = "processes of --engine ray with the model (default: one for each GPU, else for each machine)"
     add("--actors", type=number(int, 1), metavar="N", help=actors)
-    tokens = (
-        "maximum tokens in a batch, its rows times its longest row (default: 1024 on the CPU, with ONNX "
-        "Runtime 256, 32768 on other devices)"
-    )
-    add_computing(add, tokens)
     return parser
 
 

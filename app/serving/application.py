@@ -146,8 +146,7 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
                 f"inputs, text {number}: {kinds[wanted]} are needed, as in the model's training and in all "
                 f"inputs, found one of the {kinds[len(texts)]}"
             )
-    values = (texts if wanted == 2 else texts[0] for texts in items)
-    rows = list(text_rows(values, model.recorded))
+    rows = list(text_rows(items, model.recorded))
     for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):
             raise InputError(f"inputs, text {number}: {row.problem}")
