@@ -33,11 +33,7 @@ def check_report_folder(path: str) -> Path:
 
 
 def report_on(
-    opened: OpenedModel,
-    rows: Iterable[Row],
-    source: Source,
-    folder: Path,
-    on_batch: Callable[[int], None],
+    opened: OpenedModel, rows: Iterable[Row], source: Source, folder: Path, on_batch: Callable[[int], None]
 ) -> str:
     """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json into a
     folder, all of them or none, and return the text. The page shows probabilities before and after the
