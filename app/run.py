@@ -61,7 +61,7 @@ def work(config: Config, name: str) -> int:
     with ended_by_ctrl_c():
         from .training.train import Run
     from .checkpoints.training_state import with_saved_choices
-    from .modes import check_world_size, open_mode
+    from .modes import check_world_size, load_mode
     from .modes.group import Stopped
     from .runtime.disk import OF_THE_SYSTEM
     from .training.log import start_logging
@@ -70,7 +70,7 @@ def work(config: Config, name: str) -> int:
     use_language(config.output.language)
     try:
         start_logging(launched_rank() == 0)
-        with open_mode(name, with_saved_choices(config)) as mode:
+        with load_mode(name)(with_saved_choices(config)) as mode:
             check_world_size(name, mode.group.world_size)
             return Run(name, mode, ends_process=True).run()
     except (InputError, TrainingError) as error:

@@ -267,8 +267,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
         from ..model.pretrained import checkpoint_place
         from ..model.recipe import with_head
-        from ..modes import open_mode
         from ..modes.group import Stopped
+        from ..modes.mode import Single
         from ..training.train import Run
 
         has_pairs, path = rows[0].pair is not None, folder / "train.jsonl"
@@ -302,7 +302,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             model = config.model if place is None else replace(config.model, name=str(place))
             # The rows of one call are of no use to the next
             data = replace(config.data, cache_dir=str(folder / "cache"))
-            with open_mode("single", replace(config, model=model, data=data)) as mode:
+            with Single(replace(config, model=model, data=data)) as mode:
                 try:
                     status = Run("single", mode, with_report).run()
                 except Stopped as stop:

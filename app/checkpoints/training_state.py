@@ -116,7 +116,7 @@ class Saver:
         if folder is None:
             return
         progress = deepcopy(progress)
-        progress.scaler = mode.scaler.state_dict() if mode.scaler else {}
+        progress.scaler = mode.scaler.state_dict()
 
         def write() -> None:
             self.record()
@@ -294,7 +294,7 @@ def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job
     mode.group.on_rank_0(lambda: restore_best_model(state.folder, best_weights(folder, has_adapter)))
     mode.load_optimizer_state(state.optimizer if state else {})
     mode.load_weights(state.weights if state else {})
-    if mode.scaler and progress.scaler:
+    if progress.scaler:
         mode.scaler.load_state_dict(progress.scaler)
     logger.info("Resuming from step %d.", progress.step)
     if (total := job["steps"]) != steps:

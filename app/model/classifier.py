@@ -1,6 +1,8 @@
 """A model of transformers that also takes packed batches; with a head that classifies, or predicts tokens."""
 
+import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from operator import attrgetter
@@ -10,8 +12,9 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from ..batching.loader import Layout, means_of_rows
+from ..config.schema import TrainConfig
 from ..errors import InputError
-from ..runtime.devices import at_least_float32
+from ..runtime.devices import at_least_float32, is_cuda
 from . import attention
 
 
@@ -45,6 +48,12 @@ MODERNBERT = Packing(
 DECODER = Packing(lambda model, states: model.score(states[:, 0]), reads_last=True)
 PACKINGS = {"bert": BERT, "ernie": BERT, "electra": ELECTRA, "roberta": ROBERTA, "xlm-roberta": ROBERTA}
 PACKINGS |= {"modernbert": MODERNBERT} | dict.fromkeys(("llama", "qwen2", "qwen3"), DECODER)
+# Names of an encoder's parameters: of layers, and of the norm after the last layer of some
+LAYERS = re.compile(r"\blayers?\.\d+\.|\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
+
+
+def is_of_head(name: str) -> bool:
+    return "embed" not in name and not LAYERS.search(name)
 
 
 class PackedModel(nn.Module):
@@ -53,6 +62,9 @@ class PackedModel(nn.Module):
 
     # peft's configuration, where only LoRA factors and the head are trained
     adapter = None
+    # The precision of a pass. The model itself enters it: DataParallel runs each copy in a thread, where it
+    # turns autocast on again without its dtype, which on CUDA is fp16.
+    autocast: Callable[[], AbstractContextManager] = nullcontext
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -73,6 +85,10 @@ class PackedModel(nn.Module):
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
 
+    def forward(self, *args: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        with self.autocast():
+            return self.logits(*args, **inputs)
+
     def checkpoint_layers(self) -> None:
         """Let the backward pass compute each layer again from its input, with the same dropout, instead of
         keeping what the layer computed. Raises InputError for a model that cannot do so."""
@@ -88,6 +104,25 @@ class PackedModel(nn.Module):
             raise InputError(
                 f"train.gradient_checkpointing true does not work with {config.model_type}: {error}; omit it"
             ) from error
+
+    def build_optimizer(self, config: TrainConfig) -> torch.optim.Optimizer:
+        """Return AdamW (fused on CPU and CUDA) or SGD over the trainable parameters. Each group has an
+        `lr_scale`, the factor on the learning rate of the encoder, or where this is 0 of the head."""
+        encoder, head = config.learning_rate, config.head_learning_rate
+        head = encoder if head is None else head
+        peak, groups = encoder or head, {}
+        for name, parameter in self.named_parameters():
+            if parameter.requires_grad:
+                # Biases and norms do not decay
+                decay = 0.0 if name.endswith("bias") or "norm" in name.lower() else config.weight_decay
+                rate = head if is_of_head(name) else encoder
+                group = {"params": [], "weight_decay": decay, "lr_scale": rate / peak if peak else 0.0}
+                groups.setdefault((decay, rate), group)["params"].append(parameter)
+        groups = list(groups.values())
+        if config.optimizer == "sgd":
+            return torch.optim.SGD(groups, lr=peak)
+        device = groups[0]["params"][0].device
+        return torch.optim.AdamW(groups, lr=peak, fused=device.type == "cpu" or is_cuda(device))
 
     def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         """Return the states of a packed batch's tokens, (1, total_tokens, hidden), or of `read_tokens`."""
@@ -134,7 +169,7 @@ class Classifier(PackedModel):
             layers = layers.layer if hasattr(layers, "layer") else layers.layers
             attention.return_read_tokens_only(layers[-1])
 
-    def forward(
+    def logits(
         self,
         input_ids: torch.Tensor,
         first_tokens: torch.Tensor | None = None,
@@ -169,7 +204,7 @@ class MaskedLanguageModel(PackedModel):
             else:
                 model.set_submodule(output, nn.Identity())
 
-    def forward(
+    def logits(
         self,
         input_ids: torch.Tensor,
         masked: torch.Tensor | None = None,

@@ -24,9 +24,9 @@ from torch import nn
 
 from ..batching import CPU_BATCH_TOKENS, token_batches
 from ..batching.loader import Loader, means_of_rows
-from ..errors import InputError
+from ..errors import InputError, needed
 from ..runtime.disk import whole_files
-from .classifier import PackedModel
+from .classifier import LAYERS, PackedModel, is_of_head
 
 logger = logging.getLogger(__name__)
 ADDED = "has_mean_layer"  # in the configuration of a checkpoint that has the layer
@@ -110,12 +110,6 @@ def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
 FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_config.json"
 # Before each name in peft's file; in a model, names have that of the adapter inside
 PREFIX, NAME = "base_model.model.", "default"
-# Names of an encoder's parameters: of layers, and of the norm after the last layer of some
-LAYERS = re.compile(r"\blayers?\.\d+\.|\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
-
-
-def is_of_head(name: str) -> bool:
-    return "embed" not in name and not LAYERS.search(name)
 
 
 def freeze(model: nn.Module, part: str | None) -> None:
@@ -137,10 +131,8 @@ def add_lora(model: PackedModel, rank: int | None) -> None:
     rank nothing is done. Raises InputError where peft is missing."""
     if not rank:
         return
-    try:
+    with needed("lora"):
         from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise InputError(f"LoRA needs peft: pip install -r requirements/lora.txt ({error})") from error
     inner = model.model
     encoder, base = inner.base_model_prefix, inner.name_or_path
     heads = [name for name, child in inner.named_children() if name != encoder and [*child.parameters()]]

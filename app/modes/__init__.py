@@ -1,12 +1,9 @@
 """The modes; only the module of the mode that is asked for is imported."""
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
 
-from ..config.schema import Config
 from ..errors import InputError
-from ..runtime.processes import launched_world_size
 
 MODES = {
     "accelerate": ".library_modes:Accelerate",
@@ -26,20 +23,11 @@ def load_mode(name: str) -> type:
     return getattr(importlib.import_module(module, __package__), kind)
 
 
-@contextmanager
-def open_mode(name: str, config: Config) -> Iterator:
-    """Give a `Mode` that has joined its group, with every setting of its `config`, on a machine set up."""
-    from ..runtime.devices import keep_few_kernels, set_up_machine
-
-    keep_few_kernels()
-    with load_mode(name)(config) as mode:
-        set_up_machine(mode.config.train, mode.device, mode.group.local_world_size)
-        yield mode
-
-
 def check_world_size(name: str, world_size: int) -> None:
     """Raise InputError where more processes were started than train together in the mode `name`."""
-    started = launched_world_size()
+    # As torchrun and horovodrun say it
+    count = os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", ""))
+    started = int(count) if count.isdecimal() else 1
     if started != world_size:
         from .group import launch_command
 

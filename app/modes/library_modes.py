@@ -11,18 +11,17 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..config.schema import Config
 from ..errors import InputError
-from ..runtime.devices import Precision
 from ..runtime.disk import read_json
 from ..runtime.processes import end_with_launcher
 from .group import Group
-from .mode import DDP, BuildOptimizer, Mode, ProcessGroupMode, Tensors, Wrapped
+from .mode import DDP, Mode, ProcessGroupMode, Tensors, Wrapped
 
 # Sections of DeepSpeed's configuration that settings of `train` replace in every mode
 REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")
@@ -34,8 +33,7 @@ class Accelerate(DDP):
     micro-batches, and the plan repeats no row. So the loop itself says which micro-batch is the last
     (`no_sync` on the others), and all gathered rows are real."""
 
-    def __enter__(self) -> Self:
-        super().__enter__()
+    def start_library(self) -> None:
         from accelerate import Accelerator, DistributedDataParallelKwargs
 
         precision = self.config.train.precision
@@ -53,14 +51,12 @@ class Accelerate(DDP):
                 f"{wanted} processes were asked for, but Accelerate has {found}, each training alone; set "
                 "ACCELERATE_USE_CPU=1 where there is no GPU"
             )
-        return self
 
-    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            module, prepared = self.accelerator.prepare(model, build_optimizer(model))
-        # Its wrapper does with the scaler what `Mode.step` does
-        self.scaler = self.accelerator.scaler
+    def wrap(self, model: nn.Module) -> Wrapped:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            module, prepared = self.accelerator.prepare(model, model.build_optimizer(self.config.train))
+        # Its wrapper does with the scaler, which it has in fp16 only, what `Mode.step` does
+        self.scaler = self.accelerator.scaler or self.scaler
         return module, prepared.optimizer
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
@@ -69,23 +65,18 @@ class Accelerate(DDP):
     def backward(self, loss: torch.Tensor) -> None:
         self.accelerator.backward(loss * self.group.world_size)
 
-    def unwrapped_module(self) -> nn.Module:
-        return self.accelerator.unwrap_model(self.module)
-
 
 class DeepSpeed(ProcessGroupMode):
     """ZeRO shards optimizer state (stage 1), gradients too (2), parameters too (3). The engine runs forward,
     backward and the step; precision is ours. DeepSpeed's own fp16 and bf16 keep low-precision weights, and
-    its autocast clips gradients that are still scaled (0.19.8), so neither would do the same job. Autocast is
-    around the forward method instead."""
+    its autocast clips gradients that are still scaled (0.19.8), so neither would do the same job."""
 
     is_sharded = True
     has_float64 = False  # ZeRO keeps its copies of the weights in fp32
     package = "deepspeed"
     install = "DS_BUILD_OPS=0 pip install -r requirements/deepspeed.txt"
 
-    def __enter__(self) -> Self:
-        super().__enter__()
+    def start_library(self) -> None:
         if self.config.train.precision == "fp16":
             raise InputError("DeepSpeed needs train.precision fp32 or bf16, found fp16; choose one of these")
         # DeepSpeed would take CUDA wherever there is one, and refuse to start as one process.
@@ -99,20 +90,13 @@ class DeepSpeed(ProcessGroupMode):
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
         self.deepspeed, self.stage = deepspeed, self.config.deepspeed.stage
         self.state_form = f"cut by DeepSpeed (ZeRO {self.stage}, {self.group.world_size} processes)"
-        return self
 
-    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
-        if self.precision.name != "fp32":
-            model.forward = self.precision.autocast()(model.forward)
-            self.precision = Precision("fp32", self.device)
-        optimizer, settings = build_optimizer(model), deepspeed_config(self.config)
+    def wrap(self, model: nn.Module) -> Wrapped:
+        optimizer, settings = model.build_optimizer(self.config.train), deepspeed_config(self.config)
         self.engine, optimizer, *_ = self.deepspeed.initialize(
             model=model, optimizer=optimizer, config=settings, dist_init_required=False
         )
         return self.engine, optimizer
-
-    def unwrapped_module(self) -> nn.Module:
-        return self.engine.module
 
     @contextmanager
     def micro_batch(self, is_last: bool) -> Iterator[None]:
@@ -235,11 +219,11 @@ class Horovod(Mode):
     package = "horovod.torch.mpi_ops"  # compiled for one version of torch
     install = "bash scripts/install_horovod.sh"
 
-    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
+    def wrap(self, model: nn.Module) -> Wrapped:
         hvd = self.group.hvd
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = hvd.DistributedOptimizer(
-            build_optimizer(model),
+            model.build_optimizer(self.config.train),
             named_parameters=[item for item in model.named_parameters() if item[1].requires_grad],
             backward_passes_per_step=self.config.train.accumulation_steps,
             op=hvd.Sum,

@@ -7,7 +7,7 @@ https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -23,20 +23,20 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from ..config.schema import Config
+from ..runtime import devices
 from ..runtime.devices import Precision, choose_device, fastest_precision, has_memory, is_cuda
 from .group import Group, TorchGroup
 
-BuildOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 Tensors = dict[str, torch.Tensor]
 Wrapped = tuple[nn.Module, torch.optim.Optimizer]
 
 
 class Mode:
-    """What the loop asks of a mode: a context manager that joins and leaves the processes. A run enters it,
-    and calls `setup`, which wraps the model and builds the optimizer, and `warm_up`; then in each step
-    `micro_batch` around `forward` and `backward`, and `step`. The loop writes the learning rate into the
-    groups of `optimizer`, and frees the gradients by it. Communication is in `group`, arithmetic in
-    `precision`."""
+    """What the loop asks of a mode: a context manager that joins and leaves the processes, and sets the
+    machine up. A run enters it, and calls `setup`, which wraps the model and builds the optimizer, and
+    `warm_up`; then in each step `micro_batch` around `forward` and `backward`, and `step`. The loop writes
+    the learning rate into the groups of `optimizer`, and frees the gradients by it. Communication is in
+    `group`, arithmetic in `precision`."""
 
     launcher = "one"  # what starts the processes; `launch` and `launch_command` in group.py know them
     group_class: type[Group] = Group
@@ -49,9 +49,6 @@ class Mode:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.device = torch.device("cpu")
-        self.group = Group()
-        self.scaler: torch.amp.GradScaler | None = None
 
     @classmethod
     def unavailable_reason(cls) -> str | None:
@@ -62,6 +59,7 @@ class Mode:
         return f"this mode needs {cls.package}, which is not there for this torch; install it: {cls.install}"
 
     def __enter__(self) -> Self:
+        devices.keep_few_kernels()
         self.group = self.group_class()
         self.device = choose_device(self.config.train.device, self.group.local_rank)
         if has_memory(self.device):
@@ -72,27 +70,33 @@ class Mode:
             precision = fastest_precision(self.device)
         train = replace(self.config.train, precision=self.group.broadcast(precision))
         self.config = replace(self.config, train=train)
+        self.start_library()
+        devices.set_up_machine(train, self.device, self.group.local_world_size)
         return self
+
+    def start_library(self) -> None:
+        """Start what the mode needs beside the group, which has been joined."""
 
     def __exit__(self, *failure: Any) -> None:
         self.group.leave(has_failed=failure[0] is not None)
 
-    def setup(self, model: nn.Module, build_optimizer: BuildOptimizer) -> None:
-        """Move the model to the device, wrap it and build its optimizer; every rank calls it."""
+    def setup(self, model: nn.Module, config: Config) -> None:
+        """Move the model to the device, wrap it and build its optimizer by `config`; every rank calls it."""
+        self.config = config
         self.precision = Precision(self.config.train.precision, self.device, not self.is_sharded)
-        if self.precision.name == "fp16":
-            # In fp16 small gradients would round to zero
-            self.scaler = torch.amp.GradScaler(self.device.type)
-        self.module, self.optimizer = self.wrap(model.to(self.device), build_optimizer)
+        # In fp16 small gradients would round to zero; in other precisions it does nothing
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.name == "fp16")
+        model.autocast = self.precision.autocast
+        self.module, self.optimizer = self.wrap(model.to(self.device))
         self.parameters = list(self.module.parameters())
 
-    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
+    def wrap(self, model: nn.Module) -> Wrapped:
         """Return the model as the loop calls it, and its optimizer."""
-        return model, build_optimizer(model)
+        return model, model.build_optimizer(self.config.train)
 
     def unwrapped_module(self) -> nn.Module:
-        """Return the model without this mode's wrapper."""
-        return self.module
+        """Return the model without this mode's wrapper, which has it as `module`, whatever the library."""
+        return getattr(self.module, "module", self.module)
 
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
         """Do what the mode does in its first pass only, on inputs that do not count; every rank calls it."""
@@ -103,20 +107,18 @@ class Mode:
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return the model's outputs for inputs on this rank's device, in the precision of the model."""
-        with self.precision.autocast():
-            return self.module(**inputs)
+        return self.module(**inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of the global batch.
         After the last micro-batch of a step, gradients are sums over all ranks: where a library takes their
         mean, the mode undoes that."""
-        (self.scaler.scale(loss) if self.scaler else loss).backward()
+        self.scaler.scale(loss).backward()
 
     def step(self, max_norm: float) -> tuple[torch.Tensor, bool]:
         """Unscale all gradients, clip their L2 norm to `max_norm` (0: only measure), and make the optimizer's
         step. Return the norm before, (), and whether the step was skipped: fp16 overflowed."""
-        if self.scaler:
-            self.scaler.unscale_(self.optimizer)
+        self.scaler.unscale_(self.optimizer)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))
         # On the CPU, gradients that need no clipping are left alone; elsewhere the device would have to be
@@ -124,9 +126,6 @@ class Mode:
         is_below = norm.device.type == "cpu" and bool(max_norm / (norm + 1e-6) >= 1)
         if max_norm and not is_below:
             nn.utils.clip_grads_with_norm_(self.parameters, max_norm, norm)
-        if not self.scaler:
-            self.optimizer.step()
-            return norm, False
         scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -176,9 +175,8 @@ class Mode:
 
     def gradients(self) -> Tensors:
         """Return the gradients, unscaled, on every rank; to be called before the optimizer step."""
-        scale = self.scaler.get_scale() if self.scaler else 1.0
         return {
-            name: (full_tensor(parameter.grad).detach() / scale).cpu()
+            name: (full_tensor(parameter.grad).detach() / self.scaler.get_scale()).cpu()
             for name, parameter in self.unwrapped_module().named_parameters()
             if parameter.grad is not None
         }
@@ -205,27 +203,9 @@ class DataParallel(Mode):
 
     accepts_packed = False
 
-    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
-        module = InPrecision(model, self.precision)
-        return (nn.DataParallel(module) if is_cuda(self.device) else module), build_optimizer(model)
-
-    def unwrapped_module(self) -> nn.Module:
-        return getattr(self.module, "module", self.module).model
-
-
-class InPrecision(nn.Module):
-    """A model whose forward pass enters autocast itself. DataParallel runs each copy of it in a thread, where
-    it turns autocast on again without its dtype: on CUDA that is fp16. A module, because the copies of a
-    model share its other attributes."""
-
-    def __init__(self, model: nn.Module, precision: Precision) -> None:
-        super().__init__()
-        self.model = model
-        self.precision = precision
-
-    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
-        with self.precision.autocast():
-            return self.model(**inputs)
+    def wrap(self, model: nn.Module) -> Wrapped:
+        module = nn.DataParallel(model) if is_cuda(self.device) else model
+        return module, model.build_optimizer(self.config.train)
 
 
 class ProcessGroupMode(Mode):
@@ -242,18 +222,11 @@ class ProcessGroupMode(Mode):
 class DDP(ProcessGroupMode):
     """Each rank has the whole model. Gradients are averaged over ranks during the backward pass."""
 
-    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
-        devices = [self.device] if has_memory(self.device) else None
+    def wrap(self, model: nn.Module) -> Wrapped:
         # torch 2.13 renames broadcast_buffers; 2.11 does not know the new name
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            module = DistributedDataParallel(
-                model, device_ids=devices, broadcast_buffers=False, gradient_as_bucket_view=True
-            )
-        return module, build_optimizer(model)
-
-    def unwrapped_module(self) -> nn.Module:
-        return self.module.module
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            module = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+        return module, model.build_optimizer(self.config.train)
 
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
         # DDP rebuilds its buckets after the first backward pass, and three or more ranks add up the values of
@@ -279,7 +252,7 @@ class FSDP(ProcessGroupMode):
 
     is_sharded = True
 
-    def wrap(self, model: nn.Module, build_optimizer: BuildOptimizer) -> Wrapped:
+    def wrap(self, model: nn.Module) -> Wrapped:
         policy = MixedPrecisionPolicy()
         if self.config.train.precision == "bf16":
             # Parameters are sent as autocast casts them; shards, summed gradients and optimizer stay fp32.
@@ -289,7 +262,7 @@ class FSDP(ProcessGroupMode):
         layers = [module for name, module in model.named_modules() if name.rpartition(".")[2].isdigit()]
         for module in [*layers, model]:
             fully_shard(module, mesh=mesh, mp_policy=policy)
-        return model, build_optimizer(model)
+        return model, model.build_optimizer(self.config.train)
 
     def unwrapped_module(self) -> nn.Module:
         # After a forward pass FSDP keeps the parameters whole, but the state is that of their shards

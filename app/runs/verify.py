@@ -21,11 +21,11 @@ from ..checkpoints.training_state import RunProgress, Tensors
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..errors import InputError, say
-from ..modes import MODES, check_world_size, load_mode, open_mode
+from ..modes import MODES, check_world_size, load_mode
 from ..modes.group import launch_command
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
-from ..training.build import build, set_up
+from ..training.build import build
 from ..training.step import StepResult, evaluate, planned_steps, train_steps
 from .series import child_environment, last_error
 
@@ -102,7 +102,7 @@ def run_trainings(config: Config, steps: int, mode: str, folder: str, *trainings
         # Dropout makes modes differ by design
         comparable = replace(config, model=replace(config.model, dropout=0.0), train=settings)
         torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
-        with open_mode(mode, comparable) as opened:
+        with load_mode(mode)(comparable) as opened:
             check_world_size(mode, opened.group.world_size)
             train_and_write(opened, Path(folder, f"{training}.safetensors"))
     return 0
@@ -113,7 +113,7 @@ def train_and_write(mode: Mode, file: Path) -> None:
     gradients, weights and logits, and as metadata the evaluated rows and the dtypes it computed in."""
     components = build(mode.config, mode)
     components.model.to(torch.get_default_dtype())
-    set_up(mode, components)
+    mode.setup(components.model, components.config)
     task, settings, plan = components.task, components.config.train, components.plan
     last_step, progress = planned_steps(plan, settings) - 1, RunProgress()
     losses, dtypes, gradients = [], set(), {}

@@ -60,12 +60,6 @@ def launched_rank() -> int:
     return int(rank) if rank.isdecimal() else 0
 
 
-def launched_world_size() -> int:
-    """Return how many processes the launcher has started, torchrun or horovodrun; 1 without one."""
-    count = os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", ""))
-    return int(count) if count.isdecimal() else 1
-
-
 def launcher_id() -> str | None:
     """Return what all processes of one torchrun on a machine share, restarted ones too, and no others: the
     folder that it makes for their errors; None without torchrun."""

@@ -1,7 +1,6 @@
 """Settings -> the components of a run: data, tokenizer, task, model, loaders, batch plan, optimizer."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 
@@ -17,7 +16,6 @@ from ..model.trained_weights import add_lora, freeze
 from ..modes.mode import Mode
 from ..tasks import open_task
 from ..tasks.task import Task
-from .step import build_optimizer
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,3 @@ def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, Toke
     settings = data.max_length, data.cache_dir, LongTexts(data.long, data.max_windows)
     stores = {table.key: open_store(table, tokenizer, *settings) for table in dataset.tables}
     return {name: stores[split.table.key] for name, split in dataset.splits.items()}
-
-
-def set_up(mode: Mode, components: Components) -> None:
-    """Wrap the model for the mode and build its optimizer; every rank calls it."""
-    mode.config = components.config
-    mode.setup(components.model, partial(build_optimizer, config=mode.config.train))

@@ -1,7 +1,7 @@
 """The only training loop, whatever the mode, and its step: batch, forward, loss, backward (in the last
 micro-batch with the exchange between the ranks), unscale, clip, step, zero. `train.py` builds what it works
-with, and does what follows a step. Below are evaluations, the losses of steps over all ranks, the optimizer
-and its learning rate."""
+with, and does what follows a step. Below are evaluations, the losses of steps over all ranks, and the
+learning rate."""
 
 import logging
 import math
@@ -18,7 +18,6 @@ from ..config.schema import TrainConfig
 from ..data.dataset import Split
 from ..errors import TrainingError, first_line
 from ..model.recipe import USUAL_WARMUP
-from ..model.trained_weights import is_of_head
 from ..modes.mode import Mode
 from ..runtime.devices import give_back_memory, has_memory, is_cuda
 from .recorded_passes import record_passes
@@ -283,23 +282,3 @@ def replace_onednn(error: Exception) -> None:
 def is_out_of_memory(error: Exception) -> bool:
     is_of_torch = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return is_of_torch or any(text in str(error) for text in MESSAGES)
-
-
-def build_optimizer(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Return AdamW (fused on CPU and CUDA) or SGD over the trainable parameters of a model. Each group has an
-    `lr_scale`, by which the learning rate of the encoder, or where this is 0 of the head, is multiplied."""
-    encoder, head = config.learning_rate, config.head_learning_rate
-    head = encoder if head is None else head
-    peak, groups = encoder or head, {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            # Biases and norms do not decay
-            decay = 0.0 if name.endswith("bias") or "norm" in name.lower() else config.weight_decay
-            rate = head if is_of_head(name) else encoder
-            group = {"params": [], "weight_decay": decay, "lr_scale": rate / peak if peak else 0.0}
-            groups.setdefault((decay, rate), group)["params"].append(parameter)
-    groups = list(groups.values())
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=peak)
-    device = groups[0]["params"][0].device
-    return torch.optim.AdamW(groups, lr=peak, fused=device.type == "cpu" or is_cuda(device))

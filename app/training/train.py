@@ -22,7 +22,7 @@ from ..modes.mode import Mode
 from ..report.logits_file import split_of_report
 from ..report.metrics import is_better, metrics_in_training
 from ..runtime.devices import peak_memory
-from .build import build, set_up
+from .build import build
 from .final_report import merge_adapter, write_report
 from .log import RunLog, check_trackers, token_limit
 from .step import BATCH_ROWS, StepResult, add_losses, evaluate, planned_steps, train_steps
@@ -59,7 +59,7 @@ class Run:
         # What is opened is closed at the end, the last first.
         with ExitStack() as self.closing:
             self.group.on_rank_0(self.open_folder)
-            set_up(mode, components)
+            mode.setup(components.model, self.config)
             self.progress = training_state.load_state(mode, self.state, self.folder, self.job)
             # The results of steps stay on the device until they are needed.
             self.steps: list[StepResult] = []

@@ -10,7 +10,7 @@ import torch
 from app.batching.loader import BatchPlan, micro_batches
 from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
-from app.modes import open_mode
+from app.modes.mode import Single
 from app.training.log import start_logging
 from app.training.step import StepResult, train_steps
 from app.training.train import Run
@@ -33,7 +33,7 @@ def main(job: Job, meter: Meter) -> None:
     """Train, with the log, the TensorBoard events and the run folder of any run."""
     config = load_config(job.our_arguments, "run_single.py")
     start_logging(is_main=True)
-    with open_mode("single", config) as mode:
+    with Single(config) as mode:
         run = Run("single", mode)
         components, settings = run.components, mode.config.train
         loader, positions = components.loaders["train"], np.array(job.order())

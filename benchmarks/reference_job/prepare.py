@@ -12,7 +12,7 @@ import torch
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.model.pretrained import save_model
-from app.modes import open_mode
+from app.modes.mode import Single
 from app.runtime.devices import fastest_precision
 from app.training.build import build
 from benchmarks.harness.matrix_products import Shapes
@@ -59,7 +59,7 @@ def prepare(
     steps = sum(stretches) + 1
     arguments = [*arguments, *(f"--model.{setting}" for setting in MODELS[model].split()), *SAME_JOB]
     arguments += ["--train.max_steps", str(steps), "--train.epochs", str(steps)]
-    with open_mode("single", load_config(arguments)) as mode:
+    with Single(load_config(arguments)) as mode:
         parts, device = build(mode.config, mode), mode.device.type
         if device not in DEVICES:
             raise InputError(

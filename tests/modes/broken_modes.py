@@ -1,5 +1,7 @@
 """Modes with the mistakes of copied scripts, which the contract suite must catch."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -21,8 +23,8 @@ class MeanOfMeans(DDP):
 class ForgottenZeroGrad(DDP):
     """Never zeroes the gradients, so each step adds to those before."""
 
-    def wrap(self, model, build_optimizer):
-        module, optimizer = super().wrap(model, build_optimizer)
+    def wrap(self, model):
+        module, optimizer = super().wrap(model)
         optimizer.zero_grad = lambda: None
         return module, optimizer
 
@@ -30,9 +32,9 @@ class ForgottenZeroGrad(DDP):
 class MissingUnscale(DDP):
     """Clips gradients that still carry the loss scale; it scales in every precision, also in float64."""
 
-    def wrap(self, model, build_optimizer):
+    def wrap(self, model):
         self.scaler = torch.amp.GradScaler(self.device.type)
-        return super().wrap(model, build_optimizer)
+        return super().wrap(model)
 
     def step(self, max_norm):
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), max_norm or float("inf"))
@@ -49,6 +51,6 @@ class WrongPrecision(Single):
     """Turns autocast on with the device's own dtype, whatever was configured, as replicas of DataParallel
     once did."""
 
-    def forward(self, inputs):
-        with torch.autocast("cpu", torch.float16):
-            return self.module(**inputs).float()
+    def wrap(self, model):
+        model.autocast = partial(torch.autocast, "cpu", torch.float16)
+        return super().wrap(model)

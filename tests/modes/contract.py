@@ -17,10 +17,9 @@ import torch
 from app import modes
 from app.config.command_line import load_config
 from app.config.schema import Config
-from app.modes import load_mode, open_mode
+from app.modes import load_mode
 from app.modes.group import launch
 from app.runs import verify
-from app.training.build import set_up
 from tests.modes import broken_modes
 
 # An epoch has 5 steps, the last of 5 rows. The processes of other tests may need the other cores.
@@ -106,7 +105,7 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
     if hasattr(broken_modes, mode):
         modes.MODES[mode] = f"{broken_modes.__name__}:{mode}"
     base = settings_of("sgd", data)
-    with open_mode(mode, replace(base, deepspeed=replace(base.deepspeed, stage=int(stage)))) as opened:
+    with load_mode(mode)(replace(base, deepspeed=replace(base.deepspeed, stage=int(stage)))) as opened:
         for training in trainings:
             case, precision = training.split(":")
             config, overflows = settings_of(case, data), case == "fp16_overflow"
@@ -114,14 +113,14 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
                 steps = 2 * config.train.accumulation_steps
                 config = replace(config, train=replace(config.train, accumulation_steps=steps))
 
-            def prepare(mode, components, overflows=overflows) -> None:
-                if components.config.train.r_drop:
-                    components.model.model.classifier.register_forward_pre_hook(two_masks)
-                set_up(mode, components)
+            def prepare(model, config, overflows=overflows) -> None:
+                if config.train.r_drop:
+                    model.model.classifier.register_forward_pre_hook(two_masks)
+                type(opened).setup(opened, model, config)
                 if overflows:
-                    mode.scaler.load_state_dict(mode.scaler.state_dict() | OVERFLOW)
+                    opened.scaler.load_state_dict(opened.scaler.state_dict() | OVERFLOW)
 
-            verify.set_up = prepare
+            opened.setup = prepare
             torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
             opened.config = replace(config, deepspeed=opened.config.deepspeed)
             opened.accepts_packed = load_mode(mode).accepts_packed and "padded" not in case

@@ -6,6 +6,7 @@ That its results are those of the other modes: tests/modes/test_contract.py, and
 
 import json
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,24 +15,21 @@ from app.batching.loader import collate
 from app.config.schema import Config, DeepSpeedConfig, TrainConfig
 from app.errors import InputError
 from app.modes.library_modes import deepspeed_config
-from app.modes.mode import FSDP, DataParallel, InPrecision
-from app.runtime.devices import Precision, at_least_float32
+from app.modes.mode import FSDP, DataParallel
+from app.runtime.devices import at_least_float32
 from tests.tiny import tiny_model, token_rows
 
 INPUTS = {"input_ids": torch.arange(5, 17).view(3, 4), "attention_mask": torch.ones(3, 4, dtype=torch.int64)}
 
 
-def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1)
-
-
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision, dtype):
     """torch's parallel_apply calls each copy so; autocast and its dtype belong to a thread."""
-    with DataParallel(Config(train=TrainConfig(device="cpu", threads=1, precision=precision))) as mode:
+    config = Config(train=TrainConfig(device="cpu", threads=1, precision=precision, learning_rate=0.1))
+    with DataParallel(config) as mode:
         model, dtypes = tiny_model(), []
-        mode.setup(model, sgd)
-        model.register_forward_hook(lambda *_: dtypes.append(torch.get_autocast_dtype("cpu")))
+        mode.setup(model, config)
+        model.model.register_forward_hook(lambda *_: dtypes.append(torch.get_autocast_dtype("cpu")))
 
         def call() -> None:
             # As the thread of a copy finds it
@@ -51,10 +49,9 @@ def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision
 def test_copies_have_the_weights_of_their_own_device():
     """A copy's parts are set after it is made from the attributes of the original, so nothing may be bound to
     the original."""
-    copy = InPrecision(tiny_model(), Precision("bf16", torch.device("cpu")))._replicate_for_data_parallel()
-    copy._modules["model"] = torch.nn.Identity()
-    copy._modules["model"].forward = lambda **inputs: inputs["value"]
-    assert copy(value=torch.ones(1)) == 1
+    copy = tiny_model()._replicate_for_data_parallel()
+    copy._modules["model"] = lambda **inputs: SimpleNamespace(logits=inputs["input_ids"])
+    assert copy(input_ids=torch.ones(1)) == 1
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -64,8 +61,9 @@ def test_parameters_are_gathered_in_bf16_under_bf16_only(monkeypatch, precision)
     model, gathered = tiny_model().train(), set()
     for layer in model.model.bert.encoder.layer:
         layer.output.dense.register_forward_hook(lambda module, *_: gathered.add(module.weight.dtype))
-    with FSDP(Config(train=TrainConfig(precision=precision, device="cpu"))) as mode:
-        mode.setup(model, sgd)
+    config = Config(train=TrainConfig(precision=precision, device="cpu", learning_rate=0.1))
+    with FSDP(config) as mode:
+        mode.setup(model, config)
         inputs = collate(token_rows([5, 9]), None, model.layout(True))
         with mode.micro_batch(is_last=True):
             logits = at_least_float32(mode.forward(inputs))

@@ -12,7 +12,7 @@ import numpy as np
 from app.checkpoints.run_folder import MODEL, REPORT, describe_start, write_start
 from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
-from app.modes import open_mode
+from app.modes.mode import Single
 from app.tasks.task import Scores, Task
 from app.training.build import Components, build
 from app.training.final_report import write_report
@@ -136,7 +136,7 @@ def report_of(
     task = "single_label" if kind in SINGLE else kind
     settings = {"data__task": task, "data__max_length": 32, **files, **KINDS[kind][0]}
     config = load_config(arguments(files["data__train"], out, **settings))
-    with open_mode("single", config) as mode, in_language(language):
+    with Single(config) as mode, in_language(language):
         components = build(config, mode)
         out.mkdir()
         write_start(out, config, describe_start("single", 1, "cpu"), components.dataset)

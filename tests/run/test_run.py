@@ -18,7 +18,7 @@ from transformers import pipeline
 
 from app.config.schema import Config, TrainConfig
 from app.data.rows import Row
-from app.modes import open_mode
+from app.modes.mode import Single
 from app.prediction.open_model import ComputeOptions, open_model
 from app.run import main
 from app.runtime import devices
@@ -325,7 +325,7 @@ def test_precision_auto_takes_bf16_where_this_cpu_is_faster_in_it(monkeypatch, g
     speeds = {torch.bfloat16: speedup, torch.float32: 1.0}
     monkeypatch.setattr(devices, "product_speed", lambda device, dtype: speeds[dtype])
     config = Config(train=TrainConfig(device="cpu", precision=given, threads=1))
-    with open_mode("single", config) as mode:
+    with Single(config) as mode:
         assert mode.config.train.precision == precision
 
 

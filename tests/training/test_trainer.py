@@ -11,11 +11,12 @@ from torch.nn.functional import kl_div, log_softmax
 
 from app.config.schema import TrainConfig
 from app.errors import InputError
-from app.model.trained_weights import freeze, is_of_head
+from app.model.classifier import is_of_head
+from app.model.trained_weights import freeze
 from app.modes.mode import Single
 from app.tasks import open_task
 from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
-from app.training.step import build_optimizer, evaluate
+from app.training.step import evaluate
 from tests.modes.contract import two_masks
 from tests.tiny import plain_model, tiny_model
 from tests.training.tiny_training import SETTINGS as TINY
@@ -201,7 +202,7 @@ def test_fp16_norms_and_clipping_are_of_unscaled_gradients_and_overflow_waits():
 def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(architecture):
     model = tiny_model(architecture)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = build_optimizer(model, TrainConfig(learning_rate=1e-3, weight_decay=0.05)).param_groups
+    groups = model.build_optimizer(TrainConfig(learning_rate=1e-3, weight_decay=0.05)).param_groups
     found = [(names[id(weight)], group["weight_decay"]) for group in groups for weight in group["params"]]
     assert sorted(found) == sorted((name, 0.05 * (one.ndim > 1)) for name, one in model.named_parameters())
 

@@ -1,7 +1,7 @@
 """A tiny training through the loop, for the tests of what is around its steps."""
 
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +14,7 @@ from app.config.schema import Config, TrainConfig
 from app.model.trained_weights import freeze
 from app.modes.mode import Single
 from app.tasks.losses import ClassLoss
-from app.training.step import StepResult, build_optimizer, train_steps
+from app.training.step import StepResult, train_steps
 from tests.tiny import open_tiny, tiny_model
 
 # 48 rows of train in batches of 10: in each epoch the fifth step has 8 rows.
@@ -71,7 +71,7 @@ class Training:
             model.checkpoint_layers()
         layout = model.layout(self.packed, self.varlen)
         self.loader = Loader(dataset.splits["train"], stores["train"], layout)
-        self.mode.setup(model, partial(build_optimizer, config=self.config))
+        self.mode.setup(model, self.mode.config)
         self.loss = SmoothedCrossEntropy("cross_entropy", WEIGHTS.to(self.mode.device))
         self.plan = BatchPlan(len(self.loader), self.config.batch_size, self.config.seed)
         self.state, self.steps = RunProgress(), []
