@@ -198,21 +198,15 @@ def _groups(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray)
 class Batch:
     """The model inputs of some rows, their targets `labels` and `positions` in the split, (num_rows,) int64.
     The outputs of the model begin with one for each of the labels, (num_labels, ...). `label_rows`,
-    (num_labels,) on the host, is the index of each label's row in the batch; None: each row has one label, in
-    the order of the rows. The inputs of an empty batch have one dummy row, because a forward pass may be a
-    collective. Where rows have windows, the inputs are of windows, row after row, and `windows_per_row`
-    (num_rows,) is how many each row has."""
+    (num_labels,) on the host, is the index of each label's row in the batch. The inputs of an empty batch
+    have one dummy row, because a forward pass may be a collective. Where rows have windows, the inputs are of
+    windows, row after row, and `windows_per_row` (num_rows,) is how many each row has."""
 
     inputs: dict[str, Any]
     labels: torch.Tensor
     positions: torch.Tensor
-    label_rows: torch.Tensor | None = None
+    label_rows: torch.Tensor
     windows_per_row: torch.Tensor | None = None
-
-    @property
-    def label_positions(self) -> torch.Tensor:
-        """The position of each label's row in the split, (num_labels,) int64."""
-        return self.positions if self.label_rows is None else self.positions[self.label_rows]
 
     def row_outputs(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the outputs of the labels, (num_labels, any), of the model's `outputs`, in float32 or
@@ -276,8 +270,8 @@ class Loader:
         if self.store.has_windows:
             targets["windows_per_row"] = torch.tensor([len(of_row) for of_row in windows])
         self.store.release()
-        positions = torch.from_numpy(positions)
-        return Batch(to_device(inputs, device), positions=positions, **to_device(targets, device))
+        of_rows = {"positions": torch.from_numpy(positions), "label_rows": torch.arange(len(positions))}
+        return Batch(to_device(inputs, device), **of_rows, **to_device(targets, device))
 
 
 def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch.Tensor:

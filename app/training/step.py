@@ -140,7 +140,7 @@ class Passes:
                         micro_loss = micro_loss / 2 + config.r_drop * divergence
                     mode.backward(micro_loss / divisor)
                 loss_sum += micro_loss.detach()
-                positions.append(micro_batch.label_positions.numpy())
+                positions.append(micro_batch.positions[micro_batch.label_rows].numpy())
                 finite.append(outputs.detach().isfinite().all(dim=1))
         of_rows = {"positions": np.concatenate(positions), "finite": torch.cat(finite)}
         return {"loss_sum": loss_sum, "divisor": divisor} | of_rows
