@@ -13,9 +13,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from .errors import InputError, TrainingError, check_working_folder, first_line, missing_package
+from .errors import InputError, TrainingError, exit_status, first_line, refuse
 from .runtime.processes import ended_by_ctrl_c, launched_rank
-from .words import _, use_language
+from .words import use_language
 
 if TYPE_CHECKING:
     from .config.schema import Config
@@ -28,15 +28,15 @@ LINGER_SECONDS = 2.5  # DeepSpeed's launcher checks its processes once a second,
 def main(name: str, description: str, argv: list[str] | None = None) -> int:
     """Run one job in the mode `name` from the command line; return the exit status, see `work`; 130 after
     Ctrl-C. torch is imported after the command line has been read, so that `--help` and errors are quick."""
-    try:
+
+    def start() -> int:
         from .config.command_line import load_config
         from .modes import load_mode
 
-        check_working_folder()
         parser = argparse.ArgumentParser(f"run_{name}.py", add_help=False, allow_abbrev=False)
         parser.add_argument("--nprocs", type=int)
-        options, argv = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-        config = load_config(argv, f"run_{name}.py", description)
+        options, words = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+        config = load_config(words, f"run_{name}.py", description)
         with ended_by_ctrl_c():
             mode = load_mode(name)
             from .modes.group import launch
@@ -45,14 +45,8 @@ def main(name: str, description: str, argv: list[str] | None = None) -> int:
         if reason := mode.unavailable_reason():
             raise InputError(reason)
         return launch(mode.launcher, work, (config, name), options.nprocs)
-    except InputError as error:
-        return _refuse(error, 2)
-    except ModuleNotFoundError as error:
-        print(missing_package(error), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
+
+    return exit_status(start)
 
 
 def work(config: Config, name: str) -> int:
@@ -74,27 +68,21 @@ def work(config: Config, name: str) -> int:
             check_world_size(name, mode.group.world_size)
             return Run(name, mode, ends_process=True).run()
     except (InputError, TrainingError) as error:
-        return _refuse(error, 2 if isinstance(error, InputError) else 1)
+        return refuse(error, 2 if isinstance(error, InputError) else 1)
     except (RuntimeError, MemoryError, OSError) as error:
         if is_out_of_memory(error):
             remedy = "end other programs, lower train.micro_batch_tokens, or choose a smaller model"
-            return _refuse(f"memory ran out: {first_line(error)}; {remedy}, and resume with --resume auto", 1)
+            return refuse(f"memory ran out: {first_line(error)}; {remedy}, and resume with --resume auto", 1)
         if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
-            return _refuse(f"a file cannot be read or written: {error}; start again with --resume auto", 1)
+            return refuse(f"a file cannot be read or written: {error}; start again with --resume auto", 1)
         if isinstance(error, OSError) or not re.search(LOST_RANK, str(error)):
             raise
         # Launchers report the first process that ends: let that be the rank that failed, not this one.
         time.sleep(LINGER_SECONDS)
-        return _refuse("the connection to another rank is lost, because it has ended; see its message", 1)
+        return refuse("the connection to another rank is lost, because it has ended; see its message", 1)
     except (Stopped, KeyboardInterrupt) as stop:
         # After the training, or before it, when there is nothing to save
         return 128 + getattr(stop, "number", signal.SIGINT)
-
-
-def _refuse(error: Exception | str, status: int) -> int:
-    rank, message = launched_rank(), _("error: {error}").format(error=error)
-    print(message if rank == 0 else f"error (rank {rank}): {error}", file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

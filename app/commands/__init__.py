@@ -1,14 +1,11 @@
 """The verbs of `python -m app`; only the module of the verb that is asked for is imported."""
 
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from ..config.help import show
 from ..config.shipped import PROGRAM
-from ..errors import InputError, TrainingError, check_working_folder, missing_package, nearest, say
-from ..words import _
+from ..errors import exit_status, nearest, show
 
 # A verb, its module and function of (argv, program), and its line in the list of verbs. To add a verb, add
 # a line here.
@@ -57,26 +54,3 @@ def run_verb(verb: str, argv: list[str] | None = None, program: str | None = Non
         return run(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
 
     return exit_status(work)
-
-
-def exit_status(work: Callable[[], int | None]) -> int:
-    """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
-    141 where standard output was closed by its reader. Errors go to standard error."""
-    try:
-        check_working_folder()
-        status = work() or 0
-    except (InputError, TrainingError) as error:
-        say(_("error: {error}").format(error=error))
-        status = 2 if isinstance(error, InputError) else 1
-    except ModuleNotFoundError as error:
-        say(missing_package(error))
-        status = 2
-    except SystemExit as end:
-        # Argparse has printed the help
-        status = end.code
-    except KeyboardInterrupt:
-        say("interrupted")
-        status = 130
-    except BrokenPipeError:
-        status = 141
-    return show("") or status

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import yaml
 from pydantic import ValidationError
 
-from ..errors import InputError, nearest, shorten
+from ..errors import InputError, nearest, shorten, show
 from ..words import _
-from .help import TYPES, describe, help_text, members, rules_together, show
+from .help import TYPES, describe, help_text, members, rules_together
 from .schema import GROUPS, HINTS, SETTINGS, VERB, Config, DataConfig
 from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
 

@@ -1,9 +1,7 @@
 """What the settings allow, in words: each alone, and several together; and the help of the run scripts."""
 
-import os
 import re
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from ..errors import show
 from ..words import N_, _
 from .schema import GROUPS, HINTS, SETTINGS, TASKS, Config, DataConfig, Float, Needs, Rule, check_address
 
@@ -148,17 +147,6 @@ def help_text(command: str, description: str, is_whole: bool, defaults: Config) 
         "" if is_whole else "\nMore: --help all has every setting, and docs/settings.md.\n",
     ]
     return "\n".join(lines)
-
-
-def show(text: str) -> int:
-    """Write a help text to standard output; return the exit status, 141 where it cannot be written."""
-    try:
-        print(text, end="", flush=True)  # noqa: T201
-    except OSError:
-        # Without this, Python would try to write again when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    return 0
 
 
 def explanation(name: str) -> str:
