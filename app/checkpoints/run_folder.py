@@ -248,7 +248,8 @@ def write_start(folder: Path, config: Config, start: dict, dataset, step: int | 
             listed = ", ".join(f"{key} was {one} and is {other}" for key, (one, other) in changed.items())
             logger.info("Settings since step %d: %s.", step, listed)
     write_json(folder / HISTORY, {"starts": [*starts, entry]})
-    write_config(folder, config)
+    text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
+    write_text(folder / CONFIG, f"# All settings of this run\n{text}")
     tables = dataset.tables if step is None else []
     if skipped := [row for table in tables if table.skipped for row in table.skipped_rows()]:
         import pandas as pd
@@ -299,8 +300,3 @@ def read_settings(folder: Path) -> dict[str, Any]:
         logger.warning("The settings of the run cannot be read: %s", error)
         settings = None
     return flat_settings(settings) if isinstance(settings, dict) else {}
-
-
-def write_config(folder: Path, config: Config) -> None:
-    text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
-    write_text(folder / CONFIG, f"# All settings of this run\n{text}")

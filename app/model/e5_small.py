@@ -6,6 +6,7 @@ vocabulary has only the pieces of Chinese texts.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import unicodedata
@@ -114,36 +115,30 @@ class DataFile:
     nibbles are the first 16 weights; a weight is (nibble - 8) * scale."""
 
     def __init__(self, path: Path) -> None:
-        self.data, self.place = np.memmap(path, np.uint8, "r"), 0
-        self._take("4sI")
-        self.sizes = dict(zip(SIZES, self._take("7i"), strict=True))
-        self.epsilon, _ = self._take("fi")
-        # Between them are the ids of <s>, </s>, <pad> and <unk>, which the pieces show too
-        count, *_, length = self._take("5iQ")
-        offsets = self._array("<u4", count + 1)
-        self.scores = self._array("<f4", count)
-        text = self._array("u1", length).tobytes()
-        self.pieces = [text[start:end].decode() for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
-        _, length = self._take("iI")
-        # Characters and what they are normalised to; NFKC does the same
-        self.place += length
-        (count,) = self._take("i")
-        self.tensors = {}
-        for _ in range(count):
-            (length,) = self._take("H")
-            name = self._array("u1", length).tobytes().decode()
-            kind, values, offset, _ = self._take("BIQQ")
-            self.tensors[name] = (kind, values, offset)
+        self.data, self.tensors = np.memmap(path, np.uint8, "r"), {}
+        with path.open("rb") as file:
 
-    def _take(self, layout: str) -> tuple:
-        values = struct.unpack_from(f"<{layout}", self.data, self.place)
-        self.place += struct.calcsize(f"<{layout}")
-        return values
+            def take(layout: str) -> tuple:
+                return struct.unpack(f"<{layout}", file.read(struct.calcsize(f"<{layout}")))
 
-    def _array(self, dtype: str, count: int) -> np.ndarray:
-        values = np.frombuffer(self.data, dtype, count, self.place)
-        self.place += values.nbytes
-        return values
+            take("4sI")
+            self.sizes = dict(zip(SIZES, take("7i"), strict=True))
+            self.epsilon, _ = take("fi")
+            # Between them are the ids of <s>, </s>, <pad> and <unk>, which the pieces show too
+            count, *_, length = take("5iQ")
+            offsets = np.fromfile(file, "<u4", count + 1)
+            self.scores = np.fromfile(file, "<f4", count)
+            text, ends = file.read(length), zip(offsets[:-1], offsets[1:], strict=True)
+            self.pieces = [text[start:end].decode() for start, end in ends]
+            _, length = take("iI")
+            # Characters and what they are normalised to; NFKC does the same
+            file.seek(length, os.SEEK_CUR)
+            (count,) = take("i")
+            for _ in range(count):
+                (length,) = take("H")
+                name = file.read(length).decode()
+                kind, values, offset, _ = take("BIQQ")
+                self.tensors[name] = (kind, values, offset)
 
     def tensor(self, name: str, columns: int | None = None, rows: np.ndarray | None = None) -> np.ndarray:
         """Return a float32 tensor: (count,), or with `columns` (count / columns, columns), or its `rows`."""

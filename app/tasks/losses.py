@@ -5,11 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..errors import InputError, listed
 from ..runtime.devices import at_least_float32
 
 LEAST = 1e-6  # of 1 - probability, whose power below 1 has no finite gradient at 0
@@ -102,20 +100,3 @@ class NumberLoss(Loss):
     def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Return the squared difference of two predictions, as R-Drop's authors do."""
         return F.mse_loss(at_least_float32(one), at_least_float32(other), reduction="sum")
-
-
-def label_weights(
-    setting: str | list[float], balanced: np.ndarray, label_names: list[str], device: torch.device
-) -> torch.Tensor | None:
-    """Return the factors of `train.class_weights` on the losses of labels, (num_labels,), or None for 1;
-    `balanced` are those of the setting of this name."""
-    if setting == "none":
-        return None
-    values = balanced if setting == "balanced" else setting
-    weights = torch.tensor(values, dtype=torch.get_default_dtype(), device=device)
-    if len(weights) != len(label_names) or not (weights.isfinite() & (weights > 0)).all():
-        raise InputError(
-            f"train.class_weights must be {len(label_names)} numbers above 0, in single precision too, one "
-            f"for each of {listed(label_names)}; found {setting}"
-        )
-    return weights

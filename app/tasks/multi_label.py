@@ -28,11 +28,11 @@ class MultiLabel(Task):
         self.rows = 0
 
     def build_loss(self, labels: np.ndarray) -> Any:
-        from .losses import ListLoss, label_weights
+        from .losses import ListLoss
 
         train, counts = self.config.train, labels.sum(axis=0, dtype=np.int64)
         balanced = np.maximum(len(labels) - counts, 1) / counts
-        weights = label_weights(train.class_weights, balanced, self.label_names, self.device)
+        weights = self.label_weights(balanced)
         # From 0, where every label has a probability of one half, most steps of a training with many rare
         # labels would only lower all logits. A positive weight counts as so many rows.
         odds = (counts + 0.5) / (len(labels) - counts + 0.5)

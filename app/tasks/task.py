@@ -14,7 +14,7 @@ import numpy as np
 
 from ..config.schema import TASKS
 from ..data.labels import label_form
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..runtime.disk import read_json, write_json
 from .tree import HIERARCHY, Tree
 
@@ -133,15 +133,32 @@ class Task:
     def build_loss(self, labels: np.ndarray) -> Any:
         import torch
 
-        from .losses import ClassLoss, label_weights
+        from .losses import ClassLoss
 
         train, counts = self.config.train, np.bincount(labels, minlength=len(self.label_names))
         if self.has_rare:
             self.rare = int(counts.argmin())
         shares = torch.tensor(counts / counts.sum(), dtype=torch.get_default_dtype(), device=self.device)
         balanced = counts.sum() / len(counts) / counts
-        weights = label_weights(train.class_weights, balanced, self.label_names, self.device)
+        weights = self.label_weights(balanced)
         return ClassLoss(train.loss, weights, shares, lambda outputs: self.class_logits(outputs, torch))
+
+    def label_weights(self, balanced: np.ndarray) -> torch.Tensor | None:
+        """Return the factors of `train.class_weights` on the losses of labels, (num_labels,), or None for 1;
+        `balanced` are those of the setting of this name."""
+        import torch
+
+        setting = self.config.train.class_weights
+        if setting == "none":
+            return None
+        values = balanced if setting == "balanced" else setting
+        weights = torch.tensor(values, dtype=torch.get_default_dtype(), device=self.device)
+        if len(weights) != len(self.label_names) or not (weights.isfinite() & (weights > 0)).all():
+            raise InputError(
+                f"train.class_weights must be {len(self.label_names)} numbers above 0, in single precision "
+                f"too, one for each of {listed(self.label_names)}; found {setting}"
+            )
+        return weights
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
         from ..model.pretrained import build_model

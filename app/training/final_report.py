@@ -104,8 +104,7 @@ def report_title(split: str, progress: RunProgress, best_metric: str) -> str:
 def report_metrics(components: Components, split: str, scores: Scores, effect: dict) -> dict:
     """Return all that report.json says of the rows of a split, given their scores and `calibration_effect`"""
     task, of, train = components.task, components.loaders[split].split, components.dataset.splits["train"]
-    loaded = {name: loader.split for name, loader in components.loaders.items()}
-    texts = {name: sample(rows) for name, rows in {**components.dataset.splits, **loaded}.items()}
+    texts = {name: sample(rows) for name, rows in components.dataset.splits.items()}
     metrics = all_metrics(task, scores)
     metrics["baselines"] = baselines(task, texts["train"], texts.get(FITTED_ON), texts[split])
     if task.fitted:

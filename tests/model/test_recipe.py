@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from transformers import BertConfig
 
-from app.checkpoints.run_folder import HISTORY, write_config
+from app.checkpoints.run_folder import write_start
 from app.checkpoints.training_state import with_saved_choices
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
@@ -160,9 +160,8 @@ def test_settings_and_rows_decide_how_the_head_starts(word, rows, head, logged):
 @pytest.mark.parametrize(("rows", "precision"), [(FEW, "bf16"), (10_000, "fp32"), (MAX_ROWS + 1, "bf16")])
 def test_a_resumed_run_keeps_its_head_and_its_precision(tmp_path, rows, precision):
     first = with_head(load(f"--output.dir={tmp_path}"), rows, 2, False)
-    (tmp_path / HISTORY).write_text("{}")
     first = replace(first, train=replace(first.train, precision=precision))
-    write_config(tmp_path, first)
+    write_start(tmp_path, first, {}, dataset=None, step=0)
     again = with_saved_choices(load(f"--output.dir={tmp_path}", "--output.resume=auto"))
     assert again.train.precision == precision
     assert with_saved_choices(load(f"--output.dir={tmp_path}")).train.precision == "auto"

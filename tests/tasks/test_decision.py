@@ -4,6 +4,7 @@ decision.json: python -m pytest tests/tasks/test_decision.py"""
 import json
 import os
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from app.errors import InputError
 from app.report.bootstrap import all_metrics
 from app.report.shown import calibration_effect
 from app.tasks import open_task
-from app.tasks.losses import CLASS_LOSSES, LIST_LOSSES, NUMBER_LOSSES, ClassLoss, ListLoss, label_weights
+from app.tasks.losses import CLASS_LOSSES, LIST_LOSSES, NUMBER_LOSSES, ClassLoss, ListLoss
 from app.tasks.task import choose_thresholds, fit_temperature, sigmoid
 from tests.report.test_metrics import PATHS, task_of
 from tests.tiny import LABELS as LABEL_NAMES
@@ -283,8 +284,11 @@ def test_balanced_weights_of_classes_are_those_of_scikit_learn():
 )
 def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(weights):
     rule = "must be 3 numbers above 0, in single precision too, one for each of 中性, 正面, 负面; found"
+    task = open_task("single_label", LABEL_NAMES)
+    # The settings themselves refuse some of these
+    task.device, task.config = CPU, SimpleNamespace(train=SimpleNamespace(class_weights=weights))
     with pytest.raises(InputError, match=rule):
-        label_weights(weights, np.ones(3), LABEL_NAMES, CPU)
+        task.label_weights(np.ones(3))
 
 
 def test_the_losses_of_the_setting_are_those_of_the_tables():
