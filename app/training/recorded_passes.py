@@ -62,13 +62,14 @@ def record_passes(mode: Mode, loader: Loader, steps: list[list[np.ndarray]], cop
         size: fill(inputs, num_rows, size, longest, layout)
         for size, inputs in zip(sizes, examples, strict=True)
     }
+    trained = [parameter for parameter in mode.parameters if parameter.requires_grad]
     try:
         # Dropout of the steps must not depend on the recording
         with torch.random.fork_rng([mode.device], device_type="cuda"):
-            if not has_memory_for(mode, filled[sizes[-1]]):
+            if not has_memory_for(mode, trained, filled[sizes[-1]]):
                 return forward
             pool = torch.cuda.graph_pool_handle()
-            recorded = {size: Recording(mode, inputs, pool) for size, inputs in filled.items()}
+            recorded = {size: Recording(mode, trained, inputs, pool) for size, inputs in filled.items()}
     except RuntimeError as error:
         logger.warning("passes are not recorded as CUDA graphs: %s", first_line(error))
         return forward
@@ -106,11 +107,10 @@ def fill(inputs: dict, num_rows: int, num_tokens: int, longest: int, layout: Lay
     return filled | {"row_offsets": torch.cat([inputs["row_offsets"], ends[1:].int()]), "longest": longest}
 
 
-def has_memory_for(mode: Mode, inputs: dict) -> bool:
+def has_memory_for(mode: Mode, trained: list[nn.Parameter], inputs: dict) -> bool:
     """Return whether the graphs fit into memory, beside passes that are not recorded and the optimizer's
     state; one pass over `inputs` shows it."""
-    device, trained = mode.device, trained_parameters(mode)
-    before = torch.cuda.memory_allocated(device)
+    device, before = mode.device, torch.cuda.memory_allocated(mode.device)
     torch.cuda.reset_peak_memory_stats(device)
     torch.autograd.grad(mode.forward(inputs).sum(), trained, allow_unused=True)
     of_a_pass = torch.cuda.max_memory_allocated(device) - before
@@ -120,18 +120,18 @@ def has_memory_for(mode: Mode, inputs: dict) -> bool:
 
 
 class Recording:
-    """Both passes on inputs of the shape of `inputs`, as a graph each. The backward pass writes the gradients
-    of all parameters at once: two hundred nodes of autograd, one for each, take the host 3 ms."""
+    """Both passes on inputs of the shape of `inputs`, as a graph each. The backward pass gives all `trained`
+    parameters their gradients at once: two hundred nodes of autograd, one for each, take the host 3 ms."""
 
-    def __init__(self, mode: Mode, inputs: dict, pool: tuple[int, int]) -> None:
-        self.inputs, self.parameters = inputs, trained_parameters(mode)
+    def __init__(self, mode: Mode, trained: list[nn.Parameter], inputs: dict, pool: tuple[int, int]) -> None:
+        self.inputs, self.trained = inputs, trained
         self.passes = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.passes[0], pool=pool):
             outputs = mode.forward(inputs)
         self.outputs, self.gradient = outputs.detach(), torch.empty_like(outputs)
         with torch.cuda.graph(self.passes[1], pool=pool):
             # Not all parameters have a gradient: an unread pooler has none
-            self.gradients = torch.autograd.grad(outputs, self.parameters, self.gradient, allow_unused=True)
+            self.gradients = torch.autograd.grad(outputs, trained, self.gradient, allow_unused=True)
 
     def forward(self, inputs: dict) -> torch.Tensor:
         for name, value in inputs.items():
@@ -145,9 +145,5 @@ class Recording:
     def backward(self, gradient: torch.Tensor) -> None:
         self.gradient.copy_(gradient)
         self.passes[1].replay()
-        for parameter, value in zip(self.parameters, self.gradients, strict=True):
+        for parameter, value in zip(self.trained, self.gradients, strict=True):
             parameter.grad = value
-
-
-def trained_parameters(mode: Mode) -> list[nn.Parameter]:
-    return [parameter for parameter in mode.module.parameters() if parameter.requires_grad]
