@@ -4,19 +4,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from .runtime.processes import launched_rank
 from .words import _
 
 # Characters of a name that is compared with others
 MAX_NAME = 200
-# Packages without which nothing runs
-REQUIRED = ("yaml", "pydantic", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 
 
 class InputError(ValueError):
@@ -27,48 +23,6 @@ class InputError(ValueError):
 class TrainingError(RuntimeError):
     """A run that cannot continue, with exit status 1, though its input is valid: non-finite numbers, no
     memory, a full disk. The message says the cause, what was saved and the remedy."""
-
-
-def exit_status(work: Callable[[], int | None]) -> int:
-    """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
-    141 where standard output was closed by its reader. Errors go to standard error."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        # Libraries would end the process there
-        rule = _(
-            "the working folder must exist, but it was removed; change to another one (cd) and run it again"
-        )
-        return refuse(rule, 2)
-    try:
-        status = work() or 0
-    except (InputError, TrainingError) as error:
-        status = refuse(error, 2 if isinstance(error, InputError) else 1)
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name not in REQUIRED:
-            raise
-        say(
-            f"error: the package {name} is not installed for {sys.executable}; activate the environment of "
-            "the project (. .venv/bin/activate), or: pip install -r requirements.txt -c constraints.txt"
-        )
-        status = 2
-    except SystemExit as end:
-        # The help has been printed
-        status = end.code
-    except KeyboardInterrupt:
-        say("interrupted")
-        status = 130
-    except BrokenPipeError:
-        status = 141
-    return show("") or status
-
-
-def refuse(error: Exception | str, status: int) -> int:
-    """Print an error, with the rank of a process that is not rank 0, and return the exit status."""
-    rank, message = launched_rank(), _("error: {error}").format(error=error)
-    say(message if rank == 0 else f"error (rank {rank}): {error}")
-    return status
 
 
 def show(text: str) -> int:

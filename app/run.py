@@ -13,8 +13,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from .errors import InputError, TrainingError, exit_status, first_line, refuse
-from .runtime.processes import ended_by_ctrl_c, launched_rank
+from .errors import InputError, TrainingError, first_line
+from .runtime.processes import ended_by_ctrl_c, exit_status, launched_rank, refuse
 from .words import use_language
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from importlib import import_module
 from pathlib import Path
 
 from ..config.shipped import PROGRAM
-from ..errors import exit_status, nearest, show
+from ..errors import nearest, show
+from ..runtime.processes import exit_status
 
 # A verb, its module and function of (argv, program), and its line in the list of verbs. To add a verb, add
 # a line here.

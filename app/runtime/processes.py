@@ -1,19 +1,67 @@
-"""This process: what launcher started it, and that it ends with that."""
+"""This process: what launcher started it, that it ends with that, and its exit status."""
 
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..errors import InputError, TrainingError, say, show
+from ..words import _
+
 # Variables of torchrun and our own mp.spawn, horovodrun, deepspeed
 OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
+# Packages without which nothing runs
+REQUIRED = ("yaml", "pydantic", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 # Held while a model is built, loaded or fitted: transformers' switch that leaves weights uninitialised, its
 # verbosity, and torch's random generator belong to the whole process, so two threads would get wrong models.
 # `fit` also loads, so the same thread may take it again.
 MODEL_LOCK = threading.RLock()
+
+
+def exit_status(work: Callable[[], int | None]) -> int:
+    """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
+    141 where standard output was closed by its reader. Errors go to standard error."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        # Libraries would end the process there
+        rule = _(
+            "the working folder must exist, but it was removed; change to another one (cd) and run it again"
+        )
+        return refuse(rule, 2)
+    try:
+        status = work() or 0
+    except (InputError, TrainingError) as error:
+        status = refuse(error, 2 if isinstance(error, InputError) else 1)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in REQUIRED:
+            raise
+        say(
+            f"error: the package {name} is not installed for {sys.executable}; activate the environment of "
+            "the project (. .venv/bin/activate), or: pip install -r requirements.txt -c constraints.txt"
+        )
+        status = 2
+    except SystemExit as end:
+        # The help has been printed
+        status = end.code
+    except KeyboardInterrupt:
+        say("interrupted")
+        status = 130
+    except BrokenPipeError:
+        status = 141
+    return show("") or status
+
+
+def refuse(error: Exception | str, status: int) -> int:
+    """Print an error, with the rank of a process that is not rank 0, and return the exit status."""
+    rank, message = launched_rank(), _("error: {error}").format(error=error)
+    say(message if rank == 0 else f"error (rank {rank}): {error}")
+    return status
 
 
 @contextmanager
