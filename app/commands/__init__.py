@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..config.shipped import PROGRAM
 from ..errors import nearest, show
-from ..runtime.processes import exit_status
+from ..runtime.processes import exit_status, refuse
 
 # A verb, its module and function of (argv, program), and its line in the list of verbs. To add a verb, add
 # a line here.
@@ -40,8 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     verb, *arguments = words
     if verb not in VERBS:
         near = nearest(verb, VERBS) or f" (known: {', '.join(VERBS)})"
-        print(f"error: there is no verb '{verb}'{near}", file=sys.stderr)
-        return 2
+        return refuse(f"there is no verb '{verb}'{near}", 2)
     return run_verb(verb, arguments, f"{program} {verb}")
 
 

@@ -112,12 +112,10 @@ FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_confi
 PREFIX, NAME = "base_model.model.", "default"
 
 
-def freeze(model: nn.Module, part: str | None) -> None:
-    """Do not train the `embeddings` of a model, or its whole `encoder`; None: train all. A weight that the
-    head shares with the embeddings is frozen too. Raises InputError for a model whose embeddings and layers
-    cannot be told from the names of its parameters."""
-    if part is None:
-        return
+def freeze(model: nn.Module, part: str) -> None:
+    """Do not train the `embeddings` of a model, or its whole `encoder`. A weight that the head shares with
+    the embeddings is frozen too. Raises InputError for a model whose embeddings and layers cannot be told
+    from the names of its parameters."""
     names = " ".join(name for name, _ in model.named_parameters())
     if "embed" not in names or not LAYERS.search(names):
         raise InputError("model.freeze needs parameters that are named embeddings and layer.N; leave it out")
@@ -126,11 +124,9 @@ def freeze(model: nn.Module, part: str | None) -> None:
         parameter.requires_grad_(in_layer or is_of_head(name))
 
 
-def add_lora(model: PackedModel, rank: int | None) -> None:
-    """Freeze a model but for its head, and add trained factors to the linear layers of the encoder; without a
-    rank nothing is done. Raises InputError where peft is missing."""
-    if not rank:
-        return
+def add_lora(model: PackedModel, rank: int) -> None:
+    """Freeze a model but for its head, and add trained factors to the linear layers of the encoder. Raises
+    InputError where peft is missing."""
     with needed("lora"):
         from peft import LoraConfig, inject_adapter_in_model
     inner = model.model

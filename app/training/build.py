@@ -50,8 +50,10 @@ def build(config: Config, mode: Mode) -> Components:
 
     torch.manual_seed(train.seed)
     model = task.build_model(stores)
-    freeze(model, config.model.freeze)
-    add_lora(model, config.model.lora_rank)
+    if config.model.freeze:
+        freeze(model, config.model.freeze)
+    if config.model.lora_rank:
+        add_lora(model, config.model.lora_rank)
     if train.gradient_checkpointing:
         model.checkpoint_layers()
     check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))

@@ -66,7 +66,8 @@ class Training:
         dataset, tokenizer, stores = tiny_data(self.pairs)
         self.mode = self.mode_class(Config(train=self.config)).__enter__()
         model = tiny_model(vocab_size=len(tokenizer), dropout=self.dropout, **self.shape).train()
-        freeze(model, self.frozen)
+        if self.frozen:
+            freeze(model, self.frozen)
         if self.config.gradient_checkpointing:
             model.checkpoint_layers()
         layout = model.layout(self.packed, self.varlen)
