@@ -18,9 +18,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from transformers import AutoModel, AutoTokenizer
 
-from app.commands import say
 from app.commands.one_model import STRATEGIES, choose_rows
 from app.config.schema import ModelConfig
+from app.errors import say
 from app.model.pretrained import checkpoint_config, checkpoint_place, load_weights
 from app.model.tokenizer import set_prefix
 from app.model.trained_weights import C

@@ -17,10 +17,11 @@ from pathlib import Path
 import joblib
 import psutil
 
-from app.commands import exit_status, say
 from app.commands.parser import Parser, number
 from app.config.shipped import ROOT
+from app.errors import say
 from app.runtime.disk import write_json
+from app.runtime.processes import exit_status
 
 POSITIVE = number(int, 1)
 CONFIG = ROOT / "configs" / "weibo_emotion6.yaml"

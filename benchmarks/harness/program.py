@@ -14,8 +14,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Self
 
-from app.commands import say
-from app.errors import TrainingError
+from app.errors import TrainingError, say
 
 PRODUCTS, COPIES = "matrix_products", "copies"
 

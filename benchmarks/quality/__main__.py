@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import f1_score
 
-from app.commands import say
 from app.commands.parser import Parser
 from app.config.schema import DataConfig
 from app.data.cache import content_key
 from app.data.dataset import Dataset
+from app.errors import say
 from app.report.bootstrap import Interval, drawn_together, percentiles, resampled_means
 from app.runtime.disk import read_json, write_json
 from app.tasks import open_task

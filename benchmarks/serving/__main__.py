@@ -24,9 +24,9 @@ from pathlib import Path
 
 import psutil
 
-from app.commands import say
 from app.commands.parser import Parser, number
 from app.config.shipped import ROOT
+from app.errors import say
 from app.text_table import text_table
 from benchmarks.harness.command import POSITIVE, add_job_options, command_parser, run_benchmark
 from benchmarks.harness.program import ProgramFailed, last_line
