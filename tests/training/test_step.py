@@ -184,7 +184,8 @@ def test_rows_whose_logits_are_not_finite_are_named(training, value):
 def add(training: Training, *steps) -> RunProgress:
     """Add up the results of steps under fp16."""
     progress = RunProgress()
-    add_losses(Single(Config(train=TrainConfig(precision="fp16"))), training.loader, list(steps), progress)
+    with Single(Config(train=TrainConfig(precision="fp16", device="cpu"))) as mode:
+        add_losses(mode, training.loader, list(steps), progress)
     return progress
 
 
