@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -199,17 +199,7 @@ def disturbed_work(mode: str, argv: list[str], disturbances: list[Disturbance]) 
     return work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode)
 
 
-def terminate(*_) -> None:
-    signal.raise_signal(signal.SIGTERM)
-
-
-def die(*_) -> None:
-    signal.raise_signal(signal.SIGKILL)
-
-
-def two_signals(mode) -> None:
-    terminate()
-    terminate()
+terminate, die = (partial(signal.raise_signal, number) for number in (signal.SIGTERM, signal.SIGKILL))
 
 
 def spoil_gradients(mode) -> None:
@@ -272,10 +262,11 @@ def before(owner: object, name: str, action: Callable) -> Callable:
     return lambda mode: setattr(owner, name, called)
 
 
-ACTIONS = {one.__name__: one for one in (two_signals, spoil_gradients, spoil_weights, limit_memory)}
+ACTIONS = {one.__name__: one for one in (spoil_gradients, spoil_weights, limit_memory)}
 ACTIONS |= {one.__name__: one for one in (block_metrics, rename_folder, fail, hold)}
 ACTIONS |= {
     "nothing": lambda mode: None,
+    "two_signals": lambda mode: (terminate(), terminate()),
     "crawl": lambda mode: time.sleep(5),
     "jump_back": lambda mode: jump(-3600),
     "jump_ahead": lambda mode: jump(86400),

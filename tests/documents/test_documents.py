@@ -54,21 +54,18 @@ def simple_commands(line: str) -> list[list[str]]:
     return [command for command in commands if command]
 
 
-def fenced_commands(document: str) -> list[list[str]]:
-    blocks = re.findall(r"^```bash\n(.*?)^```", read(document), re.DOTALL | re.MULTILINE)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    return [command for line in lines for command in simple_commands(line)]
-
-
 def inline_code(text: str) -> list[str]:
     """Return what stands between single backticks, outside of blocks."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
 
 
-def inline_commands(document: str) -> list[list[str]]:
-    codes = [code for code in inline_code(read(document)) if code.split()[0] in PROGRAMS and "$" not in code]
-    return [command for code in codes for command in simple_commands(code)]
+def commands_of(document: str) -> list[list[str]]:
+    """Return the commands in the blocks of a document, and between its words."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", read(document), re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    lines += [code for code in inline_code(read(document)) if code.split()[0] in PROGRAMS and "$" not in code]
+    return [command for line in lines for command in simple_commands(line)]
 
 
 def docstring_commands(path: Path) -> list[list[str]]:
@@ -89,7 +86,7 @@ def batch_commands() -> list[list[str]]:
 
 
 PROJECT = tomllib.loads(read("pyproject.toml"))
-PUBLISHED = {name: fenced_commands(name) + inline_commands(name) for name in DOCUMENTS}
+PUBLISHED = {name: commands_of(name) for name in DOCUMENTS}
 OF_SCRIPTS = {str(path.relative_to(ROOT)): docstring_commands(path) for path in SCRIPTS}
 EVERYWHERE = PUBLISHED | {"batch": batch_commands()} | {name: of for name, of in OF_SCRIPTS.items() if of}
 

@@ -30,8 +30,8 @@ from app.prediction.torch_runtime import load_predictor
 from app.runtime.disk import write_json
 from tests.report.test_shown import HIDDEN, HOSTILE, Checker, check_harmless
 from tests.saved_classifier import LABELS, NUMBER, as_rows, of_pipeline, save_checkpoint, several_labels
-from tests.spoken import spoken_in
 from tests.verbs import explain as main
+from tests.verbs import spoken_in
 
 TEXT = "今天真开心，手机 质量abc不好鼎"
 FILLER = "今天电影手机质量快递今天电影手机质量"

@@ -29,8 +29,7 @@ BASE += "model.config.hidden_size=32 model.config.num_hidden_layers=2 model.conf
 BASE += "model.config.intermediate_size=64 model.head=random "
 # The file of each task, and how it is read; masked language modelling does not read the labels
 FILES = {
-    "single_label": "data.train={}/data.tsv data.labels=[a,b,c] ",
-    "ordinal": "data.train={}/data.tsv data.labels=[a,b,c] ",
+    **dict.fromkeys(("single_label", "ordinal"), "data.train={}/data.tsv data.labels=[a,b,c] "),
     "multi_label": "data.train={}/sets.tsv data.labels=[a,b,c] data.label_separator=| ",
     "regression": "data.train={}/scores.tsv ",
     "masked_language_modelling": "data.train={}/data.tsv data.format=tsv data.text_column=0 "

@@ -12,7 +12,7 @@ from app.config.command_line import load_config
 from app.report.advice import render_advice, what_next
 from app.tasks import open_task
 from app.training.final_report import evidence_of
-from tests.spoken import spoken_in
+from tests.verbs import spoken_in
 
 NAMES = ["中性", "正面", "负面"]
 FELL = [{"step": 10, "loss": 0.5, "train_loss": 0.7}, {"step": 20, "loss": 0.45, "train_loss": 0.4}]

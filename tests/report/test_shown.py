@@ -27,7 +27,7 @@ from app.tasks import open_task
 from app.training.final_report import card_content
 from app.words import _
 from tests.report.rows_case import KINDS, Written, random_rows, report_of
-from tests.spoken import spoken_in
+from tests.verbs import spoken_in
 
 GOLDEN = Path(__file__).with_name("golden.json")
 VOID = {"meta", "line", "circle", "polyline", "br"}

@@ -27,8 +27,8 @@ from app.tasks.task import Task
 from tests.multi_label_runs import NAMES, read_predictions, write_posts
 from tests.processes import finish
 from tests.report.rows_case import random_rows
-from tests.spoken import spoken_in
 from tests.tiny import write_tiny
+from tests.verbs import spoken_in
 
 TINY = split(
     "--model.config.hidden_size=64 --model.config.num_hidden_layers=1 --model.config.intermediate_size=64 "
