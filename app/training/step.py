@@ -85,9 +85,6 @@ def train_steps(
         learning_rate = peak * learning_rate_factor(progress.updates, total_steps, warmup, config.schedule)
         for group in mode.optimizer.param_groups:
             group["lr"] = learning_rate * group.get("lr_scale", 1.0)
-        # An evaluation has set it to eval(). To set it takes a millisecond, for which a GPU would wait.
-        if not mode.module.training:
-            mode.module.train()
         of_passes = passes.run_within_memory(progress, batch)
         before_update()
         norm, skipped = mode.step(config.max_grad_norm)
@@ -204,6 +201,8 @@ def evaluate(
             own_results.append(row_results(outputs, batch))
             own_positions.append(batch.positions)
             on_batch(len(batch.positions) * group.world_size)
+    # Here and not in each step: it takes a millisecond, for which a GPU would wait
+    mode.module.train()
     positions = group.gather(torch.cat(own_positions).to(mode.device)).cpu().numpy()
     results = group.gather(torch.cat(own_results)).cpu().numpy()
     if not np.array_equal(np.sort(positions), np.arange(len(loader))):

@@ -6,6 +6,7 @@ python -m pytest tests/checkpoints/test_resume.py -m slow
 A new mode is one more line in MODES.
 """
 
+import filecmp
 import json
 import random
 from pathlib import Path
@@ -58,7 +59,7 @@ def evaluations(folder: Path) -> list[dict]:
 def check_same_run(one: Path, other: Path, *names: str) -> None:
     """Check that two runs have the same files, curves and evaluations, those of `names` to the bit."""
     for name in ("model.safetensors", "predictions.csv", "report.json", *names):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+        assert filecmp.cmp(one / name, other / name, shallow=False), name
     assert evaluations(one) == evaluations(other)
     assert curves(one) == curves(other)
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
@@ -91,7 +92,7 @@ def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, chan
     check_run(mode, world_size, argv, log=log)
     assert log.read_text().count("Resuming from step") == 3, steps
     check_run(mode, world_size, settings(data, whole, **changes), log=log)
-    assert (tmp_path / "stopped.final").read_bytes() == (tmp_path / "whole.final").read_bytes(), steps
+    assert filecmp.cmp(tmp_path / "stopped.final", tmp_path / "whole.final", shallow=False), steps
     check_same_run(stopped, whole, "logits.safetensors")
     assert len(evaluations(whole)) >= 3
 
