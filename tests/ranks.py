@@ -199,7 +199,7 @@ def disturbed_work(mode: str, argv: list[str], disturbances: list[Disturbance]) 
     return work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode)
 
 
-terminate, die = (partial(signal.raise_signal, number) for number in (signal.SIGTERM, signal.SIGKILL))
+terminate = partial(signal.raise_signal, signal.SIGTERM)
 
 
 def spoil_gradients(mode) -> None:
@@ -275,7 +275,7 @@ ACTIONS |= {
     "close_late": before(RunLog, "close", lambda: time.sleep(1)),
     "terminate_late": before(RunLog, "close", terminate),
     # Behind the first file of the next training state that is on the disk
-    "die_in_save": before(training_state, "sync", die),
+    "die_in_save": before(training_state, "sync", partial(signal.raise_signal, signal.SIGKILL)),
 }
 PLANS = {
     "fail": [Disturbance(11, "fail", 1)],

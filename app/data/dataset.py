@@ -399,7 +399,7 @@ def dataset_statistics(
     """Return for each split with rows `rows`, `LabelForm.statistics`, `repeated` (rows with the text of an
     earlier row of the split), `conflicting` (texts with more than one label) and `also_in` (for each earlier
     split, the rows whose text is in it too). `texts` are the numbers of the rows' texts."""
-    # By the numbers of all splits, and not by `unique_texts`: of 10,000,000 rows that takes 50 MB less
+    # `unique_texts` would count the same, but for 10,000,000 rows it would take 50 MB more
     num_texts = 1 + max(int(of_split.max(initial=0)) for of_split in texts.values())
     statistics, known = {}, {}
     for name, of_split in labels.items():

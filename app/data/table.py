@@ -263,7 +263,7 @@ def text_hashes(texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.
     """Return a hash of each cleaned text together with its second text, if any, (num_texts,) uint64."""
     if pairs is not None:
         texts = map("\0".join, zip(texts, pairs, strict=True))
-    # A copy of an empty hash takes less time than a new one, which is told its size
+    # It is faster to copy an empty hash than to make a new one with this size
     empty, digests = hashlib.blake2b(digest_size=8), []
     for text in texts:
         digest = empty.copy()

@@ -175,8 +175,9 @@ class Mode:
 
     def gradients(self) -> Tensors:
         """Return the gradients, unscaled, on every rank; to be called before the optimizer step."""
+        scale = self.scaler.get_scale()
         return {
-            name: (full_tensor(parameter.grad).detach() / self.scaler.get_scale()).cpu()
+            name: (full_tensor(parameter.grad).detach() / scale).cpu()
             for name, parameter in self.unwrapped_module().named_parameters()
             if parameter.grad is not None
         }

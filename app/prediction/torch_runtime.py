@@ -52,6 +52,7 @@ class TorchRuntime:
         self.model = model.eval().to(self.device)
         self.layout = self.model.layout(self.model.can_pack, self.model.has_varlen_kernels(self.device))
         self.precision = Precision(precision, self.device)
+        self.model.autocast = self.precision.autocast
         self.batch_tokens = batch_tokens or (CPU_BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS)
         bf16 = ", or set --precision fp32" if self.precision.name == "bf16" else ""
         self.remedy = f"choose another checkpoint{bf16}"
@@ -64,8 +65,7 @@ class TorchRuntime:
         for batch in batches:
             inputs = to_device(collate(batch.windows, batch.second_starts, self.layout), self.device)
             try:
-                with self.precision.autocast():
-                    outputs.append(self.model(**inputs).float())
+                outputs.append(self.model(**inputs).float())
             except torch.OutOfMemoryError as error:
                 raise InputError(
                     f"{self.device} is out of memory with {self.batch_tokens:,} tokens a batch; set a "

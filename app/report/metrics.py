@@ -178,7 +178,7 @@ class Metric:
     of_answers: Callable[[Drawn], np.ndarray] | None = None
     # Its mean is the metric: a value for each row where there is an interval
     of_scores: Callable[[Scores], np.ndarray] | None = None
-    # Of what `down_to` returns, and `level`; only a task with two classes has it
+    # It gets what `down_to` returns, and `level`; only a task with two classes has it
     of_ranks: Callable[[np.ndarray, np.ndarray, float], np.ndarray] | None = None
     has_interval: bool = True  # 95 %, by bootstrap
     # From 0 to 1, and rare labels make the resampled values too low: these are moved until their mean is it
@@ -285,7 +285,7 @@ def measure(task: Task, scores: Scores) -> dict:
     of_classes = shares(right, true, predicted)
     averages = {"macro": [values.mean() for values in of_classes]}
     averages["weighted"] = [(values * true).sum() / max(true.sum(), 1) for values in of_classes]
-    # With one label a row it would be the accuracy once more
+    # Where each row has one label, the micro average is the accuracy
     averages |= {} if is_one else {"micro": shares(right.sum(), true.sum(), predicted.sum())}
     metrics |= {name: dict(zip(SCORES, map(float, of), strict=True)) for name, of in averages.items()}
     if task.tree:

@@ -82,7 +82,7 @@ def page_environment(folder: Path = TEMPLATES, autoescape: bool = True) -> Envir
 def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str:
     """Return the report as text; `start` are the metrics before the training, where they are measured."""
     classes, matrix = metrics.get("classes", {}), metrics.get("confusion_matrix")
-    # Of several labels a row, the rows of the averages are labels
+    # Where rows have several labels, the support of an average is a number of labels
     support = {"support": sum(scores["support"] for scores in classes.values())}
     names = {"micro": _("micro avg"), "macro": _("macro avg"), "weighted": _("weighted avg")}
     averages = {names[name]: metrics[name] | support for name in names if name in metrics}
@@ -245,7 +245,7 @@ def training_curves(history: Sequence[Mapping], names: Sequence[str], best_step:
     for name in names if len(history) > 1 else ():
         values = [line[name] for line in history]
         found = chart(steps, values, (min(steps), max(steps)), around(values))
-        # Of a resumed run, a step may be there twice
+        # A run that was resumed may have evaluated a step twice
         best = dict(zip(steps, found["points"], strict=True)).get(best_step)
         charts[name] = found | {"best": best, "has_dots": len(steps) <= FEW_POINTS}
     return charts

@@ -201,7 +201,7 @@ def evaluate(
             own_results.append(row_results(outputs, batch))
             own_positions.append(batch.positions)
             on_batch(len(batch.positions) * group.world_size)
-    # Here and not in each step: it takes a millisecond, for which a GPU would wait
+    # This is not done in each step, because it takes a millisecond, for which a GPU would wait
     mode.module.train()
     positions = group.gather(torch.cat(own_positions).to(mode.device)).cpu().numpy()
     results = group.gather(torch.cat(own_results)).cpu().numpy()
