@@ -36,8 +36,7 @@ def finish(
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60, said: Callable[[], str] = str) -> object:
-    """Wait for what stays true once it is, and return it; `said` returns what to print where it does not
-    come."""
+    """Wait for what stays true once it is, and return it; `said` returns what to print if it never is."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, said()
