@@ -80,10 +80,14 @@ def nearest(name: Any, candidates: Iterable, cutoff: float = 0.5) -> str:
     return _("; did you mean '{name}'?").format(name=shorten(close[0], MAX_NAME)) if close else ""
 
 
-def cannot_read(path: object, error: OSError) -> InputError:
-    """Return the error for a file that the system does not let us read."""
-    why = error.strerror
-    return InputError(_("{path}: cannot be read: {why}").format(path=shorten(str(path), 200), why=why))
+@contextmanager
+def readable(path: object) -> Iterator[None]:
+    """Raise InputError where the system does not let us read a file."""
+    try:
+        yield
+    except OSError as error:
+        path, why = shorten(str(path), 200), error.strerror
+        raise InputError(_("{path}: cannot be read: {why}").format(path=path, why=why)) from error
 
 
 def first_line(error: BaseException) -> str:

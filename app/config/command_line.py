@@ -103,8 +103,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def _read_layer(path: Path) -> dict[str, Value]:
-    """Return the settings of a YAML file by their dotted names; an unknown group counts as one setting
-    of this name."""
+    """Return the settings of a YAML file by their dotted names; an unknown group is one setting."""
     values = read_yaml(path)
     if values is None:
         raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from ..errors import InputError, TrainingError, cannot_read
+from ..errors import InputError, TrainingError, readable
 from ..runtime.disk import sync
 from ..words import current_language, use_language
 
@@ -71,12 +71,16 @@ def save_array(path: Path, values: np.ndarray) -> None:
         np.save(file, values)
 
 
+def file_state(path: Path) -> list[int]:
+    """Return what changes when a file is written to, or is replaced."""
+    with readable(path):
+        found = path.stat()
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
 def file_digest(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "blake2b").digest()
-    except OSError as error:
-        raise cannot_read(path, error) from error
+    with readable(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()
 
 
 def content_key(*values: Any) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..config.schema import ADDRESS, check_address
-from ..errors import InputError, cannot_read, excerpt, listed, nearest, shorten
+from ..errors import InputError, excerpt, listed, nearest, readable, shorten
 from ..words import N_, _
 from .cache import build_once, content_key
 
@@ -110,7 +110,8 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
 
 def read_start(path: Source) -> bytes:
     """Return the first bytes of a file, up to `START`; those of a stream remain to be read."""
-    try:
+    # Also a name that is too long, or a folder that may not be entered
+    with readable(path):
         if isinstance(path, Stream):
             start = path.file.peek(START)
         elif path.is_file():
@@ -122,9 +123,6 @@ def read_start(path: Source) -> bytes:
                 hint = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
                 problem = _("there is no such file{hint}").format(hint=hint)
             raise InputError(_("{path}: {problem}").format(path=path, problem=problem))
-    except OSError as error:
-        # A name that is too long, a folder that may not be entered
-        raise cannot_read(path, error) from error
     if not start:
         raise InputError(_("{path}: there are no rows, the file is empty").format(path=path))
     return start

@@ -25,10 +25,10 @@ import numpy as np
 
 from ..errors import InputError, listed, printable_path, shorten
 from ..words import _
-from .cache import build_once, content_key, file_digest
+from .cache import build_once, content_key, file_digest, file_state
 from .files import files_of
 from .read import DELIMITED, SUFFIXES, ReadOptions, bad_row_message, recognised
-from .rows import RowReader
+from .rows import Row, RowReader
 
 VERSION = 9
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
@@ -60,9 +60,8 @@ class Table:
         self.skipped: int = sum(meta["skipped"] for meta in self._metas)
         self.label_values = list(dict.fromkeys(label for meta in self._metas for label in meta["labels"]))
         # The rows stay mapped even if the cache is removed
-        self._parts = [
-            pa.ipc.open_file(pa.memory_map(str(one / ROWS_FILE))).read_all() for one in self.folders
-        ]
+        files = (pa.memory_map(str(folder / ROWS_FILE)) for folder in self.folders)
+        self._parts = [pa.ipc.open_file(file).read_all() for file in files]
         self._rows = pa.concat_tables(self._parts)
         self.num_rows, self.num_bytes = self._rows.num_rows, self._rows.nbytes
         self._part_ends = np.cumsum([part.num_rows for part in self._parts])
@@ -86,6 +85,11 @@ class Table:
         return self._rows.column("hash").to_numpy()
 
     @property
+    def lines(self) -> np.ndarray:
+        """The line of each row in its file, (num_rows,) int64."""
+        return self._rows.column("line").to_numpy()
+
+    @property
     def sizes(self) -> np.ndarray:
         """The bytes of the text of each row, or of its two texts, (num_rows,) int32."""
         import pyarrow.compute as pc
@@ -93,12 +97,10 @@ class Table:
         names = ["text", "pair"] if self.has_pairs else ["text"]
         return sum(pc.binary_length(self._rows.column(name)).to_numpy() for name in names)
 
-    def text(self, row: int) -> str:
-        return self._rows.column("text")[int(row)].as_py()
-
-    def pair(self, row: int) -> str | None:
-        """Return the cleaned second text of one row, or None if the table has single texts."""
-        return self._rows.column("pair")[int(row)].as_py()
+    def row(self, row: int) -> Row:
+        """Return one row, without its label."""
+        one = self._rows.slice(int(row), 1).to_pylist()[0]
+        return Row(one["line"], one["text"], one["pair"], None)
 
     def texts(self, rows: np.ndarray) -> list[str] | list[tuple[str, str]]:
         """Return the texts, or the pairs of texts, of rows in any order, (num_rows,) ids."""
@@ -121,16 +123,13 @@ class Table:
         texts = self.texts(rows)
         return ["\n".join(pair) for pair in texts] if self.has_pairs else texts
 
-    def line(self, row: int) -> int:
-        return self._rows.column("line")[int(row)].as_py()
-
     def file_of(self, row: int) -> str:
         return self.sources[np.searchsorted(self._part_ends, row, side="right")]
 
     def where(self, row: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
         unit = self._metas[np.searchsorted(self._part_ends, row, side="right")]["unit"]
-        return f"{self.file_of(row)}, {unit} {self.line(row)}"
+        return f"{self.file_of(row)}, {unit} {self.row(row).line}"
 
     def place(self, row: int) -> str:
         """Return the line of one row, with its file where there are several."""
@@ -153,9 +152,9 @@ def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **r
 
     def open_one(file: str, options: ReadOptions) -> Table:
         path, known = Path(file), recognised(Path(file), options, rules.get("need_label", True))
-        digest = file_digest(path)
+        state, digest = file_state(path), file_digest(path)
         folder = Path(cache_dir) / f"table-{content_key('table', VERSION, asdict(known), rules, digest)}"
-        build = partial(build_table, digest=digest, **rules)
+        build = partial(build_table, state=state, **rules)
         build_once(folder, build, file, known, num_bytes=path.stat().st_size)
         return Table(folder, [printable_path(file)], content=f"{known.format} {digest.hex()[:32]}")
 
@@ -190,11 +189,11 @@ def build_table(
     label_names: list[str] | None = None,
     accept_ids: bool = True,
     need_label: bool = True,
-    digest: bytes | None = None,
+    state: list[int] | None = None,
 ) -> None:
     """Write the table of `path` into `folder`. With `label_names`, a row with any other label is invalid;
     with `accept_ids`, integers may be the ids of labels. Without `need_label` only texts are read. Raises
-    InputError: for invalid rows unless `skip_bad_rows`, and if the file has another digest in the end."""
+    InputError: for invalid rows unless `skip_bad_rows`, and if the file is not in this `state` in the end."""
     import pyarrow as pa
 
     reader = RowReader(path, options, need_label, need_label, label_names, accept_ids)
@@ -230,7 +229,7 @@ def build_table(
                 writer.write_table(pa.Table.from_batches(batches).combine_chunks())
                 batches, num_bytes = [], 0
         writer.write_table(pa.Table.from_batches(batches, schema).combine_chunks())
-    if digest and file_digest(Path(path)) != digest:
+    if state and file_state(Path(path)) != state:
         remedy = "start again once it is written to its end"
         raise InputError(f"{path}: a data file must not change while it is read, but this one did; {remedy}")
     is_few = num_bad == num_empty <= EMPTY_SHARE * (num_rows + num_bad)

@@ -150,9 +150,8 @@ def rows_of(
             f"{listed(label_names)}; {remedy}"
         )
     split = next(dataset.splits[name] for name in splits if name in dataset.splits)
-    at, table = np.sort(random.permutation(len(split))[:count]), split.table
-    rows = [Row(int(row), table.text(row), table.pair(row), None) for row in split.rows[at]]
-    return rows, np.asarray(split.labels[at])
+    at = np.sort(random.permutation(len(split))[:count])
+    return [split.table.row(row) for row in split.rows[at]], np.asarray(split.labels[at])
 
 
 def prove(

@@ -17,7 +17,7 @@ from ..config.schema import DataConfig
 from ..data.files import EmptyText, Stream, clean_text, files_of
 from ..data.read import DELIMITED, FORMATS, SUFFIXES, BadRow, ReadOptions, bad_row_message, recognised
 from ..data.rows import Row, RowReader
-from ..errors import InputError, cannot_read
+from ..errors import InputError, readable
 from ..words import _
 from . import OF_LABELS
 
@@ -175,10 +175,8 @@ def open_file(
                 "folder: --engine ray --output labels/"
             )
         file = Path(names[0])
-        try:
+        with readable(path):
             file = Stream(names[0], file.open("rb")) if file.is_fifo() else file
-        except OSError as error:
-            raise cannot_read(path, error) from error
     is_stream, pair = isinstance(file, Stream), ("text_column", "text_pair_column")
     options = options_of_run(file, recorded, asked, need_label)
     if need_label and (is_stream or options.format == "text"):

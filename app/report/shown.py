@@ -276,8 +276,8 @@ def rows_of_split(split: Split, train: Split, store: TokenStore) -> dict[str, An
     rows, table = np.asarray(split.rows), split.table
 
     def text(position: int) -> str:
-        pair = table.pair(rows[position])
-        return table.text(rows[position]) + ("" if pair is None else f" ⟷ {pair}")
+        row = table.row(rows[position])
+        return row.text + ("" if row.pair is None else f" ⟷ {row.pair}")
 
     return {
         "text": text,

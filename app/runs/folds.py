@@ -86,7 +86,7 @@ def write_oof(path: Path, oof_rows: OutOfFold) -> None:
     columns = {
         "row_id": split.rows,
         "file": pa.array(map(rows_table.file_of, rows), pa.string()).dictionary_encode(),
-        "line": [rows_table.line(row) for row in rows],
+        "line": rows_table.lines[rows],
         "text_hash": [written_hash(value) for value in split.hashes.tolist()],
         "fold": oof_rows.folds.astype(np.int32),
         task.label_column: task.arrow_array(split.labels),
@@ -133,13 +133,15 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
         return judged
     order, quality, flagged = find_issues(task, scores, split.logits)
     rows = split.rows[order].tolist()
+    texts = rows_table.texts(rows)
+    text, *pair = zip(*texts, strict=True) if rows_table.has_pairs else [texts]
     columns = {
         "rank": range(1, len(rows) + 1),
         "file": map(rows_table.file_of, rows),
-        "line": map(rows_table.line, rows),
+        "line": rows_table.lines[rows],
         "row_id": rows,
-        "text": map(rows_table.text, rows),
-        **({"text_pair": map(rows_table.pair, rows)} if rows_table.has_pairs else {}),
+        "text": text,
+        **({"text_pair": pair[0]} if pair else {}),
         "given": map(task.cell, split.labels[order]),
         "suggested": map(task.cell, scores.predicted[order]),
         "score": (f"{score:.6f}" for score in quality[order]),
@@ -249,8 +251,7 @@ def train_shares(series: Series) -> str:
 
 
 def compare_runs(one: Path, other: Path) -> str:
-    """Return how run `other` does against `one` as text; raises InputError unless rows and labels are the
-    same."""
+    """Return how run `other` does against `one` as text; raises InputError for other rows or labels."""
     (first, splits), (second, others) = read_run(one), read_run(other)
     rows, other_rows = splits[split_of_report(splits)], others[split_of_report(others)]
     # Ordered labels may be compared with the same ones without order

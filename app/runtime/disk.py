@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import InputError, cannot_read, shorten
+from ..errors import InputError, readable, shorten
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
@@ -71,10 +71,10 @@ def read_json(path: Path) -> Any:
     that cannot be read, or no regular file (a pipe would be waited for)."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: a regular file is needed, not a directory, a pipe or a device")
+    with readable(path):
+        content = path.read_bytes()
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
-    except OSError as error:
-        raise cannot_read(path, error) from error
+        return json.loads(content.decode(), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON: {error}") from error
 

@@ -48,9 +48,9 @@ def rows_by_part(dataset: Dataset) -> dict[str, pd.DataFrame]:
     """
     rows = {}
     for name, split in dataset.splits.items():
-        texts = [split.table.text(row) for row in split.rows]
+        texts = split.table.texts(split.rows)
         if split.table.has_pairs:
-            texts = [f"{text}\t{split.table.pair(row)}" for text, row in zip(texts, split.rows, strict=True)]
+            texts = list(map("\t".join, texts))
         rows[name] = pd.DataFrame({"text": texts, "label": np.asarray(split.labels)})
     if "dev" in rows:
         return {"train": rows["train"], "choose": rows["dev"], "test": rows["test"]}

@@ -74,7 +74,7 @@ def prepare(
     rows_file = folder / "rows.jsonl"
     with rows_file.open("w", encoding="utf-8") as file:
         for row, label in zip(split.rows, split.labels, strict=True):
-            file.write(json.dumps([split.table.text(row), int(label)], ensure_ascii=False) + "\n")
+            file.write(json.dumps([split.table.row(row).text, int(label)], ensure_ascii=False) + "\n")
 
     def ours(run: str, precision: str, *more: str) -> list[str]:
         """Return the settings of the same job in our program; one learning rate for all weights, as in the

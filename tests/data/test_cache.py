@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from app.config.command_line import load_config
-from app.data.cache import build_once, call_apart, file_digest, save_array
+from app.data.cache import build_once, call_apart, file_digest, file_state, save_array
 from app.data.files import files_of, local_copies
 from app.data.read import ReadOptions
 from app.data.table import build_table
@@ -57,7 +57,7 @@ def csv_text(rows):
 
 def rows_of(dataset) -> list[tuple[str, str]]:
     table = dataset.files["train"]
-    return [(table.text(row), table.label_values[label]) for row, label in enumerate(table.labels.tolist())]
+    return [(table.row(at).text, table.label_values[label]) for at, label in enumerate(table.labels.tolist())]
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -204,7 +204,7 @@ def path(write):
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(path, tmp_path):
-    before = file_digest(path)
+    before = file_state(path)
     path.write_text(csv_text(COMMENTS), encoding="utf-8")
     arguments = (str(path), ReadOptions(), False, None, True, True, before)
     with pytest.raises(InputError, match=r"rows\.csv: a data file must not change while it is read"):

@@ -24,7 +24,7 @@ ROWS = "".join(f"text {number}\t{MOODS[number % 3]}\n" for number in range(90))
 
 def texts(dataset, name):
     split = dataset.splits[name]
-    return [split.table.text(row) for row in split.rows]
+    return [split.table.row(row).text for row in split.rows]
 
 
 def labelled(dataset, *names):
@@ -160,15 +160,16 @@ def test_fixes_replace_labels_and_nothing_else(opened, report_of, write, tmp_pat
     before = opened(**settings)
     table, labels = before.tables[0], dict(labelled(before, *SPLITS))
     content = (tmp_path / "train.tsv").read_bytes()
-    chosen = [row for row in range(table.num_rows) if labels[table.text(row)] != "正面"][:5]
+    chosen = [row for row in range(table.num_rows) if labels[table.row(row).text] != "正面"][:5]
     if column == "text_hash":
         keys = ["text_hash", *(written_hash(int(table.hashes[row])) for row in chosen), "h" + "0" * 16]
     else:
-        keys = ["text,text_pair", *(f" {table.text(row)},{table.pair(row)}" for row in chosen), "不在数据里,"]
+        keys = ["text,text_pair", *(f" {','.join(pair)}" for pair in table.texts(chosen)), "不在数据里,"]
     values = ["label", *["正面"] * 5, "负面"]
     lines = [f"{key},{value}" for key, value in zip(keys, values, strict=True)]
     after = opened(**settings, relabel=str(write("fixes.csv", "\n".join(lines))))
-    assert dict(labelled(after, *SPLITS)) == labels | dict.fromkeys(map(table.text, chosen), "正面")
+    relabelled = {table.row(row).text: "正面" for row in chosen}
+    assert dict(labelled(after, *SPLITS)) == labels | relabelled
     for name, split in before.splits.items():
         assert after.splits[name].rows.tolist() == split.rows.tolist()
     assert (tmp_path / "train.tsv").read_bytes() == content

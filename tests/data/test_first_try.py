@@ -51,7 +51,7 @@ def table(opened):
 
 
 def first(table) -> tuple:
-    return table.text(0), table.pair(0), table.label_values[table.labels[0]]
+    return table.row(0).text, table.row(0).pair, table.label_values[table.labels[0]]
 
 
 HEADERS = ["评论 评分", "内容 情感", "微博正文 标签", "反馈 结果", "这是什么 星级", "标题 类别", "甲列 乙列"]
@@ -90,7 +90,7 @@ def test_pairs_are_seen_with_and_without_a_header(table):
     named = table("csv", PAIRS, ("sentence1", "sentence2", "label"))
     assert first(named) == PAIRS[0]
     assert named.assumed == {"text_column": "sentence1", "text_pair_column": "sentence2"}
-    assert table("tsv", PAIRS, separator="\t", text_column=0, label_column=2).pair(0) is None
+    assert table("tsv", PAIRS, separator="\t", text_column=0, label_column=2).row(0).pair is None
     names = map("".join, itertools.product("赵钱孙李", "伟芳娜敏", "一二丽强"))
     rows = [(name, *row) for name, row in zip(names, REVIEWS, strict=False)]
     with pytest.raises(InputError, match="which column is the text: .* also --data.text_pair_column"):
@@ -100,7 +100,7 @@ def test_pairs_are_seen_with_and_without_a_header(table):
 def test_other_files_and_the_run_are_read_as_the_train_file(opened):
     settings = {"train": lines(*map("\t".join, PAIRS)), "dev": lines(*map("\t".join, PAIRS[:1]))}
     dataset = opened(**settings)
-    assert dataset.splits["dev"].table.pair(0) == PAIRS[0][1]
+    assert dataset.splits["dev"].table.row(0).pair == PAIRS[0][1]
     assert opened(**settings, **dataset.files["train"].assumed).files["train"].assumed == {}
 
 

@@ -200,7 +200,7 @@ def test_a_file_in_gb18030_is_read_as_the_same_one_in_utf8(write, opened, name):
         # It is read again, by `predict` and `suggest`, as each file is, whatever the run's were
         column = 0 if name == "a.txt" else "text"
         source = open_file(str(path), {"train": str(path), "encoding": "utf-8", "text_column": column}, {})
-        texts = [table.text(row) for row in range(table.num_rows)]
+        texts = [table.row(row).text for row in range(table.num_rows)]
         assert [row.text for row in source.rows("error")] == texts == [text for text, _ in REVIEWS]
         assert ("encoding gb18030" in source.summary()) == (encoding == "gb18030")
         assert table.label_values == ["0", "1"]

@@ -254,7 +254,7 @@ def test_the_dataset_has_near_copies_and_the_report_their_number(opened, report_
     dataset = opened(**files, **columns, header=False)
     test, train = dataset.splits["test"], dataset.splits["train"]
     assert train.copies is None
-    assert [at if at < 0 else train.table.text(at) for at in test.copies] == [-1, TEXTS[0], TEXTS[1]]
+    assert [at if at < 0 else train.table.row(at).text for at in test.copies] == [-1, TEXTS[0], TEXTS[1]]
     assert dataset.statistics["test"]["also_in"] == {"train": 1}
     assert "1 rows are near copies of other texts in train" in report_of(dataset)
 

@@ -444,7 +444,7 @@ def test_training_goes_on_from_the_checkpoint_at_the_same_perplexity(run_of, tmp
 def test_a_labelled_file_is_read_without_its_labels(tmp_path):
     dataset = opened(write_tiny(tmp_path / "rows.tsv"), MASKED)
     assert dataset.label_names == []
-    assert dataset.splits["train"].table.text(0)
+    assert dataset.splits["train"].table.row(0).text
 
 
 def test_results_of_masked_rows_add_up_to_the_metrics(tmp_path):

@@ -162,7 +162,7 @@ def test_rows_that_are_not_evaluated_once_are_an_error(training, gathered):
 
 def named(loader, positions: list[int]) -> str:
     rows = sorted(loader.split.rows[positions])
-    places = ", ".join(f"{row} (line {loader.split.table.line(row)})" for row in rows)
+    places = ", ".join(f"{row} (line {loader.split.table.row(row).line})" for row in rows)
     return f"{places} of {loader.split.table.source}"
 
 
