@@ -57,8 +57,7 @@ def read_predictions(path: str | Path) -> list[dict]:
 
 
 def predict_again(run: Path, rows: list[dict], output: Path, *words: str) -> list[dict]:
-    """Return the rows of `output`, a CSV or JSON Lines file with what a run predicts for the texts of
-    rows."""
+    """Return the rows of `output`, a CSV or JSON Lines file with what a run predicts for texts of rows."""
     source = output.with_suffix(".texts.csv")
     source.write_text("text\n" + "".join(f"{row['text']}\n" for row in rows), encoding="utf-8")
     assert predict(["--checkpoint", str(run), "--input", str(source), "--output", str(output), *words]) == 0

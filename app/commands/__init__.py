@@ -45,8 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
-    """Run one verb with `argv` (default: the command line); return the exit status. `program` is what its
-    help calls the verb."""
+    """Run one verb with `argv` (default: the command line); return the status. The help names `program`."""
 
     def work() -> int | None:
         module, _colon, function = VERBS[verb][0].partition(":")

@@ -199,8 +199,7 @@ class ReadTokens:
     """
 
     def forward(self, hidden_states: Tensor, *inputs, read_tokens: Tensor | None = None, **more) -> Tensor:
-        """Return (1, num_rows, hidden) of `hidden_states` (1, total_tokens, hidden), `read_tokens`
-        (num_rows,)."""
+        """Return (1, num_rows, hidden) for `hidden_states` (1, tokens, hidden), `read_tokens` (num_rows,)."""
         if read_tokens is None:
             return super().forward(hidden_states, *inputs, **more)
         if not hasattr(self, "attention"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import methodcaller as call
 from typing import TYPE_CHECKING, Any
 
@@ -108,16 +108,21 @@ class Drawn:
     def rmse(self) -> np.ndarray:
         return self.mean(self.distance**2) ** 0.5
 
-    def correlation(self, statistic: str) -> np.ndarray:
-        """A correlation of scipy.stats; 0 where the labels or the predictions are constant."""
-        from scipy import stats
-
-        correlations = []
-        for counts in self.counts:
-            pair = [np.repeat(numbers, counts) for numbers in (self.labels, self.predicted)]
-            is_constant = any(np.ptp(numbers) <= 1e-12 * np.abs(numbers).max() for numbers in pair)
-            correlations.append(0.0 if is_constant else getattr(stats, statistic)(*pair).statistic)
-        return np.array(correlations)
+    def correlation(self, of_ranks: bool) -> np.ndarray:
+        """Pearson's correlation of labels and predictions, or of their ranks, which is Spearman's; 0 where
+        the labels or the predictions are constant."""
+        mean, parts = partial(np.average, axis=1, weights=self.counts), []
+        for numbers in (self.labels, self.predicted):
+            if of_ranks:
+                different, at = np.unique(numbers, return_inverse=True)
+                drawn = self.counts @ one_hot(at, len(different))
+                numbers = (drawn.cumsum(axis=1) - (drawn - 1) / 2)[:, at]
+            numbers = np.broadcast_to(numbers, self.counts.shape)
+            centred = numbers - mean(numbers, keepdims=True)
+            spread = mean(centred**2) ** 0.5
+            parts.append((centred, np.where(spread > 1e-12 * mean(np.abs(numbers)), spread, np.inf)))
+        (one, spread_of_one), (other, spread_of_other) = parts
+        return mean(one * other) / spread_of_one / spread_of_other
 
 
 def one_hot(labels: np.ndarray, num_labels: int) -> Any:
@@ -169,8 +174,7 @@ def recall_at_precision(right: np.ndarray, shown: np.ndarray, level: float) -> n
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. One of `of_answers`, `of_scores` and `of_ranks` computes it; none that of a task without
-    labels."""
+    """One metric. One of `of_answers`, `of_scores` and `of_ranks` computes it, or none: without labels."""
 
     key: str
     label: str  # its name in English
@@ -211,8 +215,8 @@ METRICS = (
     Metric("within_one", N_("accuracy within one"), (ORDERED,), lambda of: of.mean(of.distance <= 1)),
     Metric("mae", N_("mean absolute error"), (NUMBER,), lambda of: of.mean(of.distance), **LOWER),
     Metric("rmse", N_("root mean squared error"), (NUMBER,), Drawn.rmse, **LOWER),
-    Metric("pearson", N_("Pearson correlation"), (NUMBER,), call("correlation", "pearsonr")),
-    Metric("spearman", N_("Spearman correlation"), (NUMBER,), call("correlation", "spearmanr")),
+    Metric("pearson", N_("Pearson correlation"), (NUMBER,), call("correlation", of_ranks=False)),
+    Metric("spearman", N_("Spearman correlation"), (NUMBER,), call("correlation", of_ranks=True)),
     Metric("near", NEAR, (NUMBER,), of_scores=lambda scores: scores.correct, **SHOWN_ONLY),
     *(Metric(f"level_{at}_accuracy", ACCURACY_AT, (PATH,), call("right_to", at), level=at) for at in LEVELS),
     Metric("hierarchical_f1", N_("hierarchical F1"), PATHS, call("by_node", "f1")),

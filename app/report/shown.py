@@ -9,6 +9,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,9 @@ def visible(text: str, longest: int = MAX_TEXT) -> str:
     return "".join(map(shown, text[:longest])) + "…" * (len(text) > longest)
 
 
+@cache
 def page_environment(folder: Path = TEMPLATES, autoescape: bool = True) -> Environment:
-    """Return the environment of the templates, with their filters; `folder` has more templates."""
+    """Return the environment of the templates, which compiles each once; `folder` has more templates."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     options = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
@@ -69,6 +71,8 @@ def page_environment(folder: Path = TEMPLATES, autoescape: bool = True) -> Envir
     environment.filters |= {
         "visible": visible,
         "label": lambda name: visible(name, MAX_LABEL),
+        "name": plain,
+        "said": _,
         "figure": "{:.4f}".format,
         "percent": lambda value: f"{value * 100:.1f} %",
         "number": "{:,}".format,
@@ -364,9 +368,7 @@ def render_card(content: Mapping) -> str:
         model_name=visible(content["name"]),
         eval_results=results,
     ).to_yaml()
-    environment = page_environment(autoescape=False)
-    environment.filters |= {"name": plain, "said": _}
-    template, cards = environment.get_template("card.md.jinja"), []
+    template, cards = page_environment(autoescape=False).get_template("card.md.jinja"), []
     classes, baselines, key = metrics.get("classes", {}), metrics.get("baselines", {}), task.main_metric
     worst = worst_labels(classes, len(classes))
     shown = {

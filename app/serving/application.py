@@ -363,8 +363,7 @@ def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
 
 
 async def failed(request: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a request that ends with an error. After an error that is not expected, the log
-    has its traceback."""
+    """Return the answer to a request that ends with an error; the log has the traceback of a defect."""
     status, message, headers = 500, "the server failed; its log says why", {}
     if isinstance(error, RequestValidationError):
         # Each form that `inputs` may have gives an error; a key that there is not comes last

@@ -376,8 +376,7 @@ class Task:
 
 
 class SinglePath(Task):
-    """One path a row, of labels in a hierarchy: class ids. The probability of a parent is the sum of those of
-    the labels below it."""
+    """One path a row, of labels in a hierarchy: class ids. A parent has the probabilities below it, added."""
 
     name = "single_path"
     problem_type = "single_path_classification"

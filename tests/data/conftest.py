@@ -12,6 +12,13 @@ from app.data.table import open_table
 from app.data.tokens import open_store
 
 
+def tokens_of_file(source: str, cache: str, tokenizer) -> list[list[int]]:
+    """Return the tokens of the rows of a data file, at most 16; another process need not import more."""
+    table = open_dataset(DataConfig(train=source, dev_size=0, test_size=0, cache_dir=cache)).tables[0]
+    store = open_store(table, tokenizer, 16, cache)
+    return [store.row(row).tolist() for row in range(table.num_rows)]
+
+
 @pytest.fixture
 def opened(write, tmp_path):
     """Open a dataset: opened(ending, train=..., dev=..., **settings), with all rows in train unless sizes are

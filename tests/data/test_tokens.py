@@ -14,16 +14,16 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
-from app.config.schema import DataConfig, ModelConfig
+from app.config.schema import ModelConfig
 from app.data import tokens
 from app.data.cache import MANIFEST, is_complete
-from app.data.dataset import open_dataset
 from app.data.tokens import CUT, LongTexts, RowEncoder, open_store
 from app.errors import InputError
 from app.model.tokenizer import SPECIAL_TOKENS, gb2312_characters, load_tokenizer, set_prefix
 from app.prediction.open_model import long_texts, recorded_settings
 from app.prediction.predictor import parts_of
 from app.prediction.torch_runtime import load_predictor
+from tests.data.conftest import tokens_of_file
 from tests.saved_classifier import as_rows, save_checkpoint
 from tests.tiny import tiny_tokenizer as tokenizer_of
 
@@ -436,20 +436,14 @@ def test_a_damaged_store_is_built_again(table_of, store_of, tiny_tokenizer, dama
     assert "is damaged and is built again" in caplog.text
 
 
-def open_and_check(source: Path, cache: str) -> None:
-    """Open the token store of a data file, and compare it with what the tokenizer makes."""
-    data = DataConfig(train=str(source), dev_size=0, test_size=0, cache_dir=cache)
-    table, tokenizer = open_dataset(data).tables[0], tokenizer_of(characters="今天真开心好0123")
-    texts = [line.partition("\t")[0] for line in source.read_text(encoding="utf-8").splitlines()]
-    wanted = tokenizer(texts, truncation=True, max_length=16)["input_ids"]
-    assert rows_of(open_store(table, tokenizer, 16, cache)) == wanted
-
-
 def test_processes_that_start_at_once_get_one_whole_store(write, tmp_path):
-    lines = (f"今天真开心{'好' * (number % 7)} {number}\t{number % 2}\n" for number in range(2000))
-    source, cache = write("rows.tsv", "".join(lines)), tmp_path / "cache"
+    texts = [f"今天真开心{'好' * (number % 7)} {number}" for number in range(2000)]
+    source = write("rows.tsv", "".join(f"{text}\t{len(text) % 2}\n" for text in texts))
+    cache, tokenizer = tmp_path / "cache", tokenizer_of(characters="今天真开心好0123")
+    wanted = tokenizer(texts, truncation=True, max_length=16)["input_ids"]
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        assert list(pool.map(open_and_check, [source] * 2, [str(cache)] * 2)) == [None, None]
+        started = [pool.submit(tokens_of_file, str(source), str(cache), tokenizer) for _ in range(2)]
+        assert [one.result() for one in started] == [wanted] * 2
     for kind in ("table", "dataset", "tokens"):
         [folder] = (path for path in cache.glob(f"{kind}-*") if path.is_dir())
         assert is_complete(folder)

@@ -118,8 +118,7 @@ def test_weights_are_those_of_a_hand_written_loop(settings, accumulation, packed
 
 @PAIRS
 def test_the_comparison_sees_what_it_should(pairs):
-    """The settings act: clipping in some steps only, and each setting moves the weights by more than the
-    tolerance."""
+    """The settings act: clipping in some steps, and each moves the weights by more than the tolerance."""
     config, (weights, _, norms) = SETTINGS["sgd"], reference("sgd", pairs)
     assert min(norms) < config.max_grad_norm < max(norms)
     others = {"max_grad_norm": 0.0, "weight_decay": 0.0, "warmup": 0, "batch_size": 12, "seed": 1}
