@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
-    """Run one verb with `argv` (default: the command line); return the status. The help names `program`."""
+    """Run a verb with `argv` (None: the command line), named `program` in its help; return the status."""
 
     def work() -> int | None:
         module, _colon, function = VERBS[verb][0].partition(":")

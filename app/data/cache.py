@@ -72,9 +72,10 @@ def save_array(path: Path, values: np.ndarray) -> None:
 
 
 def file_state(path: Path) -> list[int]:
-    """Return what changes when a file is written to, or is replaced."""
-    with readable(path):
-        found = path.stat()
+    """Return inode, bytes and change time of a file: writing to it or replacing it changes one of them."""
+    # Where it is on another machine, opening it asks that one
+    with readable(path), path.open("rb") as file:
+        found = os.fstat(file.fileno())
     return [found.st_ino, found.st_size, found.st_mtime_ns]
 
 

@@ -22,7 +22,7 @@ from ..errors import InputError, excerpt, listed, nearest, readable, shorten
 from ..words import N_, _
 from .cache import build_once, content_key
 
-# Files of gzip, bzip2, xz and Zstandard, workbooks, Parquet, and text in UTF-32 begin with these bytes.
+# No text begins so, but gzip, bzip2, xz, Zstandard, workbooks, Parquet and UTF-32: only `magic` allows it
 MAGIC = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 MAGIC += (b"PAR1\x15", codecs.BOM_UTF32_LE)
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -110,7 +110,7 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
 
 def read_start(path: Source) -> bytes:
     """Return the first bytes of a file, up to `START`; those of a stream remain to be read."""
-    # Also a name that is too long, or a folder that may not be entered
+    # This also fails for a name that is too long, or a folder that may not be entered
     with readable(path):
         if isinstance(path, Stream):
             start = path.file.peek(START)

@@ -246,7 +246,7 @@ class LabelLists(LabelForm):
 
 
 def path_of(label: str, separator: str | None) -> str:
-    """Return a label, in a hierarchy without spaces around its levels; raises ValueError for an empty one."""
+    """Return a label, in a hierarchy without spaces around levels; raises ValueError for an empty level."""
     levels = [level.strip() for level in label.split(separator)] if separator else [label]
     if not all(levels):
         problem = f"level {levels.index('') + 1} of the label is empty, found {excerpt(label)}"

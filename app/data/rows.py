@@ -38,7 +38,7 @@ OTHER_LABEL_NAMES = (
     *("评分", "星级", "情绪", "极性", "情感倾向", "情感极性", "情感分类", "情感类别", "情感标签", "倾向"),
     *("意图", "主题", "类型", "打分", "分数", "等级", "标记"),
 )
-LONGEST_NAME, LONGEST_LABEL, BEGINNING = 20, 40, 1000  # characters
+LONGEST_NAME, LONGEST_LABEL, MAX_SEARCHED = 20, 40, 1000  # characters
 ROWS_BELOW, MIN_ROWS = 5, 10  # rows that show what a first row is, and what a column is
 DIFFERENT = 0.6  # share of different values in a column of texts
 # Texts are pairs where two of a row have so much more in common than two of different rows, from 0 to 1.
@@ -402,7 +402,7 @@ def label_like(values: Sequence, are_numbers: bool = False) -> bool:
 
 def text_like(values: Sequence) -> bool:
     shown = [value.strip() for value in values if isinstance(value, str)]
-    words = sum(WORDS.search(value, 0, BEGINNING) is not None for value in shown)
+    words = sum(WORDS.search(value, 0, MAX_SEARCHED) is not None for value in shown)
     are_different = len(set(shown)) >= DIFFERENT * len(shown) and not label_like(shown)
     return len(shown) >= MIN_ROWS and are_different and words >= DIFFERENT * len(values)
 

@@ -155,7 +155,7 @@ def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **r
         state, digest = file_state(path), file_digest(path)
         folder = Path(cache_dir) / f"table-{content_key('table', VERSION, asdict(known), rules, digest)}"
         build = partial(build_table, state=state, **rules)
-        build_once(folder, build, file, known, num_bytes=path.stat().st_size)
+        build_once(folder, build, file, known, num_bytes=state[1])
         return Table(folder, [printable_path(file)], content=f"{known.format} {digest.hex()[:32]}")
 
     files = files_of(value, cache_dir)

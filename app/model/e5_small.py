@@ -91,7 +91,7 @@ def build_checkpoint(folder: Path, path: Path) -> None:
     (folder / "README.md").write_text(ORIGIN, encoding="utf-8")
 
 
-# Names in the data file, and those of transformers' BertModel
+# These are names in the data file, and those of transformers' BertModel
 EMBEDDINGS = {
     "emb.pos": "embeddings.position_embeddings.weight",
     "emb.type": "embeddings.token_type_embeddings.weight",
@@ -159,7 +159,7 @@ SPECIAL |= {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]  # in the order of their new ids
 HAN_OR_ASCII = re.compile("[\0-\x7f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 SYMBOLS = ("Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "No", "Cf")
-# Kept one by one: parts of emoticons and of names
+# These letters are kept one by one: they are parts of emoticons and of names
 SINGLE_LETTERS = ("HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC")
 # Pieces are sorted by frequency; ASCII pieces longer than 2 are kept among these first ones
 FREQUENT = 20_000

@@ -152,7 +152,7 @@ def with_epochs(config: Config, steps_per_epoch: int, class_sizes: Sequence[int]
         reason = f"because the smallest class has only {smallest:,} training rows"
         candidates.append((for_smallest, reason))
         steps = MIN_STEPS + MIN_STEPS_PER_CLASS * len(class_sizes)
-        reason = f"because {len(class_sizes):,} classes need at least {steps:,} steps"
+        reason = f"because at least {steps:,} steps are needed"
         candidates.append((math.ceil(steps / steps_per_epoch), reason))
     epochs, reason = max(candidates, key=lambda candidate: candidate[0])
     if epochs > (most := max(FEWEST, MAX_STEPS // steps_per_epoch)):

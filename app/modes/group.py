@@ -218,7 +218,7 @@ def launch(launcher: str, work: Callable[..., int], arguments: tuple, nprocs: in
     if launcher == "one":
         return work(*arguments)
     if launcher != "spawn":
-        # `record` stores the traceback where torchrun looks for it, to print that of the first failure last.
+        # This ends the process; `record` stores the traceback where torchrun looks for the first one's
         end_after(record(work), arguments)
     nprocs = nprocs or torch.accelerator.device_count() or 2
     # The parent hosts the store, on a port that the system chooses, so no other program can take it.

@@ -205,7 +205,11 @@ class DataParallel(Mode):
     accepts_packed = False
 
     def wrap(self, model: nn.Module) -> Wrapped:
-        module = nn.DataParallel(model) if is_cuda(self.device) else model
+        module = model
+        if is_cuda(self.device):
+            # The first one must be that of the model
+            order = sorted(range(torch.cuda.device_count()), key=lambda at: at != self.device.index)
+            module = nn.DataParallel(model, order)
         return module, model.build_optimizer(self.config.train)
 
 

@@ -166,10 +166,10 @@ def text_columns(source: Source, rows: Iterator, wanted: Iterable[str] = ()) -> 
     while some := list(islice(rows, CHUNK_ROWS)):
         records = list(map(source.record, some))
         names = dict.fromkeys([*wanted, *source.keys]) if source.has_objects else source.names
-        yield pa.table({name: [clean_text(record.get(name)) for record in records] for name in names}), some
+        yield pa.table({name: [valid_text(record.get(name)) for record in records] for name in names}), some
 
 
-def clean_text(value: Any) -> str:
+def valid_text(value: Any) -> str:
     """Return a value as text that can be written in UTF-8."""
     return as_text(value).encode(errors=REPLACED).decode()
 
@@ -209,7 +209,7 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
                 elif isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < EXACT:
                     sheet.write(number, column, value)
                 elif value is not None:
-                    text = clean_text(value)
+                    text = valid_text(value)
                     num_cut += len(text) > MAX_CELL
                     sheet.write_string(number, column, text[:MAX_CELL])
         book.close()

@@ -193,7 +193,7 @@ def open_file(
     unit, has_pairs = FORMATS[options.format].row_unit, options.text_pair_column is not None
     read = partial(reader.rows, keeps_columns)
     source = Source(str(file), unit, options.format, read, has_pairs, is_stream, reader)
-    # A table also where its records are not read
+    # It is a table even where its records are not read
     source.is_table = options.format == "parquet"
     return source
 

@@ -122,7 +122,8 @@ class Drawn:
             spread = mean(centred**2) ** 0.5
             parts.append((centred, np.where(spread > 1e-12 * mean(np.abs(numbers)), spread, np.inf)))
         (one, spread_of_one), (other, spread_of_other) = parts
-        return mean(one * other) / spread_of_one / spread_of_other
+        # 0 is added because rounding may leave -0.0
+        return mean(one * other) / spread_of_one / spread_of_other + 0.0
 
 
 def one_hot(labels: np.ndarray, num_labels: int) -> Any:
@@ -174,18 +175,18 @@ def recall_at_precision(right: np.ndarray, shown: np.ndarray, level: float) -> n
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. One of `of_answers`, `of_scores` and `of_ranks` computes it, or none: without labels."""
+    """One metric, computed by `of_answers`, `of_scores` or `of_ranks`; by none where a task has no labels."""
 
     key: str
     label: str  # its name in English
     tasks: tuple[str, ...]  # values of data.task
     of_answers: Callable[[Drawn], np.ndarray] | None = None
-    # Its mean is the metric: a value for each row where there is an interval
+    # Values whose mean is the metric: one for each row; without an interval it may be a single number
     of_scores: Callable[[Scores], np.ndarray] | None = None
     # It gets what `down_to` returns, and `level`; only a task with two classes has it
     of_ranks: Callable[[np.ndarray, np.ndarray, float], np.ndarray] | None = None
     has_interval: bool = True  # 95 %, by bootstrap
-    # From 0 to 1, and rare labels make the resampled values too low: these are moved until their mean is it
+    # Draws that miss a rare label are too low: all are moved until their mean is the metric, within 0 and 1
     is_centred: bool = False
     higher_is_better: bool = True
     compared: bool = True  # of each fold and each seed, and between two runs

@@ -133,15 +133,11 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
         return judged
     order, quality, flagged = find_issues(task, scores, split.logits)
     rows = split.rows[order].tolist()
-    texts = rows_table.texts(rows)
-    text, *pair = zip(*texts, strict=True) if rows_table.has_pairs else [texts]
-    columns = {
-        "rank": range(1, len(rows) + 1),
-        "file": map(rows_table.file_of, rows),
-        "line": rows_table.lines[rows],
-        "row_id": rows,
-        "text": text,
-        **({"text_pair": pair[0]} if pair else {}),
+    columns = {"rank": range(1, len(rows) + 1), "file": map(rows_table.file_of, rows)}
+    columns |= {"line": rows_table.lines[rows], "row_id": rows, "text": rows_table.texts(rows)}
+    if rows_table.has_pairs:
+        columns["text"], columns["text_pair"] = ([pair[at] for pair in columns["text"]] for at in (0, 1))
+    columns |= {
         "given": map(task.cell, split.labels[order]),
         "suggested": map(task.cell, scores.predicted[order]),
         "score": (f"{score:.6f}" for score in quality[order]),

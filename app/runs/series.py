@@ -22,7 +22,7 @@ from ..errors import InputError, TrainingError, say
 from ..modes import MODES, load_mode
 from ..modes.group import Stopped, launch_command, stop_at_once
 from ..report.shown import page_environment
-from ..runtime.disk import write_json, write_text
+from ..runtime.disk import read_json, write_json, write_text
 from ..tasks import TASK_CLASSES
 from ..words import _, use_language
 
@@ -51,7 +51,7 @@ class Series:
         folder, record = self.folder, self.folder / JOB
         job = {"kind": self.kind} | flat_settings(self.config.to_dict()) | data_of(dataset) | searched
         if record.is_file():
-            if changed := changes(json.loads(record.read_text(encoding="utf-8")), job, FREE):
+            if changed := changes(read_json(record), job, FREE):
                 raise InputError(
                     f"{folder} holds these runs with other settings or data: {listed_changes(changed)}; "
                     "change them back, or choose another output.dir"

@@ -69,9 +69,9 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> Any:
     """Return the value of a JSON file in UTF-8. Raises InputError for invalid JSON, a repeated key, a file
     that cannot be read, or no regular file (a pipe would be waited for)."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: a regular file is needed, not a directory, a pipe or a device")
     with readable(path):
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: a regular file is needed, not a directory, a pipe or a device")
         content = path.read_bytes()
     try:
         return json.loads(content.decode(), object_pairs_hook=unique_keys)

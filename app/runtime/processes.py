@@ -14,7 +14,7 @@ from ..words import _
 
 # Variables of torchrun and our own mp.spawn, horovodrun, deepspeed
 OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
-# Packages without which nothing runs
+# Nothing runs without these packages
 REQUIRED = ("yaml", "pydantic", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 # Held while a model is built, loaded or fitted: transformers' switch that leaves weights uninitialised, its
 # verbosity, and torch's random generator belong to the whole process, so two threads would get wrong models.
@@ -69,7 +69,7 @@ def ended_by_ctrl_c() -> Iterator[None]:
     """While libraries are imported, let Ctrl-C end this process with status 130: there is nothing to save,
     and transformers would make an ImportError of the KeyboardInterrupt."""
     handler = signal.getsignal(signal.SIGINT)
-    # Not where it is ignored, as after `nohup`
+    # Where it is ignored, as after `nohup`, it stays so
     is_ours = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
     if is_ours:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
@@ -94,7 +94,7 @@ def end_with_launcher() -> None:
             f"error (rank {launched_rank()}): the launcher that started this process (number {launcher}) has "
             "ended, so this process ends too; resume from the last training state with --output.resume auto\n"
         )
-        # The pipe to the launcher; not sys.stderr, whose lock another thread may hold
+        # This is the pipe to the launcher; another thread may hold the lock of sys.stderr
         with suppress(OSError):
             os.write(2, message.encode())
         os._exit(1)

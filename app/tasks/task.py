@@ -116,8 +116,6 @@ class Task:
     def temperature(self) -> float:
         return self.fitted.get("temperature", 1.0)
 
-    # Training
-
     def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
         """Choose loss and best metric; raises InputError for settings that do not fit the data."""
         self.config, self.dataset, self.tokenizer, self.device = config, dataset, tokenizer, device
@@ -180,8 +178,6 @@ class Task:
     def row_results(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return what an evaluation keeps of outputs (num_targets, ...): (num_rows, any) float32."""
         return outputs
-
-    # The decision
 
     def class_logits(self, outputs: Any, library: ModuleType = np) -> Any:
         """Return logits whose softmax are the probabilities of the labels, of the model's outputs, an array
@@ -261,7 +257,7 @@ class Task:
         """Decide as the run in `folder` does; without its file by the defaults and by config.json. Without
         `calibrate`, probabilities are as the model gives them. Raises InputError for a damaged file."""
         path, of_model = folder / DECISION, folder / "config.json"
-        config = json.loads(of_model.read_text(encoding="utf-8")) if of_model.exists() else {}
+        config = read_json(of_model) if of_model.exists() else {}
         values = {key: config[key] for key in self.in_config if config.get(key) is not None}
         try:
             values |= read_json(path) if path.exists() else {}
@@ -297,8 +293,6 @@ class Task:
         rare = np.bincount(labels, minlength=2).argmin() if self.rare is None else self.rare
         figures = {key: value for key, value in self.state().items() if key.startswith("rare_")}
         return replace(scores, rare_chance=np.exp(logs[:, rare]), figures=figures)
-
-    # Files and explanations
 
     def answer(self, label: np.ndarray) -> Any:
         """Return one element of `labels` or `predicted` as people see it: a string, a list, a number."""
@@ -376,7 +370,7 @@ class Task:
 
 
 class SinglePath(Task):
-    """One path a row, of labels in a hierarchy: class ids. A parent has the probabilities below it, added."""
+    """One path a row, of labels in a hierarchy: class ids. A parent has the sum of the chances below it."""
 
     name = "single_path"
     problem_type = "single_path_classification"

@@ -64,12 +64,14 @@ def record_passes(mode: Mode, loader: Loader, steps: list[list[np.ndarray]], cop
     }
     trained = [parameter for parameter in mode.parameters if parameter.requires_grad]
     try:
-        # Dropout of the steps must not depend on the recording
-        with torch.random.fork_rng([mode.device], device_type="cuda"):
+        # Dropout of the steps must not depend on the recording, nor their stream on a recording that failed
+        stream = torch.cuda.stream(torch.cuda.current_stream(mode.device))
+        with torch.random.fork_rng([mode.device], device_type="cuda"), stream:
             if not has_memory_for(mode, trained, filled[sizes[-1]]):
                 return forward
             pool = torch.cuda.graph_pool_handle()
-            recorded = {size: Recording(mode, trained, inputs, pool) for size, inputs in filled.items()}
+            how = {"pool": pool, "stream": torch.cuda.Stream(mode.device)}
+            recorded = {size: Recording(mode, trained, inputs, how) for size, inputs in filled.items()}
     except RuntimeError as error:
         logger.warning("passes are not recorded as CUDA graphs: %s", first_line(error))
         return forward
@@ -123,13 +125,13 @@ class Recording:
     """Both passes on inputs of the shape of `inputs`, as a graph each. The backward pass gives all `trained`
     parameters their gradients at once: two hundred nodes of autograd, one for each, take the host 3 ms."""
 
-    def __init__(self, mode: Mode, trained: list[nn.Parameter], inputs: dict, pool: tuple[int, int]) -> None:
+    def __init__(self, mode: Mode, trained: list[nn.Parameter], inputs: dict, how: dict) -> None:
         self.inputs, self.trained = inputs, trained
         self.passes = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.passes[0], pool=pool):
+        with torch.cuda.graph(self.passes[0], **how):
             outputs = mode.forward(inputs)
         self.outputs, self.gradient = outputs.detach(), torch.empty_like(outputs)
-        with torch.cuda.graph(self.passes[1], pool=pool):
+        with torch.cuda.graph(self.passes[1], **how):
             # Not all parameters have a gradient: an unread pooler has none
             self.gradients = torch.autograd.grad(outputs, trained, self.gradient, allow_unused=True)
 

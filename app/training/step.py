@@ -122,12 +122,14 @@ class Passes:
         torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
         divisor = self.loader.divisor(batch, step)
         loss_sum, positions, finite = torch.zeros((), device=device), [], []
+        # A second replay of a recorded pass would write over the gradients of the first
+        forward = self.forward if len(micro_batches) == 1 else mode.forward
         with mode.precision.cached_autocast():
             for index, rows in enumerate(micro_batches):
                 micro_batch = self.loader.load(np.tile(rows, self.copies), device, step)
                 # Gradients are exchanged with the other ranks in the last one only.
                 with mode.micro_batch(is_last=index == len(micro_batches) - 1):
-                    outputs = micro_batch.row_outputs(self.forward(micro_batch.inputs))
+                    outputs = micro_batch.row_outputs(forward(micro_batch.inputs))
                     micro_loss = self.loss(outputs, micro_batch.labels)
                     if config.r_drop:
                         # https://arxiv.org/abs/2106.14448: the second half of the outputs is of the same rows

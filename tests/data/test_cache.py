@@ -191,9 +191,6 @@ def test_what_a_store_says_of_a_key_is_in_no_message(tmp_path, monkeypatch):
         assert caught.value.__suppress_context__
 
 
-# The cache, and the process apart that prepares what is large
-
-
 def folders(cache: Path) -> set[str]:
     return {path.name for path in cache.iterdir() if path.is_dir()}
 

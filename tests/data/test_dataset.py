@@ -150,9 +150,6 @@ def test_the_composed_example_of_several_labels_is_what_its_script_and_datasheet
     assert dict(zip(header, map(int, numbers), strict=True)) == wanted
 
 
-# Corrected labels
-
-
 @pytest.mark.parametrize(("column", "pairs"), [("text", True), ("text_hash", False)])
 def test_fixes_replace_labels_and_nothing_else(opened, report_of, write, tmp_path, column, pairs):
     settings = {"dev_size": 0.1, "test_size": 0.1, "text_pair_column": "other" if pairs else None}

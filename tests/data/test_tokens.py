@@ -27,8 +27,6 @@ from tests.data.conftest import tokens_of_file
 from tests.saved_classifier import as_rows, save_checkpoint
 from tests.tiny import tiny_tokenizer as tokenizer_of
 
-# Tokenizers
-
 # U+3400, U+20000 and U+2CEAF are first or last in ranges of Chinese characters; `〇` is in none of them.
 SPLIT_OFF = "中\u3400\U00020000\U0002ceaf，。“…—·!$^~「٪"
 IN_WORDS = "aéß7７яあアー한ก😀❤€＋→②℃々〇～\u200d"
@@ -109,8 +107,6 @@ def test_vocabularies_that_are_none(write):
     assert load_tokenizer(ModelConfig(vocab_file=str(path)), None, 8, "").get_vocab()["好"] == 7
 
 
-# Of strangers
-
 SPLIT = {"type": "Split", "pattern": {"Regex": "[^x]"}, "behavior": "Removed", "invert": False}
 
 
@@ -189,8 +185,6 @@ def test_a_text_without_a_token_is_named(strange, table_of, tmp_path):
     with pytest.raises(InputError, match=rf"rows\.json, element 10: {message}; remove the row"):
         open_store(table_of([*table, ["气气", 2]]), tokenizer, 32, str(tmp_path / "cache"))
 
-
-# Long texts
 
 SPECIAL = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = ["好", "今天真开心", "a", "word", "don't ", " ", "   ", "\u3000", "\n\n", "12345678", "ﷺ", "e\u0301", "\u0301" * 9, "x" * 110,
@@ -329,8 +323,6 @@ def test_settings_of_a_run_folder(write):
         with pytest.raises(InputError, match=message):
             recorded_settings(path.parent)
 
-
-# Token stores
 
 TEXTS = ["今天真开心", "a", "气死我了😀", "好" * 40, "Ab 12。", "[SEP]好", "x\u2028y", "好" * 6, "好" * 7]
 TEXTS += ["\u3000坏"]

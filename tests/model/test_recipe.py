@@ -89,7 +89,7 @@ def test_settings_win_and_random_weights_say_where_the_package_is_missing(
         # lic2020_events: a micro F1 of 0.94 after 3 epochs
         (337, (1497, 22), False, 3, "as usual for single texts"),
         (1073, (23_000, 11_000), True, 4, "as usual for pairs of texts"),
-        (17, (8,) * 67, False, 31, "67 classes need at least 522 steps"),
+        (17, (8,) * 67, False, 31, "at least 522 steps are needed"),
         (30_000, (500_000, 460_000), True, 2, "6,000 steps are enough"),
     ],
 )

@@ -8,6 +8,7 @@ import torch
 
 from app.modes.mode import Single
 from app.training.recorded_passes import fill
+from app.training.step import Passes
 from tests.training.tiny_training import SETTINGS, Training
 
 pytestmark = pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
@@ -37,6 +38,16 @@ def test_rows_of_padding_change_no_output_and_no_gradient(pairs):
         results.append([outputs, *(weight.grad for weight in module.parameters())])
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_step_of_two_micro_batches_is_not_replayed(pairs):
+    """The second replay would write over the gradients of the first."""
+    training, batch, replayed = Training(pairs=pairs), np.arange(8), []
+    passes = Passes(training.mode, training.loader, training.loss, training.config)
+    passes.forward = lambda inputs: replayed.append(inputs) or training.mode.forward(inputs)
+    for micro_batches in ([batch], [batch[:4], batch[4:]]):
+        passes.run(0, batch, micro_batches)
+    assert len(replayed) == 1
 
 
 @pytest.mark.gpu
