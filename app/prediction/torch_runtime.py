@@ -190,8 +190,8 @@ def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
     names = [str(config.id2label.get(label, "")) for label in range(config.num_labels)]
     is_named = len(set(names)) == len(names)
     if not is_named or any(not name or name.encode(errors="ignore").decode() != name for name in names):
-        path = folder / "config.json"
-        raise InputError(f"{path}: id2label must name each label once, found {listed(names)}; correct it")
+        rule = f"id2label must name each label from 0 to {len(names) - 1}, each once"
+        raise InputError(f"{folder / 'config.json'}: {rule}, found {listed(names)}; correct it")
     try:
         task = task_of_model(config.problem_type, names)
     except InputError as error:
