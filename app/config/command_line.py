@@ -121,7 +121,7 @@ def _read_layer(path: Path) -> dict[str, Value]:
 
 
 def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
-    """Return the files and the settings of the words `--NAME VALUE`, `--NAME=VALUE` and `NAME=VALUE`."""
+    """Return the files and settings that are given as `--NAME VALUE`, `--NAME=VALUE` and `NAME=VALUE`."""
     files: list[str] = []
     options: dict[str, Value] = {}
     words, source = iter(argv), _("command line")

@@ -22,7 +22,8 @@ from ..errors import InputError, excerpt, listed, nearest, readable, shorten
 from ..words import N_, _
 from .cache import build_once, content_key
 
-# No text begins so, but gzip, bzip2, xz, Zstandard, workbooks, Parquet and UTF-32: only `magic` allows it
+# Packed files (gzip, bzip2, xz, Zstandard), workbooks, Parquet and UTF-32 begin so. They are refused, unless
+# the `magic` of their format has these bytes.
 MAGIC = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 MAGIC += (b"PAR1\x15", codecs.BOM_UTF32_LE)
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}

@@ -99,7 +99,7 @@ Block = tuple[Sequence[int], Sequence[Any]]
 
 
 def bad_row_message(path: object, unit: str, number: int, problem: object) -> str:
-    """Return a problem of a row with its place; `unit` is what the number counts: see `FileFormat`."""
+    """Return a problem of a row with its place; `unit` is what the number counts, a key of `texts`."""
     texts = {
         "line": _("{path}, line {number}: {problem}"),
         "row": _("{path}, row {number}: {problem}"),

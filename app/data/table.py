@@ -85,11 +85,6 @@ class Table:
         return self._rows.column("hash").to_numpy()
 
     @property
-    def lines(self) -> np.ndarray:
-        """The line of each row in its file, (num_rows,) int64."""
-        return self._rows.column("line").to_numpy()
-
-    @property
     def sizes(self) -> np.ndarray:
         """The bytes of the text of each row, or of its two texts, (num_rows,) int32."""
         import pyarrow.compute as pc
@@ -97,26 +92,28 @@ class Table:
         names = ["text", "pair"] if self.has_pairs else ["text"]
         return sum(pc.binary_length(self._rows.column(name)).to_numpy() for name in names)
 
+    def column(self, name: str, rows: np.ndarray) -> list:
+        """Return line, text or pair (the second text, None without one) of rows in any order, (num_rows,)
+        ids."""
+        import pyarrow as pa
+
+        rows, found = np.asarray(rows, np.int64), np.empty(len(rows), object)
+        # Each chunk of the column by itself: pyarrow would copy all of them
+        chunks, of_row = self._rows.column(name).chunks, np.searchsorted(self._ends, rows, side="right")
+        for number in np.unique(of_row).tolist():
+            at = np.flatnonzero(of_row == number)
+            start = self._ends[number] - len(chunks[number])
+            found[at] = chunks[number].take(pa.array(rows[at] - start)).to_pylist()
+        return found.tolist()
+
     def row(self, row: int) -> Row:
         """Return one row, without its label."""
-        one = self._rows.slice(int(row), 1).to_pylist()[0]
-        return Row(one["line"], one["text"], one["pair"], None)
+        return Row(*(self.column(name, [row])[0] for name in ("line", "text", "pair")), None)
 
     def texts(self, rows: np.ndarray) -> list[str] | list[tuple[str, str]]:
         """Return the texts, or the pairs of texts, of rows in any order, (num_rows,) ids."""
-        import pyarrow as pa
-
-        rows, columns = np.asarray(rows, np.int64), []
-        of_row = np.searchsorted(self._ends, rows, side="right")
-        for name in ("text", "pair") if self.has_pairs else ("text",):
-            # Each chunk of the column by itself: pyarrow would copy all of them
-            chunks, found = self._rows.column(name).chunks, np.empty(len(rows), object)
-            for number in np.unique(of_row).tolist():
-                at = np.flatnonzero(of_row == number)
-                start = self._ends[number] - len(chunks[number])
-                found[at] = chunks[number].take(pa.array(rows[at] - start)).to_pylist()
-            columns.append(found.tolist())
-        return list(zip(*columns, strict=True)) if self.has_pairs else columns[0]
+        texts = self.column("text", rows)
+        return list(zip(texts, self.column("pair", rows), strict=True)) if self.has_pairs else texts
 
     def joined_texts(self, rows: np.ndarray) -> list[str]:
         """Return what `texts` does, with the two texts of a pair as two lines of one text."""

@@ -66,8 +66,7 @@ ANY = math.inf
 USUAL_WARMUP = 0.1  # fraction of all steps
 USUAL_WIDTH = 768  # also of models with random weights
 NARROW = 384
-# With LoRA the usual rate is multiplied by these factors. The factor of narrow models was measured here, the
-# other one is published.
+# LoRA multiplies the usual rate by these. That of narrow models was measured here; the other is published.
 NARROW_LORA_FACTOR, LORA_FACTOR = 3, 10
 # The first row that fits is taken: the largest width of the model and the most steps of an epoch for which
 # it is meant, and its kind of rows ("linear": single texts, where the head starts as a logistic regression,

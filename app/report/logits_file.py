@@ -101,9 +101,9 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) 
 
     table, rows = split.table, np.asarray(split.rows).tolist()
     columns = {"row_id": rows} | ({"file": map(table.file_of, rows)} if len(table.sources) > 1 else {})
-    columns |= {table.row_unit: table.lines[rows], "text": table.texts(split.rows)}
+    columns |= {table.row_unit: table.column("line", rows), "text": table.column("text", rows)}
     if table.has_pairs:
-        columns["text"], columns["text_pair"] = zip(*columns["text"], strict=True)
+        columns["text_pair"] = table.column("pair", rows)
     columns[task.label_column] = map(task.cell, split.labels)
     columns["predicted"] = map(task.cell, task.decide(logits))
     added = map(task.probability_columns, task.probabilities(logits, calibrated=False))

@@ -86,7 +86,7 @@ def write_oof(path: Path, oof_rows: OutOfFold) -> None:
     columns = {
         "row_id": split.rows,
         "file": pa.array(map(rows_table.file_of, rows), pa.string()).dictionary_encode(),
-        "line": rows_table.lines[rows],
+        "line": rows_table.column("line", rows),
         "text_hash": [written_hash(value) for value in split.hashes.tolist()],
         "fold": oof_rows.folds.astype(np.int32),
         task.label_column: task.arrow_array(split.labels),
@@ -134,9 +134,10 @@ def list_issues(path: Path, oof_rows: OutOfFold) -> dict:
     order, quality, flagged = find_issues(task, scores, split.logits)
     rows = split.rows[order].tolist()
     columns = {"rank": range(1, len(rows) + 1), "file": map(rows_table.file_of, rows)}
-    columns |= {"line": rows_table.lines[rows], "row_id": rows, "text": rows_table.texts(rows)}
+    columns |= {"line": rows_table.column("line", rows), "row_id": rows}
+    columns["text"] = rows_table.column("text", rows)
     if rows_table.has_pairs:
-        columns["text"], columns["text_pair"] = ([pair[at] for pair in columns["text"]] for at in (0, 1))
+        columns["text_pair"] = rows_table.column("pair", rows)
     columns |= {
         "given": map(task.cell, split.labels[order]),
         "suggested": map(task.cell, scores.predicted[order]),

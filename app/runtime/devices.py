@@ -124,7 +124,7 @@ def set_up_machine(config: TrainConfig, device: torch.device, local_world_size: 
         torch.set_num_threads(config.threads or max(1, joblib.cpu_count() // local_world_size))
     keep_freed_memory()
     if is_cuda(device):
-        # What autocast leaves in fp32 may use TF32 then; a run in fp32 keeps all its bits.
+        # A run in fp32 keeps all its bits; in others, TF32 may compute what autocast leaves in fp32.
         torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
 
 

@@ -14,8 +14,7 @@ from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.predictor import Prediction, Predictor, Tokens
 
-# So many tokens may be taken at once, also where a batch has fewer: many rows, sorted by length, need less
-# padding
+# Many rows, sorted by length, need less padding: more may be taken at once than a batch holds
 TOKENS_AT_ONCE = 1024
 SHORT = 2000  # characters that are tokenised in about a millisecond
 TEXT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # texts, of the histogram of batches

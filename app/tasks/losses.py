@@ -36,13 +36,14 @@ def binary(
     return losses.sum()
 
 
-# By train.loss; a loss of classes gets logits (num_rows, num_labels) and labels (num_rows,), one of several
-# labels a row 0/1 labels (num_rows, num_labels), and both the weights of the labels, (num_labels,) or None.
+# The keys are values of train.loss. A loss of classes gets logits (num_rows, num_labels) and labels
+# (num_rows,); one of several labels a row gets 0/1 labels (num_rows, num_labels). Both get the weights of the
+# labels, (num_labels,) or None.
 CLASS_LOSSES = {
     "cross_entropy": partial(F.cross_entropy, reduction="sum"),
     "focal": focal,
-    # Of logits + log(share of the class in train), so that the logits themselves do not favour large classes:
-    # Menon et al. 2021, https://arxiv.org/abs/2007.07314
+    # It gets logits + log(share of the class in train), so that the logits themselves do not favour large
+    # classes: Menon et al. 2021, https://arxiv.org/abs/2007.07314
     "logit_adjusted": partial(F.cross_entropy, reduction="sum"),
 }
 LIST_LOSSES = {"cross_entropy": binary, "focal": partial(binary, gamma=FOCAL_GAMMA)}

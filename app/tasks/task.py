@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..data.tokens import TokenStore
     from ..model.classifier import PackedModel
 
-# What a run folder has of a decision that was fitted, and on which split: never on test, which measures
+# The decision is fitted on dev, never on test, which measures; a run folder keeps it in this file
 DECISION, FITTED_ON = "decision.json", "dev"
 DEFAULT_THRESHOLD = 0.5  # of the probability of a label
 CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this

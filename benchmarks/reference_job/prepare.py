@@ -73,8 +73,8 @@ def prepare(
     save_model(checkpoint, encoder, encoder.state_dict(), parts.tokenizer)
     rows_file = folder / "rows.jsonl"
     with rows_file.open("w", encoding="utf-8") as file:
-        for row, label in zip(split.rows, split.labels, strict=True):
-            file.write(json.dumps([split.table.row(row).text, int(label)], ensure_ascii=False) + "\n")
+        for text, label in zip(split.table.column("text", split.rows), split.labels, strict=True):
+            file.write(json.dumps([text, int(label)], ensure_ascii=False) + "\n")
 
     def ours(run: str, precision: str, *more: str) -> list[str]:
         """Return the settings of the same job in our program; one learning rate for all weights, as in the
