@@ -63,7 +63,9 @@ def restore() -> None:
     """Restore the log and the handlers of signals, which a finished run ignores."""
     root = logging.getLogger()
     root.handlers[:] = [one for one in root.handlers if type(one).__module__ == "_pytest.logging"]
-    root.setLevel(logging.WARNING)
+    # Setting a level clears what all loggers know
+    if root.level != logging.WARNING:
+        root.setLevel(logging.WARNING)
     for number, handler in HANDLERS.items():
         signal.signal(number, handler)
 

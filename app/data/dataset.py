@@ -443,9 +443,10 @@ def near_copies(train: list[str], texts: list[str]) -> np.ndarray:
         cosines = new[batch] @ transposed
         nearest = np.asarray(cosines.argmax(axis=1)).ravel()
         for at in np.flatnonzero(cosines.max(axis=1).toarray().ravel() >= CANDIDATE):
-            matcher = SequenceMatcher(None, train[nearest[at]], texts[batch.start + at], autojunk=False)
+            one, other = train[nearest[at]], texts[batch.start + at]
+            matcher = SequenceMatcher(None, one, other, autojunk=False)
             # The first two are quick, and never lower
             ratios = matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio
-            if all(ratio() >= NEAR for ratio in ratios):
+            if one == other or all(ratio() >= NEAR for ratio in ratios):
                 copies[batch.start + at] = nearest[at]
     return copies

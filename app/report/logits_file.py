@@ -3,6 +3,7 @@ quality follows from this file: row ids, labels and logits of each split."""
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,6 @@ def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
 def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) -> None:
     """Write a CSV line for each row of the split: id, file if there are several, line, text, true and
     predicted label, uncalibrated probabilities. `logits` (num_rows, any), in the order of the rows."""
-    from pandas import DataFrame
 
     def shown(value: float | list) -> str:
         return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else f"{value:.6f}"
@@ -106,6 +106,9 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) 
         columns["text_pair"] = table.column("pair", rows)
     columns[task.label_column] = map(task.cell, split.labels)
     columns["predicted"] = map(task.cell, task.decide(logits))
-    added = map(task.probability_columns, task.probabilities(logits, calibrated=False))
-    lines = DataFrame(columns).join(DataFrame(added).map(shown))
-    lines.to_csv(path, index=False, lineterminator="\r\n")
+    added = [task.probability_columns(of) for of in task.probabilities(logits, calibrated=False)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, *added[0]])
+        for row, more in zip(zip(*columns.values(), strict=True), added, strict=True):
+            writer.writerow([*row, *map(shown, more.values())])

@@ -310,11 +310,10 @@ def measure(task: Task, scores: Scores) -> dict:
 
 
 def class_table(names: list[str], right: np.ndarray, true: np.ndarray, predicted: np.ndarray, **more) -> dict:
-    from pandas import DataFrame
-
     columns = dict(zip(SCORES, shares(right, true, predicted), strict=True))
-    rows = DataFrame(columns | {"support": true.astype(int)} | more).to_dict("records")
-    return dict(zip(names, rows, strict=True))
+    columns |= {"support": true.astype(int)} | more
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    return {name: dict(zip(columns, row, strict=True)) for name, row in zip(names, rows, strict=True)}
 
 
 def worst_labels(classes: Mapping, count: int, limit: int = 0) -> Mapping:

@@ -35,7 +35,7 @@ from tests.report.rows_case import TASKS, random_rows, report_of
 
 CLASSES = list("甲乙丙丁")
 PATHS = ["体育", "体育-球类-篮球", "体育-球类-足球", "财经-基金", "财经-股票"]
-OPTIONS = {"method": "percentile", "vectorized": False, "rng": 1, "n_resamples": 400}
+OPTIONS = {"method": "percentile", "vectorized": False, "rng": 1, "n_resamples": 150}
 
 
 def task_of(name: str) -> Task:
