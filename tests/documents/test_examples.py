@@ -8,12 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
-from functools import cache
+from runpy import run_path
 
 import pytest
 
 import chinese_text_classifier
 from tests.processes import ROOT, finish
+from tests.ranks import fork
 from tests.saved_classifier import random_texts, save_checkpoint
 from tests.verbs import predict
 
@@ -36,26 +37,34 @@ def run(command: str, status: int | None = None) -> subprocess.CompletedProcess:
     return finish([sys.executable, *modules[program], *arguments], status=status)
 
 
-@cache
 def output_of(command: str) -> str:
     """Return what a command prints; it must succeed."""
     return run(command, status=0).stdout
 
 
-def parameters_of(command: str) -> dict[str, list[float]]:
-    lines = re.findall(r"^(\S+) (\[.*\])$", output_of(command), re.MULTILINE)
+def parameters_of(printed: str) -> dict[str, list[float]]:
+    lines = re.findall(r"^(\S+) (\[.*\])$", printed, re.MULTILINE)
     return {name: ast.literal_eval(values) for name, values in lines}
 
 
 @pytest.mark.slow
-def test_ddp_and_accumulation_end_with_the_same_bits():
+def test_ddp_and_accumulation_end_with_the_same_bits(tmp_path, monkeypatch):
     """Other ways to cut the job differ by rounding only, another job by more."""
+
+    def forked(command: str) -> str:
+        """Return what a command prints in forked processes, which get the arguments of this one."""
+        launcher, _, words = command.partition(DDP)
+        monkeypatch.setattr("sys.argv", [DDP, *words.split()])
+        log = tmp_path / f"log{words}"
+        fork(run_path, (str(ROOT / DDP), None, "__main__"), 1 + launcher.startswith("torchrun"), log)
+        return log.read_text()
+
     commands = commands_of(DDP)
     assert len(commands) == 4
-    accumulated, distributed = map(output_of, commands[:2])
+    accumulated, distributed, *_ = printed = [*map(output_of, commands[:2]), *map(forked, commands[2:])]
     assert "1 process(es), 2 accumulation step(s)" in accumulated
     assert "2 process(es), 1 accumulation step(s)" in distributed
-    expected, *others = map(parameters_of, commands)
+    expected, *others = map(parameters_of, printed)
     assert [len(values) for values in expected.values()] == [12, 4, 4, 1]
     assert others[0] == expected
     assert accumulated.splitlines()[-1].startswith("fingerprint ")
@@ -63,13 +72,13 @@ def test_ddp_and_accumulation_end_with_the_same_bits():
     for name, values in expected.items():
         for other in others:
             assert other[name] == pytest.approx(values, rel=0, abs=1e-12)
-    shorter = parameters_of(f"python {DDP} --acc_steps 2 --epochs 2")["0.weight"]
-    assert max(abs(a - b) for a, b in zip(expected["0.weight"], shorter, strict=True)) > 1e-3
     # Each step is the same, also with a last batch of one row
     options = "--data_size 65 --epochs 1 --verbose"
-    accumulated = output_of(f"python {DDP} --acc_steps 2 {options}").splitlines()
-    launched = f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed {options}"
-    distributed = output_of(launched).splitlines()
+    shorter = forked(f"python {DDP} --acc_steps 2 {options}")
+    weights = expected["0.weight"], parameters_of(shorter)["0.weight"]
+    assert max(abs(a - b) for a, b in zip(*weights, strict=True)) > 1e-3
+    accumulated = shorter.splitlines()
+    distributed = forked(f"torchrun {DDP} --distributed {options}").splitlines()
     # Their steps, then a title of their own
     assert [line.startswith("epoch") for line in accumulated[:6]] == [True] * 5 + [False]
     assert "step 4 rows  1 " in accumulated[4]
