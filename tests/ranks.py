@@ -30,7 +30,7 @@ import app.config.schema
 from app.checkpoints import training_state
 from app.config.command_line import load_config
 from app.modes import load_mode
-from app.modes.group import end_after, launch
+from app.modes.group import end_after, launch, launch_command
 from app.run import work
 from app.runtime.devices import trim_heap
 from app.runtime.processes import launched_rank
@@ -38,6 +38,10 @@ from app.training.log import RunLog
 from app.training.train import Run
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHON = [sys.executable, "-m"]
+TORCHRUN = launch_command("torchrun", [], 2)
+# Without --use_env it passes --local-rank
+OLD_LAUNCHER = [*PYTHON, "torch.distributed.launch", *TORCHRUN[3:]]
 # All that a rank needs and what starts no thread; the server passes over what is not installed
 IMPORTED = ["accelerate", "peft", "sklearn.feature_extraction.text", "sklearn.linear_model", "tests.ranks"]
 IMPORTED += ["torch.utils.tensorboard", "transformers.models.bert.modeling_bert"]

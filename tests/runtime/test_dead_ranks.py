@@ -23,13 +23,10 @@ from safetensors.torch import load_file
 from app.checkpoints.training_state import load_training_state
 from app.modes.group import launch_command
 from tests import ranks
-from tests.processes import ROOT, finish, wait_until
-from tests.ranks import largest_difference, need
+from tests.processes import ROOT, wait_until
+from tests.ranks import OLD_LAUNCHER, PYTHON, TORCHRUN, check_run, largest_difference, need
 
 pytestmark = pytest.mark.chaos
-PYTHON = [sys.executable, "-m"]
-TORCHRUN = [*PYTHON, "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
-OLD_LAUNCHER = [*PYTHON, "torch.distributed.launch", "--nproc_per_node=2", "--standalone", "--use_env"]
 # One mode for each launcher; tests/runtime/test_chaos.py has the ranks of the others
 COMMANDS = {
     "ddp": [*TORCHRUN, "run_ddp.py"],
@@ -150,15 +147,16 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, data, folder):
     assert load_training_state(folder)
 
 
-def test_torchrun_restarts_and_the_run_resumes(data, folder):
+def test_a_launcher_restarts_and_the_run_resumes(data, folder):
     """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never
-    stopped (and that torch.distributed.launch --use_env started)."""
-    run, _ = start_run([*TORCHRUN, "--max-restarts=1", "run_ddp.py"], data, folder, train__epochs=80)
+    stopped."""
+    command = [*OLD_LAUNCHER, "--use_env", "--max-restarts=1", "run_ddp.py"]
+    run, _ = start_run(command, data, folder, train__epochs=80)
     process_of(1, run).kill()
     assert run.wait(timeout=180) == 0, said(folder)[-3000:]
     assert "Resuming from step" in (folder / "train.log").read_text()
     whole = folder.with_name("whole")
-    finish([*OLD_LAUNCHER, "run_ddp.py", *settings(data, whole, train__epochs=80)], status=0)
+    check_run("ddp", 2, settings(data, whole, train__epochs=80))
     one, other = (load_file(path / "model.safetensors") for path in (folder, whole))
     assert all((one[name] == other[name]).all() for name in other)
 
@@ -175,7 +173,7 @@ def test_a_machine_is_lost_and_another_joins(data, folder):
     def join(number: int) -> subprocess.Popen:
         command = [*PYTHON, "torch.distributed.run", "--nnodes=1:3", "--nproc_per_node=1", "--max-restarts=3"]
         command += ["--rdzv_backend=c10d", "--rdzv_id=elastic", "--local_addr=127.0.0.1"]
-        command += [f"--rdzv_conf=last_call_timeout=3,is_host={int(number == 0)}"]
+        command += [f"--rdzv_conf=last_call_timeout=3,keep_alive_interval=2,is_host={int(number == 0)}"]
         command += [f"--rdzv_endpoint=127.0.0.1:{port}", str(ROOT / "tests/ranks.py"), "hold", "ddp"]
         return start([*command, *words], folder, f"log{number}")
 
@@ -205,7 +203,7 @@ def test_a_machine_is_lost_and_another_joins(data, folder):
     assert [agent.wait(timeout=100) for agent in (first, third)] == [0, 0], said(folder)
     assert said(folder).count("Report on test") == 1
 
-    finish([sys.executable, "run_single.py", *settings(data, whole, **changes)], status=0)
+    check_run("single", 1, settings(data, whole, **changes))
     assert largest_difference(folder, whole) <= 1e-5
     one, other = (json.loads((path / "report.json").read_text(encoding="utf-8")) for path in (folder, whole))
     assert one["confusion_matrix"] == other["confusion_matrix"]
