@@ -14,23 +14,13 @@ REAL_DATA = Path(os.environ.get("REAL_DATA") or ROOT.parent / "shared" / "data")
 
 
 def finish(
-    command: list[str],
-    folder: Path = ROOT,
-    timeout: float = 300,
-    status: int | None = None,
-    **environment: str,
+    command: list[str], folder: Path = ROOT, timeout: float = 300, status: int | None = None, **variables: str
 ) -> subprocess.CompletedProcess:
     """Run a command in a folder, one thread for each of its processes; return its status and what it said.
     `status` is the one it must have."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    env = os.environ | {"OMP_NUM_THREADS": "1"} | variables
+    options = {"cwd": folder, "env": env, "capture_output": True, "text": True, "timeout": timeout}
+    done = subprocess.run(command, **options, check=False)
     assert status in (None, done.returncode), done.stdout + done.stderr
     return done
 

@@ -3,7 +3,7 @@
 The ranks are forked by a server process that has imported everything, so a run takes a second or two where a
 launcher's takes ten. All else is what `run_ddp.py` and the others do. For real launchers, a disturbed run:
 
-    torchrun --nproc_per_node=2 tests/ranks.py fail|hold MODE [settings]
+    torchrun --nproc_per_node=2 tests/ranks.py nothing|fail|hold MODE [settings]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import app.config.schema
 from app.checkpoints import training_state
 from app.config.command_line import load_config
 from app.modes import load_mode
-from app.modes.group import end_after, launch, launch_command
+from app.modes.group import end_after, launch, launch_command, mp
 from app.run import work
 from app.runtime.devices import trim_heap
 from app.runtime.processes import launched_rank
@@ -282,10 +282,14 @@ ACTIONS |= {
     "die_in_save": before(training_state, "sync", partial(signal.raise_signal, signal.SIGKILL)),
 }
 PLANS = {
+    "nothing": [],
     "fail": [Disturbance(11, "fail", 1)],
     "hold": [Disturbance(step, "hold", rank) for step in range(1000) for rank in range(2)],
 }
 
 if __name__ == "__main__":
     plan, mode, *argv = sys.argv[1:]
+    if plan == "nothing":
+        # Forked ranks import nothing again
+        mp.spawn = partial(mp.start_processes, start_method="fork")
     sys.exit(launch(load_mode(mode).launcher, disturbed_work, (mode, argv, PLANS[plan]), 2))

@@ -80,7 +80,6 @@ def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
 
 OF_ACCELERATE = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
 DEEPSPEED = ["deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py", "--deepspeed.stage=3"]
-HOROVOD = launch_command("horovodrun", ["run_horovod.py"], 2)
 
 
 @pytest.mark.slow
@@ -89,7 +88,7 @@ HOROVOD = launch_command("horovodrun", ["run_horovod.py"], 2)
     [
         ("accelerate", [*PYTHON, "accelerate.commands.launch", *split(OF_ACCELERATE), "run_accelerate.py"]),
         ("deepspeed", [*PYTHON, *DEEPSPEED]),
-        ("horovod", HOROVOD),
+        ("horovod", launch_command("horovodrun", ["run_horovod.py"], 2)),
         ("ddp", [*OLD_LAUNCHER, "run_ddp.py"]),
     ],
 )

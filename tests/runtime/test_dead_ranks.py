@@ -34,6 +34,7 @@ COMMANDS = {
     "deepspeed": [*PYTHON, "deepspeed.launcher.runner", "--num_accelerators=2", "run_deepspeed.py"],
     "horovod": launch_command("horovodrun", ["run_horovod.py"], 2),
 }
+FORKED = [sys.executable, "tests/ranks.py", "nothing", "mp"]
 BOTH = ("ddp", "mp")
 
 
@@ -49,11 +50,10 @@ def said(folder: Path) -> str:
 
 
 def start(command: list[str], folder: Path, log: str = "log") -> subprocess.Popen:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    environment |= {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    env = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    env |= {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
     with (folder.parent / log).open("w") as file:
-        options = {"cwd": ROOT, "env": environment, "stdout": file, "stderr": file}
-        return subprocess.Popen(command, **options, start_new_session=True)
+        return subprocess.Popen(command, cwd=ROOT, env=env, stdout=file, stderr=file, start_new_session=True)
 
 
 def start_run(command: list[str], data: list[str], folder: Path, **changes) -> tuple:
@@ -70,18 +70,17 @@ def process_of(rank: int, run: subprocess.Popen) -> psutil.Process:
     for process in psutil.Process(run.pid).children(recursive=True):
         with suppress(psutil.Error):
             number = process.environ().get("RANK", process.environ().get("HOROVOD_RANK"))
-            if number is None and "run_mp.py" in run.args and "spawn_main" in " ".join(process.cmdline()):
-                # The environment of a spawned rank is set after its start, where psutil cannot see it.
+            if number is None and {"run_mp.py", "mp"} & {*run.args}:
+                # The environment of a rank of mp is set after its start, where psutil cannot see it.
                 number = len(by_rank)
             if number is not None and "resource_tracker" not in " ".join(process.cmdline()):
                 by_rank.setdefault(int(number), process)
     return by_rank[rank]
 
 
-def wait_for_end(run: subprocess.Popen, family: list[psutil.Process], seconds: float = 15) -> None:
-    started = time.monotonic()
-    run.wait(timeout=seconds)
-    _, alive = psutil.wait_procs(family, timeout=max(0.1, seconds - (time.monotonic() - started)))
+def wait_for_end(run: subprocess.Popen, family: list[psutil.Process], end: float) -> None:
+    run.wait(timeout=end - time.monotonic())
+    _, alive = psutil.wait_procs(family, timeout=max(0.1, end - time.monotonic()))
     assert not alive, f"still running: {alive}"
 
 
@@ -98,39 +97,46 @@ def folder(tmp_path):
 SAVED = r"Stopped by SIGTERM after step (\d+); resume with --resume auto\."
 KILLED = r"SIGKILL|(Exit code:|status code) (-9|137)|exits with return code = -9"
 ENDS = [
-    *((signal.SIGKILL, "rank", 15, KILLED, mode) for mode in COMMANDS),
-    *((signal.SIGKILL, "launcher", 15, "", mode) for mode in ("ddp", "mp", "horovod")),
+    *((signal.SIGKILL, "rank", 15, KILLED, [mode]) for mode in COMMANDS),
+    *((signal.SIGKILL, "launcher", 15, "", [mode]) for mode in ("ddp", "mp", "horovod")),
     # Torchrun kills a stopped rank after 30 seconds
-    *((signal.SIGSTOP, "rank", 60, "rank 1 has not responded for 10 seconds", mode) for mode in BOTH),
+    (signal.SIGSTOP, "rank", 60, "rank 1 has not responded for 10 seconds", BOTH),
     # As Ctrl-C sends it
-    *((signal.SIGINT, "all", 15, "", mode) for mode in BOTH),
+    *((signal.SIGINT, "all", 15, "", [mode]) for mode in BOTH),
     # As Slurm and Kubernetes send it: all ranks finish the same step and save
-    *((signal.SIGTERM, "launcher", 15, SAVED, mode) for mode in BOTH),
+    *((signal.SIGTERM, "launcher", 15, SAVED, [mode]) for mode in BOTH),
 ]
 
 
 @pytest.mark.parametrize(
-    ("number", "hit", "seconds", "found", "mode"),
-    [pytest.param(*case, id=f"{case[0].name} to {case[1]}, {case[4]}") for case in ENDS],
+    ("number", "hit", "seconds", "found", "modes"),
+    [pytest.param(*case, id=f"{case[0].name} to {case[1]}, {', '.join(case[4])}") for case in ENDS],
 )
-def test_a_signal_to_one_ends_all(number, hit, seconds, found, mode, data, folder):
-    need(mode)
-    run, family = start_run(COMMANDS[mode], data, folder, train__timeout=10)
-    if hit == "all":
-        os.killpg(run.pid, number)
-    else:
-        (process_of(1, run) if hit == "rank" else run).send_signal(number)
-    wait_for_end(run, family, seconds)
-    assert run.returncode != 0
-    message = re.search(found, said(folder))
-    assert message, said(folder)[-3000:]
-    state = load_training_state(folder)
-    assert state.weights
-    if number == signal.SIGTERM:
-        # Torchrun ends with its own status
-        assert run.returncode == (143 if mode == "mp" else 1)
-        assert state.progress.step == int(message[1])
-        assert not list((folder / "state").glob(".step-*"))
+def test_a_signal_to_one_ends_all(number, hit, seconds, found, modes, data, folder):
+    runs = []
+    for mode in modes:
+        need(mode)
+        place = folder.with_name(mode) / "run"
+        place.parent.mkdir()
+        command = FORKED if mode == "mp" and found != KILLED else COMMANDS[mode]
+        run, family = start_run(command, data, place, train__timeout=10)
+        if hit == "all":
+            os.killpg(run.pid, number)
+        else:
+            (process_of(1, run) if hit == "rank" else run).send_signal(number)
+        runs.append((mode, place, run, family, time.monotonic() + seconds))
+    for mode, folder, run, family, end in runs:
+        wait_for_end(run, family, end)
+        assert run.returncode != 0
+        message = re.search(found, said(folder))
+        assert message, said(folder)[-3000:]
+        state = load_training_state(folder)
+        assert state.weights
+        if number == signal.SIGTERM:
+            # Torchrun ends with its own status
+            assert run.returncode == (143 if mode == "mp" else 1)
+            assert state.progress.step == int(message[1])
+            assert not list((folder / "state").glob(".step-*"))
 
 
 @pytest.mark.parametrize("mode", BOTH)
@@ -138,7 +144,7 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, data, folder):
     """For example, rank 1 cannot reach the disk of its run folder: here it raises at step 12."""
     launcher = TORCHRUN if mode == "ddp" else [sys.executable]
     run, family = start_run([*launcher, str(ROOT / "tests/ranks.py"), "fail", mode], data, folder)
-    wait_for_end(run, family)
+    wait_for_end(run, family, time.monotonic() + 15)
     assert run.returncode != 0
     printed = said(folder)
     assert "Traceback" in printed
@@ -147,9 +153,9 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, data, folder):
     assert load_training_state(folder)
 
 
-def test_a_launcher_restarts_and_the_run_resumes(data, folder):
-    """kill -9 of a rank under --max-restarts=1: the job ends well, with the weights of a job that was never
-    stopped."""
+def test_torchrun_restarts_and_the_run_resumes(data, folder):
+    """kill -9 of a rank under --max-restarts=1 of torchrun, by its old name: the job ends well, with the
+    weights of a job that was never stopped."""
     command = [*OLD_LAUNCHER, "--use_env", "--max-restarts=1", "run_ddp.py"]
     run, _ = start_run(command, data, folder, train__epochs=80)
     process_of(1, run).kill()
