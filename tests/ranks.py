@@ -9,6 +9,7 @@ launcher's takes ten. All else is what `run_ddp.py` and the others do. For real 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import resource
@@ -45,7 +46,9 @@ OLD_LAUNCHER = [*PYTHON, "torch.distributed.launch", *TORCHRUN[3:]]
 # All that a rank needs and what starts no thread; the server passes over what is not installed
 IMPORTED = ["accelerate", "peft", "sklearn.feature_extraction.text", "sklearn.linear_model", "tests.ranks"]
 IMPORTED += ["torch.utils.tensorboard", "transformers.models.bert.modeling_bert"]
-IMPORTED += ["transformers.models.bert.tokenization_bert", "app.modes.library_modes", "deepspeed"]
+IMPORTED += ["transformers.models.bert.tokenization_bert", "app.modes.library_modes"]
+# What DeepSpeed imports, also when it makes its engine
+IMPORTED += ["deepspeed", "distutils.core", "networkx", "torch._inductor.compile_fx"]
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(IMPORTED)
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
@@ -160,6 +163,8 @@ def start_server() -> None:
 
 
 def be_rank(rank: int, variables: dict[str, Any], log: Path | None, work: Callable, arguments: tuple) -> None:
+    # DeepSpeed collects garbage often; what was imported is none
+    gc.freeze()
     # Also what native code prints that ends the process
     target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(target, 1)

@@ -19,14 +19,15 @@ from tests.processes import finish
 from tests.ranks import Disturbance, check_run, largest_difference, need, run, settings
 
 pytestmark = pytest.mark.slow
-MODES = [("single", 1), ("dp", 1), ("ddp", 2), ("ddp", 3), ("mp", 2), ("fsdp", 3), ("accelerate", 2)]
+MODES = [("single", 1), ("dp", 1), ("ddp", 2), ("ddp", 3), ("fsdp", 3), ("accelerate", 2)]
 MODES += [("deepspeed", 2)]
 # 6 steps an epoch; states and evaluations fall inside epochs, and rarely together.
 EXACT = {"train__epochs": 8, "train__eval_every": 5, "train__save_every": 4, "train__accumulation_steps": 2}
 EXACT |= {"model__dropout": 0.2, "train__early_stopping": 3, "output__trackers": "[tensorboard]"}
 WINDOWS = EXACT | {"data__long": "windows", "data__max_length": 10, "data__max_windows": 3}
-METHODS = EXACT | {"train__r_drop": 1.0, "model__freeze": "embeddings", "train__early_stopping": 99}
-LORA = EXACT | {"model__lora_rank": 4, "train__early_stopping": 99}
+WHOLE = EXACT | {"train__epochs": 4, "train__early_stopping": 99}
+METHODS = WHOLE | {"train__r_drop": 1.0, "model__freeze": "embeddings"}
+LORA = WHOLE | {"model__lora_rank": 4}
 DECODER = EXACT | {"model__architecture": "qwen3", "model__config__head_dim": 8}
 DECODER |= {"model__config__num_key_value_heads": 2}
 FP16 = EXACT | {"train__precision": "fp16", "train__max_grad_norm": 0.5}

@@ -445,7 +445,7 @@ def run_cases(numbers: list[int]) -> list[str]:
     return wrong
 
 
-SEEDS = [range(1, 402), pytest.param(range(10_000), marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+SEEDS = [range(402), pytest.param(range(402, 10_000), marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 
 
 @pytest.mark.parametrize("numbers", SEEDS, ids=str)

@@ -60,7 +60,7 @@ def differ(data, tmp_path_factory) -> Callable[..., list[Comparison]]:
 
     def train(mode: str, nprocs: int, launcher: str, out: Path, stage: int, trainings: list[str]) -> None:
         words = [mode, str(data), str(out), str(stage), *trainings]
-        if launcher in ("one", "torchrun"):
+        if launcher != "horovodrun":
             fork(be_rank, tuple(words), nprocs, out / "log")
             return
         command = launch_command(launcher, [str(ROOT / "tests/modes/contract.py"), *words], nprocs)

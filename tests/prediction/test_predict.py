@@ -105,6 +105,7 @@ def test_texts_of_the_command_line(predict, capsys, monkeypatch):
     assert all(label in " ".join(lines) for label in LABELS)
 
 
+@pytest.mark.slow
 def test_standard_input_is_read_as_it_comes(checkpoint):
     """The subprocess sees a pipe, and the output goes to one."""
     command = [sys.executable, "predict.py", "--checkpoint", str(checkpoint), "--input", "-"]
