@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch.distributed as dist
@@ -32,7 +32,7 @@ from app.checkpoints import training_state
 from app.config.command_line import load_config
 from app.modes import load_mode
 from app.modes.group import end_after, launch, launch_command, mp
-from app.run import work
+from app.run import main, work
 from app.runtime.devices import trim_heap
 from app.runtime.processes import launched_rank
 from app.training.log import RunLog
@@ -108,6 +108,13 @@ def check_run(
 def fork(work: Callable, arguments: tuple, world_size: int, log: Path) -> None:
     """Call `work(*arguments)` in each of `world_size` ranks of a group, and wait for them; none may fail."""
     assert start_ranks(work, arguments, world_size, log, seconds=600) == [0] * world_size, log.read_text()
+
+
+def run_forked(command: list[str], output: IO) -> int:
+    """Do what `run_to_end` of a series does by `python -m app.run MODE words`, in a forked process."""
+    mode, *words = command[3:]
+    [status] = start_ranks(main, (mode, "", words), 1, Path(output.name), is_alone=True, seconds=300)
+    return status
 
 
 def start_ranks(

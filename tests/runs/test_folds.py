@@ -3,11 +3,11 @@
 
 import csv
 import json
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from shlex import split
-from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from pyarrow import parquet
 from scipy.special import expit, softmax
 from sklearn.metrics import f1_score
 
+from app.commands import run_verb
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError, TrainingError
@@ -25,7 +26,7 @@ from app.runtime.disk import read_json
 from app.tasks import open_task
 from app.tasks.task import Task
 from tests.multi_label_runs import NAMES, read_predictions, write_posts
-from tests.processes import finish
+from tests.ranks import run_forked
 from tests.report.rows_case import random_rows
 from tests.tiny import write_tiny
 from tests.verbs import spoken_in
@@ -41,13 +42,19 @@ FIGURES = {"cross-validate": "cross_validation", "learning-curve": "learning_cur
 CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
 
 
-def run(folder: Path, verb: str, *words: str) -> tuple[CompletedProcess, dict]:
-    """Run a verb on the file rows in `folder`; return what it said and the figures that it wrote."""
+def run(folder: Path, verb: str, *words: str) -> tuple[str, str, dict]:
+    """Run a verb on the file rows in `folder`; return its two outputs and the figures that it wrote. Runs of
+    one process are forked."""
     data = [f"--data.train={folder / 'rows'}", f"--data.cache_dir={folder / 'cache'}", "--train.epochs=10"]
     data.append(f"--output.dir={folder / 'out'}")
-    done = finish([sys.executable, "-m", "app", verb, *TINY, *data, *words], timeout=500, status=0)
-    assert (folder / "out" / f"{FIGURES[verb]}.txt").read_text(encoding="utf-8").strip() in done.stdout
-    return done, read_json(folder / "out" / f"{FIGURES[verb]}.json")
+    said, errors = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(errors):
+        if "--mode" not in words:
+            patch.setattr("app.runs.series.run_to_end", run_forked)
+        assert run_verb(verb, [*TINY, *data, *words]) == 0, errors.getvalue()
+    text = (folder / "out" / f"{FIGURES[verb]}.txt").read_text(encoding="utf-8")
+    assert text.strip() in said.getvalue()
+    return said.getvalue(), errors.getvalue(), read_json(folder / "out" / f"{FIGURES[verb]}.json")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +67,7 @@ def folds(tmp_path_factory) -> tuple[Path, str, dict, dict[str, np.ndarray]]:
     for post in posts[5::15]:
         post["labels"] = [name for name in NAMES if name not in post["labels"]]
     (folder / "rows").write_text("\n".join(map(json.dumps, posts)), encoding="utf-8")
-    done, figures = run(folder, "cross-validate", *SEVERAL, "--folds", "3")
+    said, _, figures = run(folder, "cross-validate", *SEVERAL, "--folds", "3")
     table = parquet.read_table(folder / "out" / "oof.parquet")
     assert json.loads(table.schema.metadata[b"label_names"]) == NAMES
     names = ("row_id", "line", "fold", "logits", "text_hash")
@@ -70,7 +77,7 @@ def folds(tmp_path_factory) -> tuple[Path, str, dict, dict[str, np.ndarray]]:
     assert rows["row_id"].tolist() == list(range(150))
     assert rows["line"].tolist() == list(range(1, 151))
     assert rows["labels"].tolist() == [[name in post["labels"] for name in NAMES] for post in posts]
-    return folder, done.stdout, figures, rows
+    return folder, said, figures, rows
 
 
 @pytest.mark.slow
@@ -125,12 +132,12 @@ def test_the_list_of_issues_finds_wrong_labels_and_becomes_fixes_where_it_is_fil
         writer.writerows(issues)
     # What is filled in stays when the command writes the list again, with the same figures in Chinese
     filled = path.read_bytes()
-    done, again = run(folder, "cross-validate", *SEVERAL, "--folds", "3", "--output.language", "zh")
+    said, errors, again = run(folder, "cross-validate", *SEVERAL, "--folds", "3", "--output.language", "zh")
     assert again == figures
     low, high = figures["all_rows"]["intervals"]["micro_f1"]
-    assert f"{figures['all_rows']['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in done.stdout
-    assert "standard" not in done.stdout
-    assert done.stderr.count("finished before") == 3
+    assert f"{figures['all_rows']['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in said
+    assert "standard" not in said
+    assert errors.count("finished before") == 3
     assert path.read_bytes() == filled
     words = [f"--data.train={folder / 'rows'}", f"--data.relabel={path}", "--data.dev_size=0"]
     config = load_config([*SEVERAL, *words, "--data.test_size=0", f"--data.cache_dir={folder / 'cache'}"])
@@ -214,7 +221,7 @@ def test_seeds_in_two_processes_are_judged_by_their_own_thresholds(tmp_path):
     """On dev, because there are no test rows."""
     write_posts(tmp_path / "rows")
     words = split("--data.test_size 0 --seeds 2 --mode mp --processes 2 --train.epochs 3")
-    done, figures = run(tmp_path, "cross-validate", *SEVERAL, *words)
+    said, _, figures = run(tmp_path, "cross-validate", *SEVERAL, *words)
     assert figures["seeds"] == [42, 43]
     thresholds = []
     for at, seed in enumerate((42, 43)):
@@ -227,18 +234,18 @@ def test_seeds_in_two_processes_are_judged_by_their_own_thresholds(tmp_path):
         assert (start["mode"], start["processes"]) == ("mp", 2)
         thresholds.append(read_json(folder / "decision.json")["thresholds"])
     assert thresholds[0] != thresholds[1]
-    assert "samples F1: another seed moves it by" in done.stdout
+    assert "samples F1: another seed moves it by" in said
 
 
 @pytest.mark.slow
 def test_a_curve_from_the_first_command_and_again(tmp_path):
     write_tiny(tmp_path / "rows", rows_per_label=80)
-    done, written = run(tmp_path, "learning-curve", "--data.format=tsv")
+    said, _, written = run(tmp_path, "learning-curve", "--data.format=tsv")
     assert [point["train_rows"] for point in written["points"]] == [24, 48, 96, 192]
     assert written["rows"] == 24
-    again, _ = run(tmp_path, "learning-curve", "--data.format=tsv")
-    assert again.stdout == done.stdout
-    assert again.stderr.count("finished before") == 4
+    said_again, errors, _ = run(tmp_path, "learning-curve", "--data.format=tsv")
+    assert said_again == said
+    assert errors.count("finished before") == 4
 
 
 @pytest.mark.parametrize(
@@ -278,7 +285,8 @@ def series_of(folder: Path, path: Path) -> Series:
     return Series(folder / "series", "2 seeds", "single", 1, words, load_config(words))
 
 
-def test_a_run_that_fails_names_its_error_and_its_log(tmp_path):
+def test_a_run_that_fails_names_its_error_and_its_log(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.runs.series.run_to_end", run_forked)
     message = r"seed-1 failed with status 2: error: .*nothing\.tsv.*seed-1\.log"
     (tmp_path / "series").mkdir()
     with pytest.raises(TrainingError, match=message):

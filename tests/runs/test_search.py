@@ -16,6 +16,7 @@ from app.errors import InputError
 from app.runtime.disk import read_json
 from tests.multi_label_runs import read_predictions
 from tests.processes import ROOT, wait_until
+from tests.ranks import run_forked
 from tests.runs.test_folds import TINY
 from tests.tiny import write_tiny
 
@@ -109,8 +110,9 @@ def trials(folder: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd):
+def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd, monkeypatch):
     """A test file that cannot be read does no harm to trials: they do not open it."""
+    monkeypatch.setattr("app.runs.series.run_to_end", run_forked)
     write_tiny(tmp_path / "rows.tsv", rows_per_label=30)
     test_file = write_tiny(tmp_path / "test.tsv", rows_per_label=20, seed=1)
     arguments = words(tmp_path, "search", "--trials", "3", "--data.test", str(test_file))
@@ -147,8 +149,9 @@ def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_a_trial_that_fails_does_not_end_the_search(tmp_path, capfd):
+def test_a_trial_that_fails_does_not_end_the_search(tmp_path, capfd, monkeypatch):
     """The first trial has two corrections of the same imbalance, which no run may have."""
+    monkeypatch.setattr("app.runs.series.run_to_end", run_forked)
     write_tiny(tmp_path / "rows.tsv", rows_per_label=15)
     both = ["--space", "train.loss", "[cross_entropy, logit_adjusted]"]
     both += ["--space", "train.class_weights", "[none, balanced]"]
@@ -162,8 +165,9 @@ def test_a_trial_that_fails_does_not_end_the_search(tmp_path, capfd):
 
 
 @pytest.mark.chaos
-def test_the_trials_of_a_killed_search_are_continued(tmp_path):
+def test_the_trials_of_a_killed_search_are_continued(tmp_path, monkeypatch):
     """Killed once and stopped once in the middle of trials: each goes on in its folder with its settings."""
+    monkeypatch.setattr("app.runs.series.run_to_end", run_forked)
     write_tiny(tmp_path / "rows.tsv", rows_per_label=30)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run_verb("tune", words(tmp_path, "whole", "--trials", "2")) == 0
