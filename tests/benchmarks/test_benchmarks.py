@@ -3,24 +3,30 @@
 import asyncio
 import json
 import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from pkgutil import resolve_name
 from shlex import split
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 from accelerate.state import AcceleratorState
 
 from app.prediction.open_model import ComputeOptions, open_model
+from benchmarks.harness.command import run_benchmark
 from benchmarks.harness.meter import Finished, Meter
 from benchmarks.harness.program import COPIES, ProgramFailed
 from benchmarks.harness.summary import render
+from benchmarks.prediction import __main__ as prediction
 from benchmarks.reference_job import OURS, PEERS
 from benchmarks.reference_job import __main__ as reference_job
 from benchmarks.reference_job.job import choose_rows
 from benchmarks.reference_job.prepare import Prepared, prepare
 from tests.processes import ROOT, finish
+from tests.ranks import context, start_server
 from tests.saved_classifier import as_rows, random_texts, save_checkpoint
 from tests.tiny import SIZES, write_tiny
 
@@ -162,19 +168,29 @@ def test_the_results_over_rounds():
     assert "are needed" not in render(steady, reference_job.COLUMNS, "ours / it")
 
 
-def results_of(module: str, folder: Path, words: str, device: str = "cpu") -> tuple[dict, str]:
-    """Run the command line of a benchmark for the tiny job; return its results, and what it printed."""
+def results_of(
+    benchmark: ModuleType, folder: Path, words: str, spawned: int, device: str = "cpu"
+) -> tuple[dict, str]:
+    """Run a benchmark of the tiny job in this process; return its results, and what it printed. Its first
+    programs are `spawned` as people's are, the others are forked."""
     output = folder / "results.json"
     job = ["--config", str(ROOT / "configs" / "small_bert.yaml"), *tiny_arguments(folder, device)]
-    command = [sys.executable, "-m", f"benchmarks.{module}", *split(words), *job, "--output", str(output)]
-    done = finish(command, status=0)
-    return json.loads(output.read_text()), done.stdout
+    argv = [*split(words), *job, "--output", str(output)]
+    start_server()
+    helped = finish([sys.executable, "-m", benchmark.__package__, "--help"], status=0)
+    assert "--output" in helped.stdout
+    contexts = iter([context.get_context("spawn")] * spawned)
+    started = SimpleNamespace(get_context=lambda method: next(contexts, context))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
+        patch.setattr("benchmarks.harness.program.multiprocessing", started)
+        assert run_benchmark(benchmark.build_parser(), benchmark.measure, argv) == 0
+    return json.loads(output.read_text()), printed.getvalue()
 
 
 @pytest.mark.slow
 def test_the_reference_job_on_the_command_line(tmp_path):
     words = "--peers trainer_tuned --steps 2 --rounds 2 --warmup 1 --check-steps 2"
-    report, printed = results_of("reference_job", tmp_path, words)
+    report, printed = results_of(reference_job, tmp_path, words, spawned=1)
     assert report["check"]["same_work"] is True
     assert set(report["programs"]) == {OURS, "trainer_tuned"}
     assert len(report["ratios"]["trainer_tuned"]["rounds"]) == 2
@@ -190,7 +206,7 @@ def test_the_reference_job_on_the_command_line(tmp_path):
 @pytest.mark.gpu
 def test_all_programs_on_a_gpu(tmp_path):
     words = "--peers all --steps 16 --rounds 2 --tolerance 0.01"
-    report, _ = results_of("reference_job", tmp_path, words, device="cuda")
+    report, _ = results_of(reference_job, tmp_path, words, spawned=99, device="cuda")
     assert set(report["programs"]) | set(report["skipped"]) == {OURS, *PEERS}
     assert {result["precision"] for result in report["programs"].values()} == {"fp32", "bf16"}
 
@@ -199,7 +215,7 @@ def test_all_programs_on_a_gpu(tmp_path):
 def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     pytest.importorskip("onnxruntime")
     words = "--rows 30 --rounds 1 --probe-rows 8 --precision bf16 --runtimes"
-    report, printed = results_of("prediction", tmp_path, words)
+    report, printed = results_of(prediction, tmp_path, words, spawned=0)
     job, programs = report["job"], report["programs"]
     assert job["rows"] == 30
     assert set(report["ratios"]) == {"torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8"}
