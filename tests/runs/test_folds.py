@@ -47,14 +47,14 @@ def run(folder: Path, verb: str, *words: str) -> tuple[str, str, dict]:
     one process are forked."""
     data = [f"--data.train={folder / 'rows'}", f"--data.cache_dir={folder / 'cache'}", "--train.epochs=10"]
     data.append(f"--output.dir={folder / 'out'}")
-    said, errors = StringIO(), StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(errors):
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         if "--mode" not in words:
             patch.setattr("app.runs.series.run_to_end", run_forked)
-        assert run_verb(verb, [*TINY, *data, *words]) == 0, errors.getvalue()
-    text = (folder / "out" / f"{FIGURES[verb]}.txt").read_text(encoding="utf-8")
-    assert text.strip() in said.getvalue()
-    return said.getvalue(), errors.getvalue(), read_json(folder / "out" / f"{FIGURES[verb]}.json")
+        assert run_verb(verb, [*TINY, *data, *words]) == 0, err.getvalue()
+    said, path = out.getvalue(), folder / "out" / f"{FIGURES[verb]}.txt"
+    assert path.read_text(encoding="utf-8").strip() in said
+    return said, err.getvalue(), read_json(path.with_suffix(".json"))
 
 
 @pytest.fixture(scope="module")
