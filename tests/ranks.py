@@ -9,7 +9,6 @@ launcher's takes ten. All else is what `run_ddp.py` and the others do. For real 
 from __future__ import annotations
 
 import faulthandler
-import gc
 import multiprocessing
 import os
 import resource
@@ -170,8 +169,6 @@ def start_server() -> None:
 
 
 def be_rank(rank: int, variables: dict[str, Any], log: Path | None, work: Callable, arguments: tuple) -> None:
-    # DeepSpeed collects garbage often; what was imported is none
-    gc.freeze()
     # Also what native code prints that ends the process
     target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(target, 1)

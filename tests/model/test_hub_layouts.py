@@ -6,7 +6,6 @@ quick tests take two narrow layers and part of a long vocabulary; the slow ones 
 but for a vocabulary that another model has, too.
 """
 
-import csv
 import json
 import re
 import string
@@ -22,6 +21,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer,
 
 from app.model.tokenizer import gb2312_characters
 from app.run import main
+from tests.multi_label_runs import read_predictions
 from tests.ranks import settings
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -213,10 +213,8 @@ def test_a_published_model_trains_and_is_read_by_transformers(tmp_path, data, ca
         else:
             assert value.shape == start.shape, key
             assert (value - start.float()).abs().max() <= 1e-5, key
-    with (run / "predictions.csv").open(encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
     classify = transformers.pipeline("text-classification", str(run))
-    for row in rows:
+    for row in read_predictions(run / "predictions.csv"):
         [answer] = classify(row["text"])
         assert answer["label"] == row["predicted"]
         assert answer["score"] == pytest.approx(float(row[f"p_{answer['label']}"]), abs=1e-5)

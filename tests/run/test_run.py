@@ -49,13 +49,9 @@ def finish(data: list[str], *words: str, folder: str = "run") -> Path:
     return Path(folder)
 
 
-def read_predictions(folder: Path) -> list[dict]:
-    return read_csv(folder / "predictions.csv")
-
-
 def check_against_pipeline(folder: Path, texts: list | None = None) -> None:
     """Plain transformers makes the same of texts, with a run folder as its model, and the loss is theirs."""
-    rows = read_predictions(folder)
+    rows = read_csv(folder / "predictions.csv")
     with torch.inference_mode():
         classify = pipeline("text-classification", model=str(folder))
         found = classify(texts or [row["text"] for row in rows], truncation=True, top_k=None)
@@ -109,7 +105,7 @@ def test_log_file_holds_what_was_said_with_times(finished):
 
 def test_report_counts_every_row_once_and_predictions_are_those_of_plain_transformers(finished, data):
     folder, stdout, _ = finished
-    report, rows = read_json(folder / "report.json"), read_predictions(folder)
+    report, rows = read_json(folder / "report.json"), read_csv(folder / "predictions.csv")
     assert report["split"] == "test"
     assert report["data"]["test"]["rows"] == report["rows"] == len(rows) == 12
     assert len({row["row_id"] for row in rows}) == 12
@@ -242,7 +238,7 @@ def test_without_dev_or_test_the_report_says_what_it_is_on(data, dev_size, test_
 def test_sentence_pairs(tmp_path):
     path = write_tiny(tmp_path / "pairs.tsv", 20, pairs=True)
     folder = finish(["--data.train", str(path), "--data.text_pair_column", "other"])
-    rows = read_predictions(folder)
+    rows = read_csv(folder / "predictions.csv")
     assert list(rows[0])[:6] == ["row_id", "line", "text", "text_pair", "label", "predicted"]
     lines = path.read_text(encoding="utf-8").splitlines()
     assert all(lines[int(row["line"]) - 1].split("\t")[:2] == [row["text"], row["text_pair"]] for row in rows)
@@ -273,7 +269,7 @@ def test_the_report_has_accuracy_without_copies_of_training_texts(write):
     files += [f"--data.test={write('test.tsv', ''.join(test))}", "--data.cache_dir=cache"]
     folder = finish(files)
     report = read_json(folder / "report.json")
-    right = [row["label"] == row["predicted"] for row in read_predictions(folder)]
+    right = [row["label"] == row["predicted"] for row in read_csv(folder / "predictions.csv")]
     accuracies = {"accuracy": sum(right) / 6, "accuracy_without": sum(right[2:]) / 4}
     assert report["copies_in_train"] == {"rows": 2} | accuracies
     assert report["data"]["test"]["near_copies"] == 1
@@ -294,7 +290,7 @@ def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way
     data = ["--data.train", str(write("rows.tsv", "".join(lines))), "--data.cache_dir", "cache"]
     windows = ["--data.max_windows", "5"] if way == "windows" else []
     folder = finish(data, *split(f"--data.max_length 20 --train.epochs 1 --data.long {way}"), *windows)
-    rows = read_predictions(folder)
+    rows = read_csv(folder / "predictions.csv")
     texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
     options, done = ComputeOptions("cpu", calibrate=False), []
     predictor = open_model(folder, options).predictor
@@ -344,7 +340,7 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
         kept = yaml.safe_load(Path(folder, "config.yaml").read_text(encoding="utf-8"))
         assert (kept["model"]["name"], kept["model"]["head"]) == ("e5-small-zh", head)
         assert rates in (None, (kept["train"]["learning_rate"], kept["train"]["head_learning_rate"]))
-    assert len(read_predictions(Path("run"))) > 3
+    assert len(read_csv(Path("run/predictions.csv"))) > 3
     check_against_pipeline(Path("run"))
 
 
