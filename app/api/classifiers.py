@@ -321,9 +321,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return self.model_.predict_proba(X)[:, self._columns]
 
     def predict(self, X: Iterable) -> np.ndarray:
-        """Return the label of each text, (num_texts,), of the type that `fit` was given."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(axis=1)]
+        """Return the label of each text, (num_texts,), as `model_` decides, of the type that `fit` got."""
+        check_is_fitted(self, "model_")
+        ids = {str(label): at for at, label in enumerate(self.classes_.tolist())}
+        return self.classes_[np.array([ids[label] for label in self.model_.predict(X)], int)]
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the parameters, by their dotted names."""

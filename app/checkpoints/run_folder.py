@@ -77,7 +77,7 @@ def is_restarted(folder: Path) -> bool:
 
 
 def holds_run(folder: Path) -> bool:
-    return (folder / HISTORY).is_file()
+    return os.path.isfile(folder / HISTORY)  # noqa: PTH113 - also in a folder that may not be entered
 
 
 def is_finished(folder: Path) -> bool:

@@ -24,9 +24,9 @@ class Parser(argparse.ArgumentParser):
     """The parser of a verb that is called `prog`; its help is `doc`, the docstring of the verb."""
 
     def __init__(self, prog: str, doc: str = "", **options) -> None:
-        options = {"formatter_class": argparse.RawDescriptionHelpFormatter} | options
         description = re.sub(r"python -m app [\w-]+", prog, cleandoc(doc))
-        super().__init__(prog, description=description, allow_abbrev=False, **options)
+        options |= {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+        super().__init__(prog, description=description, **options)
 
     def error(self, message: str) -> None:
         """Raise InputError; argparse itself would print the message and exit."""

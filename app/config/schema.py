@@ -252,9 +252,10 @@ class TrainConfig:
     """Optimizer."""
     learning_rate: Number | None = None
     """Peak learning rate; none: 3e-5; for a pretrained model by its width: to 384: 2e-4 (more than 150 steps
-    in an epoch: 1e-4; pairs of texts: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5."""
+    in an epoch: 1e-4; pairs of texts, or a linear head: 5e-5), 512: 5e-5, 768: 3e-5, else 2e-5."""
     head_learning_rate: Number | None = None
-    """Peak learning rate of the head; none: learning_rate, for pretrained models to 384 wide ten times it."""
+    """Peak learning rate of the head; none: learning_rate, for pretrained models to 384 wide ten times it,
+    unless model.head is linear."""
     weight_decay: Number = 0.01
     """Weight decay; not applied to biases and norms."""
     r_drop: Annotated[Annotated[Float, Field(gt=0)] | None, WITH_LABELS] = None

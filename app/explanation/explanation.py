@@ -137,7 +137,7 @@ class ExplainedModel:
         lengths, log_odds = np.array([row.shape[1] for row in rows]), np.empty(len(rows))
         for length in np.unique(lengths):
             same = np.flatnonzero(lengths == length)
-            for batch in np.array_split(same, math.ceil(len(same) * int(length) / BATCH_TOKENS)):
+            for batch in np.array_split(same, math.ceil(len(same) / max(1, BATCH_TOKENS // int(length)))):
                 tokens = torch.as_tensor(np.stack([rows[at] for at in batch]), device=self.device)
                 log_odds[batch] = self.log_odds(tokens[:, 0], tokens[:, 1], label).double().cpu().numpy()
         return log_odds

@@ -77,8 +77,8 @@ def export(
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
-        # A prediction reads these files, and so does --threshold precision=P.
-        beside = [name for name in (DECISION, LOGITS) if (folder / name).is_file()]
+        # A prediction and --threshold precision=P read these; the last one has the unit of numbers
+        beside = [name for name in (DECISION, LOGITS, "config.json") if (folder / name).is_file()]
         for name in beside:
             shutil.copyfile(folder / name, aside / name)
         made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}

@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from ..errors import InputError, TrainingError, first_line
+from ..errors import InputError, TrainingError, first_line, show
 from ..runtime.processes import end_with_launcher
 
 TIMEOUT = timedelta(minutes=30)  # rank 0 may tokenise a large file while the others wait
@@ -268,7 +268,7 @@ def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:
     # Without Python's own shutdown, which ends a thread of gloo by force and so aborts the process (SIGABRT,
     # torch 2.13): of some hundred complete runs, one was reported as failed.
     logging.shutdown()
-    sys.stdout.flush()
+    show("")
     sys.stderr.flush()
     os._exit(status)
 

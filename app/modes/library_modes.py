@@ -35,13 +35,22 @@ class Accelerate(DDP):
 
     def start_library(self) -> None:
         from accelerate import Accelerator, DistributedDataParallelKwargs
+        from accelerate.utils import GradientAccumulationPlugin
 
+        for name in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
+            if os.environ.get(variable := f"ACCELERATE_USE_{name}", "").lower() == "true":
+                raise InputError(
+                    f"run_accelerate.py trains as DDP, found {variable}=true; launch it with "
+                    "--multi_gpu, or use run_fsdp.py or run_deepspeed.py"
+                )
         precision = self.config.train.precision
         try:
             self.accelerator = Accelerator(
                 cpu=self.device.type == "cpu",
                 mixed_precision="no" if precision == "fp32" else precision,
                 kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+                # Otherwise a variable of its launcher would divide all losses
+                gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
             )
         except ValueError as error:
             raise InputError(f"Accelerate refuses train.precision {precision} here: {error}") from error

@@ -88,7 +88,7 @@ class Mode:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.name == "fp16")
         model.autocast = self.precision.autocast
         self.module, self.optimizer = self.wrap(model.to(self.device))
-        self.parameters = list(self.module.parameters())
+        self.parameters = [one for one in self.module.parameters() if one.requires_grad]
 
     def wrap(self, model: nn.Module) -> Wrapped:
         """Return the model as the loop calls it, and its optimizer."""

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ def report_on(
     where the files cannot be written."""
     predictor, task = opened.predictor, opened.predictor.task
     kept = defaultdict(list)
-    known: dict[str, Any] = {}  # labels by their texts
+    known: set[str] = set()
 
     def predictions() -> Iterator[Prediction]:
         """Yield a prediction for each row, and keep what the report needs."""
@@ -54,8 +53,8 @@ def report_on(
                         raise InputError(
                             f"{place}: the model has no label {unknown}; fix the row, or set --label_column"
                         )
-                    known[row.label] = task.form.of_texts([row.label], task.label_names)[0]
-                kept["labels"].append(known[row.label])
+                    known.add(row.label)
+                kept["labels"].append(row.label)
                 kept["places"].append(place)
                 kept["texts"].append(row.text + ("" if row.pair is None else f" ⟷ {row.pair}"))
             tokens = predictor.tokenize(chunk)
@@ -68,8 +67,8 @@ def report_on(
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as aside:
         with (aside / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
             write_csv(file, source, AddedColumns(task, source.names, opened.threshold), predictions())
-        labels, logits = np.array(kept["labels"]), np.concatenate(kept["logits"])
-        readings = np.concatenate(kept["readings"])
+        labels = task.form.of_texts(kept["labels"], task.label_names)
+        logits, readings = (np.concatenate(kept[name]) for name in ("logits", "readings"))
         title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
         scores = task.score(labels, logits)
         metrics = all_metrics(task, scores)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RECORD, GRAPH, WEIGHTS, TOKENIZER = "export.json", "model.onnx", "model.onnx.data", "tokenizer.json"
 # Predictions depend on these files in the folder of a model
 MODEL_FILES = ("model*.safetensors", f"{MODEL}.index.json", "model.onnx*", "config.json", CONFIG, RECORD)
-MODEL_FILES += ("decision.json", "*token*", "*vocab*", "merges.txt", "*.model")
+MODEL_FILES += ("decision.json", "logits.safetensors", "*token*", "*vocab*", "merges.txt", "*.model")
 # Settings that say how the model reads a file again; an exported folder has them too
 READING = ("train", "long", "max_windows", *(field.name for field in fields(ReadOptions)))
 

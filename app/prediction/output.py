@@ -209,9 +209,8 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
                 elif isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < EXACT:
                     sheet.write(number, column, value)
                 elif value is not None:
-                    text = valid_text(value)
-                    num_cut += len(text) > MAX_CELL
-                    sheet.write_string(number, column, text[:MAX_CELL])
+                    # It cuts what is longer than a cell, and returns -2
+                    num_cut += sheet.write_string(number, column, valid_text(value)) == -2
         book.close()
     file.buffer.write(content.getvalue())
     if num_cut:

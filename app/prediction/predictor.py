@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -53,11 +52,6 @@ class Tokens(NamedTuple):
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of the `values` of each row's windows, (num_windows, ...)."""
         return np.add.reduceat(values, np.cumsum(self.counts) - self.counts)
-
-
-def parts_of(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """Return the parts of an array, one after the other, that have these lengths."""
-    return [values[start:end] for start, end in pairwise([0, *np.cumsum(lengths).tolist()])]
 
 
 @dataclass
@@ -116,7 +110,7 @@ class Predictor:
         has_pairs = rows[0].pair is not None
         texts = [(row.text, row.pair) if has_pairs else row.text for row in rows]
         encoded = self.encoder.encode(texts, lambda index: f"row {rows[index].line}")
-        windows = parts_of(encoded.tokens.astype(np.int64), encoded.lengths)
+        windows = np.split(encoded.tokens.astype(np.int64), np.cumsum(encoded.lengths)[:-1])
         return Tokens(windows, encoded.second_starts, encoded.counts, encoded.is_cut)
 
     def logits(

@@ -192,10 +192,9 @@ def open_file(
     reader = RowReader(file, options, need_label)
     unit, has_pairs = FORMATS[options.format].row_unit, options.text_pair_column is not None
     read = partial(reader.rows, keeps_columns)
-    source = Source(str(file), unit, options.format, read, has_pairs, is_stream, reader)
-    # It is a table even where its records are not read
-    source.is_table = options.format == "parquet"
-    return source
+    # It is a table even where its records are not read, but for a report
+    is_table = options.format == "parquet" and not need_label
+    return Source(str(file), unit, options.format, read, has_pairs, is_stream, reader, is_table=is_table)
 
 
 def free_names(names: Iterable[str], taken: Iterable[str] = (), prefix: str = "") -> list[str]:

@@ -70,8 +70,7 @@ def linear(task: Task, train: Sample, dev: Sample | None, texts: list[str]) -> t
     vectorizer = TfidfVectorizer(dtype=np.float64 if is_number else np.float32, **options)
     features, wanted = vectorizer.fit_transform(train[0]), vectorizer.transform(texts)
     if is_number:
-        both = map(vectorizer.transform, (train[0], texts))
-        with_one = [hstack([of, csr_array(np.ones((of.shape[0], 1)))]).tocsr() for of in both]
+        with_one = [hstack([of, csr_array(np.ones((of.shape[0], 1)))]).tocsr() for of in (features, wanted)]
         model = Ridge(3.0, fit_intercept=False, solver="lsqr").fit(with_one[0], labels - labels.mean())
         return RIDGE, labels.mean() + model.predict(with_one[1])
     name, model = NAIVE_BAYES, ComplementNB()

@@ -208,6 +208,7 @@ class Metric:
 
 LOWER, ALONE = {"higher_is_better": False}, {"compared": False}
 SHOWN_ONLY = {"compared": False, "has_interval": False}
+OF_RECALL = ALONE | {"of_ranks": recall_at_precision, "level": Task.recall_at}
 RECALL, ACCURACY_AT = "recall_at_precision", N_("accuracy at level {level}")
 NEAR = N_("share of rows at most half a standard deviation off")
 METRICS = (
@@ -229,7 +230,7 @@ METRICS = (
     Metric(RARE_F1, N_("F1 of the rarer class"), (SINGLE,), lambda of: of.label_f1()[:, of.rare]),
     Metric("average_precision", N_("average precision"), (SINGLE,), of_ranks=average_precision, **ALONE),
     Metric("roc_auc", N_("ROC-AUC"), (SINGLE,), of_ranks=roc_auc, **ALONE),
-    Metric(RECALL, N_("recall at precision {level:g}"), (SINGLE,), of_ranks=recall_at_precision, **ALONE),
+    Metric(RECALL, N_("recall at precision {level:g}"), (SINGLE,), **OF_RECALL),
     Metric("weighted_f1", N_("weighted F1"), WITH_CLASSES, Drawn.weighted_f1, **SHOWN_ONLY),
     Metric("samples_f1", N_("samples F1"), LISTS, Drawn.samples_f1),
     Metric("subset_accuracy", N_("subset accuracy"), LISTS, lambda of: of.mean(of.is_right)),

@@ -37,7 +37,7 @@ def read_space(asked: dict[str, str], settings: list[str], task: str) -> dict[st
     """Return the method of a trial that draws each setting, and its arguments: a range of two numbers, else a
     choice. Without `asked`, they are the usual ones that are not among `settings`, the words for the trainer.
     Raises InputError for what is no range, cannot be searched, or has a value that is not allowed."""
-    fixed = {word[2:].partition("=")[0] for word in settings if word.startswith("--")}
+    fixed = {word.removeprefix("--").partition("=")[0] for word in settings}
     usual = USUAL | ({"train.loss": "[cross_entropy, focal]"} if "focal" in TASKS[task].losses else {})
     asked = asked or {name: text for name, text in usual.items() if name not in fixed}
     if not asked or fixed & set(asked):

@@ -1,1 +1,1 @@
-"""The machine and its processes: devices, memory, signals, signs of life."""
+"""The machine and its processes: devices, memory, files, launchers."""

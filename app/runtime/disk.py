@@ -14,6 +14,7 @@ from ..errors import InputError, readable, shorten
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
+OF_THE_SYSTEM += (errno.EACCES, errno.EPERM)
 
 
 def sync(path: Path) -> None:

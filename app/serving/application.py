@@ -367,9 +367,10 @@ async def failed(request: Request, error: Exception) -> JSONResponse:
     status, message, headers = 500, "the server failed; its log says why", {}
     if isinstance(error, RequestValidationError):
         # Each form that `inputs` may have gives an error; a key that there is not comes last
-        status, last = 422, error.errors()[-1]
-        key = str(last["loc"][1]) if len(last["loc"]) > 1 else "the body"
-        found = "" if last["type"] in ("missing", "json_invalid") else f", found {excerpt(last['input'])}"
+        last = error.errors()[-1]
+        status, is_json = (400, False) if last["type"] == "json_invalid" else (422, True)
+        key = str(last["loc"][1]) if is_json and len(last["loc"]) > 1 else "the body"
+        found = f", found {excerpt(last['input'])}" if is_json and last["type"] != "missing" else ""
         message = f"{shorten(key)}: {last['msg']}{found}"
         if key == "inputs":
             message = f"{SHAPES}; found {excerpt(error.body.get('inputs'))}"
@@ -440,8 +441,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address, family=family, backlog=2048)
-    except OSError as error:
-        problem = str(error.strerror).partition(" (")[0]  # Python names the address again in parentheses
+    except (OSError, UnicodeError) as error:
+        # Python names the address again in parentheses
+        problem = str(getattr(error, "strerror", error)).partition(" (")[0]
         raise InputError(
             f"--host {host} --port {port}: cannot listen there: {problem}; choose another port or host"
         ) from error

@@ -39,6 +39,7 @@ def write_report(
     task, dataset, loaders = components.task, components.dataset, components.loaders
     of, logits, best_step = loaders[split].split, results[split], progress.best_step
     title = report_title(split, progress, task.best_metric)
+    of_splits = {}
     if task.has_labels:
         of_splits = {name: logits_of(loaders[name].split, results[name]) for name in results}
         write_logits(folder / LOGITS, of_splits, task, best_step)
@@ -52,7 +53,7 @@ def write_report(
     else:
         metrics = metrics_in_training(task, of, logits)
     history, on_page = read_evaluations(folder / METRICS_FILE), metrics | {"step": best_step}
-    advice = what_next(task, **evidence_of(components, split, on_page, results, history))
+    advice = what_next(task, **evidence_of(components, split, on_page, of_splits, history))
     text = shown.report_text(task, metrics, progress.start_metrics, title)
     text += f"\n\n{render_advice(advice)}" if advice else ""
     write_text(folder / TEXT, text + "\n")
@@ -125,8 +126,8 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
     return metrics
 
 
-def evidence_of(components: Components, split: str, metrics: dict, results: dict, history: list) -> dict:
-    """Return what `what_next` gets; `results` are those of `write_report`, `history` the evaluations."""
+def evidence_of(components: Components, split: str, metrics: dict, of_splits: dict, history: list) -> dict:
+    """Return what `what_next` gets; `of_splits` are the logits by split, `history` the evaluations."""
     dataset, task, config = components.dataset, components.task, components.config
     train, tried = config.train, config.model.name
     # With any other loss or class weights, the loss in training cannot be compared with that on dev
@@ -135,8 +136,7 @@ def evidence_of(components: Components, split: str, metrics: dict, results: dict
     held_out = None
     # The thresholds of several labels a row were chosen on dev rows
     if split != "train" and task.has_labels and task.label_column == "label":
-        parts = [logits_of(components.loaders[name].split, results[name]) for name in results]
-        scores = [task.score(part.labels, part.logits, calibrated=True) for part in parts]
+        scores = [task.score(of.labels, of.logits, calibrated=True) for of in of_splits.values()]
         names = ("confidence", "correct")
         held_out = [np.concatenate([getattr(of, name) for of in scores]) for name in names]
     most = train.max_steps
@@ -146,7 +146,7 @@ def evidence_of(components: Components, split: str, metrics: dict, results: dict
         "held_out": held_out,
         "class_rows": dataset.statistics["train"].get("classes", {}),
         "dev_rows": len(dataset.splits[FITTED_ON]) if FITTED_ON in dataset.splits else 0,
-        "longer": f"--train.max_steps {2 * most}" if most else f"--train.epochs {2 * train.epochs}",
+        "longer": f"--train.epochs {2 * train.epochs}" + (f" --train.max_steps {2 * most}" if most else ""),
         "instead": f"--model.name {E5_SMALL if tried is None and e5_file() else other}",
     }
 

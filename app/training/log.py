@@ -122,7 +122,7 @@ class RunLog:
             self.closing.enter_context(logging_redirect_tqdm())
         # Damaged lines, and those of evaluations that a resumed run makes again, are removed
         if (metrics_file := folder / METRICS_FILE).exists():
-            kept = [line for line in read_evaluations(metrics_file) if line["step"] <= first_step]
+            kept = [line for line in read_evaluations(metrics_file) if line["step"] <= first_step > 0]
             write_text(metrics_file, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in kept))
         for name in dict.fromkeys(config.output.trackers):
             self.guard(name, partial(self.start_tracker, name))

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import nn
 from torch.nn.functional import pad
 
 from ..batching.loader import Layout, Loader
@@ -26,9 +25,6 @@ PERCENTILE = 85
 ROUND_TOKENS_TO = 64
 # A GPU needs longer to compute more tokens than this than to launch the kernels
 MAX_TOKENS = 16_384
-# Masked words, which are another input, have no fixed number
-INPUTS = {"input_ids", "position_ids", "token_type_ids", "first_tokens", "last_tokens"}
-INPUTS |= {"row_offsets", "longest"}
 
 Forward = Callable[[dict], torch.Tensor]
 
@@ -56,22 +52,22 @@ def record_passes(mode: Mode, loader: Loader, steps: list[list[np.ndarray]], cop
     sizes = sorted({int(-(-limit // ROUND_TOKENS_TO)) * ROUND_TOKENS_TO for limit in limits})
     fullest = [batches[np.where(least <= size, least, 0).argmax()] for size in sizes]
     examples = [loader.load(rows, mode.device).inputs for rows in fullest]
-    if sizes[-1] > MAX_TOKENS or not set(examples[0]) <= INPUTS:
+    # Masked words have no fixed number
+    if sizes[-1] > MAX_TOKENS or "masked" in examples[0]:
         return forward
     filled = {
         size: fill(inputs, num_rows, size, longest, layout)
         for size, inputs in zip(sizes, examples, strict=True)
     }
-    trained = [parameter for parameter in mode.parameters if parameter.requires_grad]
     try:
         # Dropout of the steps must not depend on the recording, nor their stream on a recording that failed
         stream = torch.cuda.stream(torch.cuda.current_stream(mode.device))
         with torch.random.fork_rng([mode.device], device_type="cuda"), stream:
-            if not has_memory_for(mode, trained, filled[sizes[-1]]):
+            if not has_memory_for(mode, filled[sizes[-1]]):
                 return forward
             pool = torch.cuda.graph_pool_handle()
             how = {"pool": pool, "stream": torch.cuda.Stream(mode.device)}
-            recorded = {size: Recording(mode, trained, inputs, how) for size, inputs in filled.items()}
+            recorded = {size: Recording(mode, inputs, how) for size, inputs in filled.items()}
     except RuntimeError as error:
         logger.warning("passes are not recorded as CUDA graphs: %s", first_line(error))
         return forward
@@ -109,31 +105,31 @@ def fill(inputs: dict, num_rows: int, num_tokens: int, longest: int, layout: Lay
     return filled | {"row_offsets": torch.cat([inputs["row_offsets"], ends[1:].int()]), "longest": longest}
 
 
-def has_memory_for(mode: Mode, trained: list[nn.Parameter], inputs: dict) -> bool:
+def has_memory_for(mode: Mode, inputs: dict) -> bool:
     """Return whether the graphs fit into memory, beside passes that are not recorded and the optimizer's
     state; one pass over `inputs` shows it."""
     device, before = mode.device, torch.cuda.memory_allocated(mode.device)
     torch.cuda.reset_peak_memory_stats(device)
-    torch.autograd.grad(mode.forward(inputs).sum(), trained, allow_unused=True)
+    torch.autograd.grad(mode.forward(inputs).sum(), mode.parameters, allow_unused=True)
     of_a_pass = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.empty_cache()
-    state = 2 * sum(parameter.nbytes for parameter in trained)
+    state = 2 * sum(parameter.nbytes for parameter in mode.parameters)
     return torch.cuda.mem_get_info(device)[0] > 2 * of_a_pass + state
 
 
 class Recording:
-    """Both passes on inputs of the shape of `inputs`, as a graph each. The backward pass gives all `trained`
+    """Both passes on inputs of the shape of `inputs`, as a graph each. The backward pass gives all trained
     parameters their gradients at once: two hundred nodes of autograd, one for each, take the host 3 ms."""
 
-    def __init__(self, mode: Mode, trained: list[nn.Parameter], inputs: dict, how: dict) -> None:
-        self.inputs, self.trained = inputs, trained
+    def __init__(self, mode: Mode, inputs: dict, how: dict) -> None:
+        self.inputs, self.parameters = inputs, mode.parameters
         self.passes = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.passes[0], **how):
             outputs = mode.forward(inputs)
         self.outputs, self.gradient = outputs.detach(), torch.empty_like(outputs)
         with torch.cuda.graph(self.passes[1], **how):
             # Not all parameters have a gradient: an unread pooler has none
-            self.gradients = torch.autograd.grad(outputs, trained, self.gradient, allow_unused=True)
+            self.gradients = torch.autograd.grad(outputs, self.parameters, self.gradient, allow_unused=True)
 
     def forward(self, inputs: dict) -> torch.Tensor:
         for name, value in inputs.items():
@@ -147,5 +143,5 @@ class Recording:
     def backward(self, gradient: torch.Tensor) -> None:
         self.gradient.copy_(gradient)
         self.passes[1].replay()
-        for parameter, value in zip(self.trained, self.gradients, strict=True):
+        for parameter, value in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = value

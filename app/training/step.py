@@ -17,7 +17,6 @@ from ..checkpoints.training_state import RunProgress
 from ..config.schema import TrainConfig
 from ..data.dataset import Split
 from ..errors import TrainingError, first_line
-from ..model.recipe import USUAL_WARMUP
 from ..modes.mode import Mode
 from ..runtime.devices import give_back_memory, has_memory, is_cuda
 from .recorded_passes import record_passes
@@ -67,9 +66,8 @@ def train_steps(
     after it."""
     passes = Passes(mode, loader, loss, config)
     total_steps = planned_steps(plan, config)
-    warmup = USUAL_WARMUP if config.warmup is None else config.warmup
     # Below 1 it is a fraction of all steps
-    warmup = round(warmup * total_steps) if warmup < 1 else int(warmup)
+    warmup = round(config.warmup * total_steps) if config.warmup < 1 else int(config.warmup)
     peak = config.learning_rate or config.head_learning_rate or 0.0
     mode.module.train()
     device = mode.device
@@ -108,7 +106,8 @@ class Passes:
     def cut(self, batch: np.ndarray, fits: int | None) -> list[list[np.ndarray]]:
         """Return the micro-batches of each rank, of at most `fits` rows where that is set."""
         config, world_size = self.config, self.mode.group.world_size
-        count = config.accumulation_steps if fits is None else -(-len(batch) // (world_size * fits))
+        least = 1 if fits is None else -(-len(batch) // (world_size * fits))
+        count = max(config.accumulation_steps, least)
         most = config.micro_batch_tokens and config.micro_batch_tokens // self.copies
         padded = not self.loader.layout.packed
         return micro_batches(batch, self.loader.lengths(batch), world_size, count, most, padded)

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from ..checkpoints import run_folder, training_state
 from ..checkpoints.training_state import RunProgress, Saver, TrainingState, check_ranks, job_signature
 from ..data.report import render
-from ..errors import TrainingError
+from ..errors import TrainingError, show
 from ..modes.group import Stopped, StopSignals, stop_at_once
 from ..modes.mode import Mode
 from ..report.logits_file import split_of_report
@@ -253,7 +253,7 @@ class Run:
     def report(self, split: str, results: dict[str, np.ndarray]) -> None:
         text, metrics = write_report(self.folder, self.components, split, self.progress, results)
         if self.ends_process:
-            print(f"\n{text}\n")  # noqa: T201
+            show(f"\n{text}\n\n")
         shown = {name: metrics[name] for name in self.log.metrics}
         self.log.track(f"report_{split}", shown, self.progress.step)
         logger.info("Saved in %s; %s", self.folder, self.task.next_command.format(folder=self.folder))

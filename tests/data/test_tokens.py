@@ -21,7 +21,6 @@ from app.data.tokens import CUT, LongTexts, RowEncoder, open_store
 from app.errors import InputError
 from app.model.tokenizer import SPECIAL_TOKENS, gb2312_characters, load_tokenizer, set_prefix
 from app.prediction.open_model import long_texts, recorded_settings
-from app.prediction.predictor import parts_of
 from app.prediction.torch_runtime import load_predictor
 from tests.data.conftest import tokens_of_file
 from tests.saved_classifier import as_rows, save_checkpoint
@@ -245,7 +244,7 @@ def wanted_windows(ids: list[int], capacity: int, side: str, long: LongTexts) ->
 
 def windows_of(rows: tokens.EncodedRows) -> list[list[list[int]]]:
     """Return the tokens of each window of each row."""
-    windows = iter(parts_of(rows.tokens, rows.lengths))
+    windows = iter(np.split(rows.tokens, np.cumsum(rows.lengths)[:-1]))
     return [[next(windows).tolist() for _ in range(count)] for count in rows.counts]
 
 

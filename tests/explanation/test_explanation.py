@@ -196,7 +196,9 @@ def test_what_explains_nothing_or_cannot_be_tested_is_said_to_be_no_explanation(
     assert said(replace(result, p_value=wrong), "verdict", "zh").startswith("这不是解释")
 
 
-def test_a_long_text_is_explained_where_the_model_reads_it_as_one_row(tmp_path):
+def test_a_long_text_is_explained_where_the_model_reads_it_as_one_row(tmp_path, monkeypatch):
+    # A row may be longer than a batch
+    monkeypatch.setattr("app.explanation.explanation.BATCH_TOKENS", 10)
     folder = save_checkpoint(tmp_path)
     (folder / "config.yaml").write_text("data: {long: head_tail, max_length: 18}\n")
     text = "今天真开" + "电影" * 40 + "手机质量不好讨厌差评快递"

@@ -114,6 +114,14 @@ def test_a_launcher_under_which_processes_would_train_alone_is_refused(data, tmp
     assert "2 processes were asked for, but mode horovod has 1, each training alone" in log.read_text()
 
 
+@pytest.mark.slow
+def test_accelerate_trains_as_ddp_whatever_its_configuration_says(data, tmp_path):
+    need("accelerate")
+    command = [sys.executable, "run_accelerate.py", *settings(data, tmp_path / "run")]
+    done = finish(command, status=2, ACCELERATE_USE_FSDP="true")
+    assert "found ACCELERATE_USE_FSDP=true; launch it with --multi_gpu" in done.stderr
+
+
 def test_without_horovod_one_line_says_how_to_install_it(tmp_path):
     # Hides what may be installed, as an install without torch does
     (tmp_path / "horovod").mkdir()

@@ -110,7 +110,7 @@ def test_every_setting_that_is_named_can_be_added(name, steps):
     dataset = SimpleNamespace(statistics={"train": {}}, splits={"train": range(9), "dev": range(5)})
     task = SimpleNamespace(has_labels=False)
     found = evidence_of(SimpleNamespace(config=config, dataset=dataset, task=task), "train", {}, {}, [])
-    assert found["longer"] == ("--train.max_steps 8" if steps else "--train.epochs 6")
+    assert found["longer"] == ("--train.epochs 6 --train.max_steps 8" if steps else "--train.epochs 6")
     assert name is None or found["instead"] == "--model.name hfl/chinese-macbert-base"
     for setting in (found["longer"], found["instead"]):
         load_config(["--data.train", "rows.csv", *shlex.split(setting)])

@@ -1,6 +1,6 @@
 """A tiny training through the loop, for the tests of what is around its steps."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,8 @@ from app.training.step import StepResult, train_steps
 from tests.tiny import open_tiny, tiny_model
 
 # 48 rows of train in batches of 10: in each epoch the fifth step has 8 rows.
-SETTINGS = TrainConfig(epochs=4, batch_size=10, learning_rate=1e-3, precision="fp32", device="cpu", threads=1)
+SETTINGS = TrainConfig(epochs=4, batch_size=10, learning_rate=1e-3, warmup=0.1, precision="fp32")
+SETTINGS = replace(SETTINGS, device="cpu", threads=1)
 FOLDER = TemporaryDirectory()  # until the process ends
 WEIGHTS = torch.tensor([0.5, 1.0, 3.0])
 SMOOTHING = 0.1
