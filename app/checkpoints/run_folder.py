@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -222,6 +223,7 @@ def describe_start(mode: str, world_size: int, device: str) -> dict:
     }
 
 
+@cache
 def code_version() -> dict[str, str]:
     """Return what the numbers depend on: a digest of our sources, and the versions of libraries."""
     digest = files_digest(Path(__file__).resolve().parents[1], "**/*.py")

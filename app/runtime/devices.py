@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache
 
 import joblib
 import torch
@@ -99,7 +100,13 @@ def fastest_precision(device: torch.device) -> str:
 
 
 def product_speed(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the operations a second of matrix products on a device, the most of up to 8 measurements."""
+    """Return the operations a second of matrix products on a device, the most of up to 8 measurements, which
+    a process makes once for its number of threads."""
+    return measured_speed(device, dtype, torch.get_num_threads())
+
+
+@cache
+def measured_speed(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     # A GPU needs larger products, and several between two waits
     rows, width, times = (8192, 2048, 10) if has_memory(device) else (256, 768, 1)
     states = torch.ones(rows, width, dtype=dtype, device=device)

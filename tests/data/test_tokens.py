@@ -432,7 +432,7 @@ def test_processes_that_start_at_once_get_one_whole_store(write, tmp_path):
     source = write("rows.tsv", "".join(f"{text}\t{len(text) % 2}\n" for text in texts))
     cache, tokenizer = tmp_path / "cache", tokenizer_of(characters="今天真开心好0123")
     wanted = tokenizer(texts, truncation=True, max_length=16)["input_ids"]
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         started = [pool.submit(tokens_of_file, str(source), str(cache), tokenizer) for _ in range(2)]
         assert [one.result() for one in started] == [wanted] * 2
     for kind in ("table", "dataset", "tokens"):

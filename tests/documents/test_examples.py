@@ -79,9 +79,12 @@ def test_ddp_and_accumulation_end_with_the_same_bits(tmp_path, monkeypatch):
     assert accumulated[:5] + accumulated[6:] == distributed[:5] + distributed[6:]
 
 
-def test_distributed_without_a_launcher_names_the_command():
-    result = run(f"python {DDP} --distributed", status=2)
-    assert f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed" in result.stderr
+def test_distributed_without_a_launcher_names_the_command(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("sys.argv", [DDP, "--distributed"])
+    with pytest.raises(SystemExit, match="2"):
+        run_path(DDP, None, "__main__")
+    assert f"torchrun --standalone --nproc_per_node=2 {DDP} --distributed" in capsys.readouterr().err
 
 
 def two_passes(steps: list[int]) -> str:
@@ -99,7 +102,8 @@ def two_passes(steps: list[int]) -> str:
     return f"{steps}; the final weight is {weight:.5f}"
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1])
 def test_accelerate_reaches_the_known_weight(number):
     command, processes = commands_of(ACCELERATE)[number], number + 1
     assert command.startswith("torchrun" if number else "python")

@@ -89,8 +89,9 @@ PUBLISHED = {
     "answerdotai/ModernBERT-base": (shape("modernbert", 768, 22, 12, 1152), [TENSORS, BIN, *JSON], {}),
     ERLANGSHEN: (shape("deberta-v2", *BASE), [BIN, "vocab.txt", "tokenizer_config.json"], {}),
 }
-# The others have the same files
-QUICK = [name for name in PUBLISHED if not name.endswith(("-large", "-mini-zh", "-micro-zh", "-nano-zh"))]
+# One of each type, and MACBERT in all layouts
+QUICK = ["nghuyong/ernie-3.0-base-zh", "intfloat/multilingual-e5-base", "Qwen/Qwen3-0.6B", ERLANGSHEN]
+QUICK += ["hfl/chinese-electra-180g-base-discriminator", "answerdotai/ModernBERT-base"]
 LAYOUTS = {
     "vocab.txt alone": (MACBERT, [BIN, "vocab.txt"], {}),
     "vocab.txt of a BERT": (ERLANGSHEN, [BIN, "vocab.txt"], {}),

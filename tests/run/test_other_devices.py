@@ -47,6 +47,7 @@ def with_npu(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_device_is_chosen_and_has_its_back_end(with_npu):
     with_npu("-c", CHOICES)
 

@@ -28,6 +28,7 @@ from app.run import work
 from app.runtime.disk import read_json
 from app.tasks.task import sigmoid
 from tests.multi_label_runs import arguments, predict_again, read_predictions, task_of, train, write_posts
+from tests.ranks import SMALL
 from tests.saved_classifier import save_checkpoint
 from tests.tiny import LABELS, WORDS, write_tiny
 from tests.verbs import compare, export, predict
@@ -265,7 +266,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(name, tmp_path, at_step):
     settings |= {"model__dropout": 0.1, "output__resume": "auto"}
     for folder, status, step in (("whole", 0, None), ("cut", 143, 4), ("cut", 0, None)):
         at_step(step)
-        assert work(load_config(arguments(data, tmp_path / folder, **settings)), "single") == status
+        assert work(load_config(arguments(data, tmp_path / folder, SMALL, **settings)), "single") == status
     for file in ("model.safetensors", "report.json"):
         assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
