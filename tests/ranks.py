@@ -43,9 +43,9 @@ TORCHRUN = launch_command("torchrun", [], 2)
 # Without --use_env it passes --local-rank
 OLD_LAUNCHER = [*PYTHON, "torch.distributed.launch", *TORCHRUN[3:]]
 # All that a rank needs and what starts no thread; the server passes over what is not installed
-IMPORTED = ["accelerate", "peft", "sklearn.feature_extraction.text", "sklearn.linear_model", "tests.ranks"]
-IMPORTED += ["torch.utils.tensorboard", "transformers.models.bert.modeling_bert"]
-IMPORTED += ["transformers.models.bert.tokenization_bert", "app.modes.library_modes"]
+IMPORTED = ["accelerate", "horovod.torch", "peft", "sklearn.feature_extraction.text"]
+IMPORTED += ["sklearn.linear_model", "tests.ranks", "torch.utils.tensorboard", "app.modes.library_modes"]
+IMPORTED += [f"transformers.models.bert.{name}_bert" for name in ("modeling", "tokenization")]
 # What DeepSpeed imports, also when it makes its engine
 IMPORTED += ["deepspeed", "distutils.core", "networkx", "torch._inductor.compile_fx"]
 context = multiprocessing.get_context("forkserver")

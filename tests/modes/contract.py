@@ -1,12 +1,7 @@
 """One rank of the contract suite: trains cases in one mode as `python -m app verify` does; rank 0 writes what
-came out.
+came out. tests/modes/test_contract.py forks it."""
 
-tests/modes/test_contract.py forks it, or starts it by the mode's own launcher:
-
-    horovodrun -np 2 --gloo python tests/modes/contract.py MODE DATA OUT STAGE CASE:PRECISION ...
-"""
-
-import sys
+import os
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +12,6 @@ from app import modes
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.modes import load_mode
-from app.modes.group import launch
 from app.runs import verify
 from tests.modes import broken_modes
 
@@ -138,5 +132,17 @@ def two_masks(module, inputs):
     return torch.cat([features[:half] * kept, features[half:] * (2 - kept)])
 
 
-if __name__ == "__main__":
-    sys.exit(launch(load_mode(sys.argv[1]).launcher, be_rank, tuple(sys.argv[1:]), None))
+def slots_of_horovod(nprocs: int) -> list:
+    """Return the places of ranks on this machine."""
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+
+    return get_host_assignments(parse_hosts(f"localhost:{nprocs}"), nprocs)
+
+
+def be_horovod_rank(port: int, nprocs: int, *words: str) -> int:
+    """Be a rank of Horovod with the variables of horovodrun, whose server has a port."""
+    from horovod.runner import gloo_run
+
+    os.environ |= gloo_run.create_slot_env_vars(slots_of_horovod(nprocs)[int(os.environ["RANK"])])
+    os.environ |= gloo_run.create_run_env_vars("127.0.0.1", ["lo"], str(port))
+    return be_rank(*words)

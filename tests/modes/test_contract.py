@@ -1,6 +1,6 @@
 """The contract of all modes: the same job as one process, in float64 to the last digits, compared as `python
--m app verify` does it. Finds the modes by itself; real processes over gloo: forked as by torchrun, or
-started by the mode's own launcher.
+-m app verify` does it. Finds the modes by itself; real processes over gloo, forked with the variables that
+torchrun or horovodrun sets.
 
 python -m pytest tests/modes/test_contract.py   a few cases of DataParallel and of DDP
 python -m pytest tests/modes/test_contract.py -m "slow or not slow"  all modes, broken ones too
@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from app.modes import MODES, load_mode
-from app.modes.group import launch_command
 from app.runs.verify import DTYPE_OF, FLOAT64_LIMIT, Comparison, compare
-from tests.modes.contract import CASES, be_rank
-from tests.processes import ROOT, finish
+from tests.modes.contract import CASES, be_horovod_rank, be_rank, slots_of_horovod
 from tests.ranks import fork, need
 
 # Accelerate refuses fp16 on the CPU, and DeepSpeed everywhere
@@ -59,12 +57,18 @@ def differ(data, tmp_path_factory) -> Callable[..., list[Comparison]]:
     place, known = tmp_path_factory.mktemp("single"), set()
 
     def train(mode: str, nprocs: int, launcher: str, out: Path, stage: int, trainings: list[str]) -> None:
-        words = [mode, str(data), str(out), str(stage), *trainings]
+        words, log = (mode, str(data), str(out), str(stage), *trainings), out / "log"
         if launcher != "horovodrun":
-            fork(be_rank, tuple(words), nprocs, out / "log")
+            fork(be_rank, words, nprocs, log)
             return
-        command = launch_command(launcher, [str(ROOT / "tests/modes/contract.py"), *words], nprocs)
-        finish(command, timeout=600, status=0, PYTHONPATH=str(ROOT))
+        from horovod.runner.http.http_server import RendezvousServer
+
+        # The server of horovodrun
+        server = RendezvousServer()
+        port = server.start()
+        server.init(slots_of_horovod(nprocs))
+        fork(be_horovod_rank, (port, nprocs, *words), nprocs, log)
+        server.stop()
 
     def compared(mode: str, nprocs: int, cases: list[str], out: Path, stage: int = 2) -> list[Comparison]:
         out.mkdir()
