@@ -1,4 +1,4 @@
-"""Fixtures that several test files share."""
+"""Fixtures of several files. `python -m pytest FILE` runs the quick tests of a file, with `-m ""` all."""
 
 import logging
 import os
@@ -40,8 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _process_as_before() -> Iterator[None]:
-    """Undo what a run sets in its process (log, environment, threads, determinism), so that no test depends
-    on another."""
+    """Undo what a run sets in its process, so that no test depends on another."""
     # A fixture of a whole file may have run the program already
     restore()
     environment, torch = dict(os.environ), sys.modules.get("torch")
@@ -86,8 +85,7 @@ def empty_folder(tmp_path, monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> list[str]:
-    """The arguments for a data file of 120 rows, 96 of them for training, which all runs of a test file
-    share."""
+    """The arguments for a file of 120 rows, 96 of them for training, which all runs of a test file share."""
     from tests.tiny import write_tiny
 
     folder = tmp_path_factory.mktemp("data")

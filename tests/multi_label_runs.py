@@ -24,8 +24,7 @@ NAMES = sorted(WORDS)
 
 
 def write_posts(path: Path, words: dict[str, str] = WORDS, counts: Sequence[int] = (0, 1, 1, 2, 3)) -> Path:
-    """Write JSON Lines whose texts have characters of each of their labels, of which they have one of
-    `counts`."""
+    """Write JSON Lines whose texts have characters of their labels, of which they have one of `counts`."""
     generator, names, lines = random.Random(0), sorted(words), []
     for number in range(150):
         labels = generator.sample(names, generator.choice(counts))

@@ -198,8 +198,7 @@ def disturbed_work(mode: str, argv: list[str], disturbances: list[Disturbance]) 
         return step(self, max_norm)
 
     def keep_and_finish(self):
-        """Write the weights and the optimizer state of the last step beside the run folder, which keeps only
-        the best weights."""
+        """Write the last weights and optimizer state beside the run folder, which keeps the best only."""
         weights, optimizer = self.mode.weights(), self.mode.optimizer_state()
         if self.folder and optimizer:
             tensors = {name: value.contiguous() for name, value in (weights | optimizer).items()}
@@ -233,8 +232,7 @@ def jump(seconds: int) -> None:
 
 
 def limit_memory(mode) -> None:
-    """Have this process get no more than 100 MB of memory beyond what it has now; a real allocation then
-    fails."""
+    """Have this process get no more than 100 MB beyond what it has now; a real allocation then fails."""
     # What was freed before must not help
     trim_heap()
     pages = int(Path("/proc/self/statm").read_text().split()[5])

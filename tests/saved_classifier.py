@@ -1,5 +1,4 @@
-"""Random classifiers saved as any transformers user would save them, texts for them, and transformers' own
-predictions."""
+"""Random classifiers saved as by transformers, texts for them, and transformers' own predictions."""
 
 import json
 import random
@@ -26,8 +25,7 @@ NUMBER |= {"decision": {"mean": 50.0, "scale": 20.0}}
 
 
 def several_labels(*thresholds: float) -> dict:
-    """Return what `save_checkpoint` needs for a model of several labels a row, with the thresholds of
-    LABELS."""
+    """Return what `save_checkpoint` needs for several labels a row, with the thresholds of LABELS."""
     decision = {"thresholds": dict(zip(LABELS, thresholds, strict=True)), "chosen_on": "dev", "rows": 800}
     return {"problem_type": "multi_label_classification", "decision": decision}
 
@@ -54,8 +52,7 @@ def save_checkpoint(folder: Path, architecture: str = "bert", decision: dict | N
 
 
 def random_texts(count: int) -> list[str]:
-    """Return texts of very different lengths, some above the model's, with spaces and unknown characters in
-    them."""
+    """Return texts of very different lengths, some above the model's, with spaces and unknown characters."""
     generator = random.Random(0)
     return [
         "".join(generator.choices(CHARACTERS + "鼎", k=generator.choice([1, 2, 7, 30, 58, 90])))
@@ -65,8 +62,7 @@ def random_texts(count: int) -> list[str]:
 
 
 def of_pipeline(folder: Path, inputs: list) -> np.ndarray:
-    """Return transformers' own probabilities, (num_rows, num_labels), one row at a time and so without any
-    padding."""
+    """Return transformers' own probabilities, (num_rows, num_labels), one row at a time without padding."""
     classify = pipeline("text-classification", model=str(folder))
     scores_of_rows = [
         {entry["label"]: entry["score"] for entry in classify(one, truncation=True, top_k=None)}

@@ -1,4 +1,4 @@
-"""The structure of app/, drawn from its imports: python -m pytest tests/test_architecture.py
+"""The structure of app/, drawn from its imports.
 
 A folder imports only folders before it in LAYERS, modules do not import each other in circles, every module
 is reached from an entry point. Imports inside functions and under TYPE_CHECKING count too.
@@ -61,8 +61,7 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def named_modules(path: Path) -> set[str]:
-    """Return the modules that a file of app/ names in strings, ".module" or ".module:Class", to import them
-    when needed."""
+    """Return the modules that a file of app/ imports when needed, by ".module" or ".module:Class"."""
     package, names = package_of(path), {one.split(":")[0] for one in strings(path)}
     return {resolve_name(name, package) for name in names if re.match(r"\.{1,2}\w", name)} & set(MODULES)
 

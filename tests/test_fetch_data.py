@@ -1,4 +1,4 @@
-"""scripts/fetch_data.py: python -m pytest tests/test_fetch_data.py"""
+"""What scripts/fetch_data.py fetches."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Requirements, constraints and pyproject.toml say the same: python -m pytest tests/test_requirements.py"""
+"""Requirements, constraints and pyproject.toml say the same."""
 
 import re
 import tomllib

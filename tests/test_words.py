@@ -1,5 +1,4 @@
-"""What people read has its Chinese: python -m pytest tests/test_words.py. Where it fails: python
-scripts/messages.py, and fill in what that lists."""
+"""What people read has its Chinese. Where not: python scripts/messages.py, and fill in what that lists."""
 
 import ast
 import asyncio

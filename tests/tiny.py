@@ -61,8 +61,7 @@ def token_rows(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
 
 
 def tiny_lines(rows_per_label: int, pairs: bool = False, seed: int = 0) -> list[str]:
-    """Return the lines of a TSV file whose labels can be learned: the texts of each are of different
-    characters."""
+    """Return the lines of a TSV file whose labels can be learned: each has characters of its own."""
     generator = random.Random(seed)
 
     def text(words: str) -> str:

@@ -283,7 +283,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if not with_report:
             settings |= {"output.dir": str(folder / "run"), "output.trackers": []}
         given = {key: one.item() if isinstance(one, np.generic) else one for key, one in settings.items()}
-        config = config_of(given | {"output.name": "fit"}, "settings")
+        config = config_of(given | {"output.name": "fit"})
         with ExitStack() as restored:
             # The training changes settings of the process, which are restored. Standard output is not
             # redirected, because other threads print too.

@@ -45,10 +45,9 @@ def load_config(argv: list[str], command: str = "run_single.py", description: st
     return config
 
 
-def config_of(settings: Mapping[str, Any], source: str) -> Config:
-    """Return the configuration of settings by their dotted names, on top of the usual default file. Raises
-    InputError, which calls them `source`."""
-    return _merged([], {str(name): Value(value, source) for name, value in settings.items()})
+def config_of(settings: Mapping[str, Any]) -> Config:
+    """Return the configuration of settings by their dotted names, on top of the usual default file."""
+    return _merged([], {str(name): Value(value, "settings") for name, value in settings.items()})
 
 
 def load_data_settings(path: Path) -> DataConfig:

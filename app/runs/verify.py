@@ -114,8 +114,8 @@ def train_and_write(mode: Mode, file: Path) -> None:
     components = build(mode.config, mode)
     components.model.to(torch.get_default_dtype())
     mode.setup(components.model, components.config)
-    task, settings, plan = components.task, components.config.train, components.plan
-    last_step, progress = planned_steps(plan, settings) - 1, RunProgress()
+    task, plan, progress = components.task, components.plan, RunProgress()
+    last_step = planned_steps(plan, components.config.train) - 1
     losses, dtypes, gradients = [], set(), {}
     linear = next(module for module in mode.unwrapped_module().modules() if isinstance(module, nn.Linear))
     linear.register_forward_hook(lambda module, inputs, output: dtypes.add(str(output.dtype)))
@@ -129,7 +129,7 @@ def train_and_write(mode: Mode, file: Path) -> None:
         losses.append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
 
     loaders = components.loaders
-    train_steps(mode, loaders["train"], plan, task.loss, settings, progress, after_step, before_update)
+    train_steps(mode, loaders["train"], plan, task.loss, progress, after_step, before_update)
     tested = loaders[next(name for name in ("test", "dev", "train") if name in loaders)]
     rows, labels = (values[:MAX_EVALUATED_ROWS] for values in (tested.split.rows, tested.split.labels))
     first_rows = task.loader(replace(tested.split, rows=rows, labels=labels), tested.store, tested.layout)

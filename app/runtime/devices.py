@@ -95,18 +95,15 @@ def fastest_precision(device: torch.device) -> str:
     if has_memory(device):
         return "fp32"
     # bf16 needs casts, too: below a ratio of 1.2 of matrix products a training step gains nothing
-    speedup = product_speed(device, torch.bfloat16) / product_speed(device, torch.float32)
+    threads = torch.get_num_threads()
+    speedup = product_speed(device, torch.bfloat16, threads) / product_speed(device, torch.float32, threads)
     return "bf16" if speedup > 1.2 else "fp32"
 
 
-def product_speed(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the operations a second of matrix products on a device, the most of up to 8 measurements, which
-    a process makes once for its number of threads."""
-    return measured_speed(device, dtype, torch.get_num_threads())
-
-
 @cache
-def measured_speed(device: torch.device, dtype: torch.dtype, threads: int) -> float:
+def product_speed(device: torch.device, dtype: torch.dtype, threads: int) -> float:
+    """Return the operations a second of matrix products on a device, the most of up to 8 measurements;
+    `threads` is what this process has now, as it measures once for each number."""
     # A GPU needs larger products, and several between two waits
     rows, width, times = (8192, 2048, 10) if has_memory(device) else (256, 768, 1)
     states = torch.ones(rows, width, dtype=dtype, device=device)

@@ -74,7 +74,8 @@ def token_limit(mode: Mode, components: Components) -> float | None:
     # The sizes are those of the layers: of sharded weights a process has only a part
     weights = sum(layer.in_features * layer.out_features for layer in layers)
     devices = mode.group.world_size * len(getattr(mode.module, "device_ids", None) or [mode.device])
-    speed = product_speed(mode.device, DTYPES.get(settings.precision, torch.float32))
+    dtype = DTYPES.get(settings.precision, torch.float32)
+    speed = product_speed(mode.device, dtype, torch.get_num_threads())
     return devices * speed / (6 * weights)
 
 

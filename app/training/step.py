@@ -55,7 +55,6 @@ def train_steps(
     loader: Loader,
     plan: BatchPlan,
     loss: Loss,
-    config: TrainConfig,
     progress: RunProgress,
     after_step: Callable[[RunProgress, StepResult], None],
     before_update: Callable[[], None] = lambda: None,
@@ -64,7 +63,7 @@ def train_steps(
     is the sum over the targets of its global batch divided by their number, for any number of processes and
     micro-batches. Every rank calls `before_update` when a step's gradients are complete, and `after_step`
     after it."""
-    passes = Passes(mode, loader, loss, config)
+    config, passes = mode.config.train, Passes(mode, loader, loss)
     total_steps = planned_steps(plan, config)
     # Below 1 it is a fraction of all steps
     warmup = round(config.warmup * total_steps) if config.warmup < 1 else int(config.warmup)
@@ -97,11 +96,11 @@ def train_steps(
 class Passes:
     """The forward and backward passes of a global batch on this rank, in one or more micro-batches."""
 
-    def __init__(self, mode: Mode, loader: Loader, loss: Loss, config: TrainConfig) -> None:
-        self.mode, self.loader, self.loss, self.config = mode, loader, loss, config
+    def __init__(self, mode: Mode, loader: Loader, loss: Loss) -> None:
+        self.mode, self.loader, self.loss, self.config = mode, loader, loss, mode.config.train
         self.forward = mode.forward
         # R-Drop compares two predictions of each row of a micro-batch.
-        self.copies = 2 if config.r_drop else 1
+        self.copies = 2 if self.config.r_drop else 1
 
     def cut(self, batch: np.ndarray, fits: int | None) -> list[list[np.ndarray]]:
         """Return the micro-batches of each rank, of at most `fits` rows where that is set."""

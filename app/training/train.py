@@ -124,7 +124,7 @@ class Run:
         return 0
 
     def train(self) -> None:
-        loader, plan, settings = self.loaders["train"], self.components.plan, self.config.train
+        loader, plan = self.loaders["train"], self.components.plan
         with StopSignals(self.group) as self.signals:
             if not self.task.has_labels and not self.progress.step:
                 split = split_of_report(self.loaders)
@@ -132,7 +132,7 @@ class Run:
                 self.progress.start_metrics = {name: metrics[name] for name in self.task.log_metrics}
                 self.log.evaluation(0, split, metrics, is_best=False)
             self.log.started = time.perf_counter()
-            train_steps(self.mode, loader, plan, self.task.loss, settings, self.progress, self.after_step)
+            train_steps(self.mode, loader, plan, self.task.loss, self.progress, self.after_step)
             # What is still being written, and signals that come meanwhile, belong to the training.
             with self.failure_of_rank_0():
                 self.saver.wait()

@@ -58,6 +58,6 @@ def main(job: Job, meter: Meter) -> None:
         try:
             meter.start(take_sizes, precision=settings.precision)
             run.log.started = time.perf_counter()
-            train_steps(mode, loader, plan, components.task.loss, settings, run.progress, after_step)
+            train_steps(mode, loader, plan, components.task.loss, run.progress, after_step)
         finally:
             run.closing.close()

@@ -1,5 +1,4 @@
-"""A trained model and the estimator from Python, in scikit-learn's tools, in threads, and installed: python
--m pytest tests/api -m "" """
+"""A trained model and the estimator from Python, in scikit-learn's tools, in threads, and installed."""
 
 import pickle
 import sys

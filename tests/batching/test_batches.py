@@ -1,5 +1,4 @@
-"""Which rows are in which batch, these rows as padded and packed tensors, rows of several windows, and hidden
-tokens: python -m pytest tests/batching/test_batches.py"""
+"""Which rows are in which batch; rows as padded and packed tensors; several windows; hidden tokens."""
 
 import json
 from functools import partial

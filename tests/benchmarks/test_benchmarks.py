@@ -1,4 +1,4 @@
-"""With a tiny model, all programs do the same work: python -m pytest tests/benchmarks -m "" """
+"""With a tiny model, all programs do the same work."""
 
 import asyncio
 import json
@@ -35,8 +35,7 @@ STRETCHES = [EPOCH, 1, 3]  # steps: a warm-up, and a round after a step that is 
 
 
 def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
-    """Return the settings of run_single.py for a job of `EPOCH` steps; its weights are large, so that losses
-    differ."""
+    """Return settings for a job of `EPOCH` steps; its weights are large, so that losses differ."""
     rows = write_tiny(folder / "rows.tsv", rows_per_label=BATCH_SIZE * EPOCH // 3)
     sizes = SIZES | {"initializer_range": 0.2}
     data = f"--data.train {rows} --data.cache_dir {folder / 'cache'} --data.max_length 32 --data.dev_size 0 "

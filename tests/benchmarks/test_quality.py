@@ -1,4 +1,4 @@
-"""The quality benchmarks on tiny data: python -m pytest tests/benchmarks/test_quality.py"""
+"""The quality benchmarks on tiny data."""
 
 import json
 from shlex import split

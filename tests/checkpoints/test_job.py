@@ -1,5 +1,4 @@
-"""What makes two jobs the same, in a run that resumes and on all ranks, and what a refusal says: python -m
-pytest tests/checkpoints/test_job.py"""
+"""What makes two jobs the same, in a run that resumes and on all ranks, and what a refusal says."""
 
 import json
 import platform

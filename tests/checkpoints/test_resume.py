@@ -1,10 +1,5 @@
 """A run that was stopped resumes: bit-identical in its own mode, within the tolerance of the modes in
-another.
-
-python -m pytest tests/checkpoints/test_resume.py -m slow
-
-A new mode is one more line in MODES.
-"""
+another. A new mode is one more line in MODES."""
 
 import filecmp
 import json
@@ -158,8 +153,7 @@ def test_zero_resumes_as_it_was_only(data, tmp_path):
 
 
 def test_horovod_takes_over(data, tmp_path):
-    """Its launcher starts the ranks, and its optimizer gets the state without the step that would decay the
-    weights."""
+    """Its launcher starts the ranks; its optimizer gets the state without a step that decays the weights."""
     need("horovod")
     changes = CALM | {"train__weight_decay": 0.1}
     check_run("single", 1, settings(data, tmp_path / "whole", **changes))

@@ -1,5 +1,4 @@
-"""Training states on disk: whole or absent, checked, kept: python -m pytest
-tests/checkpoints/test_resume_states.py"""
+"""Training states on disk: whole or absent, checked, kept."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 """A run writes only into an empty folder, or its own, one run at a time; which run a new start resumes; the
-folder says truly what trained its model: python -m pytest tests/checkpoints/test_run_folder.py"""
+folder says truly what trained its model."""
 
 import errno
 import fcntl
@@ -204,8 +204,7 @@ def starts() -> list[dict]:
 
 
 def test_a_run_that_starts_over_has_its_own_settings(start):
-    """It was killed before its first training state, and continues with other settings: those train the
-    model."""
+    """It was killed before its first training state; the settings of its next start train the model."""
     crash = RuntimeError("the machine has failed")
     for words in ((), ("--data.max_length=20",)):
         with pytest.raises(RuntimeError, match="the machine has failed"):

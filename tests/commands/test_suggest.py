@@ -1,4 +1,4 @@
-"""`python -m app suggest`: python -m pytest tests/commands/test_suggest.py"""
+"""Which rows `python -m app suggest` names, and why."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""`python -m app`: its verbs and the scripts at the root, their helps, and what they refuse: python -m pytest
-tests/commands"""
+"""`python -m app`: its verbs and the scripts at the root, their helps, and what they refuse."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""YAML files and the command line -> configuration: python -m pytest tests/config/test_config.py"""
+"""YAML files and the command line -> configuration."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Broken and hostile input -> errors with a remedy: python -m pytest tests/data/test_bad_input.py"""
+"""Broken and hostile input -> errors with a remedy."""
 
 import gzip
 import json
@@ -120,8 +120,7 @@ def test_a_file_that_cannot_be_used(write, tmp_path, name, content, parts, setti
 
 @pytest.mark.parametrize(("name", "content", "parts", "labels"), ROW, ids=lambda one: str(one)[:20])
 def test_an_invalid_row(write, tmp_path, name, content, parts, labels):
-    """One message for it, with the file, and `skip` leaves out this row alone and lists it with the same
-    message."""
+    """One message names it; `skip` leaves out this row alone, and lists it with the same message."""
     good, content = GOOD[name].encode(), content if isinstance(content, bytes) else content.encode()
     content = good + content + good
     path = write(name, b"[" + content.rstrip(b",\n") + b"]" if name == "a.json" else content)

@@ -1,4 +1,4 @@
-"""Sets of files, object stores, and the cache: python -m pytest tests/data/test_cache.py"""
+"""Sets of files, object stores, and the cache."""
 
 import errno
 import json

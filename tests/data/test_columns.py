@@ -1,4 +1,4 @@
-"""Which columns are texts and labels, and what labels are: python -m pytest tests/data/test_columns.py"""
+"""Which columns are texts and labels, and what labels are."""
 
 import json
 

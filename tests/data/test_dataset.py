@@ -1,4 +1,4 @@
-"""Data files -> dataset, its report, and corrected labels: python -m pytest tests/data/test_dataset.py"""
+"""Data files -> dataset, its report, and corrected labels."""
 
 import collections
 import json

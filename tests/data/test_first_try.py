@@ -1,4 +1,4 @@
-"""Files as people have them, also of other programs: python -m pytest tests/data/test_first_try.py"""
+"""Files as people have them, also of other programs."""
 
 import datetime
 import itertools

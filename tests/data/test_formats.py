@@ -1,4 +1,4 @@
-"""Files of every format and encoding -> rows: python -m pytest tests/data/test_formats.py"""
+"""Files of every format and encoding -> rows."""
 
 import datetime
 import io

@@ -1,5 +1,4 @@
-"""Thousands of seeded hostile files against every reader: python -m pytest tests/data/test_fuzz.py -m "slow or
-not slow"; one case alone: python -m tests.data.test_fuzz 4711
+"""Thousands of seeded hostile files against every reader; one case alone: python -m tests.data.test_fuzz 4711
 
 Case N is always the same file: valid, damaged, or no file of rows at all. The rows of valid ones are known by
 construction. A reader gives rows or an InputError, in bounded time, and drops no row without a message.

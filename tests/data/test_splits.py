@@ -1,4 +1,4 @@
-"""Rows -> train, dev and test, folds, and near copies: python -m pytest tests/data/test_splits.py"""
+"""Rows -> train, dev and test, folds, and near copies."""
 
 import random
 from difflib import SequenceMatcher

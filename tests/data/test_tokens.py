@@ -1,4 +1,4 @@
-"""Tokenizers, long texts, and the tokens of rows on disk: python -m pytest tests/data/test_tokens.py"""
+"""Tokenizers, long texts, and the tokens of rows on disk."""
 
 import json
 import multiprocessing
@@ -221,8 +221,7 @@ def trained(kind: str = "WordPiece") -> Tokenizer:
 
 
 def long_texts_of(name: str) -> list[str]:
-    """Return texts with words of usual lengths: what is cut off a word of thousands of characters may change
-    its tokens."""
+    """Return texts with words of usual lengths: a cut in a very long word may change its tokens."""
     draw = random.Random(name)
     favourites = [["好", "word ", *draw.choices(PIECES, k=draw.choice([1, 5, 20]))] for _ in range(20)]
     texts = ["".join(draw.choices(pieces, k=draw.choice([1, 30, 90, 900]))) for pieces in favourites]

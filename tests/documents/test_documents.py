@@ -1,5 +1,4 @@
-"""The documents are about this repository, and say the same in both languages. Commands are parsed, not run:
-python -m pytest tests/documents/test_documents.py"""
+"""The documents are about this repository, and the same in both languages. Commands are parsed, not run."""
 
 import argparse
 import ast

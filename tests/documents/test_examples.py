@@ -1,7 +1,4 @@
-"""The examples, run as their docstrings say, and the notebook, from its first cell to its last.
-
-`pytest tests/documents/test_examples.py`, without the longer ones `-m "not slow"`.
-"""
+"""The examples, run as their docstrings say, and the notebook, from its first cell to its last."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Attributions, the deletion test, the page and the verb: python -m pytest tests/explanation"""
+"""Attributions, the deletion test, the page and the verb."""
 
 import sys
 from dataclasses import asdict, replace

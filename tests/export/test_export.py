@@ -1,4 +1,4 @@
-"""Exported models give what the original gives, or are refused: python -m pytest tests/export"""
+"""Exported models give what the original gives, or are refused."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 """Packed batches of every type of model against plain transformers, padded, also for masked tokens; dropout;
-layers that are computed again: python -m pytest tests/model/test_attention.py"""
+layers that are computed again."""
 
 import re
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""e5-small-zh, from a tiny data file of its format and, where it is installed, from the package: pytest
-tests/model/test_e5_small.py"""
+"""e5-small-zh, from a tiny data file of its format and, where it is installed, from the package."""
 
 import struct
 import sys

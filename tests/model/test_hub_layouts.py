@@ -1,5 +1,4 @@
-"""The models that docs/models.md names, as the hub has them but with random weights; nothing was downloaded:
-python -m pytest tests/model/test_hub_layouts.py
+"""The models that docs/models.md names, as the hub has them but with random weights; nothing was downloaded.
 
 As published are the values of config.json, the names of files and weights, and the ids of special tokens. The
 quick tests take two narrow layers and part of a long vocabulary; the slow ones four layers and all the rest,

@@ -1,8 +1,5 @@
 """Models from settings and from checkpoints: folders, a hub, a mirror, finished runs. Those of somebody else
-execute nothing: each trap makes a file when it is sprung, and is sprung once on purpose, to show it works.
-
-python -m pytest tests/model/test_pretrained.py
-"""
+execute nothing: each trap makes a file when it is sprung, and is sprung once on purpose, to show it works."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What is chosen by itself: the start of a head, learning rates, epochs: python -m pytest
-tests/model/test_recipe.py"""
+"""What is chosen by itself: the start of a head, learning rates, epochs."""
 
 import logging
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""How weights start, and which are trained: the linear start of a head, LoRA by peft, and the run folder:
-python -m pytest tests/model/test_trained_weights.py"""
+"""How weights start, and which are trained: the linear start of a head, LoRA by peft, and the run folder."""
 
 import shutil
 from importlib.util import find_spec

@@ -48,8 +48,7 @@ class UnsynchronisedGradients(DDP):
 
 
 class WrongPrecision(Single):
-    """Turns autocast on with the device's own dtype, whatever was configured, as replicas of DataParallel
-    once did."""
+    """Turns autocast on with the device's own dtype, whatever was configured, as replicas once did."""
 
     def wrap(self, model):
         model.autocast = partial(torch.autocast, "cpu", torch.float16)

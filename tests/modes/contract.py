@@ -122,8 +122,7 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
 
 
 def two_masks(module, inputs):
-    """Drop every second feature, other ones in the second half of the rows: dropout that is the same in all
-    modes."""
+    """Drop every second feature, other ones in the second half of the rows, alike in all modes."""
     (features,) = inputs
     if not module.training:
         return None

@@ -1,10 +1,6 @@
 """The contract of all modes: the same job as one process, in float64 to the last digits, compared as `python
 -m app verify` does it. Finds the modes by itself; real processes over gloo, forked with the variables that
-torchrun or horovodrun sets.
-
-python -m pytest tests/modes/test_contract.py   a few cases of DataParallel and of DDP
-python -m pytest tests/modes/test_contract.py -m "slow or not slow"  all modes, broken ones too
-"""
+torchrun or horovodrun sets."""
 
 import random
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """How processes are started: the environment of a launcher, none, and the launchers of Accelerate, DeepSpeed,
-Horovod and old torch: python -m pytest tests/modes/test_launchers.py -m "slow or not slow" """
+Horovod and old torch."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What a mode makes of the model and of the settings: python -m pytest tests/modes/test_wrapping.py
+"""What a mode makes of the model and of the settings.
 
 That its results are those of the other modes: tests/modes/test_contract.py, and python -m app verify
 --precision bf16.

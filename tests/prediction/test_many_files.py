@@ -1,4 +1,4 @@
-"""predict --engine ray, with a real Ray: python -m pytest tests/prediction/test_many_files.py -m "" """
+"""predict --engine ray, with a real Ray."""
 
 import csv
 import json

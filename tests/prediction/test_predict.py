@@ -1,4 +1,4 @@
-"""Files, decisions and reports of predict: python -m pytest tests/prediction/test_predict.py"""
+"""Files, decisions and reports of predict."""
 
 import csv
 import io

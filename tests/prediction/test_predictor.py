@@ -1,4 +1,4 @@
-"""Predictions, and what is kept beside them: python -m pytest tests/prediction/test_predictor.py"""
+"""Predictions, and what is kept beside them."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What next? python -m pytest tests/report/test_advice.py"""
+"""What next?"""
 
 import re
 import shlex

@@ -1,5 +1,4 @@
-"""How sure and how right decisions are, baselines, and the file of logits: python -m pytest
-tests/report/test_confidence.py"""
+"""How sure and how right decisions are, baselines, and the file of logits."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Metrics, their intervals, differences and seed variance: python -m pytest tests/report/test_metrics.py"""
+"""Metrics, their intervals, differences and seed variance."""
 
 import math
 from functools import partial

@@ -1,5 +1,5 @@
 """What people read: report.txt, report.html and the model card of every kind of answer, whose figures stay
-what they were, and of unusual rows: python -m pytest tests/report/test_shown.py
+what they were, and of unusual rows.
 
 Where a figure is meant to change, write golden.json with python -m tests.report.test_shown, and look at the
 difference.

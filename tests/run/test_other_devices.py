@@ -1,4 +1,4 @@
-"""A device that is not CUDA, up to a prediction: python -m pytest tests/run/test_other_devices.py -m "" """
+"""A device that is not CUDA, up to a prediction."""
 
 import sys
 from shlex import split

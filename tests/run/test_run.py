@@ -1,4 +1,4 @@
-"""Whole runs, from a data file and a command line to a run folder: python -m pytest tests/run/test_run.py"""
+"""Whole runs, from a data file and a command line to a run folder."""
 
 import json
 import math
@@ -280,8 +280,7 @@ def test_the_report_has_accuracy_without_copies_of_training_texts(write):
 
 @pytest.mark.parametrize(("way", "part"), [("head_tail", "not_whole"), ("windows", "several_windows")])
 def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way, part):
-    """The label is in the end of the text only, which is long in every fourth row; one has 100,000
-    characters."""
+    """The label is in the end of the text only; every fourth row is long, one has 100,000 characters."""
     generator, lines = random.Random(0), ["text\tlabel\n"]
     for number in range(120):
         length = generator.randint(12, 30) if number % 4 == 0 else 2
@@ -319,7 +318,7 @@ def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way
 )
 def test_precision_auto_takes_bf16_where_this_cpu_is_faster_in_it(monkeypatch, given, speedup, precision):
     speeds = {torch.bfloat16: speedup, torch.float32: 1.0}
-    monkeypatch.setattr(devices, "product_speed", lambda device, dtype: speeds[dtype])
+    monkeypatch.setattr(devices, "product_speed", lambda device, dtype, threads: speeds[dtype])
     config = Config(train=TrainConfig(device="cpu", precision=given, threads=1))
     with Single(config) as mode:
         assert mode.config.train.precision == precision

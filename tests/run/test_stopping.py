@@ -1,4 +1,4 @@
-"""Signals and errors end a run in one sentence, no work is lost: pytest tests/run/test_stopping.py -m "" """
+"""Signals and errors end a run in one sentence, no work is lost."""
 
 import re
 import shutil
@@ -34,8 +34,7 @@ RESULT = ("model.safetensors", "report.json")
 
 @pytest.fixture
 def start(data, tmp_path, monkeypatch):
-    """Return a function that runs as run_single.py does, with a signal or an exception in its evaluation on a
-    split."""
+    """Return a function that runs as run_single.py does, with a signal or an error in an evaluation."""
     evaluate = Run.evaluate
 
     def start_run(split: str = "", what: int | Exception = 0) -> int:

@@ -1,4 +1,4 @@
-"""Runs that are resumed with more, or fewer, steps: python -m pytest tests/run/test_train_longer.py"""
+"""Runs that are resumed with more, or fewer, steps."""
 
 import re
 import shutil
@@ -138,8 +138,7 @@ def test_a_run_that_stopped_early_trains_on(start, capsys):
 @pytest.mark.parametrize("sizes", [("0.1", "0.1"), ("0", "0.2")])
 @pytest.mark.parametrize(("count", "from_step", "is_changed"), [(2, 12, False), (5, 16, True)])
 def test_a_crash_while_training_for_longer(start, capsys, count, from_step, is_changed, sizes):
-    """Until its first new file the run stays finished as it was; after that it is an interrupted one, and
-    still listed."""
+    """Until its first new file the run stays finished; after that it is an interrupted one, still listed."""
     flat = (*FLAT, f"--data.dev_size={sizes[0]}", f"--data.test_size={sizes[1]}")
     assert start("runs/one", 2, *flat) == 0
     model = Path("runs/one/model.safetensors").read_bytes()

@@ -1,5 +1,4 @@
-"""Series of runs: folds, label issues, seeds and learning curves: python -m pytest tests/runs/test_folds.py
--m "" """
+"""Series of runs: folds, label issues, seeds and learning curves."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What a search varies, and searches with real runs: python -m pytest tests/runs/test_search.py -m "" """
+"""What a search varies, and searches with real runs."""
 
 import json
 import re

@@ -1,5 +1,5 @@
-"""Whether a result is that of one process, and the verb: python -m pytest tests/runs/test_verify.py -m "".
-That modes agree in float64, and broken ones do not: tests/modes/test_contract.py"""
+"""Whether a result is that of one process, and the verb. That modes agree in float64, and broken ones do not:
+tests/modes/test_contract.py"""
 
 import sys
 from dataclasses import replace

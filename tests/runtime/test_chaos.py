@@ -1,7 +1,5 @@
 """Ranks that are stopped or slowed, full disks, taken ports, broken caches, jumping clocks.
 
-python -m pytest tests/runtime/test_chaos.py -m chaos
-
 Each case ends in time, names the cause, leaves no process and no half file, and resumes to the result of a
 run that was never disturbed. tests/runtime/test_dead_ranks.py has the cases that need a real launcher.
 """

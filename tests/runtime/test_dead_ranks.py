@@ -1,8 +1,5 @@
 """When a rank dies under a real launcher: all others end within 15 seconds, nothing is left running, the last
-training state is whole. Machines that leave a running job and join it.
-
-python -m pytest tests/runtime/test_dead_ranks.py -m chaos
-"""
+training state is whole. Machines that leave a running job and join it."""
 
 import json
 import os

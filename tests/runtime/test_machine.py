@@ -1,4 +1,4 @@
-"""Memory, files, and the end of a launcher: python -m pytest tests/runtime/test_machine.py -m "" """
+"""Memory, files, and the end of a launcher."""
 
 import os
 import subprocess

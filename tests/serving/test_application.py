@@ -1,4 +1,4 @@
-"""What the server answers: python -m pytest tests/serving/test_application.py"""
+"""What the server answers."""
 
 import csv
 import io

@@ -1,5 +1,4 @@
-"""Clients that are many, late, or break off; what is computed together; and signals: python -m pytest
-tests/serving/test_clients.py -m "" """
+"""Clients that are many, late, or break off; what is computed together; and signals."""
 
 import json
 import re

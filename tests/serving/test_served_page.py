@@ -1,5 +1,4 @@
-"""The page in a real Chromium: python -m pytest -m slow tests/serving/test_served_page.py; needs playwright
-and a chromium."""
+"""The page in a real Chromium; needs playwright and a chromium."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Losses; how answers follow from logits; what is fitted on dev, temperatures and thresholds, and its file
-decision.json: python -m pytest tests/tasks/test_decision.py"""
+decision.json."""
 
 import json
 import os

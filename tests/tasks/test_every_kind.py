@@ -1,5 +1,4 @@
-"""What holds for every kind of answer, from its file to its predictions: python -m pytest
-tests/tasks/test_every_kind.py"""
+"""What holds for every kind of answer, from its file to its predictions."""
 
 import json
 import random
@@ -66,8 +65,7 @@ def write_complaints(path: Path) -> Path:
 
 
 def write_texts(path: Path) -> Path:
-    """Write texts in which words of two characters come in pairs, so that a hidden character can be
-    guessed."""
+    """Write texts of words of two characters, so that a hidden character can be guessed."""
     generator = np.random.default_rng(0)
     words = [a + b for a, b in zip("".join(WORDS.values()), reversed("".join(WORDS.values())), strict=True)]
     texts = {"".join(generator.choice(words, 6)) for _ in range(150)}

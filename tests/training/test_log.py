@@ -1,5 +1,4 @@
-"""The log of a run, its evaluations, and services that follow it and end no training: python -m pytest
-tests/training/test_log.py"""
+"""The log of a run, its evaluations, and services that follow it and end no training."""
 
 import re
 from importlib.util import find_spec
@@ -91,8 +90,7 @@ class Recorder(GeneralTracker):
 
 @pytest.mark.parametrize(("fails", "error"), [(0, "SystemExit: no key"), (8, "SystemError: no answer at 8")])
 def test_a_tracker_gets_the_figures_of_a_run_until_it_fails(tmp_path, monkeypatch, caplog, fails, error):
-    """It gets those of the report, at the thresholds that were chosen on dev; one that fails is left out with
-    one warning."""
+    """It gets those of the report, at the thresholds of dev; one that fails is left out with one warning."""
     kinds = [type("Recorder", (Recorder,), {"calls": [], "fails": one}) for one in (None, fails)]
     # Trackers that have the names of any modules
     for name, kind in zip(("json", "csv"), kinds, strict=True):

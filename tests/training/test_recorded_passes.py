@@ -1,4 +1,4 @@
-"""Passes as CUDA graphs: python -m pytest tests/training/test_recorded_passes.py -m "gpu or not gpu" """
+"""Passes as CUDA graphs."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_rows_of_padding_change_no_output_and_no_gradient(pairs):
 def test_a_step_of_two_micro_batches_is_not_replayed(pairs):
     """The second replay would write over the gradients of the first."""
     training, batch, replayed = Training(pairs=pairs), np.arange(8), []
-    passes = Passes(training.mode, training.loader, training.loss, training.config)
+    passes = Passes(training.mode, training.loader, training.loss)
     passes.forward = lambda inputs: replayed.append(inputs) or training.mode.forward(inputs)
     for micro_batches in ([batch], [batch[:4], batch[4:]]):
         passes.run(0, batch, micro_batches)

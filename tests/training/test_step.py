@@ -1,5 +1,4 @@
-"""Steps that wait for no device, or are repeated where memory runs out; evaluations; numbers that are not
-finite: python -m pytest tests/training/test_step.py"""
+"""Steps that wait for no device, or are repeated where memory runs out; evaluations; infinite numbers."""
 
 import re
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""The loop against one written by hand in plain torch, its learning rates, and what is trained: python -m
-pytest tests/training/test_trainer.py"""
+"""The loop against one written by hand in plain torch, its learning rates, and what is trained."""
 
 from dataclasses import replace
 from functools import cache
@@ -44,8 +43,7 @@ def run(config: TrainConfig, *mode_class: type, **options) -> Training:
 
 @cache
 def reference(name: str, pairs: bool) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
-    """The same training in plain torch and transformers: whole batches, padded; returns weights, losses,
-    gradient norms."""
+    """Train in plain torch, on whole batches, padded; return weights, losses and gradient norms."""
     config, (dataset, tokenizer, _) = SETTINGS[name], tiny_data(pairs)
     model = plain_model(tiny_model(vocab_size=len(tokenizer)).train())
     split, groups = dataset.splits["train"], []
@@ -241,8 +239,7 @@ def test_each_copy_of_a_row_has_its_own_dropout():
 
 
 def test_divergences_of_r_drop_are_their_formulas():
-    """Of several labels that of each, of ordered ones that of their probabilities, of numbers the squared
-    difference."""
+    """Of several labels that of each, of ordered ones of their probabilities, of numbers the square."""
     one, other = torch.randn(2, 3, 4, dtype=torch.float64)
     task = open_task("ordinal", list("abcd"))
     ordinal = ClassLoss("cross_entropy", logits_of=lambda outputs: task.class_logits(outputs, torch))

@@ -1,5 +1,4 @@
-"""The files that docs/architecture.md names are those that a row and a step go through: python -m pytest
-tests/training/test_walks.py"""
+"""The files that docs/architecture.md names are those that a row and a step go through."""
 
 import re
 import sys

@@ -86,7 +86,7 @@ class Training:
             after_step(state, step)
             state.stop = state.step == until
 
-        train_steps(self.mode, self.loader, self.plan, self.loss, self.config, self.state, keep)
+        train_steps(self.mode, self.loader, self.plan, self.loss, self.state, keep)
         self.state.stop = False
         return self
 
