@@ -57,8 +57,7 @@ def needed(packages: str) -> Iterator[None]:
 
 @contextmanager
 def as_input_error(problem: str, remedy: str) -> Iterator[None]:
-    """Raise InputError where a library fails inside, whatever it raises: for a panic in Rust that is no
-    `Exception`."""
+    """Raise InputError where a library fails inside, whatever that is: a panic in Rust is no `Exception`."""
     try:
         yield
     except BaseException as error:  # noqa: BLE001

@@ -52,8 +52,7 @@ def best_weights(folder: Path, has_adapter: bool) -> Path:
 
 def run_to_resume(config: OutputConfig) -> Path | None:
     """Return the folder of the run to resume, or None. An interrupted run is resumed where its launcher has
-    restarted it, or `config.resume` is auto; a finished one only in `config.dir`, with `config.resume`
-    auto."""
+    restarted it, or `config.resume` is auto; a finished one only in `config.dir`, with auto."""
     if config.dir is not None:
         folder = Path(config.dir)
         is_asked = config.resume == "auto" or is_restarted(folder) and not is_finished(folder)

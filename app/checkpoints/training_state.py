@@ -402,8 +402,7 @@ def check_ranks(
     group: Group, mode: str, config: Config, dataset: Dataset, stores: dict[str, TokenStore], job: dict
 ) -> None:
     """Raise InputError, on every rank alike, unless all ranks do the same job with the same code; every rank
-    calls it with its own. Else ranks with an old copy of the data would train to a report that looks right,
-    or wait forever."""
+    calls it with its own. Else ranks with an old copy of the data would train to a wrong report, or hang."""
     if group.world_size == 1:
         return
     own = job | run_folder.code_version() | {"mode": mode}

@@ -8,8 +8,7 @@ from ..config.shipped import PROGRAM
 from ..errors import nearest, show
 from ..runtime.processes import exit_status, refuse
 
-# A verb, its module and function of (argv, program), and its line in the list of verbs. To add a verb, add
-# a line here.
+# A verb, its module and function of (argv, program), and its line in the list. To add one, add a line here.
 VERBS = {
     "predict": (".predict:run", "classify texts with a trained model"),
     "explain": (".one_model:explain", "say which characters made the model choose its label"),

@@ -151,8 +151,7 @@ def progress_bar(total: int | None, shown: bool) -> tqdm:
 
 
 def run(argv: list[str], program: str) -> None:
-    """Classify what the command line asks for; raises InputError for bad input, TrainingError where it cannot
-    be done."""
+    """Classify what the command line asks for; raises InputError, or TrainingError where that fails."""
     args = parse(build_parser(program), argv)
     from ..prediction.open_model import ComputeOptions, choose_run
 

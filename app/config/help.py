@@ -127,8 +127,7 @@ All settings, in a YAML file or on the command line: `--train.epochs 3`. Made by
 
 
 def help_text(command: str, description: str, is_whole: bool, defaults: Config) -> str:
-    """Return the help of the script `command`, which trains `defaults` without options: the usual settings,
-    or all of them."""
+    """Return the help of a script that trains `defaults` without options: the usual settings, or all."""
     usage, values = f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n", defaults.to_dict()
     lines = [usage, description.strip(), ""]
     width = min(shutil.get_terminal_size((100, 24)).columns, 110) - 6

@@ -200,8 +200,7 @@ def number_of(value: Any) -> float | None:
 
 
 class LabelLists(LabelForm):
-    """The labels of rows are 0 and 1, (num_rows, num_labels) uint8; a label text is a JSON list, in which a
-    label is once."""
+    """The labels of rows are 0 and 1, (num_rows, num_labels) uint8; a label text is a JSON list of names."""
 
     has_several = True
 

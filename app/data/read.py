@@ -93,8 +93,7 @@ class BadRow(NamedTuple):
     is_empty: bool = False
 
 
-# Records, and before them their numbers in the file. A record is a list of fields, an object, a text, or a
-# `BadRow`
+# Records, and before them their numbers in the file: lists of fields, objects, texts, or a `BadRow`
 Block = tuple[Sequence[int], Sequence[Any]]
 
 

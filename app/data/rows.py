@@ -391,8 +391,7 @@ def _each(setting: Any) -> list:
 
 
 def label_like(values: Sequence, are_numbers: bool = False) -> bool:
-    """Return whether the values of a column, two or more different ones, come again and again, or are numbers
-    where labels are."""
+    """Return whether two or more values of a column come again and again, or are numbers where labels are."""
     different = {str(value).strip() for value in values}
     if are_numbers:
         return len(values) >= MIN_ROWS and all(map(NUMBER.fullmatch, different))

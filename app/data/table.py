@@ -93,8 +93,7 @@ class Table:
         return sum(pc.binary_length(self._rows.column(name)).to_numpy() for name in names)
 
     def column(self, name: str, rows: np.ndarray) -> list:
-        """Return line, text or pair (the second text, None without one) of rows in any order, (num_rows,)
-        ids."""
+        """Return line, text or pair (None without one) of rows in any order, (num_rows,) ids."""
         import pyarrow as pa
 
         rows, found = np.asarray(rows, np.int64), np.empty(len(rows), object)

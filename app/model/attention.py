@@ -93,8 +93,7 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
             # Padding attends to itself: a softmax of nothing would be NaN
             mask, how = (band & mask) | (distance == 0), rule._replace(causal=False)
         elif rule.causal or not has_padding:
-            # Rows of one length need no mask; it would only slow the kernel down. Nor do causal ones, whose
-            # padding comes last.
+            # Rows of one length need no mask, which is slow; nor do causal ones, whose padding comes last.
             mask = None
         outputs.append(attend(*by_row, mask, how).transpose(1, 2).flatten(0, 1))
     attended = torch.cat(outputs)
@@ -149,8 +148,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule:
 
 
 def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
-    """Return whether torch has kernels for `attend_varlen` on a device: for CUDA from compute capability 8.0,
-    not for ROCm."""
+    """Return whether torch has kernels for `attend_varlen` on a device: CUDA from 8.0 on, not ROCm."""
     if not is_cuda(device) or torch.version.hip or not torch.backends.cuda.is_flash_attention_available():
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0) and head_size % 8 == 0 and head_size <= 256

@@ -181,8 +181,7 @@ def build_model(
     """Return the classifier on the CPU in fp32, with the labels' names and transformers' `problem_type` in
     its configuration. A new head starts with the bias `head_bias`, (num_labels,), where there is one; the
     head of a checkpoint that was trained on the same labels is kept. Weights come from safetensors, or from a
-    PyTorch file as tensors only. Raises InputError for a checkpoint, key or length of texts that does not
-    fit."""
+    PyTorch file as tensors only. Raises InputError for a checkpoint, key or length that does not fit."""
     with quiet_transformers():
         config = encoder_config(settings, tokenizer, max_length)
         earlier_labels = [str(name) for _label, name in sorted(config.id2label.items())]

@@ -74,8 +74,7 @@ NARROW_LORA_FACTOR, LORA_FACTOR = 3, 10
 # of the head, and the warm-up.
 #
 # Narrow models need larger steps. In few steps the highest rate is best, but the loss may rise again after a
-# short warm-up. Pairs of texts are learned only with a low rate; with a higher one all of them get the most
-# frequent class.
+# short warm-up. Pairs of texts need a low rate: with a higher one all of them get the most frequent class.
 RECIPES = (
     (NARROW, ANY, "pairs", 5e-5, 10, USUAL_WARMUP),
     (NARROW, 150, "linear", 5e-5, 1, 0.3),

@@ -69,8 +69,7 @@ def add_mean_layer(model: nn.Module) -> None:
 @torch.no_grad()
 def start_linear(model: PackedModel, loader: Loader, has_several: bool) -> None:
     """Set the weights of the last layer of a classifier to those of logistic regression on the training rows;
-    with `has_several` labels a row, of one for each label. A label without rows, or of all rows, keeps its
-    start."""
+    with `has_several` labels a row, of one for each. A label of no row, or of all rows, keeps its start."""
     from sklearn.linear_model import LogisticRegression
 
     last = last_layer(model.model)[1]

@@ -24,7 +24,8 @@ from .group import Group
 from .mode import DDP, Mode, ProcessGroupMode, Tensors, Wrapped
 
 # Sections of DeepSpeed's configuration that settings of `train` replace in every mode
-REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast", "amp")
+REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast")
+REPLACED += ("amp", "compute_grad_norm")
 
 
 class Accelerate(DDP):
@@ -62,6 +63,7 @@ class Accelerate(DDP):
             )
 
     def wrap(self, model: nn.Module) -> Wrapped:
+        self.accelerator.ddp_handler.find_unused_parameters = not model.can_pack
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             module, prepared = self.accelerator.prepare(model, model.build_optimizer(self.config.train))
         # Its wrapper does with the scaler, which it has in fp16 only, what `Mode.step` does
@@ -92,7 +94,13 @@ class DeepSpeed(ProcessGroupMode):
         os.environ.setdefault("DS_ACCELERATOR", self.device.type)
         os.environ.setdefault("LOCAL_RANK", str(self.group.local_rank))
         import deepspeed
+        from deepspeed.runtime.config import DeepSpeedConfig
 
+        settings = deepspeed_config(self.config)
+        try:
+            DeepSpeedConfig(settings)
+        except (AssertionError, TypeError, ValueError) as error:
+            raise InputError(f"{self.config.deepspeed.config}: DeepSpeed refuses it: {error}") from error
         # An all-reduce in shared memory that only inference uses. It would be compiled at the first start.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         # DeepSpeed still calls collectives by names that torch 2.13 deprecates.
@@ -183,7 +191,9 @@ def deepspeed_config(config: Config) -> dict[str, Any]:
         "zero_force_ds_cpu_optimizer": False,
     }
     given = read_json(Path(path)) if path else {}
-    zero = given.get("zero_optimization", {})
+    zero = given.get("zero_optimization", {}) if isinstance(given, dict) else None
+    if not isinstance(zero, dict):
+        raise InputError(f"{path}: an object is needed, and one as zero_optimization, found {given!r:.80}")
     if own := [key for key in (*given, *zero) if key in (*ours, *REPLACED, "stage")]:
         raise InputError(
             f"{path}: {', '.join(own)} must follow from the settings of train and deepspeed; change "

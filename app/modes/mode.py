@@ -228,9 +228,11 @@ class DDP(ProcessGroupMode):
     """Each rank has the whole model. Gradients are averaged over ranks during the backward pass."""
 
     def wrap(self, model: nn.Module) -> Wrapped:
+        # Models of other kinds may have weights that no pass uses, such as the pooler of BigBird
+        options = {"gradient_as_bucket_view": True, "find_unused_parameters": not model.can_pack}
         # torch 2.13 renames broadcast_buffers; 2.11 does not know the new name
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            module = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+            module = DistributedDataParallel(model, broadcast_buffers=False, **options)
         return module, model.build_optimizer(self.config.train)
 
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:

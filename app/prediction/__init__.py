@@ -1,5 +1,4 @@
-"""Classifying text with a finished checkpoint; and what the command line says of it, without NumPy, so that
-`--help` is quick."""
+"""Classifying text with a checkpoint; and what the command line says of it, quickly, without NumPy."""
 
 from typing import NamedTuple
 

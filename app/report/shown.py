@@ -275,8 +275,7 @@ def row_groups(
 
 
 def rows_of_split(split: Split, train: Split, store: TokenStore) -> dict[str, Any]:
-    """Return what a page knows of the rows of a split, by the names of `render_page`; `store` has the tokens
-    of its table."""
+    """Return what a page knows of the rows of a split, by the names of `render_page`; `store` has tokens."""
     rows, table = np.asarray(split.rows), split.table
 
     def text(position: int) -> str:

@@ -99,8 +99,7 @@ def write_oof(path: Path, oof_rows: OutOfFold) -> None:
 
 
 def fold_figures(oof_rows: OutOfFold) -> tuple[dict, str]:
-    """Return the figures of each fold, their mean and spread, and those of all rows with intervals; and the
-    same as text."""
+    """Return the figures of each fold, their mean and spread, those of all rows with intervals; and text."""
     task, split, by_fold = oof_rows.task, oof_rows.split, []
     keys = [metric.key for metric in metrics_of(task) if metric.compared]
     for fold in np.unique(oof_rows.folds):

@@ -71,8 +71,7 @@ for place, name in (("/* style */", "style.css"), ("/* script */", "script.js"))
     inside = (PAGE_FILES / name).read_text(encoding="utf-8")
     PAGE = PAGE.replace(place, inside)
     HASHES.append(f"'sha256-{base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()}'")
-# Only this very script and style run, they reach only this server, and no other site may show the page in a
-# frame.
+# Only this very script and style run, they reach only this server, and no other site may frame the page.
 PAGE_HEADERS = {
     "Content-Security-Policy": (
         f"default-src 'none'; style-src {HASHES[0]}; script-src {HASHES[1]}; connect-src 'self'; "

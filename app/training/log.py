@@ -38,8 +38,7 @@ tracking.logger = logging.getLogger(tracking.__name__)
 
 
 def start_logging(is_main: bool) -> None:
-    """Send log lines to standard error; rank 0 keeps them for the run folder's log too, other ranks only
-    warn."""
+    """Send log lines to standard error; rank 0 keeps them for the run folder's log, other ranks only warn."""
     level = logging.INFO if is_main else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="%(message)s", force=True)
     # A full disk must not fill the terminal with tracebacks of the log file

@@ -143,19 +143,20 @@ class Passes:
         return {"loss_sum": loss_sum, "divisor": divisor} | of_rows
 
     def run_within_memory(self, progress: RunProgress, batch: np.ndarray) -> dict[str, Any]:
-        """Call `run`; where memory runs out in one process, again with micro-batches of half the size, which
-        later steps keep. Not with several processes: a rank that failed cannot tell the others."""
-        group = self.mode.group
+        """Call `run`; where memory runs out, again with micro-batches of half the size, which later steps
+        keep. Not in modes that exchange gradients: a rank that failed cannot tell the others, and what wraps
+        the model waits for the rest of the backward pass, even in one process."""
+        rank = self.mode.group.rank
         while True:
             parts = self.cut(batch, progress.micro_batch_size)
             try:
-                return self.run(progress.step, batch, parts[group.rank])
+                return self.run(progress.step, batch, parts[rank])
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if group.world_size > 1:
+                if self.mode.launcher != "one":
                     raise TrainingError(
-                        f"memory ran out on rank {group.rank}, which cannot tell the others: "
+                        f"memory ran out on rank {rank}, and this mode cannot repeat a step: "
                         f"{first_line(error)}; resume from the last training state with --output.resume auto "
                         "--train.accumulation_steps N, with a larger number"
                     ) from error

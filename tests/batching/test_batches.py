@@ -57,9 +57,9 @@ def test_every_row_trains_once_an_epoch_and_the_last_batch_is_smaller(num_rows, 
         assert all(np.array_equal(batch, backward.pop()) for batch in batches)
 
 
-@pytest.mark.parametrize("accumulation", [1, 2, 3, 4, 7, 100])
+@pytest.mark.parametrize("accumulation", [1, 3, 7, 100])
 @SHARDS
-@pytest.mark.parametrize("num_rows", [1, 2, 3, 7, 8, 10, 32, 33, 500])
+@pytest.mark.parametrize("num_rows", [1, 3, 8, 33, 500])
 def test_micro_batches_of_all_shards_are_the_batch(num_rows, num_shards, accumulation):
     batch, lengths = np.random.default_rng(1).permutation(1000)[:num_rows], random_lengths(1000)
     shards = micro_batches(batch, lengths[batch], num_shards, accumulation)
@@ -77,9 +77,9 @@ def test_micro_batches_of_all_shards_are_the_batch(num_rows, num_shards, accumul
 
 
 @pytest.mark.parametrize("has_windows", [False, True])
-@pytest.mark.parametrize("batch_size", [1, 2, 7, 64])
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
 @SHARDS
-@pytest.mark.parametrize("num_rows", [1, 2, 3, 5, 63, 64, 65, 200])
+@pytest.mark.parametrize("num_rows", [1, 3, 63, 65, 200])
 def test_evaluation_covers_each_row_once(num_rows, num_shards, batch_size, has_windows):
     lengths = random_lengths(num_rows)
     windows = -(-lengths // 20) if has_windows else None

@@ -198,6 +198,7 @@ DATASET = [
     ("train.csv, line 1: cannot tell whether|话, 心情|--data.header true", {"train": "话,心情\n" + NAMED}),
     ("two or more labels|found 1;|data.label_column", {"train": "好,1\n坏,1\n真,1\n"}),
     ("keep rows to train on|has 20|dev_size 15|test_size 0.25|take 20|make them smaller", ALL_HELD),
+    ("keep rows to train on|has 20|dev_size 0|test_size 21", {"train": ROWS, "dev_size": 0, "test_size": 21}),
 ]
 
 
@@ -230,7 +231,7 @@ THREE = pd.DataFrame({"text": ["好", "坏", "真"], "label": ["1", "0", "1"]})
 
 def test_no_flipped_bit_of_a_parquet_file_changes_the_number_of_its_rows(write):
     """The footer says how many rows there are, in several places, and pyarrow believes any of them."""
-    content, told, draw = THREE.to_parquet(row_group_size=2), [], random.Random(0)
+    content, told, draw = THREE.to_parquet(row_group_size=2, store_schema=False), [], random.Random(0)
     for place in range(len(content)):
         flipped = bytearray(content)
         flipped[place] ^= 1 << draw.randrange(8)

@@ -222,7 +222,9 @@ def test_attention_with_dropout(padding):
     expected = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3)
     nothing_dropped = attend(query, key, value, mask, Rule(1e-9, 0.3))
     torch.testing.assert_close(nothing_dropped, expected, atol=1e-6, rtol=0)
-    draws = torch.stack([attend(query, key, value, mask, Rule(0.2, 0.3)) for _ in range(4000)])
+    many = [states.repeat(4000, 1, 1, 1) for states in (query, key, value)]
+    masks = mask if mask is None else mask.repeat(4000, 1, 1, 1)
+    draws = attend(*many, masks, Rule(0.2, 0.3)).view(4000, *expected.shape)
     assert draws.std(0).max() > 0.1
     torch.testing.assert_close(draws.mean(0), expected, atol=0.06, rtol=0)
 

@@ -69,6 +69,7 @@ CASES = {
     "frozen_embeddings_padded": TWO + TINY + "model.freeze=embeddings",
     "frozen_encoder_adamw": ADAMW + "model.freeze=encoder",
     "decoder": THREE + TINY + DECODER,
+    "unused_weights": "model.architecture=big_bird model.dropout=0",
     "gradient_checkpointing": THREE + TINY + "gradient_checkpointing=true",
     "masked_language_modelling": THREE + MASKED,
     "masked_language_modelling_padded": MASKED,

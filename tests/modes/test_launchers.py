@@ -122,6 +122,17 @@ def test_accelerate_trains_as_ddp_whatever_its_configuration_says(data, tmp_path
     assert "found ACCELERATE_USE_FSDP=true; launch it with --multi_gpu" in done.stderr
 
 
+@pytest.mark.slow
+def test_a_file_that_deepspeed_refuses_leaves_no_run(data, tmp_path):
+    need("deepspeed")
+    file, log = tmp_path / "ds.json", tmp_path / "log"
+    file.write_text('{"zero_optimization": {"reduce_bucket_size": "large"}}')
+    argv = settings(data, tmp_path / "run", deepspeed__config=file)
+    assert start_ranks(main, ("deepspeed", "", argv), 1, log, is_alone=True) == [2]
+    assert f"error: {file}: DeepSpeed refuses it: 1 validation error" in log.read_text()
+    assert not (tmp_path / "run").exists()
+
+
 def test_without_horovod_one_line_says_how_to_install_it(monkeypatch, capsys):
     # Hides what may be installed
     monkeypatch.setitem(sys.modules, "horovod", None)

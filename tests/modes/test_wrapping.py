@@ -98,6 +98,9 @@ def test_the_configuration_of_deepspeed_follows_from_ours(tmp_path):
     [
         ({"train_batch_size": 64, "fp16": {}}, "train_batch_size, fp16 must follow from the settings"),
         ({"zero_optimization": {"stage": 3}}, "stage must follow from the settings"),
+        ({"zero_optimization": {"compute_grad_norm": False}}, "compute_grad_norm must follow"),
+        ({"zero_optimization": 3}, "an object is needed, and one as zero_optimization, found {'zero"),
+        ([1], r"an object is needed, .* found \[1\]"),
         ("{", r"not valid JSON"),
     ],
 )

@@ -21,14 +21,12 @@ from app.data.read import ReadOptions
 from app.data.rows import RowReader
 from app.errors import InputError, TrainingError
 from app.prediction import output as output_module
-from app.prediction.open_model import ComputeOptions, choose_run
+from app.prediction.open_model import choose_run
 from app.prediction.sources import open_file
 from app.prediction.torch_runtime import load_predictor
 from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 from tests.verbs import predict as main
-
-CPU = ComputeOptions("cpu")
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert"])
@@ -233,13 +231,13 @@ def test_objects_keep_their_keys_and_types(predict, capsys):
 
 
 def test_parquet_keeps_its_types(predict):
-    count = 5000
+    count = 2200
     table = pyarrow.table(
         {
             "id": pyarrow.array(range(count), pyarrow.uint64()),
             "price": pyarrow.array([Decimal("1.10")] * count, pyarrow.decimal128(9, 2)),
             "when": pyarrow.array([datetime(2026, 1, 5, tzinfo=UTC)] * count, pyarrow.timestamp("ns", "UTC")),
-            "text": ["今天" if row != 4200 else " " for row in range(count)],
+            "text": ["今天" if row != 2100 else " " for row in range(count)],
             "label": pyarrow.array([["a"], None] * (count // 2)),
         },
     ).replace_schema_metadata({"made by": "a test"})
@@ -248,11 +246,11 @@ def test_parquet_keeps_its_types(predict):
     assert written.select(table.column_names).equals(table)
     assert written.schema.metadata[b"made by"] == b"a test"
     assert written.column_names[5:] == ["predicted_label", *ADDED, "reason"]
-    assert [row for row in range(count) if not written["predicted_label"][row].is_valid] == [4200]
-    reason = "row 4201: the text is empty, found ''; fill it in or remove the row"
-    assert written["reason"][4200].as_py() == reason
+    assert [row for row in range(count) if not written["predicted_label"][row].is_valid] == [2100]
+    reason = "row 2101: the text is empty, found ''; fill it in or remove the row"
+    assert written["reason"][2100].as_py() == reason
     fewer = predict("posts.parquet", "fewer.parquet", "--on_bad_row", "skip")
-    assert fewer["id"].to_pylist() == [row for row in range(count) if row != 4200]
+    assert fewer["id"].to_pylist() == [row for row in range(count) if row != 2100]
     rows = predict("posts.parquet", "labels.jsonl")
     assert (rows[1]["id"], rows[1]["price"], rows[1]["label"]) == (1, "1.10", None)
     assert rows[0]["when"].startswith("2026-01-05T00:00:00")

@@ -12,7 +12,6 @@ import re
 import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from markdown_it import MarkdownIt
 from app.checkpoints.run_folder import CARD, PAGE, PREDICTIONS, TEXT
 from app.report.bootstrap import all_metrics
 from app.report.metrics import BY_KEY, metrics_of
-from app.report.shown import cost_of_length, render_card, render_page, row_groups, row_readings
+from app.report.shown import render_card, render_page, row_groups
 from app.tasks import open_task
 from app.training.final_report import card_content
 from app.words import _
@@ -266,26 +265,6 @@ def test_groups_count_every_row_once():
     name, first = next(iter(by_length.items()))
     low, high = map(int, name.split("–"))
     assert first["rows"] == ((lengths >= low) & (lengths <= high)).sum()
-
-
-ROWS, RIGHT = np.array([4, 0, 1, 3, 2]), np.array([True, True, False, True, False])
-
-
-def cost(cut: list[int], windows: list[int] | None = None) -> dict:
-    store = SimpleNamespace(cut=np.array(cut, np.uint8), has_windows=windows is not None)
-    store.first_windows = np.cumsum([0, *(windows or [])])
-    return cost_of_length(row_readings(store, ROWS), RIGHT, "windows" if windows else "cut", 32)
-
-
-def test_rows_are_counted_by_what_was_read_of_them():
-    found = cost([0, 1, 1, 0, 0])
-    assert found["whole"] | {"interval": 0} == {"rows": 3, "accuracy": 1.0, "interval": 0}
-    assert found["not_whole"]["interval"] == pytest.approx([0, 1 - 0.025**0.5])
-    found = cost([0, 0, 1, 0, 0], [1, 3, 8, 1, 2])
-    rows = {name: of["rows"] for name, of in found.items() if isinstance(of, dict)}
-    assert rows == {"whole": 2, "several_windows": 2, "not_whole": 1}
-    # Nothing is said where all rows fit
-    assert cost([0] * 5) == cost([0] * 5, [1] * 5) == {}
 
 
 def test_limits_on_a_card_are_those_of_the_figures_and_the_data(tmp_path):

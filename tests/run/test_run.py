@@ -107,6 +107,7 @@ def test_report_counts_every_row_once_and_predictions_are_those_of_plain_transfo
     folder, stdout, _ = finished
     report, rows = read_json(folder / "report.json"), read_csv(folder / "predictions.csv")
     assert report["split"] == "test"
+    assert "long_texts" not in report, "nothing is said where all rows fit"
     assert report["data"]["test"]["rows"] == report["rows"] == len(rows) == 12
     assert len({row["row_id"] for row in rows}) == 12
     for name in LABELS:
@@ -301,6 +302,10 @@ def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way
     parts = {name: part["rows"] for name, part in report.items() if isinstance(part, dict)}
     assert parts[part] >= 2
     assert sum(parts.values()) == len(rows)
+    # Texts are of 13 characters at most, or of 24 at least
+    assert parts["whole"] == sum(len(row["text"]) < 20 for row in rows)
+    right = sum(part["accuracy"] * part["rows"] for part in report.values() if isinstance(part, dict))
+    assert right == pytest.approx(sum(row["label"] == row["predicted"] for row in rows))
     assert "Accuracy by what was read" in (folder / "report.txt").read_text("utf-8")
     assert "by what was read of the text" in (folder / "report.html").read_text("utf-8")
     said = f"not read whole (data.long {way}, data.max_length 20)"

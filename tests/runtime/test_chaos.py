@@ -124,16 +124,12 @@ def test_the_port_is_taken(job):
     job.resume("ddp", 2, from_step=0)
 
 
-@pytest.mark.parametrize("kept", ["half", "missing", "empty"])
-def test_the_cache_is_damaged(kept, job, tmp_path):
+def test_the_cache_is_damaged(job, tmp_path):
     """Between the stop and the resuming: it is built again."""
     job.data = [*job.data[:3], str(tmp_path / "cache")]
     job.disturb("ddp", 2, Disturbance(10, "SIGTERM"))
     for path in (tmp_path / "cache").glob("*/*.bin"):
-        content = path.read_bytes()
-        path.write_bytes(content[: len(content) // 2 if kept == "half" else 0])
-        if kept == "missing":
-            path.unlink()
+        os.truncate(path, path.stat().st_size // 2)
     job.resume("ddp", 2, from_step=11)
     assert "is damaged and is built again" in job.log.read_text()
 

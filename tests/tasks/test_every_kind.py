@@ -255,7 +255,10 @@ def test_what_cannot_be_compared_is_an_error_and_several_are_with_the_first(run_
     assert compared([run, run, run], capsys)[1].count("McNemar") == 2
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("rare_class", "multi_path")])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ordinal", "single_path")]
+
+
+@pytest.mark.parametrize("name", ["multi_label", "regression", MASKED, *SLOW])
 def test_a_stopped_run_resumes_to_the_same_bits(name, tmp_path, at_step):
     kind = KINDS[name]
     data = kind.write(tmp_path / kind.file)

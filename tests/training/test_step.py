@@ -11,7 +11,6 @@ from app.checkpoints.training_state import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.model import attention
-from app.modes.group import Group
 from app.modes.mode import Single
 from app.run import main
 from app.training.step import add_losses, evaluate
@@ -104,10 +103,8 @@ class Broken(Single):
         raise RuntimeError("shapes do not fit")
 
 
-class OneOfTwo(Small):
-    """Rank 0 of two, of which the other is not here."""
-
-    group_class = type("TwoRanks", (Group,), {"world_size": 2})
+class Launched(Small):
+    launcher = "torchrun"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +113,7 @@ class OneOfTwo(Small):
         (NoMemory, TrainingError, "step 1 with micro-batches of one row; lower data.max_length"),
         (SmallForAdamW, torch.OutOfMemoryError, "in the update"),
         (Broken, RuntimeError, "shapes do not fit"),
-        (OneOfTwo, TrainingError, "--train.accumulation_steps N, with a larger number"),
+        (Launched, TrainingError, "--train.accumulation_steps N, with a larger number"),
     ],
 )
 def test_a_step_that_cannot_be_repeated_is_an_error(mode_class, error, message):
@@ -131,15 +128,15 @@ def test_a_step_that_cannot_be_repeated_is_an_error(mode_class, error, message):
 def test_evaluate_returns_the_logits_of_each_row_in_order(pairs, packed):
     training = Training(pairs=pairs, packed=packed, dropout=0.3)
     model, loader, device = training.mode.module, training.loader, training.mode.device
+    batches = [loader.load(np.array([position]), device) for position in range(len(loader))]
+    with torch.inference_mode():
+        one_by_one = torch.cat([model.eval()(**batch.inputs) for batch in batches]).numpy()
     for batch_size in (1, 5, 64):
         done: list[int] = []
         found = evaluate(training.mode, loader, batch_size, done.append)
-        batches = [loader.load(np.array([position]), device) for position in range(len(loader))]
-        with torch.inference_mode():
-            assert model.training
-            one_by_one = [model.eval()(**batch.inputs) for batch in batches]
+        assert model.training
         assert found.dtype == np.float32
-        np.testing.assert_allclose(found, torch.cat(one_by_one).numpy(), atol=1e-5)
+        np.testing.assert_allclose(found, one_by_one, atol=1e-5)
         assert sum(done) == len(loader)
 
 
