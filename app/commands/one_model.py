@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ..config.shipped import PROGRAM
 from ..errors import InputError, needed, say
 from ..prediction import SUFFIXES
-from ..runtime.disk import write_text
 from ..runtime.processes import ended_by_ctrl_c
 from .parser import DEVICES, Parser, add_computing, number
 
@@ -64,8 +63,8 @@ def explain(argv: list[str], program: str) -> None:
     found = explanation.explain(model, texts, args.label)
     print("\n\n".join(map(explanation.render_text, found)))
     if args.html is not None:
-        with written(f"--html {args.html}"):
-            write_text(args.html, explanation.render_page(found))
+        with written(f"--html {args.html}"), args.html.open("x", encoding="utf-8") as file:
+            file.write(explanation.render_page(found))
         say(f"Saved in {args.html}")
 
 
@@ -172,10 +171,12 @@ def export(argv: list[str], program: str) -> int:
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
     args = parser.parse_args(argv)
     from ..export.export import export as export_model
+    from ..prediction.output import written
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
     output = args.output or Path(f"{args.model}{ending}")
-    proof, problem = export_model(args.model, output, args.precision, args.tolerance, args.rows)
+    with written(f"--output {output}"):
+        proof, problem = export_model(args.model, output, args.precision, args.tolerance, args.rows)
     print(proof)
     if problem is None:
         print(f"Saved in {output}; classify text with: python predict.py --checkpoint {output} 今天真开心")

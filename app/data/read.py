@@ -138,8 +138,7 @@ def recognised(
         raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")
     delimiter, quoting = FORMATS[format].delimiter, options.quoting
     if quoting == "auto":
-        # Programs that write quotes around fields do so in each line, or double those inside; the first line
-        # may be a header without
+        # Programs that write quotes around fields do so in each line (but a header), or double those inside
         cells = [cell for line in lines[1:] or lines for cell in line.split(delimiter or None)]
         enclosed = [cell[1:-1] for cell in cells if len(cell) > 1 and cell[0] == cell[-1] == '"']
         is_quoted = len(enclosed) >= max(1, len(lines) - 1) or any('""' in cell for cell in enclosed)
@@ -177,8 +176,7 @@ def read_blocks(
     path: Source, options: ReadOptions, columns: Collection[int] | None = None
 ) -> Iterator[Block]:
     """Yield the records of a file whose format, encoding and quoting are known, many at a time; values of
-    Parquet columns that are not in `columns` are None. Raises InputError for a file that cannot be read at
-    all."""
+    Parquet columns that are not in `columns` are None. Raises InputError for a file that cannot be read."""
     if options.format == "parquet":
         return _parquet_blocks(path, columns)
     blocks, delimiter = line_blocks(path, options.encoding), FORMATS[options.format].delimiter

@@ -66,7 +66,7 @@ def export(
         import onnx
     opened = open_model(folder, ComputeOptions("cpu"))
     original = opened.predictor
-    rows, labels = rows_of(opened, rows_file, NUM_ROWS)
+    rows, labels, source = rows_of(opened, rows_file, NUM_ROWS)
     aside = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     aside.mkdir()
     try:
@@ -84,7 +84,7 @@ def export(
         made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}
         if precision == "int8":
             made["weight_bits"] = 7 if cuts_off_sums() else 8
-            known, _ = rows_of(opened, rows_file, CALIBRATION_ROWS, ("train",))
+            known, *_ = rows_of(opened, rows_file, CALIBRATION_ROWS, ("train",))
             tokens = original.tokenize(known)
             order = token_batches(np.array(list(map(len, tokens.windows))), CALIBRATION_TOKENS)
             arrays = [padded(tokens.take(some), pad_id) for some in order]
@@ -118,7 +118,7 @@ def export(
         exported = open_model(aside, ComputeOptions()).predictor
         proof, why = prove(before, exported, rows, labels, allowed, LOGIT_TOLERANCE[precision])
         if why is None:
-            record = replace(record, proof=proof | {"rows_of": rows_file or "dev"})
+            record = replace(record, proof=proof | {"rows_of": source})
             write_json(aside / RECORD, asdict(record))
             sync(aside)
             aside.rename(output)
@@ -130,17 +130,17 @@ def export(
 
 def rows_of(
     opened: OpenedModel, file: str | None, count: int, splits: tuple[str, ...] = ("dev", "test", "train")
-) -> tuple[list[Row], np.ndarray | None]:
+) -> tuple[list[Row], np.ndarray | None, str]:
     """Return up to `count` rows, chosen at random, of a file, or with their labels of the first of `splits`
-    that the run has. Raises InputError for an invalid file, a folder that is no run, and data that is gone or
-    has other labels."""
+    that the run has; and the name of that. Raises InputError for an invalid file, a folder that is no run,
+    and data that is gone or has other labels."""
     random = np.random.default_rng(0)
     if file is not None:
         options = options_of_run(Path(file), opened.recorded)
         rows = [row for row in RowReader(file, options, need_label=False).rows() if isinstance(row, Row)]
         if not rows:
             raise InputError(f"{file}: there are no valid rows; name another file with --rows")
-        return [rows[at] for at in np.sort(random.permutation(len(rows))[:count])], None
+        return [rows[at] for at in np.sort(random.permutation(len(rows))[:count])], None, file
     remedy = "name a file of texts with --rows"
     dataset = dataset_of_run(opened.folder, "a comparison needs", remedy)
     label_names = opened.predictor.task.label_names
@@ -149,9 +149,9 @@ def rows_of(
             f"{opened.folder}: its data has the labels {listed(dataset.label_names)}, the model "
             f"{listed(label_names)}; {remedy}"
         )
-    split = next(dataset.splits[name] for name in splits if name in dataset.splits)
+    split = dataset.splits[next(name for name in splits if name in dataset.splits)]
     at = np.sort(random.permutation(len(split))[:count])
-    return [split.table.row(row) for row in split.rows[at]], np.asarray(split.labels[at])
+    return [split.table.row(row) for row in split.rows[at]], np.asarray(split.labels[at]), split.name
 
 
 def prove(

@@ -124,8 +124,7 @@ class Rearrange(torch.autograd.Function):
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule: Rule) -> Tensor:
     """Return the attention of padded rows, (num_rows, heads, queries, head_size). `mask`: (num_rows, 1, 1 or
-    queries, keys) bool, False where a query may not attend; it has the window. `rule.causal` has no mask
-    beside it."""
+    queries, keys) bool, False where a query may not attend; it has the window, and is None if causal."""
     has_groups = query.shape[1] != key.shape[1]
     if not rule.dropout or has_groups or rule.causal or query.device.type != "cpu":
         how = {"is_causal": rule.causal, "scale": rule.scaling, "enable_gqa": has_groups}

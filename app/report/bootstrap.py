@@ -58,8 +58,7 @@ def drawn_together(
     task: Task, scores: Sequence[Scores], weights: Sequence[float], metrics: Sequence[Metric] = ()
 ) -> Iterator[tuple[Metric, list[float], np.ndarray]]:
     """Yield each metric (without `metrics`: those that are compared), its value for each of `scores`, which
-    are of the same rows, and the sum of these values times `weights` for rows that are drawn again,
-    (num_resamples,)."""
+    are of the same rows, and the sum of these values times `weights` for redrawn rows, (num_resamples,)."""
     metrics = metrics or [metric for metric in metrics_of(task) if metric.compared]
     of_answers = [metric for metric in metrics if metric.of_answers]
     of_ranks = [metric for metric in metrics if metric.of_ranks]

@@ -158,8 +158,7 @@ def written_hash(value: int) -> str:
 
 def judge(scores: Scores) -> dict:
     """Return the accuracy of models without these rows, that of always giving one answer (the most frequent
-    one, or the mean), and whether the models may judge labels, `can_judge`: they must be better than that,
-    by McNemar's test."""
+    one, or the mean), and whether the models may judge labels, `can_judge`: if better by McNemar's test."""
     if scores.error is None:
         (answers,), counts = distinct_rows(scores.labels)
         is_same = scores.labels == answers[counts.argmax()]

@@ -15,6 +15,7 @@ from filelock import FileLock
 from optuna import visualization
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
+from plotly.io import write_html
 
 from ..checkpoints.run_folder import MODEL, REPORT
 from ..config.command_line import load_config
@@ -163,7 +164,7 @@ def finish(series: Series, study: optuna.Study, metric: str) -> str:
         "rows": {of: report["data"][of]["rows"] for of in ("dev", "test")},
         "optimism": gap if BY_KEY[metric].higher_is_better else -gap,
     }
-    visualization.plot_optimization_history(study).write_html(folder / "history.html")
-    visualization.plot_slice(study).write_html(folder / "settings.html")
+    write_html(visualization.plot_optimization_history(study), folder / "history.html")
+    write_html(visualization.plot_slice(study), folder / "settings.html")
     text = rendered("search", name=BY_KEY[metric].english, **figures)
     return series.write("search", figures, text)

@@ -46,8 +46,7 @@ def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Prepared:
-    """The tiny job; its check is of a whole epoch. What programs leave in this process, Accelerate's state,
-    is taken back."""
+    """The tiny job; its check is of a whole epoch. The state that Accelerate leaves is taken back."""
     folder = tmp_path_factory.mktemp("reference-job")
     yield prepare(tiny_arguments(folder), "base", "fp32", STRETCHES, EPOCH, folder)
     AcceleratorState._reset_state(reset_partial_state=True)

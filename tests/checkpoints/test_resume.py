@@ -165,8 +165,7 @@ def test_horovod_takes_over(data, tmp_path):
 
 
 def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
-    """The launcher sends SIGTERM when the first has left; one whose log takes longer to close closes it, and
-    leaves likewise."""
+    """The launcher sends SIGTERM when the first has left; one whose log closes later leaves likewise."""
     log, argv = tmp_path / "log", settings(data, tmp_path / "run", output__trackers="[tensorboard]")
     disturbances = [Disturbance(-1, "close_late"), Disturbance(3, "SIGTERM", 1)]
     check_run("ddp", 3, argv, disturbances, log, status=143)

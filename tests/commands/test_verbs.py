@@ -1,5 +1,6 @@
 """`python -m app`: its verbs and the scripts at the root, their helps, and what they refuse."""
 
+import io
 import json
 import socket
 import sys
@@ -10,7 +11,9 @@ import pytest
 
 from app.commands import VERBS, main, run_verb
 from app.commands.one_model import KEY
+from app.errors import show
 from app.modes import MODES
+from app.runtime.processes import exit_status
 from tests.processes import ROOT, finish
 from tests.saved_classifier import LABELS
 from tests.tiny import write_tiny
@@ -75,6 +78,13 @@ def test_helps_and_mistakes_are_told_without_torch_and_helps_have_commands():
         assert helps[script].split() == of_verb.split()
     options = helps["predict"].partition("options:")[2]
     assert options.count("(default") == options.count("\n  --") == 15
+
+
+def test_a_terminal_that_lacks_a_character_shows_its_number(monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert exit_status(lambda: show("好")) == 0
+    assert output.buffer.getvalue() == b"\\u597d"
 
 
 def test_a_verb_is_called_as_the_program_and_an_unknown_one_names_the_nearest_or_all(capsys, monkeypatch):

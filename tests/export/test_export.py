@@ -37,7 +37,7 @@ from app.prediction.open_model import (
 from app.prediction.torch_runtime import load_predictor
 from app.runtime.disk import write_json
 from tests.multi_label_runs import NAMES, predict_again, read_predictions, train, write_posts
-from tests.processes import ROOT
+from tests.processes import ROOT, full_disk
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
 from tests.verbs import export, predict
 
@@ -132,10 +132,19 @@ NO_IDS = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_tok
 def test_other_models(tmp_path, architecture, config):
     ids = NO_IDS if architecture in ("modernbert", "qwen3") else {}
     checkpoint = save_checkpoint(tmp_path / "model", architecture, **config, **ids)
-    assert export([str(checkpoint), "--rows", texts_file(tmp_path)]) == 0
-    assert read_record(tmp_path / "model-onnx").proof["flipped"] == 0
+    assert export([str(checkpoint), "--rows", file := texts_file(tmp_path)]) == 0
+    proof = read_record(tmp_path / "model-onnx").proof
+    assert (proof["flipped"], proof["rows_of"]) == (0, file)
     if architecture in ("electra", "roberta"):
         check_only_first_tokens_leave_the_last_attention(tmp_path / "model-onnx")
+
+
+def test_a_full_disk_is_one_error_and_leaves_no_folder(exported, tmp_path, capsys):
+    output, rows = tmp_path / "out", texts_file(tmp_path)
+    with full_disk():
+        assert export([str(exported[0]), "--rows", rows, "--output", str(output)]) == 1
+    assert f"--output {output}: cannot be written: File too large; free space" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 
 
 # What requirements.txt has and the image of examples/Dockerfile has not

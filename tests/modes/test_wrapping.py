@@ -47,8 +47,7 @@ def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision
 
 
 def test_copies_have_the_weights_of_their_own_device():
-    """A copy's parts are set after it is made from the attributes of the original, so nothing may be bound to
-    the original."""
+    """The parts of a copy are set after it is made, so nothing may be bound to the original."""
     copy = tiny_model()._replicate_for_data_parallel()
     copy._modules["model"] = lambda **inputs: SimpleNamespace(logits=inputs["input_ids"])
     assert copy(input_ids=torch.ones(1)) == 1

@@ -340,8 +340,7 @@ TITLES = [["的一", *line.split("\t")] for line in tiny_lines(20)[1:]]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A run on titles, which alone tell the label, in a CSV file named .txt, in GB18030, with a column of a
-    more usual name too."""
+    """A run on titles, which tell the label, beside a column of a usual name, in a CSV file in GB18030."""
     folder = tmp_path_factory.mktemp("titles")
     rows, output = folder / "rows.txt", folder / "checkpoints" / "run"
     with rows.open("w", encoding="gb18030", newline="") as file:

@@ -42,8 +42,7 @@ CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_lab
 
 
 def run(folder: Path, verb: str, *words: str) -> tuple[str, str, dict]:
-    """Run a verb on the file rows in `folder`; return its two outputs and the figures that it wrote. Runs of
-    one process are forked."""
+    """Run a verb on the file rows in `folder`, with forked runs; return its two outputs and its figures."""
     data = [f"--data.train={folder / 'rows'}", f"--data.cache_dir={folder / 'cache'}", "--train.epochs=10"]
     data.append(f"--output.dir={folder / 'out'}")
     out, err = StringIO(), StringIO()

@@ -41,8 +41,7 @@ def browser() -> Iterator:
 
 @pytest.fixture
 def served(browser) -> Iterator[Callable[..., Page]]:
-    """Return a function that gives the page of a server; the browser may complain of a missing key only, and
-    asks no other place."""
+    """Return the page of a server; the browser may complain of a missing key only, and asks nowhere else."""
     problems: list[str] = []
     with ExitStack() as stack:
 

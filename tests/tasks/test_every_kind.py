@@ -204,7 +204,7 @@ def test_an_exported_model_and_an_explanation_decide_alike(name, run_of, tmp_pat
         assert found.probabilities == pytest.approx(load(run).predict_proba(texts)[0], abs=1e-4)
         return
     proof = read_json(folder / "export.json")["proof"]
-    assert proof["flipped"] == 0
+    assert (proof["flipped"], proof["rows_of"]) == (0, "dev")
     assert proof["spearman_change"] == pytest.approx([0, 0], abs=1e-4)
     again = load(load(folder).save(tmp_path / "saved"))
     assert again.predict(texts) == pytest.approx(load(run).predict(texts), rel=1e-5)
