@@ -74,10 +74,10 @@ def outcome(model, inputs: dict) -> tuple[torch.Tensor, dict]:
 
 
 @pytest.mark.parametrize("varlen", [False, True], ids=["grouped", "varlen"])
-@pytest.mark.parametrize("is_training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, is_training, varlen):
-    model = model_of(shape).train(is_training)
+def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, varlen):
+    # So each two values of shape, training and varlen meet
+    model = model_of(shape).train(varlen == (list(SHAPES).index(shape) % 2 == 0))
     plain = plain_model(model)
     starts = [2, 4, 1, 10, 30, 1, 1, 8] if model.layout(True).token_types else None
     found, gradients = outcome(model, collate(rows(shape), starts, model.layout(True, varlen)))
