@@ -94,13 +94,14 @@ class DeepSpeed(ProcessGroupMode):
         os.environ.setdefault("DS_ACCELERATOR", self.device.type)
         os.environ.setdefault("LOCAL_RANK", str(self.group.local_rank))
         import deepspeed
-        from deepspeed.runtime.config import DeepSpeedConfig
+        from deepspeed.runtime.config import DeepSpeedConfig, DeepSpeedConfigError
 
         settings = deepspeed_config(self.config)
         try:
             DeepSpeedConfig(settings)
-        except (AssertionError, TypeError, ValueError) as error:
-            raise InputError(f"{self.config.deepspeed.config}: DeepSpeed refuses it: {error}") from error
+        except (DeepSpeedConfigError, AssertionError, AttributeError, TypeError, ValueError) as error:
+            path = self.config.deepspeed.config
+            raise InputError(f"{path}: DeepSpeed refuses it: {error}; correct or remove that") from error
         # An all-reduce in shared memory that only inference uses. It would be compiled at the first start.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         # DeepSpeed still calls collectives by names that torch 2.13 deprecates.

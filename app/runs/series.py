@@ -144,8 +144,7 @@ def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:
 
 def child_environment() -> dict[str, str]:
     """Return the environment of this process, changed so that `python -m app` runs this package in any
-    folder. PYTHONSAFEPATH keeps the working folder off the module path: a folder `app` in it would be run
-    instead."""
+    folder. PYTHONSAFEPATH keeps the working folder, which may have an `app`, off the module path."""
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
