@@ -26,7 +26,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
     """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
     141 where standard output was closed by its reader. Errors go to standard error."""
     with suppress(AttributeError):
-        # Where its encoding is not UTF-8, characters that it lacks are written as \\uXXXX
+        # Where its encoding is not UTF-8, characters that it lacks are written as \uXXXX
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         Path.cwd()
