@@ -61,7 +61,7 @@ def token_rows(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
 
 
 def tiny_lines(rows_per_label: int, pairs: bool = False, seed: int = 0) -> list[str]:
-    """Return the lines of a TSV file whose labels can be learned: each has characters of its own."""
+    """Return the lines of a TSV file; texts of different labels have different characters."""
     generator = random.Random(seed)
 
     def text(words: str) -> str:

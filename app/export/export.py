@@ -149,7 +149,7 @@ def rows_of(
             f"{opened.folder}: its data has the labels {listed(dataset.label_names)}, the model "
             f"{listed(label_names)}; {remedy}"
         )
-    split = dataset.splits[next(name for name in splits if name in dataset.splits)]
+    split = next(dataset.splits[name] for name in splits if name in dataset.splits)
     at = np.sort(random.permutation(len(split))[:count])
     return [split.table.row(row) for row in split.rows[at]], np.asarray(split.labels[at]), split.name
 

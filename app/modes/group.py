@@ -100,7 +100,7 @@ class TorchGroup(Group):
         try:
             self.rank, self.world_size = int(env.get("RANK", 0)), int(env.get("WORLD_SIZE", 1))
             self.local_rank = int(env.get("LOCAL_RANK", 0))
-            # The second is of DeepSpeed's launcher
+            # DeepSpeed's launcher sets LOCAL_SIZE only.
             local_size = env.get("LOCAL_WORLD_SIZE") or env.get("LOCAL_SIZE") or self.world_size
             self.local_world_size = int(local_size)
             if not 0 <= self.rank < self.world_size:

@@ -65,7 +65,7 @@ def build(config: Config, mode: Mode) -> Components:
     loaders = {name: task.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
     plan = BatchPlan(len(loaders["train"]), train.batch_size, train.seed)
 
-    # What was assumed of the files is kept, so that they are read in the same way again.
+    # The configuration keeps what was assumed of the files, so that they are read in the same way again.
     config = replace(config, data=replace(data, **file.assumed))
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)

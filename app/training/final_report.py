@@ -130,7 +130,7 @@ def evidence_of(components: Components, split: str, metrics: dict, of_splits: di
     """Return what `what_next` gets; `of_splits` are the logits by split, `history` the evaluations."""
     dataset, task, config = components.dataset, components.task, components.config
     train, tried = config.train, config.model.name
-    # With any other loss or class weights, the loss in training cannot be compared with that on dev
+    # Only the cross entropy without class weights can be compared between training and dev rows.
     is_comparable = (train.loss, train.class_weights) == ("cross_entropy", "none")
     other = next(name for name in OTHERS if name != tried)
     held_out = None

@@ -56,7 +56,7 @@ class Run:
         # Only rank 0 has a folder, and the training state from which it resumes, where there is one.
         self.folder: Path | None = None
         self.state: TrainingState | None = None
-        # What is opened is closed at the end, the last first.
+        # The stack closes at the end all that is opened here, the last first.
         with ExitStack() as self.closing:
             self.group.on_rank_0(self.open_folder)
             mode.setup(components.model, self.config)
@@ -133,7 +133,7 @@ class Run:
                 self.log.evaluation(0, split, metrics, is_best=False)
             self.log.started = time.perf_counter()
             train_steps(self.mode, loader, plan, self.task.loss, self.progress, self.after_step)
-            # What is still being written, and signals that come meanwhile, belong to the training.
+            # The training ends when all files are written; a signal that comes until then still stops it.
             with self.failure_of_rank_0():
                 self.saver.wait()
             self.agree()
