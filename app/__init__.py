@@ -15,7 +15,6 @@ __all__ = ["Model", "TextClassifier", "load", "predict_files"]
 # reports and predictions. Its errors are raised as exceptions all the same.
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
-
 # ONNX Runtime (see its Privacy.md) and MLflow report their use to their makers: not from here, unless the
 # user's environment says so. https://mlflow.org/docs/latest/community/usage-tracking
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

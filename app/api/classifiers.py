@@ -284,6 +284,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             settings |= {"output.dir": str(folder / "run"), "output.trackers": []}
         given = {key: one.item() if isinstance(one, np.generic) else one for key, one in settings.items()}
         config = config_of(given | {"output.name": "fit"})
+        if config.train.best_metric == "rare_f1" and not with_report:
+            raise InputError("train.best_metric rare_f1: its threshold is kept with a report; set output_dir")
         with ExitStack() as restored:
             # The training changes settings of the process, which are restored. Standard output is not
             # redirected, because other threads print too.

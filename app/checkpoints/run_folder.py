@@ -273,11 +273,6 @@ def last_time(folder: Path, key: str) -> float | None:
     return None
 
 
-def finished_weights(folder: Path) -> str | None:
-    starts = read_starts(folder)
-    return starts[-1].get("weights") if starts else None
-
-
 def read_starts(folder: Path) -> list[dict]:
     """Return the starts of a run, the first one first; none where the file is missing or damaged."""
     with suppress(OSError, ValueError, TypeError, LookupError):

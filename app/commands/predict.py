@@ -17,8 +17,8 @@ but a reason in the last column.
 Files are read as in the run's training: its columns, separators and encoding, unless an option says
 otherwise; long texts and spaces too. Further settings of reading have their names of training:
 --data.encoding gb18030, --data.header, --data.quoting, --data.label_separator, --data.label_columns. Exit
-status: 0, 1 for a full disk or a model that gives no numbers, 2 for bad input, 130 when interrupted, 141 when
-the reader of the output is gone.
+status: 0, 1 for an output that cannot be written or a model that gives no numbers, 2 for bad input, 130 when
+interrupted, 141 when the reader of the output is gone.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..errors import InputError, nearest, shorten, show
 from ..words import _
 from .help import TYPES, describe, help_text, members, rules_together
 from .schema import GROUPS, HINTS, SETTINGS, VERB, Config, DataConfig
-from .shipped import DEFAULT_CONFIGS, default_config, is_about_the_source
+from .shipped import DEFAULT_CONFIGS, OF_SOURCE, default_config
 
 SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
 MODEL = "model.config"
@@ -148,7 +148,7 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
 def _merged(files: list[str], options: dict[str, Value]) -> Config:
     """Return the configuration of the files, later ones on top of earlier ones, and of options on top."""
     layers = [_read_layer(Path(path)) for path in files]
-    if not any(is_about_the_source(name) for layer in layers for name in layer):
+    if not any(OF_SOURCE.fullmatch(name) for layer in layers for name in layer):
         files = [str(default_config(set(options))), *files]
         layers = [_read_layer(Path(files[0])), *layers]
     merged: dict[str, Value] = {}

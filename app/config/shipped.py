@@ -12,6 +12,8 @@ ROOT = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
 DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
 RANDOM_CONFIG = ROOT / "configs" / "small_bert.yaml"
 DEFAULT_CONFIGS = (DEFAULT_CONFIG, RANDOM_CONFIG)
+# The name of a model, and what the form of one with random weights is set by
+OF_SOURCE = re.compile(r"model\.(name|architecture|vocab_file|config.*)")
 # Its settings are chosen where rows are few
 FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
@@ -37,14 +39,9 @@ def e5_file() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def is_about_the_source(setting: str) -> bool:
-    """Return whether a setting is the name of a model, or the form of one with random weights."""
-    return re.fullmatch(r"model\.(name|architecture|vocab_file|config.*)", setting) is not None
-
-
 def default_config(options: set[str]) -> Path:
     """Return the file that a run starts from whose own files name no model, given the settings on its command
     line: configs/small_bert.yaml where one is for random weights, or e5-small-zh is not installed and
     --model.name not given; else configs/default.yaml."""
-    has_random_weights = any(map(is_about_the_source, options)) or e5_file() is None
+    has_random_weights = any(map(OF_SOURCE.fullmatch, options)) or e5_file() is None
     return RANDOM_CONFIG if has_random_weights and "model.name" not in options else DEFAULT_CONFIG

@@ -28,8 +28,9 @@ from ..data.cache import content_key
 from ..data.files import files_of
 from ..data.read import BadRow, ReadOptions, bad_row_message
 from ..data.rows import Row
-from ..errors import InputError, TrainingError, listed, needed, shorten
+from ..errors import InputError, TrainingError, excerpt, listed, needed, shorten
 from ..runtime.disk import checksum, write_text
+from . import ON_BAD_ROW
 from .open_model import ComputeOptions, check_pairs, is_exported, model_files, open_model, recorded_settings
 from .output import AddedColumns, parquet_columns, text_columns
 from .predictor import CHUNK_ROWS
@@ -140,8 +141,10 @@ def predict_files(
     `text_column`, `format` ... Raises InputError for wrong files, folders and values, TypeError for an
     unknown option, TrainingError for a full disk or where Ray cannot go on.
     """
-    if output_format not in ("parquet", "csv"):
-        raise InputError(f"output_format must be parquet or csv, found {output_format}")
+    known = {"output_format": ("parquet", "csv"), "on_bad_row": ON_BAD_ROW}
+    for name, value in (("output_format", output_format), ("on_bad_row", on_bad_row)):
+        if value not in known[name]:
+            raise InputError(f"{name} must be one of {listed(known[name])}, found {excerpt(value)}")
     ReadOptions(**reading)
     with needed("ray"):
         import ray.data  # noqa: F401
@@ -150,9 +153,7 @@ def predict_files(
     job = Job(Path(checkpoint), names, output, output_format, actors, reading, on_bad_row, threshold, compute)
     schema = next((table.schema for table in job.tables(0)), pa.schema([]))
     if schema.names.count(ROW_ID) != 1:
-        raise InputError(
-            f"{names[0]}: a valid row is needed, and no column {ROW_ID}; fix it, or rename the column"
-        )
+        raise InputError(f"{names[0]}: a valid row is needed, and no column {ROW_ID}; fix it or rename that")
     unfinished, key = output.with_name(f"{output.name}.unfinished"), job.key()
     begun, notes = unfinished / "job", unfinished / "rows"
     has_rows = output.is_file() or (output.is_dir() and any(output.iterdir()))

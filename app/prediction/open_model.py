@@ -182,6 +182,10 @@ class ComputeOptions:
     batch_tokens: int | None = None
     calibrate: bool = True
 
+    def __post_init__(self) -> None:
+        if self.precision not in ("fp32", "bf16"):
+            raise InputError(f"the precision must be fp32 or bf16, found {excerpt(self.precision)}")
+
 
 def open_model(
     folder: Path | None, options: ComputeOptions, threshold: float | WantedPrecision | None = None

@@ -40,6 +40,7 @@ REASON, TAKEN = "reason", "predicted_"
 MAX_LABELS = 10  # labels that are listed below a prediction for people
 # These are limits of Excel; it keeps 15 digits of a number, so longer ones, such as ids, are written as text
 MAX_CELL, MAX_ROWS, MAX_COLUMNS, EXACT = 32_767, 1_048_576, 16_384, 10**15
+TOO_LARGE = f"an Excel sheet has {MAX_ROWS:,} rows and {MAX_COLUMNS:,} columns, there are more; write CSV"
 DATES = {datetime: "yyyy-mm-dd hh:mm:ss", date: "yyyy-mm-dd", time: "hh:mm:ss"}
 # This handler of errors writes U+FFFD for bytes that could not be decoded, and for halves of characters
 REPLACED = "replaced_by_fffd"
@@ -92,8 +93,10 @@ def write_predictions(
     output (`path` None), in the `format` of one of `WRITERS`. With `keep`, a column says why rows have no
     label, if one is invalid or may be. Raises InputError and TrainingError as `open_output` does. Texts are
     written as they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
+    # Counted when all rows were read before; they are read again, a stream for the first time
+    if format == "xlsx" and source.num_good + (on_bad_row == "keep") * source.num_bad >= MAX_ROWS:
+        raise InputError(TOO_LARGE)
     with open_output(path) as file:
-        # Counted when all rows were read before; they are read again, a stream for the first time
         may_be_bad = on_bad_row == "keep" and (source.is_stream or source.num_bad)
         # The names of columns are known once rows have been read, so the first prediction is made before
         predictions = iter(predictions)
@@ -199,10 +202,7 @@ def _write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: 
         forms = {kind: book.add_format({"num_format": form}) for kind, form in DATES.items()}
         for number, row in enumerate(_table(source, added, predictions)):
             if number == MAX_ROWS or len(row) > MAX_COLUMNS:
-                raise InputError(
-                    f"an Excel sheet has {MAX_ROWS:,} rows and {MAX_COLUMNS:,} columns, and there are more; "
-                    "write CSV"
-                )
+                raise InputError(TOO_LARGE)
             for column, value in enumerate(row):
                 if type(value) in DATES and getattr(value, "tzinfo", None) is None:
                     sheet.write_datetime(number, column, value, forms[type(value)])
@@ -255,8 +255,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     complete, unless there is such a file by then.
 
     Until then it is called `path`.XXXXXXXX.part, unlike any other file. An interrupted run leaves its rows
-    there and says where. Raises InputError for a file that cannot be opened, TrainingError for one that
-    cannot be written to the end.
+    there and says where. Raises TrainingError for a file that cannot be written to the end.
     """
     if path is None:
         if sys.stdout.isatty():
@@ -268,10 +267,8 @@ def open_output(path: str | None) -> Iterator[TextIO]:
             sys.stdout.flush()
         return
     part = Path(f"{path}.{secrets.token_hex(4)}.part").absolute()
-    try:
+    with written(f"--output {path}"):
         file = part.open("x", encoding="utf-8", errors=REPLACED, newline="")
-    except OSError as error:
-        raise InputError(f"--output {path}: {part} cannot be written: {error.strerror}") from error
     try:
         with written(f"--output {path}"), file:
             yield file

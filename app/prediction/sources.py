@@ -98,7 +98,7 @@ class Source:
         used = self.reader.used
         roles = {used.text: "text", used.pair: "text_pair"}
         unnamed = [roles.get((number,), f"column_{number}") for number in range(used.width)]
-        return free_names(map(str, self.reader.names or unnamed))
+        return free_names(map(as_text, self.reader.names or unnamed))
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values of a row by name, None for those that it lacks; an object has its own keys.

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from ..batching import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..batching.loader import collate, to_device
-from ..checkpoints.run_folder import HISTORY, MODEL, finished_weights
+from ..checkpoints.run_folder import HISTORY, MODEL, read_starts
 from ..data.tokens import CUT, LongTexts, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest
 from ..model.classifier import Classifier, max_positions
@@ -103,7 +103,8 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     wrong with the folder.
     """
     check_folder(folder)
-    known, path = finished_weights(folder), folder / MODEL
+    path, starts = folder / MODEL, read_starts(folder)
+    known = starts[-1].get("weights") if starts else None
     if known is not None and path.is_file() and (found := checksum(path)) != known:
         raise InputError(
             f"{path}: the weights must be those that the training wrote (SHA-256 {known[:12]}...), found "

@@ -60,11 +60,8 @@ class Series:
             raise InputError(
                 f"{folder} is not an empty folder, and holds no series of runs; choose another output.dir"
             )
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(record, job)
-        except OSError as error:
-            raise InputError(f"output.dir: {folder} cannot be written: {error.strerror}") from error
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(record, job)
 
     def run(self, name: str, more: dict[str, Any]) -> Path:
         """Train a run with `more` settings, by their names, unless it is finished; return its folder. What

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..errors import InputError, TrainingError, say, show
 from ..words import _
+from .disk import OF_THE_SYSTEM
 
 # Variables of torchrun and our own mp.spawn, horovodrun, deepspeed
 OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
@@ -57,6 +58,10 @@ def exit_status(work: Callable[[], int | None]) -> int:
         status = 130
     except BrokenPipeError:
         status = 141
+    except OSError as error:
+        if error.filename is None and error.errno not in OF_THE_SYSTEM:
+            raise
+        status = refuse(f"a file cannot be read or written: {error}; mend that and start again", 1)
     return show("") or status
 
 

@@ -57,6 +57,7 @@ DRAWS = 19  # random orders of the deletion test; fewer than explain has by itse
 MAX_BODY, MAX_FILE = 1 << 20, 64 << 20  # bytes
 MAX_TEXTS, MAX_CHARACTERS = 128, 100_000
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+Column = Annotated[int | str | None, Field(union_mode="left_to_right")]  # 1 is a number, not the name 1
 Item = Text | Annotated[list[Text], Len(1, 2)] | dict[str, Text | None]
 SHAPES = (
     f"inputs must be a text, a list of up to {MAX_TEXTS} texts, or a list of pairs [text, text_pair], each "
@@ -223,7 +224,7 @@ class Service:
         }
 
     async def predict_file(
-        self, request: Request, name: str, text_column: str | None = None, text_pair_column: str | None = None
+        self, request: Request, name: str, text_column: Column = None, text_pair_column: Column = None
     ) -> Response:
         """A file of texts, as the body, with its predictions, as CSV. It is read as in the run's training,
         and its format is that of `name`. The header X-Summary counts rows and labels."""

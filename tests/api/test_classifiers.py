@@ -100,6 +100,8 @@ def test_pickled_and_saved_it_is_the_same(model, tmp_path):
         model.save(saved)
     with pytest.raises(InputError, match="there is no such folder"):
         load(tmp_path / "nothing")
+    with pytest.raises(InputError, match="the precision must be fp32 or bf16, found 'int8'"):
+        load(saved, precision="int8")
 
 
 SMALL = {f"model.config.{key}": value for key, value in SIZES.items()}
@@ -159,6 +161,7 @@ TWO, EPOCHS = ["好", "坏"], "train.epochs must be auto or an integer from 1 to
         ({"settings": {"train.epoch": 1}}, TWO, ["a", "b"], "did you mean 'train.epochs'"),
         ({"settings": {"data.train": "x"}}, TWO, ["a", "b"], "data.train follows from what fit is given"),
         ({"settings": {"train.epochs": 2}}, TWO, ["a", "b"], "train.epochs follows from .* a parameter"),
+        ({"settings": {"train.best_metric": "rare_f1"}, "dev_size": 1}, TWO, ["a", "b"], "set output_dir"),
     ],
 )
 def test_bad_input_is_said_before_anything_is_trained(parameters, texts, labels, problem):

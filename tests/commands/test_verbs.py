@@ -14,7 +14,7 @@ from app.commands.one_model import KEY
 from app.errors import show
 from app.modes import MODES
 from app.runtime.processes import exit_status
-from tests.processes import ROOT, finish
+from tests.processes import ROOT, finish, full_disk
 from tests.saved_classifier import LABELS
 from tests.tiny import write_tiny
 
@@ -85,6 +85,12 @@ def test_a_terminal_that_lacks_a_character_shows_its_number(monkeypatch):
     monkeypatch.setattr(sys, "stdout", output)
     assert exit_status(lambda: show("好")) == 0
     assert output.buffer.getvalue() == b"\\u597d"
+
+
+def test_a_full_disk_is_one_error_of_any_verb(tmp_path, capsys):
+    with full_disk(1):
+        assert exit_status(lambda: (tmp_path / "a").write_text("好", encoding="utf-8")) == 1
+    assert "error: a file cannot be read or written: [Errno 27] File too large; " in capsys.readouterr().err
 
 
 def test_a_verb_is_called_as_the_program_and_an_unknown_one_names_the_nearest_or_all(capsys, monkeypatch):

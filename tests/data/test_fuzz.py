@@ -181,12 +181,9 @@ def make_case(number: int, folder: Path) -> Case:
     case.description += f", {name}"
     if (content := damage(case, draw)) is not None:
         case.content, case.rows = content.encode() if isinstance(content, str) else content, None
-    if case.content is not None and not case.path.exists():
+    if case.content is not None:
         case.path.write_bytes(case.content)
     return case
-
-
-# Damages return the new content of the file; None if the rows stay
 
 
 def noise(case: Case, draw: random.Random) -> bytes:
@@ -260,12 +257,6 @@ def packed(case: Case, draw: random.Random) -> bytes:
     return pack(case.content)
 
 
-def link(case: Case, draw: random.Random) -> None:
-    target = case.path.with_name(f"target{case.number}")
-    target.write_bytes(case.content)
-    case.path.symlink_to(target)
-
-
 def no_regular_file(case: Case, draw: random.Random) -> None:
     path, pipe = case.path, case.path.with_name(f"pipe{case.number}")
     os.mkfifo(pipe)
@@ -283,6 +274,7 @@ def no_regular_file(case: Case, draw: random.Random) -> None:
     case.content, case.rows, case.refused = None, None, True
 
 
+# The weight of each, and what returns the new content of the file, or None if the rows stay
 DAMAGES: dict[str, tuple[int, Callable[[Case, random.Random], bytes | str | None]]] = {
     "nothing": (20, lambda case, draw: None),
     "cut short": (10, lambda case, draw: case.content[: draw.randrange(len(case.content))]),
@@ -294,7 +286,6 @@ DAMAGES: dict[str, tuple[int, Callable[[Case, random.Random], bytes | str | None
     "other options": (8, other_options),
     "deep json": (3, deep_json),
     "packed": (2, packed),
-    "link": (2, link),
     "no regular file": (4, no_regular_file),
 }
 

@@ -259,17 +259,17 @@ def test_parquet_keeps_its_types(predict):
 def test_excel_keeps_numbers_and_dates_and_texts_are_text_cells(predict):
     openpyxl = pytest.importorskip("openpyxl", reason=NEEDS_OPENPYXL)
     book, day = openpyxl.Workbook(), datetime(2026, 1, 5, 8, 30)
-    rows = [["编号", "内容", "时间", "分", "公式", "长号"], [7, "今天", day, 4.5, "=1+1", 10**15]]
-    rows.append([8, *[None] * 5])
+    rows = [["编号", "内容", "时间", "分", None, "公式", "长号"], [7, "今天", day, 4.5, "旁", "=1+1", 10**15]]
+    rows.append([8, *[None] * 6])
     for row in rows:
         book.active.append(row)
     book.save("posts.xlsx")
     predict("posts.xlsx", "labels.xlsx", "--text_column", "内容")
     written = list(openpyxl.load_workbook("labels.xlsx").active.iter_rows())
     # Nobody has computed the formula; Excel has no more than 15 digits
-    rows[1][4:] = [None, str(10**15)]
-    assert [[cell.value for cell in row[:6]] for row in written] == rows
-    assert (written[0][6].value, written[0][-1].value) == ("label", "reason")
+    rows[0][4], rows[1][5:] = "", [None, str(10**15)]
+    assert [[cell.value for cell in row[:7]] for row in written] == rows
+    assert (written[0][7].value, written[0][-1].value) == ("label", "reason")
     assert written[2][-1].value.startswith("row 3: the text is empty, found null")
     assert predict("posts.xlsx", "labels.csv", "--text_column", "内容")[0]["时间"] == "2026-01-05 08:30:00"
 
@@ -289,8 +289,11 @@ def test_a_sheet_is_read_again_as_it_was_and_what_does_not_fit_is_told(predict, 
     predict("a.txt", "long.xlsx", content="好" * 40_000)
     assert "1 texts are longer than an Excel cell, and were cut at 32767" in caplog.text
     monkeypatch.setattr(output_module, "MAX_ROWS", 3)
-    predict("b.txt", "b.xlsx", content="好\n" * 3, status=2)
-    assert "an Excel sheet has 3 rows and 16,384 columns, and there are more" in capsys.readouterr().err
+    predict("-", "b.xlsx", "--format", "text", content="好\n" * 3, status=2)
+    # Not a stream: it is told before the first text is classified
+    monkeypatch.setattr(output_module, "open_output", None)
+    predict("b.txt", "b.xlsx", content="好\n\1\n好\n", status=2)
+    assert capsys.readouterr().err.count("error: an Excel sheet has 1,048,576 rows and 16,384 columns") == 2
 
 
 def test_formulas_are_written_as_they_were_read(predict):

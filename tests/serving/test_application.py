@@ -169,8 +169,9 @@ def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
     refused = client.post("/predict_file", params=chosen, content=content)
     assert refused.status_code == 422
     assert refused.json()["error"].startswith("a.csv, line 1: cannot tell which column is the text")
-    answer = client.post("/predict_file", params=chosen | {"text_column": "乙"}, content=content)
-    assert answer.text.startswith("甲,乙,label,")
+    for column in ("乙", "1"):
+        answer = client.post("/predict_file", params=chosen | {"text_column": column}, content=content)
+        assert answer.text.startswith("甲,乙,label," if column == "乙" else "column_0,text,label,")
 
 
 HOSTS = dict.fromkeys(["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000"], 200)
