@@ -2,7 +2,7 @@
 
     python run_dp.py --config configs/weibo_emotion6.yaml
 
-With one CUDA device or none it says so and trains as run_single.py does.
+With one CUDA device or none it trains the same job as run_single.py, in padded batches and so more slowly.
 """
 
 import sys

@@ -121,8 +121,8 @@ USUAL = (
 TITLE = """\
 # Settings
 
-All settings, in a YAML file or on the command line: `--train.epochs 3`. Made by
-`python -m app.config.help > docs/settings.md` from the fields in `app/config/`.
+All settings, in a YAML file or on the command line: `--train.epochs 3`. A run whose files name no model has
+the defaults of `configs/default.yaml`. Made by `python -m app.config.help > docs/settings.md`.
 """
 
 

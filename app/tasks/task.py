@@ -1,5 +1,5 @@
 """What a run trains for, and one label a row, of which the other tasks override what differs. Only NumPy is
-imported with this module: an exported model predicts without torch and SciPy."""
+imported with this module: an exported model predicts without torch, and only paths need SciPy."""
 
 from __future__ import annotations
 

@@ -148,30 +148,30 @@ def test_a_full_disk_is_one_error_and_leaves_no_folder(exported, tmp_path, capsy
 
 
 # What requirements.txt has and the image of examples/Dockerfile has not
-ABSENT = "torch transformers accelerate safetensors sklearn scipy jinja2 pandas pyarrow psutil"
+ABSENT = "torch transformers accelerate sklearn jinja2 pandas pyarrow psutil"
 RUN_VERB = "from app.commands import run_verb\n"
 
 
 def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_path, capsys):
     checkpoint, folder = exported
     dockerfile = (ROOT / "examples" / "Dockerfile").read_text(encoding="utf-8")
-    assert 'ARG PACKAGES="numpy tokenizers tqdm joblib"' in dockerfile
+    assert 'ARG PACKAGES="numpy scipy safetensors tokenizers tqdm joblib"' in dockerfile
     assert "${PACKAGES} -r requirements/serve.txt -r requirements/onnx.txt" in dockerfile
     source, home = texts_file(tmp_path), tmp_path / "home"
-    home.mkdir()
     # Some libraries behave otherwise where they see that they are tested.
     dropped = {"CI", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY", "OMP_NUM_THREADS"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     kept |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
+    home.mkdir()
 
     def printed(code: str, *words: str) -> str:
         code = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT.split()}))\n{RUN_VERB}{code}"
-        command = [sys.executable, "-c", code, *words]
-        ended = subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, encoding="utf-8", check=True)
-        return ended.stdout
+        command, options = [sys.executable, "-c", code, *words], {"cwd": ROOT, "env": kept, "check": True}
+        return subprocess.run(command, **options, capture_output=True, encoding="utf-8").stdout
 
     words = ["--checkpoint", str(folder), "--input", source]
-    lines = printed("sys.exit(run_verb('predict'))", *words).splitlines()
+    of_paths = "from app.tasks.tree import Tree; Tree(['甲/乙', '甲/丙'], '/').members; "
+    lines = printed(f"{of_paths}sys.exit(run_verb('predict'))", *words).splitlines()
     assert predict(["--checkpoint", str(checkpoint), "--input", source, "--device", "cpu"]) == 0
     wanted = capsys.readouterr().out.splitlines()
     assert lines[0] == wanted[0]
