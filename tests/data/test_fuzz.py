@@ -127,7 +127,6 @@ def text_file(draw, columns: dict, format: str, quoted: bool, header: bool, enco
     separator, is_ebcdic = "\t" if format == "tsv" else ",", encoding == "cp037"
     shape = draw.choice(["array", "object"] if "label" in columns else ["string", "array", "object"])
     ascii_only = is_ebcdic or draw.random() < 0.5
-    # Texts that must be refused
     empty = "\x00" if is_ebcdic or format == "text" else "\u200b\u202e"
 
     def cell(value: str) -> str:
@@ -148,7 +147,6 @@ def text_file(draw, columns: dict, format: str, quoted: bool, header: bool, enco
     if header:
         records.insert(0, separator.join(columns))
     end = draw.choice(["\n", "\n", "\r\n"])
-    # Blank lines between them
     text = "".join(end * draw.choice([0, 0, 0, 1, 2]) + record + end for record in records)
     return text.removesuffix(end) if draw.random() < 0.3 else text
 
