@@ -141,10 +141,9 @@ def predict_files(
     `text_column`, `format` ... Raises InputError for wrong files, folders and values, TypeError for an
     unknown option, TrainingError for a full disk or where Ray cannot go on.
     """
-    known = {"output_format": ("parquet", "csv"), "on_bad_row": ON_BAD_ROW}
-    for name, value in (("output_format", output_format), ("on_bad_row", on_bad_row)):
-        if value not in known[name]:
-            raise InputError(f"{name} must be one of {listed(known[name])}, found {excerpt(value)}")
+    if output_format not in ("parquet", "csv") or on_bad_row not in ON_BAD_ROW:
+        rule = f"output_format must be parquet or csv, and on_bad_row one of {listed(ON_BAD_ROW)}"
+        raise InputError(f"{rule}, found {excerpt(output_format)} and {excerpt(on_bad_row)}")
     ReadOptions(**reading)
     with needed("ray"):
         import ray.data  # noqa: F401

@@ -64,7 +64,8 @@ def what_next(
     # A model that is not good yet says little about labels
     is_good_so_far = not advice
     if task.has_labels and metrics["rows"] < ENOUGH_ROWS:
-        low, high = metrics["intervals"][key]
+        low, high = metrics["intervals"][key]  # by drawing rows again; where all are right, they stay so
+        low = proportion_interval(metrics["rows"], metrics["rows"])[0] if low == high == 1 else low
         advice["few_test_rows"] = _(
             "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
             "{high:.2f}. A cross-validation tests every row: {program} cross-validate --folds 5, "

@@ -213,6 +213,6 @@ def test_ray_that_is_missing_and_an_option_that_there_is_not(
     assert "pip install -r requirements/ray.txt -c constraints.txt" in capsys.readouterr().err
     with pytest.raises(TypeError, match="treshold"):
         predict_files(posts, tmp_path / "labels", checkpoint, treshold=0.5)
-    with pytest.raises(ValueError, match="on_bad_row must be one of keep, skip, error, found 'drop'"):
+    with pytest.raises(ValueError, match="on_bad_row one of keep, skip, error, found 'parquet' and 'drop'"):
         predict_files(posts, tmp_path / "labels", checkpoint, on_bad_row="drop")
     assert os.listdir(tmp_path) == ["posts"]
