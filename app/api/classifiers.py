@@ -21,7 +21,7 @@ from ..config.command_line import config_of
 from ..config.shipped import MODULE
 from ..data.read import BadRow
 from ..data.rows import Row, join_texts
-from ..errors import InputError, TrainingError, excerpt, shorten
+from ..errors import InputError, TrainingError, excerpt, listed, shorten
 from ..prediction.open_model import ComputeOptions, check_pairs, model_files, open_model
 from ..prediction.output import AddedColumns
 from ..prediction.predictor import Prediction
@@ -100,7 +100,9 @@ class Model:
         return pa.table(added.arrays(self._predictions(texts, keep_bad=True)), added.names)
 
     def _predictions(self, texts: Iterable, keep_bad: bool = False) -> Iterator[Prediction]:
-        opened = self._opened
+        opened, pair = self._opened, [self._opened.recorded.get(f"text{of}_column") for of in ("", "_pair")]
+        if hasattr(texts, "columns") and None not in pair and {*pair} <= {*texts.columns}:
+            texts = texts[pair]
         rows = rows_of(texts, opened.recorded, opened.text_columns, keep_bad)
         for row in [row for row in rows if isinstance(row, Row)][:1]:
             check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
@@ -141,6 +143,8 @@ def rows_of(
     if isinstance(texts, (str, bytes)) or getattr(texts, "ndim", 1) == 0:
         raise InputError(f"{RULE}, found one string: {excerpt(str(texts))}; write [text]")
     if columns and hasattr(texts, "columns"):
+        if missing := sorted(set(columns) - {*texts.columns}):
+            raise InputError(f"the model reads the columns {listed(columns)}, {missing[0]} is not there")
         texts = texts[list(columns)]
     # Series of pandas become arrays
     texts = texts.to_numpy(dtype=object) if hasattr(texts, "to_numpy") else texts

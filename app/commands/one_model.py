@@ -78,8 +78,7 @@ def suggest(argv: list[str], program: str) -> None:
     names of the library small-text: random; by the probabilities, least_confidence and breaking_ties.
     highest_confidence is for self-training: the surest rows of each label, to be trained on with the guess as
     label. CSV, JSON Lines and Excel have all columns of the pool, then the guess and its probabilities, as
-    predict writes them. No file is overwritten. Exit status: 0, 1 for an output that cannot be written, 2 for
-    bad input.
+    predict writes them. No file is overwritten. Exit status: 0, 1 if OUT cannot be written, 2 for bad input.
     """
     add = (parser := Parser(program, suggest.__doc__)).add_argument
     add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")

@@ -57,13 +57,13 @@ def load_data_settings(path: Path) -> DataConfig:
 
 
 def plain_value(name: str, text: str) -> Any:
-    """Return the value of a word for a setting: as YAML has it, or the text where that may be a string."""
+    """Return the value of a word: as YAML has it, or as text where that may be a string, as a blank may."""
     try:
         value = _Loader(text).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
     kinds = {get_origin(kind) or kind for kind in members(HINTS.get(name))}
-    return text if str in kinds and type(value) not in kinds - {str} else value
+    return text if str in kinds and (not text.strip() or type(value) not in kinds - {str}) else value
 
 
 class _Loader(yaml.SafeLoader):
@@ -136,7 +136,8 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
         if name not in HINTS and name != "config" and not name.startswith(f"{MODEL}."):
             raise _no_setting(Value(text, source), name)
         value = text if equals else next(words, "--")
-        if not equals and value.startswith("--"):
+        # As of "$FILE" where this variable is not set
+        if (not value and name != "model.prefix") or (not equals and value.startswith("--")):
             raise InputError(_("command line: --{name} needs a value after it").format(name=name))
         if name == "config":
             files.append(value)

@@ -228,6 +228,8 @@ class Service:
     ) -> Response:
         """A file of texts, as the body, with its predictions, as CSV. It is read as in the run's training,
         and its format is that of `name`. The header X-Summary counts rows and labels."""
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            raise HTTPException(415, "the file itself must be the body, as of curl --data-binary @FILE")
         model, content = self.model, await request.body()
         asked = {"text_column": text_column, "text_pair_column": text_pair_column}
 

@@ -195,7 +195,8 @@ def test_integer_labels_pairs_and_a_kept_run(tmp_path, monkeypatch):
     assert set(classifier.predict(texts).tolist()) <= {0, 10, 20}
     assert classifier.score(texts, numbers) > 0.8
     assert is_finished(Path("run"))
-    assert (load("run", device="cpu").predict_proba(texts) == classifier.predict_proba(texts)).all()
+    frame = pd.DataFrame(texts, columns=["text", "pair"])[["pair", "text"]]
+    assert (load("run", device="cpu").predict_proba(frame) == classifier.predict_proba(texts)).all()
     with pytest.raises(InputError, match="holds a finished run"):
         classifier.fit(texts, numbers)
 
