@@ -12,8 +12,7 @@ ROOT = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
 DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
 RANDOM_CONFIG = ROOT / "configs" / "small_bert.yaml"
 DEFAULT_CONFIGS = (DEFAULT_CONFIG, RANDOM_CONFIG)
-# The name of a model, and what the form of one with random weights is set by
-OF_SOURCE = re.compile(r"model\.(name|architecture|vocab_file|config.*)")
+OF_SOURCE = re.compile(r"model\.(name|architecture|vocab_file|config.*)")  # settings that choose a model
 # Its settings are chosen where rows are few
 FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
 SAMPLE_FOLDER = ROOT / "data" / "sample"

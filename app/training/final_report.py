@@ -55,7 +55,7 @@ def write_report(
     history, on_page = read_evaluations(folder / METRICS_FILE), metrics | {"step": best_step}
     advice = what_next(task, **evidence_of(components, split, on_page, of_splits, history))
     text = shown.report_text(task, metrics, progress.start_metrics, title)
-    text += "\n".join(["\n\n" + _("What next?"), *(f"  - {one}" for one in advice.values())]) if advice else ""
+    text += "\n".join(["\n", _("What next?"), *(f"  - {one}" for one in advice.values())]) if advice else ""
     write_text(folder / TEXT, text + "\n")
     if task.has_labels:
         write_predictions(folder / PREDICTIONS, of, logits, task)
