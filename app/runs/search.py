@@ -82,7 +82,7 @@ def search(series: Series, asked: dict[str, str], count: int) -> str:
     metric = config.train.best_metric
     metric = TASKS[config.data.task].metrics[0] if metric == "auto" else metric
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # One process at a time makes the folder and its tables, and trains the final run
+    # One process at a time makes the folder and its tables, begins a trial, and trains the final run
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     with lock:
         series.open(dataset, **{name: f"searched in {values}" for name, (_, values) in space.items()})
@@ -93,12 +93,21 @@ def search(series: Series, asked: dict[str, str], count: int) -> str:
         direction = "maximize" if BY_KEY[metric].higher_is_better else "minimize"
         options = {"study_name": "search", "direction": direction, "load_if_exists": True}
         study = optuna.create_study(storage=storage, **options)
+
+    def run_begun(trial: Trial) -> float:
+        # Only now do other processes count this trial
+        lock.release()
+        return run_trial(trial, series, space, metric)
+
     while True:
         fail_stale_trials(study)
+        lock.acquire()
         states = [trial.state for trial in last_tries(study)]
         if TrialState.WAITING in states or len(states) < count:
-            study.optimize(lambda trial: run_trial(trial, series, space, metric), 1, catch=(TrainingError,))
-        elif TrialState.RUNNING in states:
+            study.optimize(run_begun, 1, catch=(TrainingError,))
+            continue
+        lock.release()
+        if TrialState.RUNNING in states:
             time.sleep(HEARTBEAT_SECONDS)
         else:
             with lock:
