@@ -100,7 +100,8 @@ class Model:
         return pa.table(added.arrays(self._predictions(texts, keep_bad=True)), added.names)
 
     def _predictions(self, texts: Iterable, keep_bad: bool = False) -> Iterator[Prediction]:
-        opened, pair = self._opened, [self._opened.recorded.get(f"text{of}_column") for of in ("", "_pair")]
+        opened = self._opened
+        pair = [opened.recorded.get(name) for name in ("text_column", "text_pair_column")]
         if hasattr(texts, "columns") and None not in pair and {*pair} <= {*texts.columns}:
             texts = texts[pair]
         rows = rows_of(texts, opened.recorded, opened.text_columns, keep_bad)

@@ -57,7 +57,8 @@ def load_data_settings(path: Path) -> DataConfig:
 
 
 def plain_value(name: str, text: str) -> Any:
-    """Return the value of a word: as YAML has it, or as text where that may be a string, as a blank may."""
+    """Return the value of a word for a setting: as YAML has it, or the text where that may be a string. A
+    space is a string too, and not null."""
     try:
         value = _Loader(text).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -136,7 +137,7 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
         if name not in HINTS and name != "config" and not name.startswith(f"{MODEL}."):
             raise _no_setting(Value(text, source), name)
         value = text if equals else next(words, "--")
-        # As of "$FILE" where this variable is not set
+        # "$FILE" is empty where this variable is not set; only a prefix may be empty
         if (not value and name != "model.prefix") or (not equals and value.startswith("--")):
             raise InputError(_("command line: --{name} needs a value after it").format(name=name))
         if name == "config":

@@ -218,7 +218,8 @@ class ModelConfig:
     """WordPiece vocabulary for random weights, one token a line; none: characters of GB 2312 and train."""
     prefix: str | None = None
     """Words before each text, such as "query: ", with which e5 was pretrained; they stay in the checkpoint's
-    tokenizer. Of a pair, the first text has them. "": none; none: the checkpoint's, or by model.head auto."""
+    tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint, or "query: " where
+    model.head auto chooses a linear start."""
     dropout: Annotated[Float, Field(ge=0, lt=1)] | None = None
     """All dropout probabilities of the model; none: as in the model's configuration."""
     head: Annotated[Literal["auto", "random", "linear"], Needs("unordered", also=("random",))] = "auto"

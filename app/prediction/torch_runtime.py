@@ -103,7 +103,8 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     wrong with the folder.
     """
     check_folder(folder)
-    path, known = folder / MODEL, (read_starts(folder) or [{}])[-1].get("weights")
+    path, starts = folder / MODEL, read_starts(folder)
+    known = starts[-1].get("weights") if starts else None
     if known is not None and path.is_file() and (found := checksum(path)) != known:
         raise InputError(
             f"{path}: the weights must be those that the training wrote (SHA-256 {known[:12]}...), found "

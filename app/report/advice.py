@@ -93,3 +93,7 @@ def what_next(
             "labels that are worth it."
         ).format(limit=FEW_ROWS, classes=len(few), shown=shown, **said)
     return advice
+
+
+def render_advice(advice: Mapping[str, str]) -> str:
+    return "\n".join([_("What next?"), *(f"  - {sentence}" for sentence in advice.values())])

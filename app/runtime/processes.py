@@ -61,7 +61,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in OF_THE_SYSTEM:
             raise
-        status = refuse(f"a file cannot be read or written: {error}; mend that and start again", 1)
+        status = refuse(f"a file cannot be read or written: {error}; fix that and start again", 1)
     return show("") or status
 
 

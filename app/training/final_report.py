@@ -13,7 +13,7 @@ from ..checkpoints.training_state import RunProgress, drop_states
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model
 from ..report import shown
-from ..report.advice import what_next
+from ..report.advice import render_advice, what_next
 from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
 from ..report.logits_file import LOGITS, logits_of, write_logits, write_predictions
@@ -55,7 +55,7 @@ def write_report(
     history, on_page = read_evaluations(folder / METRICS_FILE), metrics | {"step": best_step}
     advice = what_next(task, **evidence_of(components, split, on_page, of_splits, history))
     text = shown.report_text(task, metrics, progress.start_metrics, title)
-    text += "\n".join(["\n", _("What next?"), *(f"  - {one}" for one in advice.values())]) if advice else ""
+    text += f"\n\n{render_advice(advice)}" if advice else ""
     write_text(folder / TEXT, text + "\n")
     if task.has_labels:
         write_predictions(folder / PREDICTIONS, of, logits, task)

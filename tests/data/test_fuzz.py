@@ -127,6 +127,7 @@ def text_file(draw, columns: dict, format: str, quoted: bool, header: bool, enco
     separator, is_ebcdic = "\t" if format == "tsv" else ",", encoding == "cp037"
     shape = draw.choice(["array", "object"] if "label" in columns else ["string", "array", "object"])
     ascii_only = is_ebcdic or draw.random() < 0.5
+    # Texts that must be refused
     empty = "\x00" if is_ebcdic or format == "text" else "\u200b\u202e"
 
     def cell(value: str) -> str:
@@ -147,6 +148,7 @@ def text_file(draw, columns: dict, format: str, quoted: bool, header: bool, enco
     if header:
         records.insert(0, separator.join(columns))
     end = draw.choice(["\n", "\n", "\r\n"])
+    # Blank lines between them
     text = "".join(end * draw.choice([0, 0, 0, 1, 2]) + record + end for record in records)
     return text.removesuffix(end) if draw.random() < 0.3 else text
 
@@ -179,7 +181,7 @@ def make_case(number: int, folder: Path) -> Case:
     case.description += f", {name}"
     if (content := damage(case, draw)) is not None:
         case.content, case.rows = content.encode() if isinstance(content, str) else content, None
-    if case.content is not None:
+    if case.content is not None and not case.path.exists():
         case.path.write_bytes(case.content)
     return case
 
@@ -255,6 +257,12 @@ def packed(case: Case, draw: random.Random) -> bytes:
     return pack(case.content)
 
 
+def link(case: Case, draw: random.Random) -> None:
+    target = case.path.with_name(f"target{case.number}")
+    target.write_bytes(case.content)
+    case.path.symlink_to(target)
+
+
 def no_regular_file(case: Case, draw: random.Random) -> None:
     path, pipe = case.path, case.path.with_name(f"pipe{case.number}")
     os.mkfifo(pipe)
@@ -284,6 +292,7 @@ DAMAGES: dict[str, tuple[int, Callable[[Case, random.Random], bytes | str | None
     "other options": (8, other_options),
     "deep json": (3, deep_json),
     "packed": (2, packed),
+    "link": (2, link),
     "no regular file": (4, no_regular_file),
 }
 

@@ -251,6 +251,8 @@ def test_tokens_that_share_characters_are_one_unit():
 
 
 def test_what_cannot_be_explained_is_an_error(model, checkpoint, tmp_path, capsys, monkeypatch):
+    with pytest.raises(InputError, match="did you mean '正面'"):
+        explain_one(model, TEXT, label="正正面")
     with pytest.raises(InputError, match="the text cannot be explained"):
         explain_one(model, "  ")
     damaged = ExplainedModel(checkpoint, "cpu")

@@ -158,11 +158,11 @@ def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_pat
     assert 'ARG PACKAGES="numpy scipy safetensors tokenizers tqdm joblib"' in dockerfile
     assert "${PACKAGES} -r requirements/serve.txt -r requirements/onnx.txt" in dockerfile
     source, home = texts_file(tmp_path), tmp_path / "home"
+    home.mkdir()
     # Some libraries behave otherwise where they see that they are tested.
     dropped = {"CI", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY", "OMP_NUM_THREADS"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     kept |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
-    home.mkdir()
 
     def printed(code: str, *words: str) -> str:
         code = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT.split()}))\n{RUN_VERB}{code}"

@@ -290,7 +290,8 @@ def test_a_sheet_is_read_again_as_it_was_and_what_does_not_fit_is_told(predict, 
     assert "1 texts are longer than an Excel cell, and were cut at 32767" in caplog.text
     monkeypatch.setattr(output_module, "MAX_ROWS", 3)
     predict("-", "b.xlsx", "--format", "text", content="好\n" * 3, status=2)
-    monkeypatch.setattr(output_module, "open_output", None)  # of a file it is told before anything is written
+    # A file is refused before anything is written
+    monkeypatch.setattr(output_module, "open_output", None)
     predict("b.txt", "b.xlsx", content="好\n\1\n好\n", status=2)
     assert capsys.readouterr().err.count("error: an Excel sheet has 1,048,576 rows and 16,384 columns") == 2
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.config.command_line import load_config
-from app.report.advice import what_next
+from app.report.advice import render_advice, what_next
 from app.tasks import open_task
 from app.training.final_report import evidence_of
 from tests.verbs import spoken_in
@@ -56,6 +56,7 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(what, change, met
     # To be copied: no full stop is part of it
     for words in (english[what], chinese[what]):
         assert re.search(rf"(^|[^\w-]){re.escape(named)}(?![\w.。])", words)
+    assert render_advice(english).splitlines()[1:] == [f"  - {english[what]}"]
 
 
 @pytest.mark.parametrize(
