@@ -109,6 +109,7 @@ class Layout:
 
     packed: bool  # rows are laid end to end, without padding
     varlen: bool = False  # attention of packed batches takes rows of any lengths, not in groups
+    multiple_of: int = 1  # of this many tokens a packed batch has; rows of padding fill it up
     pad_id: int = 0
     first_position: int = 0  # of a row's first token; RoBERTa counts from pad_id + 1
     # A decoder reads the last token of a row that does not have this id (-1: the last); None for an encoder
@@ -124,12 +125,15 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
     Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
     `first_tokens` and for a decoder `last_tokens` (num_rows,) int64, the index of the token of each row that
     the head reads; and for attention `row_offsets` (num_rows + 1,) int32, the index of each row's first token
-    and the end of the last row, and `longest`, the tokens of the longest row; or the arrays of `_groups`."""
+    and the end of the last row, and `longest`, the tokens of the longest row; or the arrays of `_groups`.
+    Rows of padding that fill a packed batch up are the last ones."""
+    if layout.packed:
+        rows = [*rows, *_rows_of_padding(rows, layout)]
     tokens = np.concatenate(rows)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     starts = None
     if second_starts is not None and layout.token_types:
-        starts = np.asarray(second_starts, dtype=np.int64)
+        starts = np.concatenate([second_starts, lengths[len(second_starts) :]]).astype(np.int64)
     if not layout.packed:
         longest = -(-int(lengths.max()) // PAD_TO) * PAD_TO
         if layout.max_positions:
@@ -159,6 +163,14 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
         name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
         for name, values in arrays.items()
     }
+
+
+def _rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndarray]:
+    """Return what is missing to a multiple of `layout.multiple_of` tokens, in rows that are no longer than
+    the longest of `rows`: the model has no more positions."""
+    lengths = [len(row) for row in rows]
+    padding = np.full(-sum(lengths) % layout.multiple_of, layout.pad_id, dtype=rows[0].dtype)
+    return [padding[at : at + max(lengths)] for at in range(0, len(padding), max(lengths))]
 
 
 def _groups(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:

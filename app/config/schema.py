@@ -246,7 +246,8 @@ class TrainConfig:
     accumulation_steps: Count = 1
     """Number of micro-batches per optimizer step, in each process."""
     micro_batch_tokens: Count | None = None
-    """Most tokens of a micro-batch, also in evaluation; a longer row is one alone; none: no limit."""
+    """Most tokens of a micro-batch, also in evaluation; a longer row is one alone; none: no limit. In bf16 on
+    the CPU padding up to a multiple of 32 comes on top."""
     gradient_checkpointing: bool = False
     """Compute each layer again for the backward pass: less memory, more time, the same weights."""
     optimizer: Literal["adamw", "sgd"] = "adamw"

@@ -19,10 +19,11 @@ from app.batching.loader import (
     masked_row,
     micro_batches,
 )
-from app.config.schema import DataConfig
+from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.data.dataset import open_dataset
-from app.training.build import open_stores
-from tests.tiny import open_tiny, tiny_model, tiny_tokenizer, token_rows
+from app.modes.mode import Single
+from app.training.build import build, open_stores
+from tests.tiny import open_tiny, tiny_model, tiny_tokenizer, token_rows, write_tiny
 
 CPU = torch.device("cpu")
 SHARDS = pytest.mark.parametrize("num_shards", [1, 2, 3, 4, 8])
@@ -124,6 +125,26 @@ def test_single_texts_have_no_token_types_and_padding_stops_at_the_last_position
         assert inputs["input_ids"].shape == (2, padded)
 
 
+@pytest.mark.parametrize("lengths", [[3, 4], [5, 3], [1], [30, 9]])
+def test_rows_of_padding_fill_a_packed_batch_up(lengths):
+    """None is longer than the longest row, or empty."""
+    rows = token_rows(lengths)
+    inputs = collate(rows, [1] * len(rows), Layout(True, varlen=True, multiple_of=8, pad_id=9))
+    plain = collate(rows, [1] * len(rows), Layout(True, varlen=True))
+    total, tokens = sum(lengths), -(-sum(lengths) // 8) * 8
+    assert inputs["input_ids"].shape == (1, tokens)
+    assert inputs["input_ids"][0, total:].tolist() == [9] * (tokens - total)
+    for name in ("input_ids", "position_ids", "token_type_ids"):
+        assert torch.equal(inputs[name][:, :total], plain[name])
+    assert inputs["first_tokens"][: len(rows)].tolist() == plain["first_tokens"].tolist()
+    found = inputs["row_offsets"].diff()
+    assert found[: len(rows)].tolist() == lengths
+    assert found.min() > 0
+    assert found.max() == max(lengths)
+    assert found.sum() == tokens
+    assert inputs["position_ids"].max() < max(lengths)
+
+
 @pytest.fixture(scope="module")
 def windows(tmp_path_factory):
     """A split, and the token store of its rows of one to five windows."""
@@ -158,6 +179,20 @@ def test_logits_and_gradients_are_those_of_the_means_of_windows(windows, packed,
         for rows in (logits, one_by_one)
     )
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("precision", "long", "multiple"), [("bf16", "cut", 32), ("bf16", "windows", 1), ("fp32", "cut", 1)]
+)
+def test_a_run_fills_its_batches_up_in_bf16_on_the_cpu(tmp_path, precision, long, multiple):
+    files = {"train": str(write_tiny(tmp_path / "rows.tsv")), "cache_dir": str(tmp_path / "cache")}
+    train = TrainConfig(precision=precision, device="cpu")
+    model = ModelConfig(config={"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64})
+    with Single(Config(DataConfig(**files, long=long), model, train)) as mode:
+        for loader in build(mode.config, mode).loaders.values():
+            positions = np.arange(min(5, len(loader)))
+            tokens, real = loader.load(positions, CPU).inputs["input_ids"].shape[1], loader.lengths(positions)
+            assert tokens == -(-real.sum() // multiple) * multiple
 
 
 SPECIAL, MASK = [0, 1, 2, 3], 3
