@@ -1,5 +1,5 @@
 """Which rows are in which step and micro-batch, and these rows as the tensors of a batch on a device: padded,
-or packed without padding; for masked language modelling with some tokens hidden.
+or packed end to end; for masked language modelling with some tokens hidden.
 
 The batch plan is a pure function of (num_rows, batch_size, seed, step). So all modes see the same global
 batches, and resuming needs only the number of the next step.
@@ -107,9 +107,9 @@ def evaluation_batches(
 class Layout:
     """The form of the inputs that a model takes."""
 
-    packed: bool  # rows are laid end to end, without padding
+    packed: bool  # rows are laid end to end, not padded to one length
     varlen: bool = False  # attention of packed batches takes rows of any lengths, not in groups
-    multiple_of: int = 1  # of this many tokens a packed batch has; rows of padding fill it up
+    multiple_of: int = 1  # rows of padding fill a packed batch up to a multiple of so many tokens
     pad_id: int = 0
     first_position: int = 0  # of a row's first token; RoBERTa counts from pad_id + 1
     # A decoder reads the last token of a row that does not have this id (-1: the last); None for an encoder
@@ -168,9 +168,9 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
 def _rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndarray]:
     """Return what is missing to a multiple of `layout.multiple_of` tokens, in rows that are no longer than
     the longest of `rows`: the model has no more positions."""
-    lengths = [len(row) for row in rows]
-    padding = np.full(-sum(lengths) % layout.multiple_of, layout.pad_id, dtype=rows[0].dtype)
-    return [padding[at : at + max(lengths)] for at in range(0, len(padding), max(lengths))]
+    longest, missing = max(map(len, rows)), -sum(map(len, rows)) % layout.multiple_of
+    padding = np.full(missing, layout.pad_id, dtype=rows[0].dtype)
+    return [padding[start : start + longest] for start in range(0, missing, longest)]
 
 
 def _groups(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:

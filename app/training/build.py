@@ -62,8 +62,8 @@ def build(config: Config, mode: Mode) -> Components:
     # There are no kernels of rows of any length for float64.
     varlen = packed and torch.get_default_dtype() != torch.float64 and model.has_varlen_kernels(mode.device)
     layout = model.layout(packed, varlen)
-    # With a multiple of 32 rows AMX multiplies matrices faster, and finds the kernels of earlier steps again.
-    # Outputs of rows of padding could not be told from those of windows.
+    # AMX multiplies matrices faster when they have a multiple of 32 rows, and kernels of earlier steps fit
+    # again. With windows, outputs of rows of padding could not be told from others.
     if mode.device.type == "cpu" and mode.config.train.precision == "bf16" and data.long != "windows":
         layout = replace(layout, multiple_of=32)
     loaders = {name: task.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
