@@ -109,6 +109,7 @@ class Layout:
 
     packed: bool  # rows are laid end to end, not padded to one length
     varlen: bool = False  # attention of packed batches takes rows of any lengths, not in groups
+    heads: int = 1  # of attention, for each of which the groups have the padded rows
     multiple_of: int = 1  # rows of padding fill a packed batch up to a multiple of so many tokens
     pad_id: int = 0
     first_position: int = 0  # of a row's first token; RoBERTa counts from pad_id + 1
@@ -158,7 +159,7 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
         if layout.varlen:
             arrays |= {"row_offsets": offsets.astype(np.int32), "longest": int(lengths.max())}
         else:
-            arrays |= _groups(lengths, row_of_token, position)
+            arrays |= _groups(lengths, row_of_token, position, layout.heads)
     return {
         name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
         for name, values in arrays.items()
@@ -173,35 +174,45 @@ def _rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndar
     return [padding[start : start + longest] for start in range(0, missing, longest)]
 
 
-def _groups(lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray) -> dict[str, Any]:
+def _groups(
+    lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray, heads: int
+) -> dict[str, Any]:
     """Return the layout for attention in groups of rows of similar length, longest first, each padded to its
     longest row, and no row shorter than half of that: the cost of attention grows with the square of it.
 
-    The padded groups are laid end to end; the arrays index their tokens and rows:
+    The padded groups are laid end to end, in each a row after the other, once for each head, as products of
+    matrices need them. The arrays index these places; the heads of a token follow one another:
     `group_shapes`: a tuple of (num_rows, longest, has_padding) for each group.
-    `to_padded` (padded_tokens,): the packed token at each padded index; 0 for padding.
-    `from_padded` (total_tokens,): the padded index of each packed token.
-    `key_mask` (padded_tokens,) bool: False for padding.
+    `to_padded` (places,): the packed token's head at each place; 0 for padding.
+    `from_padded` (total_tokens * heads,): the place of each packed token's head.
+    `is_padding` (places, 1) bool.
+    `key_mask` (places / heads,) bool: of one head, False for padding.
     `row_order` (num_rows,): the packed row of each row of the groups.
     `row_of_token` and `position`, (total_tokens,), are each token's row and its index in it.
     """
     order = np.argsort(-lengths, kind="stable")
     halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
-    shapes, row_starts, masks, padded_tokens = [], np.empty(len(lengths), dtype=np.int64), [], 0
+    shapes, masks, places = [], [], 0
+    # Of each row: its first place, and how far apart the places of two heads are
+    starts, distance = np.empty((2, len(lengths)), dtype=np.int64)
     for group in np.split(order, np.flatnonzero(np.diff(halvings)) + 1):
         longest = int(lengths[group].max())
         shapes.append((len(group), longest, bool((lengths[group] < longest).any())))
-        row_starts[group] = padded_tokens + np.arange(len(group)) * longest
+        starts[group], distance[group] = places + np.arange(len(group)) * heads * longest, longest
         masks.append((np.arange(longest) < lengths[group][:, None]).reshape(-1))
-        padded_tokens += len(group) * longest
-    from_padded = row_starts[row_of_token] + position
-    to_padded = np.zeros(padded_tokens, dtype=np.int64)
-    to_padded[from_padded] = np.arange(len(position))
+        places += len(group) * heads * longest
+    from_padded = (starts[row_of_token] + position)[:, None] + np.outer(
+        distance[row_of_token], np.arange(heads)
+    )
+    from_padded = from_padded.reshape(-1)
+    to_padded, is_padding = np.zeros(places, dtype=np.int64), np.ones((places, 1), dtype=bool)
+    to_padded[from_padded], is_padding[from_padded] = np.arange(len(from_padded)), False
     return {
         "group_shapes": tuple(shapes),
         "row_order": order,
         "to_padded": to_padded,
         "from_padded": from_padded,
+        "is_padding": is_padding,
         "key_mask": np.concatenate(masks),
     }
 

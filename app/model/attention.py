@@ -7,7 +7,9 @@ A model looks up its attention function by name and passes it the extra keyword 
 padded in groups of similar length.
 """
 
+import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ from ..runtime.devices import is_cuda
 NAME = "packed_rows"
 # These arrays of `collate` describe the rows of a packed batch.
 LAYOUT = ("row_offsets", "longest")
-LAYOUT += ("group_shapes", "row_order", "to_padded", "from_padded", "key_mask")
+LAYOUT += ("group_shapes", "row_order", "to_padded", "from_padded", "is_padding", "key_mask")
 LEVELS = 2**16  # a probability of dropout is rounded to a multiple of 1 / LEVELS
 
 
@@ -63,7 +65,9 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
     `key`, `value`: (total_tokens, key heads, head_size), all of one dtype."""
     # The CUDA kernels would read other values without an error
     assert query.dtype == key.dtype == value.dtype
-    is_of_rows = len(query) < len(key)
+    is_of_rows, heads = len(query) < len(key), query.shape[1]
+    if heads != key.shape[1]:
+        key, value = (states.repeat_interleave(heads // key.shape[1], 1) for states in (key, value))
     if "row_offsets" in layout:
         offsets, longest = layout["row_offsets"], layout["longest"]
         has_no_kernel = query.dtype == torch.float32 and rule.window is not None and not rule.causal
@@ -71,79 +75,143 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
             firsts = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
             rows = (firsts if is_of_rows else offsets, offsets, 1 if is_of_rows else longest, longest)
             return attend_varlen(query, key, value, rows, rule)
-        # Without a kernel, rows attend one by one, slowly
-        lengths, tokens = offsets.diff().tolist(), torch.arange(len(key), device=key.device)
-        layout = {"group_shapes": [(1, length, False) for length in lengths], "key_mask": tokens >= 0}
-        layout |= {"to_padded": tokens, "from_padded": tokens, "row_order": tokens[: len(lengths)]}
-    shapes, key_mask, row_order = layout["group_shapes"], layout["key_mask"], layout["row_order"]
-    order = layout["to_padded"], layout["from_padded"]
-    counts = [num_rows * longest for num_rows, longest, _ in shapes]
-    query_counts = [num_rows for num_rows, _, _ in shapes] if is_of_rows else counts
-    queries = query.index_select(0, row_order) if is_of_rows else Rearrange.apply(query, *order)
-    keys, values = (Rearrange.apply(states, *order) for states in (key, value))
-    padded = [queries.split(query_counts), *(states.split(counts) for states in (keys, values, key_mask))]
-    outputs = []
-    for (num_rows, longest, has_padding), *states, group_mask in zip(shapes, *padded, strict=True):
-        by_row = [tensor.unflatten(0, (num_rows, -1)).transpose(1, 2) for tensor in states]
-        mask, how = group_mask.view(num_rows, 1, 1, longest), rule
+        layout = one_by_one(offsets, heads)
+    row_order, order = layout["row_order"], (layout["to_padded"], layout["from_padded"])
+    if is_of_rows:
+        queries = query.index_select(0, row_order).flatten(0, 1)
+    else:
+        queries = Rearrange.apply(query.flatten(0, 1), *order)
+    keys, values = (Rearrange.apply(states.flatten(0, 1), *order) for states in (key, value))
+    shapes, masks = [(*shape[:2], heads) for shape in layout["group_shapes"]], group_masks(layout, rule)
+    query_shapes = [(num_rows, 1, heads) for num_rows, *_ in shapes] if is_of_rows else shapes
+    if rule.dropout and query.device.type == "cpu" and not rule.causal:
+        with torch.autocast("cpu", enabled=False):
+            attended = DroppedAttention.apply(queries, keys, values, query_shapes, shapes, masks, rule)
+    else:
+        groups = split(queries, query_shapes), split(keys, shapes), split(values, shapes)
+        outputs = [
+            scaled_dot_product_attention(
+                *states, mask, rule.dropout, rule.causal and mask is None, scale=rule.scaling
+            )
+            for *states, mask in zip(*groups, masks, strict=True)
+        ]
+        attended = torch.cat([output.flatten(0, 2) for output in outputs])
+    if is_of_rows:
+        attended = attended.unflatten(0, (-1, heads))
+        return torch.empty_like(attended).index_copy(0, row_order, attended)
+    return Rearrange.apply(attended, *reversed(order), layout["is_padding"]).unflatten(0, (-1, heads))
+
+
+def one_by_one(offsets: Tensor, heads: int) -> dict:
+    """Return the layout of groups of one row each, slow, for rows whose offsets are known."""
+    lengths, head = offsets.diff().tolist(), torch.arange(heads, device=offsets.device)[:, None]
+    rows = torch.arange(sum(lengths), device=offsets.device)
+    to_padded = torch.cat([(part * heads + head).flatten() for part in rows.split(lengths)])
+    layout = {"group_shapes": [(1, length, False) for length in lengths], "row_order": rows[: len(lengths)]}
+    layout |= {"to_padded": to_padded, "from_padded": to_padded.argsort(), "key_mask": rows >= 0}
+    return layout | {"is_padding": to_padded[:, None] < 0}
+
+
+def group_masks(layout: Mapping, rule: Rule) -> list[Tensor | None]:
+    """Return the mask of each group, (num_rows, 1, 1 or longest, longest) bool, False where a query may not
+    attend; it has the window. None: no query sees padding, except by a causal rule."""
+    shapes, masks = layout["group_shapes"], []
+    key_masks = layout["key_mask"].split([num_rows * longest for num_rows, longest, _ in shapes])
+    for (num_rows, longest, has_padding), key_mask in zip(shapes, key_masks, strict=True):
+        mask = key_mask.view(num_rows, 1, 1, longest)
         if rule.window is not None and longest > rule.window:
             places = torch.arange(longest, device=key_mask.device)
             distance = places - places[:, None]
             band = (distance.abs() < rule.window) & (distance <= 0 if rule.causal else True)
             # Padding attends to itself: a softmax of nothing would be NaN
-            mask, how = (band & mask) | (distance == 0), rule._replace(causal=False)
-        elif rule.causal or not has_padding:
+            masks.append((band & mask) | (distance == 0))
+        else:
             # Rows of one length need no mask, which is slow; nor do causal ones, whose padding comes last.
-            mask = None
-        outputs.append(attend(*by_row, mask, how).transpose(1, 2).flatten(0, 1))
-    attended = torch.cat(outputs)
-    if is_of_rows:
-        return torch.empty_like(attended).index_copy(0, row_order, attended)
-    return Rearrange.apply(attended, *reversed(order), key_mask)
+            masks.append(None if rule.causal or not has_padding else mask)
+    return masks
+
+
+def split(places: Tensor, shapes: list[tuple[int, int, int]]) -> list[Tensor]:
+    """Return the states of each group, (num_rows, heads, longest, head_size), of those at all places."""
+    parts = places.split([math.prod(shape) for shape in shapes])
+    return [
+        part.unflatten(0, (num_rows, heads, longest))
+        for part, (num_rows, longest, heads) in zip(parts, shapes, strict=True)
+    ]
 
 
 class Rearrange(torch.autograd.Function):
-    """Tokens selected by an index, whose gradient is a selection too, several times faster than the
-    scatter-add that is the gradient of a selection in general: from packed tokens to rows, padded with the
-    first token, by `to_padded`, back by `from_padded`; or the other way, where padding, by `key_mask`, gets
-    the gradient 0."""
+    """Rows selected by an index, whose gradient is a selection too, several times faster than the scatter-add
+    that is the gradient of a selection in general: from packed tokens to the places of padded groups by
+    `to_padded`, back by `from_padded`; or the other way, where padding gets the gradient 0."""
 
     @staticmethod
-    def forward(ctx, states: Tensor, index: Tensor, back: Tensor, key_mask: Tensor | None = None) -> Tensor:
-        ctx.save_for_backward(back, key_mask)
+    def forward(ctx, states: Tensor, index: Tensor, back: Tensor, is_padding: Tensor | None = None) -> Tensor:
+        ctx.save_for_backward(back, is_padding)
         return states.index_select(0, index)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        back, key_mask = ctx.saved_tensors
+        back, is_padding = ctx.saved_tensors
         gradient = gradient.index_select(0, back)
-        if key_mask is not None:
-            gradient.masked_fill_(~key_mask.view(-1, *(1,) * (gradient.dim() - 1)), 0)
+        if is_padding is not None:
+            gradient.masked_fill_(is_padding, 0)
         return gradient, None, None, None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule: Rule) -> Tensor:
-    """Return the attention of padded rows, (num_rows, heads, queries, head_size). `mask`: (num_rows, 1, 1 or
-    queries, keys) bool, False where a query may not attend; it has the window, and is None if causal."""
-    has_groups = query.shape[1] != key.shape[1]
-    if not rule.dropout or has_groups or rule.causal or query.device.type != "cpu":
-        how = {"is_causal": rule.causal, "scale": rule.scaling, "enable_gqa": has_groups}
-        return scaled_dot_product_attention(query, key, value, mask, rule.dropout, **how)
-    # torch's own dropout takes longer here, see `Drop`. In fp32 inside, as in torch.
-    num_rows, heads, _, head_size = query.shape
-    with torch.autocast("cpu", enabled=False):
-        queries, keys, values = (
-            states.to(torch.float32, memory_format=torch.contiguous_format).flatten(0, 1)
-            for states in (query, key, value)
-        )
-        bias = queries.new_zeros(1, 1, 1)
-        if mask is not None:
-            bias = queries.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
-            bias = bias.expand(-1, heads, -1, -1).flatten(0, 1)
-        alpha = head_size**-0.5 if rule.scaling is None else rule.scaling
-        scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=alpha)
-        weights = Drop.apply(scores.softmax(-1), rule.dropout)
-        return torch.bmm(weights, values).view(query.shape).to(query.dtype)
+class DroppedAttention(torch.autograd.Function):
+    """Attention with dropout on the CPU, from states at places of groups to states at such places. In fp32
+    inside, as in torch. Groups are small: what autograd does around each of their products takes as long as
+    the product. So the backward pass is written out; its gradients have the bits of autograd's."""
+
+    @staticmethod
+    def forward(
+        ctx,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        query_shapes: list,
+        shapes: list,
+        masks: list,
+        rule: Rule,
+    ) -> Tensor:
+        ctx.query_shapes, ctx.shapes, ctx.dropout = query_shapes, shapes, rule.dropout
+        ctx.scaling = queries.shape[1] ** -0.5 if rule.scaling is None else rule.scaling
+        attended, saved = torch.empty_like(queries, dtype=torch.float32), []
+        groups = split(queries.float(), query_shapes), split(keys.float(), shapes)
+        groups += split(values.float(), shapes), split(attended, query_shapes)
+        for *states, mask in zip(*groups, masks, strict=True):
+            query, key, value, output = (part.flatten(0, 1) for part in states)
+            bias = query.new_zeros(1, 1, 1)
+            if mask is not None:
+                bias = query.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+                bias = bias.expand(-1, states[0].shape[1], -1, -1).flatten(0, 1)
+            weights = torch.baddbmm(bias, query, key.transpose(1, 2), alpha=ctx.scaling).softmax(-1)
+            kept = draw_kept(weights, rule.dropout)
+            dropped = scale_kept(weights, kept, rule.dropout)
+            torch.bmm(dropped, value, out=output)
+            saved += [query, key, value, weights, kept, dropped]
+        ctx.save_for_backward(*saved)
+        return attended.to(queries.dtype)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        of_attended, saved = gradient.float(), iter(ctx.saved_tensors)
+        of_queries = torch.empty_like(of_attended)
+        num_places = sum(math.prod(shape) for shape in ctx.shapes)
+        of_keys, of_values = of_attended.new_empty(2, num_places, of_attended.shape[1])
+        groups = split(of_attended, ctx.query_shapes), split(of_queries, ctx.query_shapes)
+        groups += split(of_keys, ctx.shapes), split(of_values, ctx.shapes)
+        for parts in zip(*groups, strict=True):
+            of_output, of_query, of_key, of_value = (part.flatten(0, 1) for part in parts)
+            query, key, value, weights, kept, dropped = islice(saved, 6)
+            of_weights = scale_kept(torch.bmm(of_output, value.transpose(1, 2)), kept, ctx.dropout)
+            # What autograd calls for a softmax
+            of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            torch.bmm(of_scores, key, out=of_query).mul_(ctx.scaling)
+            torch.bmm(of_scores.transpose(1, 2), query, out=of_key).mul_(ctx.scaling)
+            torch.bmm(dropped.transpose(1, 2), of_output, out=of_value)
+        return *(states.to(gradient.dtype) for states in (of_queries, of_keys, of_values)), *(None,) * 4
 
 
 def has_varlen_kernels(device: torch.device, head_size: int) -> bool:
@@ -168,8 +236,6 @@ def attend_varlen(
     (https://github.com/pytorch/pytorch/pull/179390). There is none for windows to both sides in fp32.
     """
     dropout_p, scaling, causal, window = rule
-    if key.shape[1] != query.shape[1]:
-        key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], 1) for states in (key, value))
     if query.dtype == torch.float32:
         states = (query[None], key[None], value[None])
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in states)
@@ -228,32 +294,42 @@ def return_read_tokens_only(layer: nn.Module) -> None:
     layer.__class__ = type(kind.__name__, (ReadTokens, kind), {"__module__": kind.__module__})
 
 
-class Drop(torch.autograd.Function):
-    """CPU values, any shape, each 0 with the probability `p`, the others scaled up, so that the expected
-    value of each stays the same.
+def draw_kept(values: Tensor, p: float) -> Tensor:
+    """Return for each of `values`, on the CPU, 0 with the probability `p`, else 1.
 
     torch draws a Bernoulli number for each element from one thread's Mersenne twister, which takes 7 % of an
     fp32 step of BERT-base. Here four elements share a 64-bit draw of SFC64
     (https://numpy.org/doc/stable/reference/random/bit_generators/sfc64.html), which torch's generator seeds
     for every call, so that `torch.manual_seed` still decides the masks.
     """
+    size = values.numel()
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    draws = np.random.SFC64(seed).random_raw(-(-size // 4)).view(np.int16)[:size]
+    draws = torch.from_numpy(draws).view(values.shape)
+    return torch.ge(draws, round(p * LEVELS) - LEVELS // 2, out=torch.empty(values.shape, dtype=values.dtype))
+
+
+def scale_kept(values: Tensor, kept: Tensor, p: float) -> Tensor:
+    """Return 0 where `kept` is 0, else the value times 1 / (1 - p), in one pass over memory. The factor is a
+    float32; bf16, the dtype of `kept` and values, could not hold it exactly."""
+    factor = LEVELS / (LEVELS - round(p * LEVELS))
+    return torch.addcmul(values.new_zeros(()), values, kept, value=factor)
+
+
+class Drop(torch.autograd.Function):
+    """CPU values, any shape, each 0 with the probability `p`, the others scaled up, so that the expected
+    value of each stays the same."""
 
     @staticmethod
     def forward(ctx, values: Tensor, p: float) -> Tensor:
-        dropped, size = round(p * LEVELS), values.numel()
-        seed = int(torch.empty((), dtype=torch.int64).random_())
-        draws = np.random.SFC64(seed).random_raw(-(-size // 4)).view(np.int16)[:size]
-        draws = torch.from_numpy(draws).view(values.shape)
-        # 0 or 1, without the factor of kept elements, which bf16 cannot hold exactly
-        kept = torch.ge(draws, dropped - LEVELS // 2, out=torch.empty(values.shape, dtype=values.dtype))
+        kept = draw_kept(values, p)
         ctx.save_for_backward(kept)
-        ctx.factor = LEVELS / (LEVELS - dropped)
-        # values * kept * factor in one pass over memory, inside which the factor is a float32
-        return torch.addcmul(values.new_zeros(()), values, kept, value=ctx.factor)
+        ctx.p = p
+        return scale_kept(values, kept, p)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        return torch.addcmul(gradient.new_zeros(()), gradient, *ctx.saved_tensors, value=ctx.factor), None
+        return scale_kept(gradient, *ctx.saved_tensors, ctx.p), None
 
 
 class Dropout(nn.Dropout):

@@ -9,11 +9,11 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForMaskedLM
 
-from app.batching.loader import collate, to_device
+from app.batching.loader import Layout, collate, to_device
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model import attention
-from app.model.attention import Drop, Dropout, Rule, attend
+from app.model.attention import Drop, Dropout, Rule, attend_rows
 from app.model.classifier import PACKINGS, Classifier, MaskedLanguageModel
 from app.model.pretrained import build_masked_model, build_model, check_passes, save_model
 from tests.tiny import plain_model, tiny_model, tiny_tokenizer, token_rows
@@ -74,12 +74,13 @@ def outcome(model, inputs: dict) -> tuple[torch.Tensor, dict]:
     return logits.detach(), {name: value.grad for name, value in plain.named_parameters()}
 
 
-@pytest.mark.parametrize("how", ["grouped", "varlen", "filled"])
+@pytest.mark.parametrize("how", ["grouped", "varlen", "filled", "nothing dropped"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, how):
-    # So each two values of shape, training and varlen meet
-    varlen = how == "varlen"
-    model = model_of(shape).train(varlen == (list(SHAPES).index(shape) % 2 == 0))
+    # So each two values of shape, training and varlen meet; and dropout has its own gradients
+    varlen, drops = how == "varlen", how == "nothing dropped"
+    model = model_of(shape, 1e-9 if drops else 0.0)
+    model.train(drops or varlen == (list(SHAPES).index(shape) % 2 == 0))
     plain = plain_model(model)
     starts = [2, 4, 1, 10, 30, 1, 1, 8] if model.layout(True).token_types else None
     # 39 tokens of padding are more than a row
@@ -218,17 +219,22 @@ def test_the_elements_of_a_draw_do_not_depend_on_each_other():
     assert torch.equal(Dropout(0.5).eval()(lanes), lanes)
 
 
-@pytest.mark.parametrize("padding", [False, True], ids=["no padding", "padding"])
-def test_attention_with_dropout(padding):
+@pytest.mark.parametrize("lengths", [(6, 6, 6), (6, 4, 3)], ids=["no padding", "padding"])
+@pytest.mark.parametrize("of_rows", [False, True], ids=["all tokens", "first tokens"])
+def test_attention_with_dropout(lengths, of_rows):
     torch.manual_seed(2)
-    query, key, value = (torch.randn(3, 2, count, 8) for count in (4, 6, 6))
-    mask = (torch.tensor([6, 4, 3])[:, None] > torch.arange(6)).view(3, 1, 1, 6) if padding else None
-    expected = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3)
-    nothing_dropped = attend(query, key, value, mask, Rule(1e-9, 0.3))
+    times, num_queries = 4000, 3 if of_rows else sum(lengths)
+    query, key, value = (torch.randn(count, 2, 8) for count in (num_queries, sum(lengths), sum(lengths)))
+    parts = [query.split([1] * 3 if of_rows else lengths), key.split(lengths), value.split(lengths)]
+    by_row = [[states.transpose(0, 1) for states in of_row] for of_row in zip(*parts, strict=True)]
+    expected = [scaled_dot_product_attention(*of_row, scale=0.3).transpose(0, 1) for of_row in by_row]
+    expected = torch.cat(expected)
+    layout = collate(token_rows(lengths), None, Layout(packed=True, heads=2))
+    nothing_dropped = attend_rows(query, key, value, layout, Rule(1e-9, 0.3))
     torch.testing.assert_close(nothing_dropped, expected, atol=1e-6, rtol=0)
-    many = [states.repeat(4000, 1, 1, 1) for states in (query, key, value)]
-    masks = mask if mask is None else mask.repeat(4000, 1, 1, 1)
-    draws = attend(*many, masks, Rule(0.2, 0.3)).view(4000, *expected.shape)
+    many = [states.repeat(times, 1, 1) for states in (query, key, value)]
+    layout = collate(token_rows(lengths) * times, None, Layout(packed=True, heads=2))
+    draws = attend_rows(*many, layout, Rule(0.2, 0.3)).view(times, *expected.shape)
     assert draws.std(0).max() > 0.1
     torch.testing.assert_close(draws.mean(0), expected, atol=0.06, rtol=0)
 
