@@ -82,20 +82,20 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
     else:
         queries = Rearrange.apply(query.flatten(0, 1), *order)
     keys, values = (Rearrange.apply(states.flatten(0, 1), *order) for states in (key, value))
-    shapes, masks = [(*shape[:2], heads) for shape in layout["group_shapes"]], group_masks(layout, rule)
-    query_shapes = [(num_rows, 1, heads) for num_rows, *_ in shapes] if is_of_rows else shapes
+    masks = group_masks(layout, rule)
+    shapes = [(num_rows, heads, longest) for num_rows, longest, _ in layout["group_shapes"]]
+    query_shapes = [(num_rows, heads, 1) for num_rows, *_ in shapes] if is_of_rows else shapes
     if rule.dropout and query.device.type == "cpu" and not rule.causal:
         with torch.autocast("cpu", enabled=False):
             attended = DroppedAttention.apply(queries, keys, values, query_shapes, shapes, masks, rule)
     else:
         groups = split(queries, query_shapes), split(keys, shapes), split(values, shapes)
-        outputs = [
-            scaled_dot_product_attention(
-                *states, mask, rule.dropout, rule.causal and mask is None, scale=rule.scaling
-            )
-            for *states, mask in zip(*groups, masks, strict=True)
-        ]
-        attended = torch.cat([output.flatten(0, 2) for output in outputs])
+        outputs = []
+        for *states, mask in zip(*groups, masks, strict=True):
+            how = {"is_causal": rule.causal and mask is None, "scale": rule.scaling}
+            output = scaled_dot_product_attention(*states, mask, rule.dropout, **how)
+            outputs.append(output.flatten(0, 2))
+        attended = torch.cat(outputs)
     if is_of_rows:
         attended = attended.unflatten(0, (-1, heads))
         return torch.empty_like(attended).index_copy(0, row_order, attended)
@@ -134,10 +134,7 @@ def group_masks(layout: Mapping, rule: Rule) -> list[Tensor | None]:
 def split(places: Tensor, shapes: list[tuple[int, int, int]]) -> list[Tensor]:
     """Return the states of each group, (num_rows, heads, longest, head_size), of those at all places."""
     parts = places.split([math.prod(shape) for shape in shapes])
-    return [
-        part.unflatten(0, (num_rows, heads, longest))
-        for part, (num_rows, longest, heads) in zip(parts, shapes, strict=True)
-    ]
+    return [part.unflatten(0, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 class Rearrange(torch.autograd.Function):

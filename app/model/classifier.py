@@ -22,12 +22,14 @@ from . import attention
 class Packing:
     """How a type of model runs packed. `head` takes the model and the states of the tokens that it reads,
     (num_rows, 1, hidden), to logits, (num_rows, num_labels). `masked_head` are the names of what predicts
-    masked tokens: what comes before the output matrix, its layer, and the bias. `reads_last`: of each row it
-    reads the last token, else the first. `from_pad`: positions count from pad_id + 1, as in RoBERTa, else
+    masked tokens: what comes before the output matrix, its layer, and the bias. `norm_last`: LayerNorm is the
+    last part of each half of a layer, so that no state is a sum over many layers. `reads_last`: of each row
+    it reads the last token, else the first. `from_pad`: positions count from pad_id + 1, as in RoBERTa, else
     from 0."""
 
     head: Callable[[nn.Module, torch.Tensor], torch.Tensor]
     masked_head: tuple[str, ...] = ()
+    norm_last: bool = True
     reads_last: bool = False
     from_pad: bool = False
 
@@ -44,12 +46,21 @@ ROBERTA = Packing(ELECTRA.head, ("lm_head", "lm_head.decoder", "lm_head.bias"), 
 MODERNBERT = Packing(
     lambda model, states: model.classifier(model.drop(model.head(states[:, 0]))),
     ("head", "decoder", "decoder.bias"),
+    norm_last=False,
 )
-DECODER = Packing(lambda model, states: model.score(states[:, 0]), reads_last=True)
+DECODER = Packing(lambda model, states: model.score(states[:, 0]), norm_last=False, reads_last=True)
 PACKINGS = {"bert": BERT, "ernie": BERT, "electra": ELECTRA, "roberta": ROBERTA, "xlm-roberta": ROBERTA}
 PACKINGS |= {"modernbert": MODERNBERT} | dict.fromkeys(("llama", "qwen2", "qwen3"), DECODER)
 # Names of an encoder's parameters: of layers, and of the norm after the last layer of some
 LAYERS = re.compile(r"\blayers?\.\d+\.|\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
+
+
+def in_bf16(embeddings: nn.Module, args: tuple, states: torch.Tensor) -> torch.Tensor:
+    """A forward hook: under autocast to bf16 on the CPU, return the states in bf16. There LayerNorm and sums
+    keep the dtype that they are given, with fp32 inside LayerNorm; so all layers have states in bf16, and no
+    matrix product has to cast them."""
+    is_on = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return states.bfloat16() if is_on and states.device.type == "cpu" else states
 
 
 def is_of_head(name: str) -> bool:
@@ -84,6 +95,8 @@ class PackedModel(nn.Module):
         self.can_pack = not self.why_padded
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
+            if packing.norm_last:
+                model.base_model.embeddings.register_forward_hook(in_bf16)
 
     def forward(self, *args: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         with self.autocast():

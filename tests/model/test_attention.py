@@ -19,6 +19,7 @@ from app.model.pretrained import build_masked_model, build_model, check_passes, 
 from tests.tiny import plain_model, tiny_model, tiny_tokenizer, token_rows
 from tests.training.tiny_training import SETTINGS, Training
 
+BF16, FP32 = torch.bfloat16, torch.float32
 GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
 LOCAL = ["sliding_attention", "full_attention", "sliding_attention"]
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 500.0, "original_max_position_embeddings": 16}
@@ -99,12 +100,30 @@ def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, how)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bf16_differs_by_its_rounding(shape):
     model = model_of(shape).train()
-    exact = outcome(plain_model(model), collate(rows(shape), None, model.layout(False)))[0]
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(**collate(rows(shape), None, model.layout(True)))
-        padded = plain_model(model)(**collate(rows(shape), None, model.layout(False))).logits
-    error, usual = ((found.float() - exact).abs().max() for found in (logits, padded))
+    exact = outcome(plain_model(model), collate(rows(shape), None, model.layout(False)))
+    found = []
+    for one, packed in ((plain_model(model), False), (model, True)):
+        with torch.autocast("cpu", BF16):
+            logits, gradients = outcome(one, collate(rows(shape), None, model.layout(packed)))
+        of_gradients = torch.stack([(gradients[name] - value).norm() for name, value in exact[1].items()])
+        found.append(((logits.float() - exact[0]).abs().max(), of_gradients.norm()))
+    (usual, usual_of_gradients), (error, error_of_gradients) = found
     assert error <= max(2 * usual, 2**-6)
+    assert error_of_gradients <= 2 * usual_of_gradients
+
+
+@pytest.mark.parametrize(("shape", "expected"), [("bert", BF16), ("roberta", BF16), ("qwen3", FP32)])
+def test_the_dtype_of_states_between_layers(shape, expected):
+    """Sums over many layers, as in decoders, stay in fp32."""
+    model, dtypes = model_of(shape).train(), []
+    layers = getattr(model.model.base_model, "encoder", model.model.base_model)
+    layer = (layers.layer if hasattr(layers, "layer") else layers.layers)[-1]
+    layer.register_forward_pre_hook(lambda module, args: dtypes.append(args[0].dtype))
+    inputs = collate(rows(shape), None, model.layout(True))
+    for precision in (BF16, FP32):
+        with torch.autocast("cpu", BF16, enabled=precision == BF16):
+            outcome(model, inputs)
+    assert dtypes == [expected, FP32]
 
 
 def test_every_type_of_the_table_is_tested():
@@ -133,9 +152,6 @@ def test_why_a_model_is_padded(architecture, config, why):
     model = tiny_model(architecture, **config)
     assert not model.can_pack
     assert re.search(why, model.why_padded)
-
-
-BF16, FP32 = torch.bfloat16, torch.float32
 
 
 @pytest.mark.parametrize(
