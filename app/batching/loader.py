@@ -109,7 +109,7 @@ class Layout:
 
     packed: bool  # rows are laid end to end, not padded to one length
     varlen: bool = False  # attention of packed batches takes rows of any lengths, not in groups
-    heads: int = 1  # of attention, for each of which the groups have the padded rows
+    heads: int = 1  # of keys, for each of which the groups have the padded rows
     multiple_of: int = 1  # rows of padding fill a packed batch up to a multiple of so many tokens
     pad_id: int = 0
     first_position: int = 0  # of a row's first token; RoBERTa counts from pad_id + 1

@@ -65,9 +65,7 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
     `key`, `value`: (total_tokens, key heads, head_size), all of one dtype."""
     # The CUDA kernels would read other values without an error
     assert query.dtype == key.dtype == value.dtype
-    is_of_rows, heads = len(query) < len(key), query.shape[1]
-    if heads != key.shape[1]:
-        key, value = (states.repeat_interleave(heads // key.shape[1], 1) for states in (key, value))
+    is_of_rows, heads = len(query) < len(key), key.shape[1]
     if "row_offsets" in layout:
         offsets, longest = layout["row_offsets"], layout["longest"]
         has_no_kernel = query.dtype == torch.float32 and rule.window is not None and not rule.causal
@@ -77,6 +75,9 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
             return attend_varlen(query, key, value, rows, rule)
         layout = one_by_one(offsets, heads)
     row_order, order = layout["row_order"], (layout["to_padded"], layout["from_padded"])
+    # The queries of one key head stay together
+    size, together = query.shape[2], query.shape[1] // heads
+    query = query.unflatten(1, (heads, together)).flatten(2)
     if is_of_rows:
         queries = query.index_select(0, row_order).flatten(0, 1)
     else:
@@ -85,21 +86,24 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
     masks = group_masks(layout, rule)
     shapes = [(num_rows, heads, longest) for num_rows, longest, _ in layout["group_shapes"]]
     query_shapes = [(num_rows, heads, 1) for num_rows, *_ in shapes] if is_of_rows else shapes
-    if rule.dropout and query.device.type == "cpu" and not rule.causal:
+    if rule.dropout and query.device.type == "cpu" and not rule.causal and together == 1:
         with torch.autocast("cpu", enabled=False):
             attended = DroppedAttention.apply(queries, keys, values, query_shapes, shapes, masks, rule)
     else:
         groups = split(queries, query_shapes), split(keys, shapes), split(values, shapes)
-        outputs = []
-        for *states, mask in zip(*groups, masks, strict=True):
-            how = {"is_causal": rule.causal and mask is None, "scale": rule.scaling}
-            output = scaled_dot_product_attention(*states, mask, rule.dropout, **how)
-            outputs.append(output.flatten(0, 2))
+        outputs, how = [], {"dropout_p": rule.dropout, "scale": rule.scaling, "enable_gqa": together > 1}
+        for queries, keys, values, mask in zip(*groups, masks, strict=True):
+            queries = queries.unflatten(3, (together, size)).transpose(2, 3).flatten(1, 2)
+            is_causal = rule.causal and mask is None
+            output = scaled_dot_product_attention(queries, keys, values, mask, is_causal=is_causal, **how)
+            outputs.append(output.unflatten(1, (heads, together)).transpose(2, 3).flatten(3).flatten(0, 2))
         attended = torch.cat(outputs)
     if is_of_rows:
         attended = attended.unflatten(0, (-1, heads))
-        return torch.empty_like(attended).index_copy(0, row_order, attended)
-    return Rearrange.apply(attended, *reversed(order), layout["is_padding"]).unflatten(0, (-1, heads))
+        attended = torch.empty_like(attended).index_copy(0, row_order, attended)
+    else:
+        attended = Rearrange.apply(attended, *reversed(order), layout["is_padding"])
+    return attended.view(len(query), -1, size)
 
 
 def one_by_one(offsets: Tensor, heads: int) -> dict:
@@ -233,6 +237,8 @@ def attend_varlen(
     (https://github.com/pytorch/pytorch/pull/179390). There is none for windows to both sides in fp32.
     """
     dropout_p, scaling, causal, window = rule
+    if key.shape[1] != query.shape[1]:
+        key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], 1) for states in (key, value))
     if query.dtype == torch.float32:
         states = (query[None], key[None], value[None])
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in states)

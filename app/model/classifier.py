@@ -162,7 +162,7 @@ class PackedModel(nn.Module):
         return Layout(
             packed,
             varlen=varlen,
-            heads=getattr(config, "num_attention_heads", 1),
+            heads=getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 1),
             pad_id=config.pad_token_id or 0,
             first_position=first_position(config),
             last_except=last_except,
