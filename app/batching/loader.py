@@ -126,7 +126,7 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
     Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
     `first_tokens` and for a decoder `last_tokens` (num_rows,) int64, the index of the token of each row that
     the head reads; and for attention `row_offsets` (num_rows + 1,) int32, the index of each row's first token
-    and the end of the last row, and `longest`, the tokens of the longest row; or the arrays of `_groups`.
+    and the end of the last row, and `longest`, the tokens of the longest row; or what `row_groups` returns.
     Rows of padding that fill a packed batch up are the last ones."""
     if layout.packed:
         rows = [*rows, *_rows_of_padding(rows, layout)]
@@ -159,7 +159,7 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
         if layout.varlen:
             arrays |= {"row_offsets": offsets.astype(np.int32), "longest": int(lengths.max())}
         else:
-            arrays |= _groups(lengths, row_of_token, position, layout.heads)
+            arrays |= row_groups(lengths, layout.heads)
     return {
         name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
         for name, values in arrays.items()
@@ -174,21 +174,19 @@ def _rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndar
     return [padding[start : start + longest] for start in range(0, missing, longest)]
 
 
-def _groups(
-    lengths: np.ndarray, row_of_token: np.ndarray, position: np.ndarray, heads: int
-) -> dict[str, Any]:
-    """Return the layout for attention in groups of rows of similar length, longest first, each padded to its
-    longest row, and no row shorter than half of that: the cost of attention grows with the square of it.
+def row_groups(lengths: np.ndarray, heads: int) -> dict[str, Any]:
+    """Return the layout for attention of packed rows, whose tokens are `lengths` (num_rows,) int64, in groups
+    of rows of similar length, longest first, each padded to its longest row, and no row shorter than half of
+    that: the cost of attention grows with the square of it.
 
     The padded groups are laid end to end, in each a row after the other, once for each head, as products of
-    matrices need them. The arrays index these places; the heads of a token follow one another:
+    matrices need them. The tensors index these places; the heads of a token follow one another:
     `group_shapes`: a tuple of (num_rows, longest, has_padding) for each group.
     `to_padded` (places,): the packed token's head at each place; 0 for padding.
     `from_padded` (total_tokens * heads,): the place of each packed token's head.
     `is_padding` (places, 1) bool.
     `key_mask` (places / heads,) bool: of one head, False for padding.
     `row_order` (num_rows,): the packed row of each row of the groups.
-    `row_of_token` and `position`, (total_tokens,), are each token's row and its index in it.
     """
     order = np.argsort(-lengths, kind="stable")
     halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
@@ -201,20 +199,15 @@ def _groups(
         starts[group], distance[group] = places + np.arange(len(group)) * heads * longest, longest
         masks.append((np.arange(longest) < lengths[group][:, None]).reshape(-1))
         places += len(group) * heads * longest
-    from_padded = (starts[row_of_token] + position)[:, None] + np.outer(
-        distance[row_of_token], np.arange(heads)
-    )
-    from_padded = from_padded.reshape(-1)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    position = np.arange(len(row)) - (np.cumsum(lengths) - lengths)[row]
+    first = (starts[row] + position)[:, None]
+    from_padded = (first + np.outer(distance[row], np.arange(heads))).reshape(-1)
     to_padded, is_padding = np.zeros(places, dtype=np.int64), np.ones((places, 1), dtype=bool)
     to_padded[from_padded], is_padding[from_padded] = np.arange(len(from_padded)), False
-    return {
-        "group_shapes": tuple(shapes),
-        "row_order": order,
-        "to_padded": to_padded,
-        "from_padded": from_padded,
-        "is_padding": is_padding,
-        "key_mask": np.concatenate(masks),
-    }
+    arrays = {"to_padded": to_padded, "from_padded": from_padded, "is_padding": is_padding}
+    arrays |= {"key_mask": np.concatenate(masks), "row_order": order}
+    return {"group_shapes": tuple(shapes)} | {name: torch.from_numpy(one) for name, one in arrays.items()}
 
 
 @dataclass(frozen=True)

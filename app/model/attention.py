@@ -20,6 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from ..batching.loader import row_groups, to_device
 from ..runtime.devices import is_cuda
 
 NAME = "packed_rows"
@@ -73,7 +74,7 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
             firsts = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
             rows = (firsts if is_of_rows else offsets, offsets, 1 if is_of_rows else longest, longest)
             return attend_varlen(query, key, value, rows, rule)
-        layout = one_by_one(offsets, heads)
+        layout = to_device(row_groups(offsets.diff().long().cpu().numpy(), heads), query.device)
     row_order, order = layout["row_order"], (layout["to_padded"], layout["from_padded"])
     # The queries of one key head stay together
     size, together = query.shape[2], query.shape[1] // heads
@@ -104,16 +105,6 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
     else:
         attended = Rearrange.apply(attended, *reversed(order), layout["is_padding"])
     return attended.view(len(query), -1, size)
-
-
-def one_by_one(offsets: Tensor, heads: int) -> dict:
-    """Return the layout of groups of one row each, slow, for rows whose offsets are known."""
-    lengths, head = offsets.diff().tolist(), torch.arange(heads, device=offsets.device)[:, None]
-    rows = torch.arange(sum(lengths), device=offsets.device)
-    to_padded = torch.cat([(part * heads + head).flatten() for part in rows.split(lengths)])
-    layout = {"group_shapes": [(1, length, False) for length in lengths], "row_order": rows[: len(lengths)]}
-    layout |= {"to_padded": to_padded, "from_padded": to_padded.argsort(), "key_mask": rows >= 0}
-    return layout | {"is_padding": to_padded[:, None] < 0}
 
 
 def group_masks(layout: Mapping, rule: Rule) -> list[Tensor | None]:
