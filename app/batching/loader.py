@@ -196,15 +196,18 @@ def row_groups(lengths: np.ndarray, heads: int) -> dict[str, Any]:
     for group in np.split(order, np.flatnonzero(np.diff(halvings)) + 1):
         longest = int(lengths[group].max())
         shapes.append((len(group), longest, bool((lengths[group] < longest).any())))
-        starts[group], distance[group] = places + np.arange(len(group)) * heads * longest, longest
+        starts[group] = places + np.arange(len(group)) * heads * longest
+        distance[group] = longest
         masks.append((np.arange(longest) < lengths[group][:, None]).reshape(-1))
         places += len(group) * heads * longest
     row = np.repeat(np.arange(len(lengths)), lengths)
     position = np.arange(len(row)) - (np.cumsum(lengths) - lengths)[row]
     first = (starts[row] + position)[:, None]
     from_padded = (first + np.outer(distance[row], np.arange(heads))).reshape(-1)
-    to_padded, is_padding = np.zeros(places, dtype=np.int64), np.ones((places, 1), dtype=bool)
-    to_padded[from_padded], is_padding[from_padded] = np.arange(len(from_padded)), False
+    to_padded = np.zeros(places, dtype=np.int64)
+    to_padded[from_padded] = np.arange(len(from_padded))
+    is_padding = np.ones((places, 1), dtype=bool)
+    is_padding[from_padded] = False
     arrays = {"to_padded": to_padded, "from_padded": from_padded, "is_padding": is_padding}
     arrays |= {"key_mask": np.concatenate(masks), "row_order": order}
     return {"group_shapes": tuple(shapes)} | {name: torch.from_numpy(one) for name, one in arrays.items()}

@@ -133,9 +133,9 @@ def split(places: Tensor, shapes: list[tuple[int, int, int]]) -> list[Tensor]:
 
 
 class Rearrange(torch.autograd.Function):
-    """Rows selected by an index, whose gradient is a selection too, several times faster than the scatter-add
-    that is the gradient of a selection in general: from packed tokens to the places of padded groups by
-    `to_padded`, back by `from_padded`; or the other way, where padding gets the gradient 0."""
+    """States selected by an index, whose gradient is a selection too, several times faster than the
+    scatter-add that is the gradient of a selection in general: from packed tokens to the places of padded
+    groups by `to_padded`, back by `from_padded`; or the other way, where padding gets the gradient 0."""
 
     @staticmethod
     def forward(ctx, states: Tensor, index: Tensor, back: Tensor, is_padding: Tensor | None = None) -> Tensor:
