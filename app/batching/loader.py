@@ -147,8 +147,7 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
             arrays["token_type_ids"] = (mask & (columns >= starts[:, None])).astype(np.int64)
     else:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        row_of_token = np.repeat(np.arange(len(lengths)), lengths)
-        position = np.arange(len(tokens)) - offsets[row_of_token]
+        row_of_token, position = places_in_rows(lengths)
         arrays = {"input_ids": tokens.astype(np.int64)[None], "first_tokens": offsets[:-1]}
         arrays["position_ids"] = (position + layout.first_position)[None]
         if layout.last_except is not None:
@@ -174,6 +173,12 @@ def _rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndar
     return [padding[start : start + longest] for start in range(0, missing, longest)]
 
 
+def places_in_rows(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row of each token, (total_tokens,), and its index in the row."""
+    row_of_token = np.repeat(np.arange(len(lengths)), lengths)
+    return row_of_token, np.arange(len(row_of_token)) - (np.cumsum(lengths) - lengths)[row_of_token]
+
+
 def row_groups(lengths: np.ndarray, heads: int) -> dict[str, Any]:
     """Return the layout for attention of packed rows, whose tokens are `lengths` (num_rows,) int64, in groups
     of rows of similar length, longest first, each padded to its longest row, and no row shorter than half of
@@ -185,31 +190,32 @@ def row_groups(lengths: np.ndarray, heads: int) -> dict[str, Any]:
     `to_padded` (places,): the packed token's head at each place; 0 for padding.
     `from_padded` (total_tokens * heads,): the place of each packed token's head.
     `is_padding` (places, 1) bool.
-    `key_mask` (places / heads,) bool: of one head, False for padding.
     `row_order` (num_rows,): the packed row of each row of the groups.
     """
     order = np.argsort(-lengths, kind="stable")
     halvings = np.floor(np.log2(lengths[order[0]] / lengths[order]))
-    shapes, masks, places = [], [], 0
-    # Of each row: its first place, and how far apart the places of two heads are
+    shapes, places = [], 0
+    # The first head of a row begins at `starts`, each other one `distance` places after the one before.
     starts, distance = np.empty((2, len(lengths)), dtype=np.int64)
     for group in np.split(order, np.flatnonzero(np.diff(halvings)) + 1):
         longest = int(lengths[group].max())
         shapes.append((len(group), longest, bool((lengths[group] < longest).any())))
         starts[group] = places + np.arange(len(group)) * heads * longest
         distance[group] = longest
-        masks.append((np.arange(longest) < lengths[group][:, None]).reshape(-1))
         places += len(group) * heads * longest
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    position = np.arange(len(row)) - (np.cumsum(lengths) - lengths)[row]
-    first = (starts[row] + position)[:, None]
-    from_padded = (first + np.outer(distance[row], np.arange(heads))).reshape(-1)
+    row_of_token, position = places_in_rows(lengths)
+    first = (starts[row_of_token] + position)[:, None]
+    from_padded = (first + np.outer(distance[row_of_token], np.arange(heads))).reshape(-1)
     to_padded = np.zeros(places, dtype=np.int64)
     to_padded[from_padded] = np.arange(len(from_padded))
     is_padding = np.ones((places, 1), dtype=bool)
     is_padding[from_padded] = False
-    arrays = {"to_padded": to_padded, "from_padded": from_padded, "is_padding": is_padding}
-    arrays |= {"key_mask": np.concatenate(masks), "row_order": order}
+    arrays = {
+        "to_padded": to_padded,
+        "from_padded": from_padded,
+        "is_padding": is_padding,
+        "row_order": order,
+    }
     return {"group_shapes": tuple(shapes)} | {name: torch.from_numpy(one) for name, one in arrays.items()}
 
 

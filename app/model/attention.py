@@ -26,7 +26,7 @@ from ..runtime.devices import is_cuda
 NAME = "packed_rows"
 # These arrays of `collate` describe the rows of a packed batch.
 LAYOUT = ("row_offsets", "longest")
-LAYOUT += ("group_shapes", "row_order", "to_padded", "from_padded", "is_padding", "key_mask")
+LAYOUT += ("group_shapes", "row_order", "to_padded", "from_padded", "is_padding")
 LEVELS = 2**16  # a probability of dropout is rounded to a multiple of 1 / LEVELS
 
 
@@ -76,29 +76,22 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
             return attend_varlen(query, key, value, rows, rule)
         layout = to_device(row_groups(offsets.diff().long().cpu().numpy(), heads), query.device)
     row_order, order = layout["row_order"], (layout["to_padded"], layout["from_padded"])
-    # The queries of one key head stay together
-    size, together = query.shape[2], query.shape[1] // heads
-    query = query.unflatten(1, (heads, together)).flatten(2)
+    # The queries of one key head stay together, (tokens, key heads, any).
+    size, shares_keys = query.shape[2], query.shape[1] > heads
+    query = query.unflatten(1, (heads, -1)).flatten(2)
     if is_of_rows:
         queries = query.index_select(0, row_order).flatten(0, 1)
     else:
         queries = Rearrange.apply(query.flatten(0, 1), *order)
     keys, values = (Rearrange.apply(states.flatten(0, 1), *order) for states in (key, value))
-    masks = group_masks(layout, rule)
     shapes = [(num_rows, heads, longest) for num_rows, longest, _ in layout["group_shapes"]]
     query_shapes = [(num_rows, heads, 1) for num_rows, *_ in shapes] if is_of_rows else shapes
-    if rule.dropout and query.device.type == "cpu" and not rule.causal and together == 1:
+    states = queries, keys, values, query_shapes, shapes, group_masks(layout, shapes, rule), rule
+    if rule.dropout and query.device.type == "cpu" and not rule.causal and not shares_keys:
         with torch.autocast("cpu", enabled=False):
-            attended = DroppedAttention.apply(queries, keys, values, query_shapes, shapes, masks, rule)
+            attended = DroppedAttention.apply(*states)
     else:
-        groups = split(queries, query_shapes), split(keys, shapes), split(values, shapes)
-        outputs, how = [], {"dropout_p": rule.dropout, "scale": rule.scaling, "enable_gqa": together > 1}
-        for queries, keys, values, mask in zip(*groups, masks, strict=True):
-            queries = queries.unflatten(3, (together, size)).transpose(2, 3).flatten(1, 2)
-            is_causal = rule.causal and mask is None
-            output = scaled_dot_product_attention(queries, keys, values, mask, is_causal=is_causal, **how)
-            outputs.append(output.unflatten(1, (heads, together)).transpose(2, 3).flatten(3).flatten(0, 2))
-        attended = torch.cat(outputs)
+        attended = attend_groups(*states)
     if is_of_rows:
         attended = attended.unflatten(0, (-1, heads))
         attended = torch.empty_like(attended).index_copy(0, row_order, attended)
@@ -107,15 +100,15 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
     return attended.view(len(query), -1, size)
 
 
-def group_masks(layout: Mapping, rule: Rule) -> list[Tensor | None]:
+def group_masks(layout: Mapping, shapes: list, rule: Rule) -> list[Tensor | None]:
     """Return the mask of each group, (num_rows, 1, 1 or longest, longest) bool, False where a query may not
     attend; it has the window. None: no query sees padding, except by a causal rule."""
-    shapes, masks = layout["group_shapes"], []
-    key_masks = layout["key_mask"].split([num_rows * longest for num_rows, longest, _ in shapes])
-    for (num_rows, longest, has_padding), key_mask in zip(shapes, key_masks, strict=True):
-        mask = key_mask.view(num_rows, 1, 1, longest)
+    masks = []
+    of_groups = zip(layout["group_shapes"], split(layout["is_padding"], shapes), strict=True)
+    for (_, longest, has_padding), is_padding in of_groups:
+        mask = ~is_padding[:, :1].transpose(2, 3)
         if rule.window is not None and longest > rule.window:
-            places = torch.arange(longest, device=key_mask.device)
+            places = torch.arange(longest, device=mask.device)
             distance = places - places[:, None]
             band = (distance.abs() < rule.window) & (distance <= 0 if rule.causal else True)
             # Padding attends to itself: a softmax of nothing would be NaN
@@ -151,10 +144,26 @@ class Rearrange(torch.autograd.Function):
         return gradient, None, None, None
 
 
+def attend_groups(
+    queries: Tensor, keys: Tensor, values: Tensor, query_shapes: list, shapes: list, masks: list, rule: Rule
+) -> Tensor:
+    """Return the attention of states at places of groups, at such places; the queries of a key head stay
+    together. `query_shapes`, `shapes`: of each group the rows, key heads and places of a row."""
+    size, heads = keys.shape[1], shapes[0][1]
+    how = {"dropout_p": rule.dropout, "scale": rule.scaling, "enable_gqa": queries.shape[1] > size}
+    groups, outputs = (split(queries, query_shapes), split(keys, shapes), split(values, shapes)), []
+    for query, key, value, mask in zip(*groups, masks, strict=True):
+        query = query.unflatten(3, (-1, size)).transpose(2, 3).flatten(1, 2)
+        is_causal = rule.causal and mask is None
+        output = scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, **how)
+        outputs.append(output.unflatten(1, (heads, -1)).transpose(2, 3).flatten(3).flatten(0, 2))
+    return torch.cat(outputs)
+
+
 class DroppedAttention(torch.autograd.Function):
-    """Attention with dropout on the CPU, from states at places of groups to states at such places. In fp32
-    inside, as in torch. Groups are small: what autograd does around each of their products takes as long as
-    the product. So the backward pass is written out; its gradients have the bits of autograd's."""
+    """`attend_groups` with dropout on the CPU, in fp32 inside, as in torch; each key head has one query.
+    Groups are small: what autograd does around each of their products takes as long as the product. So the
+    backward pass is written out; its gradients have the bits of autograd's."""
 
     @staticmethod
     def forward(
@@ -198,7 +207,7 @@ class DroppedAttention(torch.autograd.Function):
             of_output, of_query, of_key, of_value = (part.flatten(0, 1) for part in parts)
             query, key, value, weights, kept, dropped = islice(saved, 6)
             of_weights = scale_kept(torch.bmm(of_output, value.transpose(1, 2)), kept, ctx.dropout)
-            # What autograd calls for a softmax
+            # Autograd, too, calls this for the gradient of a softmax.
             of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
             torch.bmm(of_scores, key, out=of_query).mul_(ctx.scaling)
             torch.bmm(of_scores.transpose(1, 2), query, out=of_key).mul_(ctx.scaling)
