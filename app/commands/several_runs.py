@@ -1,6 +1,7 @@
 """The verbs that train a configuration several times, or compare runs; their docstrings are their helps."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from ..config.command_line import load_config
@@ -26,7 +27,7 @@ def compare(argv: list[str], program: str) -> None:
     first, *others = parser.parse_args(argv).runs
     if not others:
         raise InputError(f"two or more runs are needed, found {first} only")
-    from ..runs.folds import compare_runs
+    from ..runs.comparison import compare_runs
 
     print("\n\n".join(compare_runs(first, other) for other in others))
 
@@ -44,19 +45,28 @@ def cross_validate(argv: list[str], program: str) -> int:
     the trainer (--group.key) may follow.
     """
     parser = series_parser(program, cross_validate.__doc__)
-    add = parser.add_mutually_exclusive_group().add_argument
-    folds = "parts of the train file; each is tested once (default: 5)"
-    add("--folds", type=number(int, 2, 1000), default=5, help=folds)
-    seeds = "train the same split with this many seeds, from train.seed on"
-    add("--seeds", type=number(int, 2, 100), help=seeds)
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--folds",
+        type=number(int, 2, 1000),
+        default=5,
+        help="parts of the train file; each is tested once (default: 5)",
+    )
+    group.add_argument(
+        "--seeds",
+        type=number(int, 2, 100),
+        help="train the same split with this many seeds, from train.seed on",
+    )
     options, settings = parser.parse_known_args(argv)
-    from ..runs.folds import train_folds, train_seeds
+    from ..runs.cross_validation import train_folds
+    from ..runs.seeds import train_seeds
     from ..runs.series import run_series
 
-    if count := options.seeds:
-        return run_series(f"{count} seeds", options, settings, lambda series: train_seeds(series, count))
-    count = options.folds
-    return run_series(f"{count} folds", options, settings, lambda series: train_folds(series, count))
+    if options.seeds:
+        train = partial(train_seeds, num_seeds=options.seeds)
+        return run_series(f"{options.seeds} seeds", options, settings, train)
+    train = partial(train_folds, num_folds=options.folds)
+    return run_series(f"{options.folds} folds", options, settings, train)
 
 
 def learning_curve(argv: list[str], program: str) -> int:
@@ -71,7 +81,7 @@ def learning_curve(argv: list[str], program: str) -> int:
     trainer (--group.key) may follow.
     """
     options, settings = series_parser(program, learning_curve.__doc__).parse_known_args(argv)
-    from ..runs.folds import train_shares
+    from ..runs.learning_curve import train_shares
     from ..runs.series import run_series
 
     return run_series("learning curve", options, settings, train_shares)
@@ -91,18 +101,28 @@ def tune(argv: list[str], program: str) -> int:
     the same trials; run it in several terminals, and they share the trials. Needs Optuna. Any setting of the
     trainer (--group.key) may follow.
     """
-    add = (parser := series_parser(program, tune.__doc__)).add_argument
-    trials = "trials of the whole search, in all its processes (default: 20)"
-    add("--trials", type=number(int, 2, 10_000), default=20, help=trials)
-    space = "a setting to search, and its values; several times for several settings"
-    add("--space", nargs=2, action="append", default=[], metavar=("SETTING", "VALUES"), help=space)
+    parser = series_parser(program, tune.__doc__)
+    parser.add_argument(
+        "--trials",
+        type=number(int, 2, 10_000),
+        default=20,
+        help="trials of the whole search, in all its processes (default: 20)",
+    )
+    parser.add_argument(
+        "--space",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("SETTING", "VALUES"),
+        help="a setting to search, and its values; several times for several settings",
+    )
     options, settings = parser.parse_known_args(argv)
     with needed("tune"):
         from ..runs.search import search
     from ..runs.series import run_series
 
-    asked, count = dict(options.space), options.trials
-    return run_series("tune", options, settings, lambda series: search(series, asked, count))
+    space = dict(options.space)
+    return run_series("tune", options, settings, lambda series: search(series, space, options.trials))
 
 
 def verify(argv: list[str], program: str) -> int:

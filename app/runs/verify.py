@@ -27,7 +27,7 @@ from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
 from ..training.build import build
 from ..training.step import StepResult, evaluate, planned_steps, train_steps
-from .series import child_environment, last_error
+from .child_process import child_environment, last_error
 
 KINDS = ("losses", "gradients", "weights", "logits")
 CONTROL = "-control"

@@ -14,7 +14,7 @@ from app.data.dataset import SPLITS, read_fixes
 from app.data.read import ReadOptions
 from app.data.table import text_hashes
 from app.errors import InputError
-from app.runs.folds import written_hash
+from app.runs.out_of_fold import written_hash
 from tests.processes import ROOT, finish
 from tests.tiny import tiny_lines
 

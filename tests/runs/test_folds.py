@@ -19,8 +19,9 @@ from app.commands import run_verb
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError, TrainingError
-from app.runs.folds import FLAT, find_issues, judge
-from app.runs.series import Series, plan_mode, rendered
+from app.runs.label_issues import find_issues, issues_text, judge
+from app.runs.learning_curve import curve_sentence, curve_text
+from app.runs.series import Series, plan_mode
 from app.runtime.disk import read_json
 from app.tasks import open_task
 from app.tasks.task import Task
@@ -175,7 +176,8 @@ def test_rows_that_are_predicted_otherwise_are_ranked_by_the_probability_of_thei
         expected = np.where(labels, chances, 1 - chances).min(axis=1)
     else:
         expected = softmax(logits.astype(float), axis=1)[np.arange(len(labels)), labels]
-    order, quality, flagged = find_issues(task, scores, logits)
+    issues = find_issues(task, scores, logits)
+    order, quality, flagged = issues.order, issues.plausibility, issues.is_flagged
     assert quality == pytest.approx(expected)
     assert (np.diff(quality[order]) >= 0).all()
     assert set(order.tolist()) == set(np.flatnonzero(~scores.correct).tolist())
@@ -192,14 +194,15 @@ def test_numbers_that_are_far_off_are_found():
     at = generator.permutation(300)[:15]
     labels[at] += 2 * np.where(labels[at] < 5, 1, -1)
     scores = task.score(labels, predicted[:, None], predicted)
-    order, _quality, flagged = find_issues(task, scores, predicted[:, None])
+    issues = find_issues(task, scores, predicted[:, None])
+    order, flagged = issues.order, issues.is_flagged
     assert flagged[at].all()
     assert set(order[: len(at)]) == set(at)
     figures = {"can_judge": True, "ranked": len(order), "flagged": int(flagged.sum())}
-    text = rendered("label_issues", found=figures, kind="score")
+    text = issues_text(figures, "score")
     assert "rows are more than half a standard deviation off" in text
     figures = judge(scores) | {"can_judge": False}
-    text = rendered("label_issues", found=figures, kind="score")
+    text = issues_text(figures, "score")
     assert f"at most half a standard deviation off in {figures['accuracy']:.1%} of the rows" in text
 
 
@@ -207,11 +210,11 @@ def test_a_label_of_all_rows_and_rows_without_labels_are_no_error():
     pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
     labels, logits, _ = noisy_rows(LISTS, 60)
     labels[:, 3] = 1
-    assert len(find_issues(LISTS, LISTS.score(labels, logits), logits)[1]) == 60
+    assert len(find_issues(LISTS, LISTS.score(labels, logits), logits).plausibility) == 60
     labels[:] = 0
-    order, _quality, flagged = find_issues(LISTS, LISTS.score(labels, logits), logits)
-    assert not flagged.any()
-    assert set(order.tolist()) == set(np.flatnonzero((logits > 0).any(axis=1)).tolist())
+    issues = find_issues(LISTS, LISTS.score(labels, logits), logits)
+    assert not issues.is_flagged.any()
+    assert set(issues.order.tolist()) == set(np.flatnonzero((logits > 0).any(axis=1)).tolist())
 
 
 @pytest.mark.slow
@@ -255,11 +258,12 @@ def test_a_curve_from_the_first_command_and_again(tmp_path):
     ],
 )
 def test_what_a_learning_curve_says(change, low, high, said):
-    figures = {"metric": "macro_f1", "split": "test", "rows": 302, "table": "", "flat": FLAT}
-    figures |= {"points": [{"macro_f1": 0.7 + change}], "last_change": change}
-    figures |= {"last_change_interval": [low, high]}
-    assert said in rendered("curve", **figures)
-    assert "302" in spoken_in("zh", lambda: rendered("curve", **figures))
+    point = {"share": 1.0, "train_rows": 1906, "macro_f1": 0.7 + change, "interval": [0.6, 0.8]}
+    figures = {"metric": "macro_f1", "split": "test", "rows": 302, "points": [point]}
+    figures |= {"last_change": change, "last_change_interval": [low, high]}
+    assert said in curve_sentence(figures)
+    assert said in curve_text(figures)
+    assert "302" in spoken_in("zh", curve_text, figures)
 
 
 @pytest.mark.parametrize(
@@ -299,9 +303,9 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
         write_tiny(path / name, rows_per_label=10, seed=seed)
     series = series_of(tmp_path, path)
 
-    def open_with(*more: str, kind: str = "2 seeds") -> None:
+    def open_with(*more: str, description: str = "2 seeds") -> None:
         config = load_config([*series.settings, *more])
-        replace(series, kind=kind, config=config).open(open_dataset(config.data))
+        replace(series, description=description, config=config).open(open_dataset(config.data))
 
     open_with()
     open_with()
@@ -311,7 +315,7 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
     with pytest.raises(InputError, match=r"train\.epochs was auto and is 9"):
         open_with("--train.epochs", "9")
     with pytest.raises(InputError, match="kind was 2 seeds and is 3 folds"):
-        open_with(kind="3 folds")
+        open_with(description="3 folds")
     write_tiny(moved / "b.tsv", rows_per_label=6)
     with pytest.raises(InputError, match=r"data\.train"):
         open_with()

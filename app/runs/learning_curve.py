@@ -1,0 +1,93 @@
+"""A learning curve: growing parts of the training rows, each tested on the same rows."""
+
+from dataclasses import replace
+
+from ..checkpoints.run_folder import REPORT
+from ..config.schema import VerbArguments
+from ..data.dataset import open_dataset
+from ..report.bootstrap import differences
+from ..report.metrics import BY_KEY
+from ..runtime.disk import read_json
+from ..words import _
+from .results import figure_table, read_scored_runs
+from .series import Series
+
+SHARES = (0.12, 0.25, 0.5, 1.0)  # of the training rows
+FLAT = 0.01  # below this change by twice the rows, more rows hardly help
+
+
+def train_shares(series: Series) -> str:
+    """Train parts of the training rows and test each on the same rows; write the figures, return the text."""
+    smallest_part = VerbArguments(train_share=SHARES[0])
+    series.open(open_dataset(replace(series.config.data, verb=smallest_part)))
+    runs = []
+    for share in SHARES:
+        settings = {"verb": {"train_share": share}}
+        runs.append(series.run(f"part-{share * 100:.0f}", settings))
+    tested = read_scored_runs(runs)
+    key = tested.task.main_metric
+    points = []
+    for run, share in zip(runs, SHARES, strict=True):
+        report = read_json(run / REPORT)
+        train_rows = report["data"]["train"]["rows"]
+        points.append(
+            {"share": share, "train_rows": train_rows, key: report[key], "interval": report["intervals"][key]}
+        )
+    half, whole = tested.scores[-2:]
+    last_change, last_interval = differences(tested.task, half, whole)[key]
+    figures = {
+        "metric": key,
+        "split": tested.split,
+        "rows": tested.num_rows,
+        "points": points,
+        "last_change": last_change,
+        "last_change_interval": list(last_interval),
+    }
+    return series.write("learning_curve", figures, curve_text(figures))
+
+
+def curve_text(figures: dict) -> str:
+    """Return a learning curve for people: a table of its points, and a sentence on whether more rows help."""
+    lines = {}
+    for point in figures["points"]:
+        low, high = point["interval"]
+        name = f"{point['share']:.0%}"
+        lines[name] = [f"{point['train_rows']:,}", point[figures["metric"]], f"{low:.4f} … {high:.4f}"]
+    heading = [_("training rows"), BY_KEY[figures["metric"]].name, "95 %"]
+    note = _(
+        "95 % bootstrap intervals over the {rows:,} rows of {split}, the same for all. They do not contain "
+        "the spread of random seeds."
+    )
+    text = [figure_table(heading, lines), "", note.format(rows=figures["rows"], split=figures["split"])]
+    text.append(curve_sentence(figures))
+    return "\n".join(text)
+
+
+def curve_sentence(figures: dict) -> str:
+    """Return whether more rows help, by what changed from half of the training rows to all of them."""
+    change = figures["last_change"]
+    low, high = figures["last_change_interval"]
+    with_all_rows = figures["points"][-1][figures["metric"]]
+    if low > 0:
+        sentence = _(
+            "From half of the rows to all, {metric} rose by {change:.4f} ({low:+.4f} to {high:+.4f}): more "
+            "rows help. Twice as many would give about {next:.2f}, if it goes on like this."
+        )
+    elif high < FLAT or (change < FLAT and high < 2 * FLAT):
+        sentence = _(
+            "From half of the rows to all, {metric} changed by {change:+.4f} ({low:+.4f} to {high:+.4f}): "
+            "more rows of this kind hardly help."
+        )
+    else:
+        sentence = _(
+            "From half of the rows to all, {metric} changed by {change:+.4f} ({low:+.4f} to {high:+.4f}): "
+            "the {rows:,} rows it is tested on are too few to say whether more rows help."
+        )
+    return sentence.format(
+        metric=BY_KEY[figures["metric"]].name,
+        change=change,
+        low=low,
+        high=high,
+        rows=figures["rows"],
+        next=min(1.0, with_all_rows + change),
+    )
