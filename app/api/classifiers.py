@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..config.command_line import config_of
 from ..config.shipped import MODULE
-from ..data.read import BadRow
+from ..data.bad_row import BadRow
 from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, listed, shorten
 from ..prediction.open_model import ComputeOptions, check_pairs, model_files, open_model

@@ -93,7 +93,10 @@ TASKS = {
     "masked_language_modelling": TaskSettings(frozenset(), (), ("loss", "accuracy")),
 }
 TaskName = Literal[*TASKS]
-FormatName = Literal["auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "xlsx", "text"]
+FormatName = Literal[
+    *("auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "arrow", "xlsx", "fasttext"),
+    "text",
+]
 LongTextMode = Literal["cut", "head_tail", "windows"]
 WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
 Float = Annotated[float, BeforeValidator(as_number)]

@@ -10,6 +10,7 @@ decision there, beside the empty `label` of the list."""
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from array import array
@@ -26,10 +27,12 @@ from ..config.schema import DataConfig
 from ..config.shipped import SAMPLE_FOLDER
 from ..errors import InputError, excerpt, listed, printable_path, shorten
 from ..words import _
+from .bad_row import BadRow, bad_row_message
 from .cache import build_once, content_key, save_array
-from .files import clean_text, value_of
+from .cells import clean_text, value_of
+from .folders import splits_in
 from .labels import LabelForm, label_form
-from .read import FORMATS, BadRow, ReadOptions, bad_row_message, read_blocks, recognised
+from .read import FORMATS, ReadOptions, read_blocks, recognised
 from .table import Table, open_table, text_hashes
 
 VERSION = 5
@@ -85,19 +88,29 @@ class Dataset:
         return list({(one.table.key, one.table.source): one.table for one in self.splits.values()}.values())
 
 
-def with_sample(config: DataConfig) -> DataConfig:
-    """Return the configuration, with the files and labels of the sample set if it has no train file."""
+def with_files(config: DataConfig) -> DataConfig:
+    """Return the configuration, with the files and labels of the sample set if it has no train file, and with
+    the splits of a folder that has some, unless the configuration names other files for them."""
     if config.train is not None:
-        return config
+        return replace(config, **_splits_of_folder(config))
     files = {name: str(SAMPLE_FOLDER / f"{name}.tsv") for name in SPLITS}
     labels = config.labels or SAMPLE_LABELS if label_form(config.task).has_labels else None
     return replace(config, **files, labels=labels)
 
 
+def _splits_of_folder(config: DataConfig) -> dict[str, list[str]]:
+    if not isinstance(config.train, str) or not os.path.isdir(config.train):
+        return {}
+    splits = splits_in(Path(config.train))
+    if "train" not in splits:
+        return {}
+    return {name: files for name, files in splits.items() if name == "train" or getattr(config, name) is None}
+
+
 def open_dataset(config: DataConfig) -> Dataset:
     """Return the dataset of a configuration, memory-mapped; writes to the cache what is not there yet.
     Several processes may call this at the same time. Raises InputError for bad input."""
-    config, verb, form = with_sample(config), config.verb, label_form(config.task)
+    config, verb, form = with_files(config), config.verb, label_form(config.task)
     if config.test and (verb.folds or not verb.use_test):
         # The file is not read, and no rows of train take its place
         config = replace(config, test=None, test_size=0)
@@ -146,7 +159,7 @@ def read_fixes(path: str | Path, data: ReadOptions, names: list[str]) -> dict[in
     cleaned and labels read. Raises InputError, with file and line, for rows that are no fixes, for two labels
     of one text, and for a label that is not one of `names`."""
     file, form = Path(path), label_form(data.task)
-    options, data = recognised(file, ReadOptions()), replace(data, label_columns=None)
+    options, data = recognised(file, ReadOptions(encoding=data.encoding)), replace(data, label_columns=None)
     unit, columns, fixes = FORMATS[options.format].row_unit, None, {}
     for line, record in chain.from_iterable(starmap(zip, read_blocks(file, options))):
         if columns is None and isinstance(record, list):

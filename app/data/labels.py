@@ -16,7 +16,7 @@ import numpy as np
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
-from .files import clean_text
+from .cells import clean_text
 from .read import ReadOptions
 
 # These are the values of a column for each label, in lower case

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields, replace
-from itertools import chain, compress, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config.schema import DataConfig
-from ..errors import InputError, as_input_error, excerpt, listed
-from ..runtime.disk import unique_keys
+from ..errors import InputError
 from ..words import _
-from .files import BLOCK_ROWS, MAGIC, Source, Stream, file_encoding, line_blocks, read_start
+from .column_files import arrow_batches, column_blocks, parquet_batches
+from .encodings import (
+    BLOCK_ROWS,
+    CHINESE_ENCODINGS,
+    MAGIC,
+    Source,
+    Stream,
+    file_encoding,
+    known_encoding,
+    line_blocks,
+    read_start,
+)
+from .excel_files import excel_records
+from .json_files import JSON_ERRORS, JSON_START, json_array_records, json_line_records
+from .separators import (
+    are_enclosed,
+    are_quoted_after_spaces,
+    excel_separator,
+    num_fields,
+    shown_separator,
+)
+from .text_files import (
+    LABEL_PREFIX,
+    Block,
+    fasttext_records,
+    plain_blocks,
+    quoted_records,
+    without_separator_line,
+)
 
 FIRST_LINES = 500  # lines that show the format of a file
-BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
-FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for long documents
-# ValueError is more than JSONDecodeError: an integer may have too many digits
-JSON_ERRORS = (ValueError, RecursionError)
-# JSON that is no JSON Lines begins so: it is an array of rows, or an object of several lines
-JSON_START = re.compile(r'\s*(\[\s*[\[{]|\{\s*\n\s*")')
 
 
 class FileFormat(NamedTuple):
     """`suffixes`: endings of names that stand for it. `row_unit`: what the number of a row counts.
     `delimiter` is between two fields of a line, `is_quoted`: double quotes may enclose them. `has_header`:
     the first row may have the names of the columns. `magic`: the bytes with which a file begins that is no
-    text; it has no encoding, and cannot be a stream."""
+    text; it has no encoding, and cannot be a stream. `batches`: a function that yields the record batches of
+    a file that keeps columns with their names and types. `has_number_cells`: a text that looks like a number
+    is stored as one."""
 
     suffixes: tuple[str, ...] = ()
     row_unit: str = "line"
@@ -39,6 +59,8 @@ class FileFormat(NamedTuple):
     is_quoted: bool = False
     has_header: bool = False
     magic: tuple[bytes, ...] = ()
+    batches: Callable[[Path], Iterator[Any]] | None = None
+    has_number_cells: bool = False
 
 
 # The keys are values of data.format
@@ -49,10 +71,21 @@ FORMATS = {
     "pipe": FileFormat(delimiter="|", has_header=True),
     "json": FileFormat((".json",), "element"),
     "jsonl": FileFormat((".jsonl", ".ndjson")),
-    "parquet": FileFormat((".parquet", ".pq"), "row", magic=(b"PAR1\x15",)),
-    "xlsx": FileFormat(
-        (".xlsx", ".xlsm", ".xls", ".ods"), "row", has_header=True, magic=(b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+    "parquet": FileFormat((".parquet", ".pq"), "row", magic=(b"PAR1\x15",), batches=parquet_batches),
+    "arrow": FileFormat(
+        (".arrow", ".feather"),
+        "row",
+        magic=(b"ARROW1\x00\x00", b"\xff\xff\xff\xff"),
+        batches=arrow_batches,
     ),
+    "xlsx": FileFormat(
+        (".xlsx", ".xlsm", ".xls", ".ods"),
+        "row",
+        has_header=True,
+        magic=(b"PK\x03\x04", b"\xd0\xcf\x11\xe0"),
+        has_number_cells=True,
+    ),
+    "fasttext": FileFormat(),
     "text": FileFormat(),
 }
 SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
@@ -77,35 +110,13 @@ class ReadOptions:
     label_separator: str | None = DataConfig.label_separator
     label_columns: list[str] | None = DataConfig.label_columns
     label_hierarchy: str | None = DataConfig.label_hierarchy
+    overruled_encoding: str | None = None
+    """The setting, where the content of the file shows another encoding. It is no setting."""
 
     @classmethod
     def of(cls, config: DataConfig) -> ReadOptions:
-        return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
-
-
-class BadRow(NamedTuple):
-    """An invalid row: `line` is its number in the file, `problem` the rule, what was found and the remedy.
-    `record` as in `Row`; `is_empty`: it has no text, so nothing is lost without it."""
-
-    line: int
-    problem: str
-    record: Any = None
-    is_empty: bool = False
-
-
-# Records, and before them their numbers in the file: lists of fields, objects, texts, or a `BadRow`
-Block = tuple[Sequence[int], Sequence[Any]]
-
-
-def bad_row_message(path: object, unit: str, number: int, problem: object) -> str:
-    """Return a problem of a row with its place; `unit` is what the number counts, a key of `texts`."""
-    texts = {
-        "line": _("{path}, line {number}: {problem}"),
-        "row": _("{path}, row {number}: {problem}"),
-        "element": _("{path}, element {number}: {problem}"),
-        "text": _("{path}, text {number}: {problem}"),
-    }
-    return texts[unit].format(path=path, number=number, problem=problem)
+        settings = {field.name for field in fields(DataConfig)} & {field.name for field in fields(cls)}
+        return cls(**{name: getattr(config, name) for name in settings})
 
 
 def recognised(
@@ -115,59 +126,126 @@ def recognised(
     and auto. The format is that of its content, else the `usual` one: None is that of its name, but without
     labels a .txt file has one text a line, as a stream has. Raises InputError for a file that cannot be read,
     or begins otherwise than its format."""
-    encoding, format, start = file_encoding(path, options.encoding), options.format, read_start(path)
-    is_stream, suffix, lines = isinstance(path, Stream), path.suffix.lower(), []
-    if not is_stream and not start.startswith(MAGIC):
-        lines = next(line_blocks(path, encoding), [])[:FIRST_LINES]
-        lines = [line.rstrip("\r\n") for line in lines if line.strip()]
+    encoding = file_encoding(path, options.encoding)
+    start = read_start(path)
+    lines = []
+    if not isinstance(path, Stream) and not start.startswith(MAGIC):
+        lines = first_lines(path, encoding)
+    format = options.format
     if format == "auto":
-        is_plain = is_stream or (suffix == ".txt" and not need_label)
-        usual = usual or ("text" if is_plain else SUFFIXES.get(suffix))
+        suffix = path.suffix.lower()
+        if usual is None:
+            is_plain = isinstance(path, Stream) or (suffix == ".txt" and not need_label)
+            usual = "text" if is_plain else SUFFIXES.get(suffix)
         format = content_format(start, lines, usual) or usual
+        _check_separator(path, format, lines)
+    _check_beginning(path, format, start)
+    overruled_encoding = options.overruled_encoding
+    if encoding == "utf-8" and known_encoding(options.encoding) in CHINESE_ENCODINGS:
+        overruled_encoding = options.encoding
+    return replace(
+        options,
+        encoding=encoding,
+        overruled_encoding=overruled_encoding,
+        format=format,
+        quoting=_quoting(options.quoting, format, lines),
+    )
+
+
+def first_lines(path: Path, encoding: str) -> list[str]:
+    """Return the first lines of a file that are not blank, without their ends."""
+    lines = next(line_blocks(path, encoding), [])
+    return [line.rstrip("\r\n") for line in lines[:FIRST_LINES] if line.strip()]
+
+
+def _check_separator(path: Source, format: str | None, lines: list[str]) -> None:
+    """Raise InputError where the lines of a table show a separator that no format has."""
+    if format not in DELIMITED:
+        return
+    separator = shown_separator(lines, FORMATS[format].delimiter, FORMATS[format].is_quoted)
+    if separator is None:
+        return
+    said = _(
+        "{path}: a tab, comma, semicolon or vertical bar is needed between the columns, found '{separator}'; "
+        "replace it by tabs"
+    )
+    raise InputError(said.format(path=path, separator=separator))
+
+
+def _check_beginning(path: Source, format: str | None, start: bytes) -> None:
+    """Raise InputError for a file whose first bytes are not those of its format."""
     magic = FORMATS[format].magic if format else ()
     if start.startswith(MAGIC) and not start.startswith(magic):
         said = _(
-            "{path}: {needed} is needed, found a packed file, a workbook, Parquet or UTF-32; unpack it, save "
-            "it as CSV (UTF-8), or set --data.format"
+            "{path}: {needed} is needed, found a packed file, a workbook, Parquet, Arrow or UTF-32; unpack "
+            "it, save it as CSV (UTF-8), or set --data.format"
         )
         raise InputError(said.format(path=path, needed=format if magic else "text"))
     if format is None:
         said = _("{path}: cannot tell the format (known endings of names: {endings}); set --data.format")
         raise InputError(said.format(path=path, endings=", ".join(SUFFIXES)))
-    if is_stream and magic:
+    if isinstance(path, Stream) and magic:
         raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")
-    delimiter, quoting = FORMATS[format].delimiter, options.quoting
+
+
+def _quoting(quoting: str, format: str, lines: list[str]) -> str:
+    """Return `double` where double quotes may enclose the fields of a file, `double_after_spaces` where a
+    space stands before such quotes, else `none`."""
+    delimiter = FORMATS[format].delimiter
+    if not delimiter:
+        return "none"
     if quoting == "auto":
-        # Programs that write quotes around fields do so in each line (but a header), or double those inside
-        cells = [cell for line in lines[1:] or lines for cell in line.split(delimiter or None)]
-        enclosed = [cell[1:-1] for cell in cells if len(cell) > 1 and cell[0] == cell[-1] == '"']
-        is_quoted = len(enclosed) >= max(1, len(lines) - 1) or any('""' in cell for cell in enclosed)
-        quoting = "double" if FORMATS[format].is_quoted or is_quoted else "none"
-    return replace(options, encoding=encoding, format=format, quoting=quoting if delimiter else "none")
+        is_quoted = FORMATS[format].is_quoted or are_enclosed(lines, delimiter)
+        quoting = "double" if is_quoted else "none"
+    if quoting == "double" and are_quoted_after_spaces(lines, delimiter):
+        return "double_after_spaces"
+    return quoting
 
 
 def content_format(start: bytes, lines: list[str], usual: str | None) -> str | None:
     """Return the format that the beginning of a file shows, also another one than the `usual`, or None."""
-    if start.startswith(FORMATS["parquet"].magic):
-        return "parquet"
+    for name in ("parquet", "arrow"):
+        if start.startswith(FORMATS[name].magic):
+            return name
     if start.startswith(b"PK") and (b"xl/w" in start or b"opendocument.spreadsheet" in start[:100]):
         return "xlsx"
+    if not lines:
+        return None
+    return _json_format(lines, usual) or _line_format(lines, usual)
+
+
+def _json_format(lines: list[str], usual: str | None) -> str | None:
     if JSON_START.match("\n".join(lines[:2])):
         return "json"
-    with suppress(*JSON_ERRORS, IndexError):
+    try:
         value = json.loads(lines[0])
-        is_row = isinstance(value, (list, dict)) and any(isinstance(one, (str, dict, list)) for one in value)
-        # Texts may begin with brackets too
-        if is_row and all(line.lstrip().startswith(("[", "{")) for line in lines[1:2]):
-            return usual if usual == "json" and len(lines) == 1 else "jsonl"
-    # One column, or lines that differ, show that the name's separator is not the right one. Toutiao separates
-    # by _!_, and has commas in the last column
-    is_table = usual in DELIMITED and len(lines) > 1 and "_!_" not in lines[0]
-    for name in (usual, *DELIMITED) if is_table else ():
-        quoting = csv.QUOTE_MINIMAL if FORMATS[name].is_quoted else csv.QUOTE_NONE
-        with suppress(csv.Error):
-            widths = set(map(len, csv.reader(lines, delimiter=FORMATS[name].delimiter, quoting=quoting)))
-            if len(widths) == 1 and widths != {1}:
+    except JSON_ERRORS:
+        return None
+    if not isinstance(value, (list, dict)) or not any(isinstance(part, (str, dict, list)) for part in value):
+        return None
+    # Texts may begin with brackets too
+    if len(lines) > 1 and not lines[1].lstrip().startswith(("[", "{")):
+        return None
+    return "json" if usual == "json" and len(lines) == 1 else "jsonl"
+
+
+def _line_format(lines: list[str], usual: str | None) -> str | None:
+    """Return the format of lines that are no JSON, or None."""
+    if all(LABEL_PREFIX in line for line in lines) and (usual not in DELIMITED or "\t" not in lines[0]):
+        return "fasttext"
+    if usual not in DELIMITED:
+        return None
+    named_separator = excel_separator(lines)
+    if named_separator:
+        return next((name for name in DELIMITED if FORMATS[name].delimiter == named_separator), None)
+    # Other separators may be in the fields of lines with a longer one, such as keywords after _!_
+    separator = shown_separator(lines, FORMATS[usual].delimiter, FORMATS[usual].is_quoted)
+    if separator and len(separator) > 1 and not separator.isspace():
+        return None
+    # One column, or lines that differ, show that the name's separator is not the right one
+    if len(lines) > 1:
+        for name in (usual, *DELIMITED):
+            if num_fields(lines, FORMATS[name].delimiter, FORMATS[name].is_quoted) > 1:
                 return name
     return None
 
@@ -175,135 +253,37 @@ def content_format(start: bytes, lines: list[str], usual: str | None) -> str | N
 def read_blocks(
     path: Source, options: ReadOptions, columns: Collection[int] | None = None
 ) -> Iterator[Block]:
-    """Yield the records of a file whose format, encoding and quoting are known, many at a time; values of
-    Parquet columns that are not in `columns` are None. Raises InputError for a file that cannot be read."""
-    if options.format == "parquet":
-        return _parquet_blocks(path, columns)
-    blocks, delimiter = line_blocks(path, options.encoding), FORMATS[options.format].delimiter
-    lines = chain.from_iterable(blocks)
+    """Yield the records of a file whose format, encoding and quoting are known, many at a time; of formats
+    that keep columns, values of those that are not in `columns` are None. Raises InputError for a file that
+    cannot be read."""
+    format = FORMATS[options.format]
+    if format.batches:
+        return column_blocks(format.batches(path), path, columns)
     if options.format == "xlsx":
-        records = _excel_records(path)
-    elif options.format == "json":
-        records = _array_records(path, lines)
-    elif options.format == "jsonl":
-        records = _json_line_records(lines)
-    elif options.quoting == "double":
-        records = _quoted_records(lines, delimiter)
+        return _blocks(excel_records(path))
+    line_lists = line_blocks(path, options.encoding)
+    if options.format in ("json", "jsonl", "fasttext") or options.quoting != "none":
+        blocks = _blocks(_line_records(path, options, chain.from_iterable(line_lists)))
     else:
-        return _plain_blocks(blocks, delimiter)
-    return iter(lambda: tuple(zip(*islice(records, BLOCK_ROWS), strict=True)), ())
+        blocks = plain_blocks(line_lists, format.delimiter)
+    return without_separator_line(blocks) if format.delimiter else blocks
 
 
-def _plain_blocks(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Block]:
-    first = 1
-    for lines in blocks:
-        numbers, first = range(first, first + len(lines)), first + len(lines)
-        if any(map(str.isspace, lines)):
-            # A line of spaces is no row, but one of tabs is
-            is_row = [line.strip(" \r\n" if delimiter else None) != "" for line in lines]
-            numbers, lines = list(compress(numbers, is_row)), compress(lines, is_row)
-        if delimiter:
-            records = [line.rstrip("\r\n").split(delimiter) for line in lines]
-        else:
-            records = [line.rstrip("\r\n") for line in lines]
-        if records:
-            yield numbers, records
+def _line_records(path: Source, options: ReadOptions, lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
+    if options.format == "json":
+        return json_array_records(path, lines)
+    if options.format == "jsonl":
+        return json_line_records(path, lines)
+    if options.format == "fasttext":
+        return fasttext_records(lines)
+    delimiter = FORMATS[options.format].delimiter
+    return quoted_records(lines, delimiter, after_spaces=options.quoting == "double_after_spaces")
 
 
-def _quoted_records(lines: Iterator[str], delimiter: str) -> Iterator[tuple[int, Any]]:
-    csv.field_size_limit(FIELD_LIMIT)
-    reader, record = csv.reader(lines, delimiter=delimiter, strict=True), []
-    while record is not None:
-        first = reader.line_num + 1
-        try:
-            if record := next(reader, None):
-                yield first, record
-        except csv.Error as error:
-            # None of the lines of this record can be read, and each counts as a row
-            problem = _(
-                "the record from line {first} to {last} is not valid CSV ({error}); double the quotes in "
-                "quoted fields, or set --data.quoting none if quotes are part of the text"
-            ).format(first=first, last=reader.line_num, error=str(error).partition(" - ")[0])
-            for line in range(first, reader.line_num + 1):
-                yield line, BadRow(line, problem)
-
-
-def _json_line_records(lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                record = json.loads(line, object_pairs_hook=unique_keys)
-            except JSON_ERRORS as error:
-                problem = f"not a valid JSON value ({error}): {excerpt(line)}"
-                record = BadRow(number, f"{problem}; each line must be one object or array")
-            yield number, record
-
-
-def _array_records(path: Source, lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
-    try:
-        value = json.loads("".join(lines), object_pairs_hook=unique_keys)
-    except JSON_ERRORS as error:
-        where = f"{path}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else path
-        remedy = "fix the file there, or set --data.format jsonl where each line is a value"
-        raise InputError(f"{where}: JSON that cannot be read ({error}); {remedy}") from error
-    if not isinstance(value, list):
-        rule = f"an array of pairs or of objects is needed, found {excerpt(value)}"
-        remedy = 'write one (pandas: df.to_json(path, orient="records")), or one row a line, as .jsonl'
-        raise InputError(f"{path}: {rule}; {remedy}")
-    yield from enumerate(value, 1)
-
-
-def readable(path: Path) -> AbstractContextManager:
-    """Return a context that raises InputError where a library cannot read a file."""
-    remedy = "save it again, a workbook without a password, or save it as CSV (UTF-8)"
-    return as_input_error(f"{path}: the file cannot be read", remedy)
-
-
-def parquet_batches(path: Path) -> Iterator[Any]:
-    """Yield the rows of a Parquet file as record batches."""
-    from pyarrow import parquet
-
-    number = 0
-    with readable(path), path.open("rb") as opened:
-        file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
-        for batch in file.iter_batches(BLOCK_ROWS):
-            number += batch.num_rows
-            yield batch
-        if file.metadata.num_rows != number:
-            problem = f"its footer says {file.metadata.num_rows:,} rows, found {number:,}; write it again"
-            raise InputError(f"{path}: the Parquet file is damaged: {problem}")
-
-
-def _parquet_blocks(path: Path, columns: Collection[int] | None) -> Iterator[Block]:
-    first = 1
-    with readable(path):
-        for batch in parquet_batches(path):
-            values = [[None] * batch.num_rows] * batch.num_columns
-            for index in range(batch.num_columns) if columns is None else columns:
-                values[index] = batch.column(index).to_pylist()
-            numbers, first = range(first, first + batch.num_rows), first + batch.num_rows
-            yield numbers, list(map(list, zip(*values, strict=True)))
-
-
-def _excel_records(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        from python_calamine import CalamineWorkbook
-    except ImportError as error:
-        raise InputError(f"{path}: Excel files need a package: pip install python-calamine") from error
-    sheets = {}
-    # Given a path, calamine accepts its own endings of names only
-    with readable(path), path.open("rb") as file, CalamineWorkbook.from_filelike(file) as book:
-        for name in book.sheet_names:
-            rows = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
-            for number, cells in enumerate(rows, 1):
-                # All numbers come as floats
-                row = [int(one) if isinstance(one, float) and one.is_integer() else one for one in cells]
-                row = [None if isinstance(one, str) and not one.strip() else one for one in row]
-                if row != [None] * len(row):
-                    sheets.setdefault(name, []).append((number, row))
-    if len(sheets) != 1:
-        found = f"{listed(sheets) or 'none'}; save the one to read as a separate file"
-        raise InputError(f"{path}: one sheet with values is needed, found {found}")
-    [rows] = sheets.values()
-    width = max(number for number, cell in enumerate(rows[0][1], 1) if cell is not None)
-    yield from ((number, row[:width]) for number, row in rows)
+def _blocks(records: Iterator[tuple[int, Any]]) -> Iterator[Block]:
+    while True:
+        numbered = list(islice(records, BLOCK_ROWS))
+        if not numbered:
+            return
+        numbers, values = zip(*numbered, strict=True)
+        yield numbers, values

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
 from ..words import _
-from .files import SETTING, EmptyText, Source, Stream, clean_text, value_of, wrong_character
-from .labels import label_form
-from .read import FORMATS, BadRow, ReadOptions, bad_row_message, parquet_batches, read_blocks, recognised
+from .bad_row import BadRow, bad_row_message
+from .cells import SETTING, EmptyText, clean_text, value_of
+from .encodings import Source, Stream, wrong_character
+from .labels import ZERO_OR_ONE, label_form
+from .read import FORMATS, ReadOptions, read_blocks, recognised
 
 # The names of the first and the second text of a pair
 PAIR_NAMES = {"text_a": "text_b", "sentence1": "sentence2", "sentence_a": "sentence_b", "text1": "text2"}
@@ -128,8 +130,8 @@ class RowReader:
         self.options = options = recognised(path, self.options, self.need_label)
         format, blocks = FORMATS[options.format], read_blocks(path, options)
         self.unit, self.form = format.row_unit, label_form(options.task)
-        if options.format == "parquet":
-            self.names = next((batch.schema.names for batch in parquet_batches(path)), None)
+        if format.batches:
+            self.names = next((batch.schema.names for batch in format.batches(path)), None)
             first = [((0,), [self.names])] if self.names else []
         else:
             first = list(islice(blocks, 1 if isinstance(path, Stream) else FIRST_BLOCKS))
@@ -157,13 +159,22 @@ class RowReader:
             if wrong := wrong_character(" ".join(map(str, record)), "first row"):
                 raise InputError(f"{where}: {wrong}") from error
             raise
-        if not format.magic and options.encoding != "utf-8":
-            self.used.described += _("; encoding ") + options.encoding
-        if options.format == "parquet":
+        self.used.described += self._described_encoding()
+        if format.batches:
             return read_blocks(path, options, None if keep_records else self.used.used)
         if self.names:
             first[0] = first[0][0][1:], first[0][1][1:]
         return chain(first, blocks)
+
+    def _described_encoding(self) -> str:
+        """Return the encoding for people, where it is not UTF-8 or not the one that was set."""
+        options = self.options
+        if options.overruled_encoding:
+            said = _("; encoding {encoding}, not {setting} as set")
+            return said.format(encoding=options.encoding, setting=options.overruled_encoding)
+        if FORMATS[options.format].magic or options.encoding == "utf-8":
+            return ""
+        return _("; encoding ") + options.encoding
 
     def _is_header(self, where: str, record: list, below: list) -> bool:
         """Return whether the first record of a table is a header; `below` are the records after it. Raises
@@ -218,14 +229,20 @@ class RowReader:
             found.text, found.pair = ((lowered.index(name),) for name in known[0])
         if need_label and not (found.text and found.label):
             _choose_by_values(found, rows, find_pairs, self.form.are_numbers)
-        # The order decides last; without a label the first of several columns may be anything, say a row id
+        # The order decides last; without a label the first of several columns may be anything, say a row id.
+        # A note beside a table of Excel has no title, and stands in a column that the first row does not
+        # have.
         unused = [at for at in range(width) if at not in found.used]
-        if not found.text and (len(unused) == 1 or (names is None and need_label and width == 2)):
-            found.text = (unused.pop(0),)
-        if need_label and not found.label and len(unused) == 1:
-            found.label = (unused.pop(),)
+        first_row = self.names or record
+        candidates = [at for at in unused if is_object or first_row[at] is not None]
+        has_two = names is None and need_label and len(candidates) == 2 and not found.used
+        if not found.text and (len(candidates) == 1 or has_two):
+            found.text = (candidates.pop(0),)
+        if need_label and not found.label and len(candidates) == 1:
+            found.label = (candidates.pop(),)
         if not found.text or (need_label and not found.label):
-            raise _unclear(where, "label" if found.text else "text", names or record)
+            raise _unclear(where, "label" if found.text else "text", names or record, rows)
+        unused = [at for at in range(width) if at not in found.used]
         if len(set(found.used)) < len(found.used):
             settings = "set --data.text_column and --data.label_column"
             raise InputError(f"{where}: text and label must be different columns; {settings}")
@@ -267,6 +284,8 @@ class RowReader:
             columns = [[record[key] for record in found] for key in keys]
             if not columns:
                 return none
+            if FORMATS[self.options.format].has_number_cells:
+                columns = [list(map(number_as_text, column)) for column in columns]
             values = columns[0] if len(keys) == 1 else list(map(join_texts, zip(*columns, strict=True)))
             texts = [value.strip() if type(value) is str else "" for value in values]
             # A text that begins with a character that can be seen is not empty; others are looked at alone
@@ -360,7 +379,22 @@ def _role(
     return tuple(numbers)
 
 
-def _unclear(where: str, what: str, found: list) -> InputError:
+def _unclear(where: str, what: str, found: list, rows: Sequence[Sequence] = ()) -> InputError:
+    columns = list(zip(*rows, strict=True)) or [(value,) for value in found]
+    inner = _names_inside(columns)
+    if inner:
+        said = _(
+            "{where}: the cells hold objects with the fields {names}; write each field as a column, one "
+            "object a row"
+        )
+        return InputError(said.format(where=where, names=listed(inner)))
+    flags = [name for name, values in zip(found, columns, strict=False) if _are_flags(values)]
+    if what == "label" and len(flags) > 1:
+        said = _(
+            "{where}: cannot tell which column is the label: found columns of 0 and 1, or of true and false; "
+            "for several labels set --data.task multi_label --data.label_columns '[{names}]'"
+        )
+        return InputError(said.format(where=where, names=", ".join(map(str, flags))))
     said = _(
         "{where}: cannot tell which column is the {what}: found the columns {found}; set --data.{setting} to "
         "a name or a number (0 is the first), for pairs of texts also --data.text_pair_column, for a column "
@@ -368,6 +402,23 @@ def _unclear(where: str, what: str, found: list) -> InputError:
         "another separator; remove what is above a header"
     )
     return InputError(said.format(where=where, what=_(what), found=listed(found), setting=SETTING[what]))
+
+
+def _names_inside(columns: Sequence[Sequence]) -> list[str]:
+    """Return the names of the fields of objects that are the cells of a column, also in lists of one."""
+    for values in columns:
+        first = values[0] if len(values) else None
+        while isinstance(first, list) and len(first) == 1:
+            first = first[0]
+        if isinstance(first, dict):
+            return list(first)
+    return []
+
+
+def _are_flags(values: Sequence) -> bool:
+    """Return whether all values of a column are 0 and 1, or truth values."""
+    different = {str(value).strip().lower() for value in values}
+    return len(values) >= ROWS_BELOW and different <= ZERO_OR_ONE.keys() and len(different) == 2
 
 
 def _choose_by_values(found: Columns, rows: list, find_pairs: bool, are_numbers: bool) -> None:
@@ -415,6 +466,13 @@ def are_pairs(first: Sequence[str], second: Sequence[str]) -> bool:
     shift = len(first) // 2
     across = shared(zip(first, [*second[shift:], *second[:shift]], strict=True))
     return shared(zip(first, second, strict=True)) - across >= ALIKE * (1 - across)
+
+
+def number_as_text(cell: Any) -> Any:
+    """Return a number as the text that was typed into a cell, such as 666; any other value as it is."""
+    if isinstance(cell, (int, float)) and not isinstance(cell, bool):
+        return str(cell)
+    return cell
 
 
 def join_texts(texts: Sequence[Any]) -> Any:

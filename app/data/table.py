@@ -25,12 +25,13 @@ import numpy as np
 
 from ..errors import InputError, listed, printable_path, shorten
 from ..words import _
+from .bad_row import bad_row_message
 from .cache import build_once, content_key, file_digest, file_state
 from .files import files_of
-from .read import DELIMITED, SUFFIXES, ReadOptions, bad_row_message, recognised
+from .read import DELIMITED, SUFFIXES, ReadOptions, recognised
 from .rows import Row, RowReader
 
-VERSION = 9
+VERSION = 10
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
 ROWS_FILE, META_FILE, SKIPPED_FILE = "rows.arrow", "table.json", "skipped.jsonl"
 SHOWN_BAD_ROWS = 5  # invalid rows that an error message lists

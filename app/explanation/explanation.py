@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..data.read import BadRow
+from ..data.bad_row import BadRow
 from ..data.rows import Row
 from ..data.tokens import RowEncoder, ranges_of
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, needed

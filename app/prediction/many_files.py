@@ -24,9 +24,10 @@ from filelock import FileLock, Timeout
 from pyarrow import parquet
 
 from ..config.schema import DataConfig
+from ..data.bad_row import BadRow, bad_row_message
 from ..data.cache import content_key
 from ..data.files import files_of
-from ..data.read import BadRow, ReadOptions, bad_row_message
+from ..data.read import ReadOptions
 from ..data.rows import Row
 from ..errors import InputError, TrainingError, excerpt, listed, needed, shorten
 from ..runtime.disk import checksum, write_text

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from ..data.read import parquet_batches
+from ..data.column_files import parquet_batches
 from ..errors import InputError, TrainingError, listed, needed, shorten
 from ..runtime.disk import is_full
 from ..tasks.task import Task

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..batching import token_batches
-from ..data.read import BadRow
+from ..data.bad_row import BadRow
 from ..data.rows import Row
 from ..data.tokens import CUT, LongTexts, RowEncoder
 from ..errors import TrainingError, excerpt, listed

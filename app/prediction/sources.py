@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..config.schema import DataConfig
-from ..data.files import EmptyText, Stream, clean_text, files_of
-from ..data.read import DELIMITED, FORMATS, SUFFIXES, BadRow, ReadOptions, bad_row_message, recognised
+from ..data.bad_row import BadRow, bad_row_message
+from ..data.cells import EmptyText, clean_text
+from ..data.encodings import Stream
+from ..data.files import files_of
+from ..data.read import DELIMITED, FORMATS, SUFFIXES, ReadOptions, recognised
 from ..data.rows import Row, RowReader
 from ..errors import InputError, readable
 from ..words import _
@@ -193,7 +196,7 @@ def open_file(
     unit, has_pairs = FORMATS[options.format].row_unit, options.text_pair_column is not None
     read = partial(reader.rows, keeps_columns)
     # It is a table even where its records are not read, but for a report
-    is_table = options.format == "parquet" and not need_label
+    is_table = FORMATS[options.format].batches is not None and not need_label
     return Source(str(file), unit, options.format, read, has_pairs, is_stream, reader, is_table=is_table)
 
 

@@ -36,7 +36,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ..data.read import BadRow
+from ..data.bad_row import BadRow
 from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import OpenedModel, check_pairs

@@ -36,7 +36,7 @@ WHOLE_FILE = [
     ("a.csv", "text,y\n好,1\n", "line 1|header|text, y|--data.header true or false", {}),
     ("a.csv", "text,label,Text\n好,1,坏\n", "line 1|text: found the columns text, label, text|number", {}),
     ("a.csv", "话,话,label\n好,坏,1\n", "line 1|found the columns 话, 话", {"text_column": "话"}),
-    ("a.csv", "编号,评论\n1,好\n".encode("gb18030"), "line 1|byte 0xb1|--data.enc", {"text_column": "评论"}),
+    ("a.csv", "編號,評論\n1,好\n".encode("big5"), "line 1|byte 0xbd|--data.enc", {"text_column": "評論"}),
     ("a.csv", "", "no rows|the file is empty", {}),
     ("a.csv", "\n\r\n\n", "no rows in the file", {}),
     ("a.tsv", "\ufeff", "no rows in the file", {}),

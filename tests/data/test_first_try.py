@@ -125,7 +125,7 @@ def test_a_separator_of_some_lines_is_part_of_the_text(table):
     found = table("tsv", rows, separator="\t")
     assert (found.columns, first(found)[0]) == ("text '0', label '1'", rows[0][0])
     for separator in (" ", "::"):
-        with pytest.raises(InputError, match="cannot tell which column is the label"):
+        with pytest.raises(InputError, match=f"between the columns, found '{separator}'; replace it by tabs"):
             table("txt", rows, separator=separator)
 
 
@@ -234,24 +234,29 @@ def test_columns_of_truth_values_are_suggested_and_read(opened, one, zero):
     if one is True:
         objects = [dict(zip(["text", *NAMES], row, strict=True)) for row in rows]
         ending, content = "jsonl", lines(*map(json.dumps, objects))
-    with pytest.raises(InputError, match="--data.task multi_label and --data.label_columns"):
+    setting = r"set --data\.task multi_label --data\.label_columns '\[体育, 教育, 科技, 财经\]'"
+    with pytest.raises(InputError, match=setting):
         opened(ending, train=content)
     assert opened(ending, train=content, task="multi_label", label_columns=NAMES).label_names == NAMES
 
 
 LABEL = "which column is the label"
-LABEL_STUDIO = '{{"id": 1, "annotations": [{{"choices": ["{1}"]}}], "data": {{"text": "{0}"}}}}'
+SEPARATOR = "is needed between the columns, found "
+LABEL_STUDIO = '{{"id": 1, "annotations": [{{"result": [{{"value": {{"choices": ["{1}"]}}}}]}}], '
+LABEL_STUDIO += '"data": {{"text": "{0}"}}}}'
+IDS = '{{"id": 1, "text": "{0}", "annotations": [{{"id": 3, "label": 8}}], "meta": {{}}}}'
 # The ending, header and rows of other programs' files, and the columns or a part of the message
 OF_PROGRAMS = {
     "doccano": ("jsonl", "", '{{"id": 1, "text": "{0}", "label": ["{1}"]}}', "label 'label'"),
     "old doccano": ("jsonl", "", '{{"id": 1, "text": "{0}", "annotations": [8], "meta": {{}}}}', LABEL),
-    "Label Studio": ("jsonl", "", LABEL_STUDIO, "found the columns id, annotations"),
+    "doccano with ids": ("jsonl", "", IDS, "have the numbers of labels, not their names; export"),
+    "Label Studio": ("jsonl", "", LABEL_STUDIO, "text 'text', label 'label'; not used: 'id'"),
     "its CSV": ("csv", "topic,text\n", '"{{""choices"": [""{1}"", ""a""]}}",{0}', "--data.task multi_label"),
-    "fastText": ("txt", "", "__label__{1} {0}", LABEL),
+    "fastText": ("txt", "", "__label__{1} {0}", "text '0', label '1'"),
     "fastText with tabs": ("txt", "", "__label__{1}\t{0}", "label '0'"),
-    "Toutiao": ("txt", "", "65_!_108_!_news_{1}_!_{0}_!_", LABEL),
-    "Toutiao with words": ("txt", "", "65_!_108_!_news_{1}_!_{0}_!_学校,老师", LABEL),
-    "a bar in a name": ("csv", "label|,|ques\n", "{1}|,|{0}", "whether this is a header: label|, |ques"),
+    "Toutiao": ("txt", "", "65_!_108_!_news_{1}_!_{0}_!_", f"{SEPARATOR}'_!_'; replace"),
+    "Toutiao with words": ("txt", "", "65_!_108_!_news_{1}_!_{0}_!_学校,老师", f"{SEPARATOR}'_!_'; replace"),
+    "a bar in a name": ("csv", "label|,|ques\n", "{1}|,|{0}", f"{SEPARATOR}'|,|'; replace it by tabs"),
     "an object of Python": ("tsv", "text\tlabel\n", "{0}\t{{'label': '{1}'}}", "a row must have one label"),
     "pandas with its index": ("csv", ",text,体育,教育\n", "7,{0},False,True", "--data.label_columns"),
 }

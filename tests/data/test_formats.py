@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from app.config.schema import FormatName
-from app.data.files import file_encoding
+from app.data.encodings import file_encoding
 from app.data.read import FORMATS, ReadOptions, recognised
 from app.data.rows import RowReader
 from app.errors import InputError
@@ -46,8 +46,14 @@ def content_of(format: str, pairs=PAIRS) -> bytes:
         return file.getvalue()
     if format in ("json", "jsonl"):
         return frame.to_json(orient="records", lines=format == "jsonl", force_ascii=False).encode()
-    text = "\n".join(texts)
-    return (text if format == "text" else frame.to_csv(sep=FORMATS[format].delimiter, index=False)).encode()
+    if format == "arrow":
+        frame.to_feather(file)
+        return file.getvalue()
+    if format == "fasttext":
+        return "".join(f"__label__{label} {text}\n" for text, label in pairs).encode()
+    if format == "text":
+        return "\n".join(texts).encode()
+    return frame.to_csv(sep=FORMATS[format].delimiter, index=False).encode()
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -60,7 +66,8 @@ def test_the_contract_of_a_format(write, format):
     assert [row.line for row in found] == [number + FORMATS[format].has_header for number in (1, 2, 3)]
     record = found[0].record
     values = list(record.values()) if isinstance(record, dict) else record
-    assert list(map(str, values)) == ["7", "高兴", PAIRS[0][0]] or values == PAIRS[0][0]
+    expected = {"text": PAIRS[0][0], "fasttext": [*PAIRS[0]]}.get(format, ["7", "高兴", PAIRS[0][0]])
+    assert (values if format in ("text", "fasttext") else list(map(str, values))) == expected
     limited = read(path, need_label, format=format, limit=2)
     assert [row.text for row in limited] == [text for text, _ in PAIRS[:2]]
     if FORMATS[format].magic:
@@ -209,11 +216,9 @@ def test_a_file_in_gb18030_is_read_as_the_same_one_in_utf8(write, opened, name):
 TRADITIONAL = "今天天氣真好\t1\n這家餐廳的服務態度很差\t0\n臺灣的夜市小吃種類很多\t1\n手機的螢幕有刮痕\t0\n"
 NOT_GB18030 = {
     "bad byte": (BARE.encode().replace("第9次".encode(), b"\xff"), 10),
-    "bad byte in GBK": (BARE.encode("gb18030").replace("第9次".encode("gb18030"), b"\xff"), 1),
     "lines of GBK": (BARE.encode() + "真好\t1\n".encode("gb18030"), 61),
     "lines of UTF-8": (BARE.encode("gb18030") + "真好\t1\n".encode(), 1),
     "mark": (b"\xef\xbb\xbf" + BARE.encode("gb18030"), 1),
-    "UTF-16 without its mark": (BARE.encode("utf-16-le"), 1),
     "Big5": (TRADITIONAL.encode("big5"), 1),
     "Korean": ("오늘 날씨가 정말 좋아요\t1\n".encode("euc_kr"), 1),
     "Japanese": ("今日はとても天気がいいです\t1\n".encode("euc_jp"), 1),
@@ -226,6 +231,62 @@ def test_other_encodings_are_errors_with_their_line(write, content, line):
     path, message = write("a.tsv", content), r"(.|\n)*invalid byte.*--data\.encoding.*big5, utf-16-le"
     with pytest.raises(InputError, match=rf"a\.tsv, line {line}: {message}"):
         list(open_file(str(path), {"text_column": 0}, {}).rows("error"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_its_mark_is_named(write, encoding):
+    path = write("a.tsv", BARE.encode(encoding))
+    with pytest.raises(InputError, match=rf"a\.tsv: {encoding} text .* set --data\.encoding {encoding}$"):
+        file_encoding(path, "utf-8")
+    assert file_encoding(path, encoding) == encoding
+
+
+def test_lines_with_a_bad_byte_in_gb18030_are_named(write):
+    content = BARE.encode("gb18030")
+    for text in ("第9次", "第57次"):
+        content = content.replace(text.encode("gb18030"), b"\xff")
+    path = write("a.tsv", content)
+    message = r"a\.tsv: GB18030 text, but for invalid bytes in lines 10, 58; .* --data\.on_bad_row skip"
+    with pytest.raises(InputError, match=message):
+        file_encoding(path, "utf-8")
+    rows = list(open_file(str(path), {"text_column": 0}, {"encoding": "gb18030"}).rows("skip"))
+    assert len(rows) == len(REVIEWS) - 2
+
+
+@pytest.mark.parametrize("text", ["привет, как дела", "καλημέρα σε όλους", "שלום לכולם"])
+def test_utf_8_of_two_bytes_a_character_is_utf_8(write, text):
+    assert file_encoding(write("a.tsv", f"{text}\t1\n".encode() * 20), "utf-8") == "utf-8"
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "gbk", "GB2312", "big5"])
+def test_utf_8_with_chinese_characters_is_utf_8_whatever_was_set(write, opened, encoding):
+    """Even if its bytes are valid in the other encoding, and mean other characters there."""
+    rows = "今天真开\t1\n气死我了\t0\n好难过啊\t1\n"
+    path = write("a.tsv", rows.encode())
+    source = open_file(str(path), {"encoding": encoding, "text_column": 0, "train": "a.tsv"}, {})
+    assert [row.text for row in source.rows("error")] == ["今天真开", "气死我了", "好难过啊"]
+    assert f"; encoding utf-8, not {encoding} as set" in source.summary()
+    in_chinese = write("b.tsv", rows.encode("gb18030"))
+    assert file_encoding(in_chinese, "gb18030") == "gb18030"
+    # The test file of a run whose train file is in GB18030
+    table = opened(train=str(in_chinese), test=str(path), encoding="gb18030").files["test"]
+    assert table.row(0).text == "今天真开"
+    assert "encoding utf-8, not gb18030" in table.columns
+
+
+def test_three_short_lines_of_gb18030_are_read(write):
+    path = write("a.csv", "评论内容\n很好\n太差\n".encode("gb18030"))
+    assert [row.text for row in open_file(str(path), {}, {}).rows("error")] == ["很好", "太差"]
+
+
+def test_a_mark_inside_of_a_file_is_no_part_of_a_value(opened):
+    first = "\ufefftext,label\n" + "".join(f"{text},{label}\n" for text, label in REVIEWS)
+    with pytest.raises(InputError, match="line 62: the names of the columns come again"):
+        opened("csv", train=(first + first).encode())
+    second = "\ufeff" + "".join(f"{text},{label}\n" for text, label in REVIEWS)
+    table = opened("csv", train=(first + second).encode()).files["train"]
+    assert table.label_values == ["0", "1"]
+    assert table.row(60).text == REVIEWS[0][0]
 
 
 def test_what_comes_after_much_ascii_counts_too(write):
@@ -262,6 +323,12 @@ def test_what_a_sheet_holds(book):
     path = book([], [header, [], [0, 7, 1, "今天", None], [], [1, 8, 0.0, "气死", "?"], blank], [])
     assert rows(path) == [("今天", "1"), ("气死", "0")]
     assert [row.line for row in read(path)] == [3, 5]
+    # A column of notes without a title is kept
+    notes = [["文本", "标签"], ["今天", "高兴", "看看"], ["气死", "愤怒"]]
+    assert [row.record for row in RowReader(book(notes), ReadOptions()).rows(keep_records=True)] == [
+        ["今天", "高兴", "看看"],
+        ["气死", "愤怒", None],
+    ]
     # Without column names
     sheet = [["今天", "高兴"], ["气死", "愤怒", "a note beside the table"]]
     assert rows(book(sheet)) == TWO
@@ -283,7 +350,7 @@ NO_TEXT = "the text is empty, found null"
 NO_LABEL = "the label must be a string or an integer, found null"
 ODD_ROWS = [
     (["=A1&B1", 1], NO_TEXT),
-    ([666, 1], "the text must be a string, found 666"),
+    ([666, 1], None),
     ([datetime.date(2026, 1, 2), 1], 'found "2026-01-02'),
     (["#N/A", 1], NO_TEXT),
     ([None, 1], NO_TEXT),
@@ -299,9 +366,12 @@ ODD_ROWS = [
 def test_cells_that_are_no_text_are_named(book):
     sheet = [["text", "label"], *(row for row, _ in ODD_ROWS)]
     path = book(sheet, change=lambda sheet: sheet.merge_cells("B8:B9"))
-    for row, (_, problem), line in zip(read(path), ODD_ROWS, range(2, 12), strict=True):
+    for row, (row_of_sheet, problem), line in zip(read(path), ODD_ROWS, range(2, 12), strict=True):
         assert row.line == line
-        assert problem in row.problem if problem else row.text == "合并"
+        if problem is None:
+            assert row.text == str(row_of_sheet[0])
+        else:
+            assert problem in row.problem
 
 
 NO_WORKBOOK = "the file cannot be read: .*a workbook without a password"

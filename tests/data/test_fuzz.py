@@ -30,9 +30,10 @@ import pytest
 from pyarrow import parquet
 
 from app.config.command_line import load_config
+from app.data.bad_row import BadRow
 from app.data.cache import call_apart
-from app.data.files import Stream, file_encoding
-from app.data.read import BadRow, ReadOptions, recognised
+from app.data.encodings import Stream, file_encoding
+from app.data.read import ReadOptions, recognised
 from app.data.rows import Row, RowReader
 from app.data.table import Table, build_table
 from app.errors import InputError

@@ -1,0 +1,101 @@
+"""Files that keep columns with their types, Parquet and Arrow, and the names of classes in their metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError, as_input_error
+from .encodings import BLOCK_ROWS
+from .text_files import Block
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
+ARROW_FILE = b"ARROW1\x00\x00"  # a file of Arrow begins so; a stream of Arrow has no name
+
+
+def readable(path: Path) -> AbstractContextManager:
+    """Return a context that raises InputError where a library cannot read a file."""
+    remedy = "save it again, a workbook without a password, or save it as CSV (UTF-8)"
+    return as_input_error(f"{path}: the file cannot be read", remedy)
+
+
+def parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file; raises InputError for a damaged one."""
+    from pyarrow import parquet
+
+    num_rows = 0
+    with readable(path), path.open("rb") as opened:
+        file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
+        for batch in file.iter_batches(BLOCK_ROWS):
+            num_rows += batch.num_rows
+            yield batch
+        if file.metadata.num_rows != num_rows:
+            problem = f"its footer says {file.metadata.num_rows:,} rows, found {num_rows:,}; write it again"
+            raise InputError(f"{path}: the Parquet file is damaged: {problem}")
+
+
+def arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file or a stream of Arrow, as `datasets.save_to_disk` and Feather write them."""
+    from pyarrow import ipc
+
+    with readable(path), path.open("rb") as opened:
+        if opened.peek(len(ARROW_FILE)).startswith(ARROW_FILE):
+            file = ipc.open_file(opened)
+            batches = (file.get_batch(number) for number in range(file.num_record_batches))
+        else:
+            batches = ipc.open_stream(opened)
+        for batch in batches:
+            for start in range(0, batch.num_rows, BLOCK_ROWS):
+                yield batch.slice(start, BLOCK_ROWS)
+
+
+def column_blocks(
+    batches: Iterator[pa.RecordBatch], path: Path, columns: Collection[int] | None
+) -> Iterator[Block]:
+    """Yield the rows of batches as lists of values; those of columns that are not in `columns` are None. A
+    number that stands for a class is its name, where the file has the names of its classes."""
+    num_rows = 0
+    with readable(path):
+        for batch in batches:
+            values = [[None] * batch.num_rows for _column in range(batch.num_columns)]
+            for index in range(batch.num_columns) if columns is None else columns:
+                values[index] = batch.column(index).to_pylist()
+                names = class_names(batch.schema, index)
+                if names:
+                    values[index] = [_named(value, names) for value in values[index]]
+            numbers = range(num_rows + 1, num_rows + batch.num_rows + 1)
+            num_rows += batch.num_rows
+            yield numbers, list(map(list, zip(*values, strict=True)))
+
+
+def class_names(schema: pa.Schema, index: int) -> list[str] | None:
+    """Return the names of the classes of a column, which Hugging Face's `datasets` writes into the metadata
+    of a schema (https://huggingface.co/docs/datasets/about_dataset_features), or None."""
+    metadata = schema.metadata or {}
+    try:
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        feature = features[schema.names[index]]
+        if isinstance(feature, list):
+            feature = feature[0]
+        # A list of classes has the classes inside
+        feature = feature.get("feature", feature)
+        if feature["_type"] == "ClassLabel":
+            return feature["names"]
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
+    return None
+
+
+def _named(value: Any, names: list[str]) -> Any:
+    """Return the name of a class. -1 stands for "no label" in such files, and any other number is wrong."""
+    if isinstance(value, list):
+        return [_named(number, names) for number in value]
+    if isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    return None

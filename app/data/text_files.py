@@ -1,0 +1,83 @@
+"""Records of files with a row a line: delimited fields, with or without quotes, fastText's labels, and
+texts."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Any
+
+from ..words import _
+from .bad_row import BadRow
+
+FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for long documents
+LABEL_PREFIX = "__label__"  # before each label in fastText's format
+LABEL_WORD = re.compile(rf"[\s,]*{LABEL_PREFIX}([^\s,]+)[\s,]*")
+
+Block = tuple[Sequence[int], Sequence[Any]]  # numbers of records, and the records
+
+
+def plain_blocks(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Block]:
+    """Yield the lines of a file without quotes as lists of fields, or as texts where there is no
+    delimiter."""
+    num_lines = 0
+    for lines in blocks:
+        numbers = range(num_lines + 1, num_lines + len(lines) + 1)
+        num_lines += len(lines)
+        if any(map(str.isspace, lines)):
+            # A line of spaces is no row, but one of tabs is
+            removed = " \r\n" if delimiter else None
+            is_row = [line.strip(removed) != "" for line in lines]
+            numbers = list(compress(numbers, is_row))
+            lines = list(compress(lines, is_row))
+        if delimiter:
+            records = [line.rstrip("\r\n").split(delimiter) for line in lines]
+        else:
+            records = [line.rstrip("\r\n") for line in lines]
+        if records:
+            yield numbers, records
+
+
+def without_separator_line(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Yield the blocks of a delimited file without a first line such as `sep=,`, which is meant for Excel."""
+    for numbers, records in blocks:
+        if numbers[0] == 1 and records[0] == ["sep=", ""]:
+            numbers = numbers[1:]
+            records = records[1:]
+        if len(numbers):
+            yield numbers, records
+
+
+def quoted_records(lines: Iterator[str], delimiter: str, after_spaces: bool) -> Iterator[tuple[int, Any]]:
+    """Yield the records of a file in which double quotes may enclose a field; `after_spaces`: spaces before
+    such quotes are no part of the field."""
+    csv.field_size_limit(FIELD_LIMIT)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=after_spaces)
+    is_open = True
+    while is_open:
+        first = reader.line_num + 1
+        try:
+            record = next(reader, None)
+            is_open = record is not None
+            if record:
+                yield first, record
+        except csv.Error as error:
+            # None of the lines of this record can be read, and each counts as a row
+            problem = _(
+                "the record from line {first} to {last} is not valid CSV ({error}); double the quotes in "
+                "quoted fields, or set --data.quoting none if quotes are part of the text"
+            ).format(first=first, last=reader.line_num, error=str(error).partition(" - ")[0])
+            for line in range(first, reader.line_num + 1):
+                yield line, BadRow(line, problem)
+
+
+def fasttext_records(lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
+    """Yield a list of text and label for each line: the words that begin with __label__ are its labels, the
+    rest is its text. Several labels are a list."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            labels = LABEL_WORD.findall(line)
+            text = LABEL_WORD.sub(" ", line).strip()
+            yield number, [text, labels[0] if len(labels) == 1 else labels]

@@ -1,0 +1,258 @@
+"""Shapes of files and folders that other programs write: they are read, or refused with the remedy."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from app.config.schema import DataConfig
+from app.data.dataset import Dataset, open_dataset
+from app.errors import InputError
+from tests.data.test_first_try import NAMES, PAIRS, ROWS, lines
+
+
+@pytest.fixture
+def opened_folder(tmp_path):
+    """Open a folder or file as a dataset: opened_folder(name, **settings); all other rows are in train."""
+
+    def open_it(name: str, **settings) -> Dataset:
+        usual = {"dev_size": 0, "test_size": 0, "cache_dir": str(tmp_path / "cache")}
+        return open_dataset(DataConfig(train=str(tmp_path / name), **usual | settings))
+
+    return open_it
+
+
+def rows_of(dataset: Dataset, split: str = "train") -> list[tuple[str, str]]:
+    """Return text and label of each row of a split."""
+    part = dataset.splits[split]
+    texts = part.table.texts(part.rows)
+    return [(text, dataset.label_names[label]) for text, label in zip(texts, part.labels, strict=True)]
+
+
+# Folders
+
+
+@pytest.mark.parametrize("ending", [".txt", ""])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030"])
+def test_a_folder_for_each_label(tmp_path, opened_folder, ending, encoding):
+    for number, (text, label) in enumerate(ROWS):
+        path = tmp_path / "news" / label / f"{number}{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n第二行很好", encoding=encoding)
+    (tmp_path / "news" / ".DS_Store").write_text("")
+    dataset = opened_folder("news")
+    assert sorted(rows_of(dataset)) == sorted((f"{text}\n第二行很好", label) for text, label in ROWS)
+    (tmp_path / "news" / "体育" / "0.txt").write_text("换了一个文本", encoding=encoding)
+    assert ("换了一个文本", "体育") in rows_of(opened_folder("news"))
+    (tmp_path / "news" / "体育" / "1.txt").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(InputError, match=r"1\.txt"):
+        opened_folder("news")
+    (tmp_path / "news" / "体育" / "1.pdf").write_text("")
+    with pytest.raises(InputError, match="there are no files"):
+        opened_folder("news")
+
+
+FEATURES = {"label": {"names": NAMES, "_type": "ClassLabel"}, "text": {"dtype": "string", "_type": "Value"}}
+
+
+def data_set_table(rows, features=FEATURES, several: bool = False) -> pa.Table:
+    """Return rows as the library `datasets` stores them: numbers of classes, with their names in metadata."""
+    ids = [NAMES.index(label) for _text, label in rows]
+    columns = {
+        "text": [text for text, _label in rows],
+        "label": [[label, 3] for label in ids] if several else ids,
+    }
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def save_arrow(folder: Path, table: pa.Table) -> None:
+    folder.mkdir(parents=True)
+    path = folder / "data-00000-of-00001.arrow"
+    with path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    (folder / "state.json").write_text("{}")
+    (folder / "dataset_info.json").write_text("{}")
+
+
+@pytest.mark.parametrize("validation", ["validation", "dev"])
+def test_a_folder_of_save_to_disk(tmp_path, opened_folder, validation):
+    parts = {"train": ROWS[:60], validation: ROWS[60:68], "test": ROWS[68:]}
+    for split, rows in parts.items():
+        save_arrow(tmp_path / "disk" / split, data_set_table(rows))
+    (tmp_path / "disk" / "dataset_dict.json").write_text('{"splits": []}')
+    dataset = opened_folder("disk")
+    assert [rows_of(dataset, name) for name in ("train", "dev", "test")] == list(parts.values())
+    save_arrow(tmp_path / "alone", data_set_table(ROWS))
+    assert rows_of(opened_folder("alone")) == ROWS
+    (tmp_path / "alone" / "data-00000-of-00001.arrow").write_bytes(b"\xff\xff\xff\xffnothing")
+    with pytest.raises(InputError, match="the file cannot be read"):
+        opened_folder("alone")
+
+
+@pytest.mark.parametrize("inside", ["", "data"])
+def test_a_folder_of_a_hub(tmp_path, opened_folder, inside):
+    folder = tmp_path / "hub" / inside
+    folder.mkdir(parents=True)
+    parts = {
+        "train-00000-of-00002": ROWS[:40],
+        "train-00001-of-00002": ROWS[40:60],
+        "test-00000-of-00001": ROWS[60:],
+    }
+    for name, rows in parts.items():
+        parquet.write_table(data_set_table(rows), folder / f"{name}.parquet")
+    (tmp_path / "hub" / "README.md").write_text("---\n---\n")
+    dataset = opened_folder("hub")
+    assert rows_of(dataset) == ROWS[:60]
+    assert rows_of(dataset, "test") == ROWS[60:]
+    # A file that is named stands before that of the folder
+    other = tmp_path / "other.tsv"
+    other.write_text(lines("text\tlabel", "好\t体育"), encoding="utf-8")
+    assert rows_of(opened_folder("hub", test=str(other)), "test") == [("好", "体育")]
+
+
+@pytest.mark.parametrize(
+    "feature", [[FEATURES["label"]], {"feature": FEATURES["label"], "_type": "Sequence"}]
+)
+def test_lists_of_classes_with_names(tmp_path, opened_folder, feature):
+    table = data_set_table(ROWS, {"label": feature}, several=True)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert opened_folder("a.parquet", task="multi_label").label_names == NAMES
+
+
+# Lines
+
+
+SEPARATED = {
+    "_!_": [f"{number}_!_{label}_!_{text}_!_" for number, (text, label) in enumerate(ROWS)],
+    "_!_ with words": [f"{number}_!_{label}_!_{text}_!_a,b" for number, (text, label) in enumerate(ROWS)],
+    "|,|": [f"{text}|,|{label}" for text, label in ROWS],
+    "::": [f"{label}::{text}" for text, label in ROWS],
+    "##": [f"{text}##{label}" for text, label in ROWS],
+    "~|~": [f"{text}~|~{label}" for text, label in ROWS],
+    "^": [f"{text}^{label}" for text, label in ROWS],
+    " ": [f"{text} {label}" for text, label in ROWS],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"), [*((name, "txt") for name in SEPARATED), ("|,|", "csv"), ("_!_", "csv"), (" ", "csv")]
+)
+def test_a_separator_that_no_format_has_is_named(opened, name, ending):
+    separator = name.removesuffix(" with words")
+    with pytest.raises(InputError, match="is needed between the columns, found") as error:
+        opened(ending, train=lines(*SEPARATED[name]))
+    assert f"'{separator}'; replace it by tabs" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "row", ["{0},-,{1}", '"{0}","{1}"', "{0}...,{1}", "http://a.b/{0}::c,{1}", "{0},,{1}"]
+)
+def test_what_csv_may_have_between_commas_is_no_other_separator(opened, row):
+    content = lines(*(row.format(*pair) for pair in ROWS))
+    dataset = opened("csv", train=content, text_column=0, label_column=-1)
+    assert dataset.label_names == NAMES
+
+
+ENCLOSED = {
+    "all fields": [f'"{text}"\t"{label}"' for text, label in ROWS],
+    "labels of some rows": [f'{t}\t"{n}"' if at % 3 else f"{t}\t{n}" for at, (t, n) in enumerate(ROWS)],
+    "labels only": [f'{text}\t"{label}"' for text, label in ROWS],
+    "where needed": [f'"他说""{t}"""\t{n}' if at % 5 == 0 else f"{t}\t{n}" for at, (t, n) in enumerate(ROWS)],
+    "tabs": [f'"{t[:3]}\t{t[3:]}"\t{n}' if at % 5 == 0 else f"{t}\t{n}" for at, (t, n) in enumerate(ROWS)],
+}
+
+
+@pytest.mark.parametrize("name", ENCLOSED)
+@pytest.mark.parametrize("header", ["text\tlabel", '"text"\t"label"'])
+def test_quotes_that_enclose_fields_of_tsv_are_no_part_of_them(opened, name, header):
+    dataset = opened("tsv", train=lines(header, *ENCLOSED[name]))
+    assert dataset.label_names == NAMES
+    wanted = [text for text, _label in ROWS]
+    if name == "where needed":
+        wanted[::5] = [f'他说"{text}"' for text in wanted[::5]]
+    assert [text.replace("\t", "") for text, _label in rows_of(dataset)] == wanted
+
+
+PART_OF_TEXT = {
+    "inside": [f'他说"{text}"\t{label}' for text, label in ROWS],
+    "at the beginning": [f'"好"{text}\t{label}' for text, label in ROWS],
+    "one open": [f'"{text}\t{label}' for text, label in ROWS],
+    "some whole texts": [f'"{t}"\t{n}' if at % 7 == 0 else f"{t}\t{n}" for at, (t, n) in enumerate(ROWS)],
+}
+
+
+@pytest.mark.parametrize("name", PART_OF_TEXT)
+def test_other_quotes_of_tsv_are_part_of_the_text(opened, name):
+    rows = PART_OF_TEXT[name]
+    dataset = opened("tsv", train=lines("text\tlabel", *rows))
+    assert [text for text, _label in rows_of(dataset)] == [row.split("\t")[0] for row in rows]
+
+
+def test_a_space_after_the_comma_is_no_part_of_a_quoted_field(opened):
+    rows = [f'"{text}", "{label}"' for text, label in ROWS]
+    dataset = opened("csv", train=lines("text, label", *rows))
+    assert rows_of(dataset) == ROWS
+
+
+@pytest.mark.parametrize("header", [True, None])
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_the_line_that_tells_excel_the_separator_is_no_row(opened, separator, header):
+    rows = [separator.join(row) for row in ROWS]
+    content = lines(f"sep={separator}", f"内容{separator}标签", *rows)
+    assert rows_of(opened("csv", train=content, header=header)) == ROWS
+
+
+def test_fasttext_with_one_label_and_with_several(opened):
+    content = lines(*(f"__label__{label} {text}" for text, label in ROWS))
+    assert rows_of(opened("txt", train=content)) == ROWS
+    content = lines(*(f"__label__{label} __label__新闻 {text}" for text, label in ROWS))
+    with pytest.raises(InputError, match="a row must have one label, found .* --data.task multi_label"):
+        opened("txt", train=content)
+    assert opened("txt", train=content, task="multi_label").label_names == sorted([*NAMES, "新闻"])
+
+
+# Objects
+
+
+def label_studio(text: str, *answers: list[str]) -> str:
+    """Return a task of Label Studio's JSON, with an annotation for each answer."""
+    annotations = []
+    for choices in answers:
+        value = {"value": {"choices": choices}, "from_name": "topic", "type": "choices"}
+        annotations.append({"result": [value], "was_cancelled": False})
+    annotations.append({"result": [], "was_cancelled": True})
+    return json.dumps({"id": 1, "annotations": annotations, "data": {"text": text}, "drafts": []})
+
+
+def test_the_export_of_label_studio(opened):
+    tasks = [label_studio(text, [label], [label]) for text, label in ROWS]
+    assert rows_of(opened("jsonl", train=lines(*tasks))) == ROWS
+    assert rows_of(opened("json", train="[" + ",\n".join(tasks) + "]\n")) == ROWS
+    tasks[5] = label_studio(ROWS[5][0], ["体育"], ["财经"])
+    message = r'line 6: all annotations of a text must have the same labels, found \["体育"\] and \["财经"\]'
+    with pytest.raises(InputError, match=message):
+        opened("jsonl", train=lines(*tasks))
+
+
+def test_texts_inside_of_objects_are_said_to_be_there(opened):
+    rows = [[{"text": text, "label": label}] for text, label in ROWS]
+    with pytest.raises(InputError, match="the cells hold objects with the fields text, label"):
+        opened("json", train=json.dumps(rows, indent=0))
+
+
+def test_a_tuple_in_a_cell_is_a_list(opened):
+    rows = [f"{text}\t('{label}',)" for text, label in ROWS]
+    assert rows_of(opened("tsv", train=lines("text\tlabel", *rows))) == ROWS
+
+
+def test_pairs_of_a_hub_without_labels_of_a_person(tmp_path, opened_folder):
+    """-1 stands for no label there."""
+    features = {"label": {"names": ["0", "1"], "_type": "ClassLabel"}}
+    table = pa.table({"text": [row[0] for row in PAIRS], "label": [int(row[2]) for row in PAIRS[:-1]] + [-1]})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="row 60: the label must be a string or an integer, found null"):
+        opened_folder("a.parquet")
