@@ -1,0 +1,18 @@
+"""scripts/wrap_pages.py: pages are at most 110 columns wide."""
+
+from app.text_table import columns_of
+from scripts.wrap_pages import WIDTH, wrap_page
+
+CODE = "```bash\n" + "x" * 200 + "\n```"
+
+
+def test_long_paragraphs_are_wrapped_and_all_else_stays():
+    chinese = "- 标签" + "是类别的名字，" * 20 + "`data.train` 是文件。"
+    english = "A word " * 40
+    page = "\n".join(["# " + "x" * 200, "", english, "", chinese, "| " + "y" * 200 + " |", CODE, "short", ""])
+    result = wrap_page(page)
+    lines = result.split("\n")
+    assert all(columns_of(line) <= WIDTH for line in lines if "x" not in line and "y" not in line)
+    assert result.replace("\n  ", "").replace("\n", " ").split() == page.replace("\n", " ").split()
+    assert not any(line.lstrip().startswith("，") for line in lines)
+    assert wrap_page(result) == result
