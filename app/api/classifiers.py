@@ -161,15 +161,8 @@ def rows_of(
         if missing := sorted(set(columns) - {*texts.columns}):
             raise InputError(f"the model reads the columns {listed(columns)}, {missing[0]} is not there")
         texts = texts[list(columns)]
-    # Columns of Arrow, Polars and pandas have a method that keeps each value; data frames have none
-    if hasattr(texts, "to_pylist"):
-        texts = texts.to_pylist()
-    elif hasattr(texts, "to_list"):
-        texts = texts.to_list()
-    elif hasattr(texts, "to_numpy"):
-        texts = texts.to_numpy(dtype=object)
     values = []
-    for index, value in enumerate(texts.tolist() if isinstance(texts, np.ndarray) else texts):
+    for index, value in enumerate(items_of(texts)):
         if columns and isinstance(value, dict) and value.keys() >= set(columns):
             value = [value[name] for name in columns]
         if isinstance(value, (list, tuple)):
@@ -188,6 +181,20 @@ def rows_of(
         if isinstance(row, BadRow) and not keep_bad:
             raise InputError(f"texts[{index}]: {row.problem}")
     return rows
+
+
+def items_of(texts: Any) -> Iterable:
+    """Return the values of a list, an array, a column or the rows of a data frame, each as it is."""
+    if isinstance(texts, np.ndarray):
+        return texts.tolist()
+    # Columns of Arrow, Polars and pandas; data frames of pandas have neither
+    if hasattr(texts, "to_pylist"):
+        return texts.to_pylist()
+    if hasattr(texts, "to_list"):
+        return texts.to_list()
+    if hasattr(texts, "to_numpy"):
+        return texts.to_numpy(dtype=object).tolist()
+    return texts
 
 
 def check_ordered(values: Any, what: str) -> None:
@@ -230,8 +237,7 @@ def check_names(names: list[str]) -> None:
     for at, name in enumerate(names):
         if name != name.strip() or not name:
             raise InputError(
-                "labels must be names without white space around them, not empty, found "
-                f"'{shorten(name)}'"
+                f"labels must be names without white space around them, not empty, found '{shorten(name)}'"
             )
         try:
             text = label_text(name)
