@@ -312,8 +312,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Iterable, y: Iterable) -> TextClassifier:
         """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and labels `y` (num_rows,).
 
-        Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings,
-        and TrainingError for a training that cannot continue.
+        Labels are strings, integers or truth values, of one type. Each stays itself: `predict` gives it back.
+        Raises InputError (a ValueError) for bad texts, labels and settings, also for labels that a file could
+        not tell apart, and TrainingError for a training that cannot continue.
         """
         settings = self._settings()
         rows = rows_of(X, {})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-import weakref
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from ..errors import InputError
@@ -24,12 +23,11 @@ class OwnFolder:
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="chinese-text-classifier-"))
-        self.remove = weakref.finalize(self, _remove_own, self.path, os.getpid())
-
-
-def _remove_own(path: Path, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(path, ignore_errors=True)
+        # Unlike weakref.finalize, it does nothing in another process, and it also removes what a child of
+        # multiprocessing made itself. With this priority it waits for the children at the end.
+        self.remove = Finalize(
+            self, shutil.rmtree, args=(self.path,), kwargs={"ignore_errors": True}, exitpriority=-1
+        )
 
 
 def file_states(folder: Path) -> FileStates:

@@ -290,15 +290,16 @@ def test_the_installed_package_works_beside_an_app_of_the_project(tmp_path, chec
 
 
 CHILDREN = """
-import os, sys
+import os, pickle, sys, tempfile
 from multiprocessing import get_context
 from chinese_text_classifier import load
-import pickle
 
 model = pickle.loads(pickle.dumps(load({!r}, device="cpu")))
+folders = os.listdir(tempfile.gettempdir())
 
 def drop():
-    global model
+    global model, copied
+    copied = pickle.loads(pickle.dumps(model))
     del model
 
 child = os.fork()
@@ -308,14 +309,17 @@ os.waitpid(child, 0)
 process = get_context("fork").Process(target=drop)
 process.start()
 process.join()
-print(sorted(path.name for path in model.save({!r}).iterdir()))
+assert os.listdir(tempfile.gettempdir()) == folders, "a child removes its own"
+model.save({!r})
 """
 
 
 def test_a_forked_child_that_ends_leaves_the_model_to_its_parent(tmp_path, checkpoint, model):
     saved = tmp_path / "saved"
     program = CHILDREN.format(str(checkpoint), str(saved))
-    finish([sys.executable, "-c", program], status=0)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    finish([sys.executable, "-c", program], status=0, TMPDIR=str(temporary))
     assert (load(saved, device="cpu").predict_proba(TEXTS) == model.predict_proba(TEXTS)).all()
 
 
