@@ -89,9 +89,8 @@ class Model:
             return np.array(answers, dtype=float)
         if label_column == "label":
             return label_array(answers)
-        lists = np.empty(len(answers), dtype=object)
-        lists[:] = answers
-        return lists
+        # np.array would make a matrix of lists of the same length
+        return np.fromiter(answers, object, len(answers))
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""

@@ -112,7 +112,10 @@ def memory_problem(path: object) -> str:
 
 
 def limit_memory() -> None:
-    """Limit the memory of this process, where the system can."""
+    """Limit the memory of this process, where the system can; and where the machine has less than that, let
+    the system end this process, and not the server."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     with suppress(ImportError):
         import resource
 

@@ -28,7 +28,7 @@ from app.prediction.torch_runtime import load_checkpoint
 from chinese_text_classifier import TextClassifier, load
 from tests.processes import ROOT, finish, full_disk
 from tests.ranks import SMALL as SIZES
-from tests.saved_classifier import LABELS, of_pipeline, random_texts
+from tests.saved_classifier import LABELS, of_pipeline, random_texts, save_checkpoint, several_labels
 from tests.tiny import LABELS as TINY_LABELS
 from tests.tiny import tiny_lines
 
@@ -396,6 +396,15 @@ MERGED = [
 def test_labels_that_the_training_would_read_as_others_are_named(labels, problem):
     with pytest.raises(InputError, match=problem):
         tiny().fit(["好"] * len(labels), labels)
+
+
+def test_a_model_of_several_labels_gives_a_list_for_each_text(tmp_path):
+    """Also where all lists have the same length."""
+    every_label = several_labels(0.0, 0.0, 0.0)
+    folder = save_checkpoint(tmp_path / "model", **every_label)
+    assert [sorted(labels) for labels in load(folder, device="cpu").predict(TEXTS[:2])] == [
+        sorted(LABELS)
+    ] * 2
 
 
 def test_columns_of_arrow_are_texts_too(model):
