@@ -183,15 +183,22 @@ def test_a_usual_head_is_taken(client):
     assert answer_to(str(client.base_url), head).startswith(b"HTTP/1.1 200")
 
 
-def memory_of(process: int) -> int:
-    """Return the bytes in memory of a process and of all that it started; 0 for one that has ended."""
+def memory_of(process: int, parents_command: bytes = b"") -> int:
+    """Return the bytes in memory of a process and of all that it started; 0 for one that has ended, and for
+    one that does not run its own program yet: until then its memory is that of its parent."""
+    folder = Path(f"/proc/{process}")
     try:
-        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-        threads = list(Path(f"/proc/{process}/task").iterdir())
-        children = [child for thread in threads for child in (thread / "children").read_text().split()]
+        command = (folder / "cmdline").read_bytes()
+        if command == parents_command:
+            return 0
+        pages = int((folder / "statm").read_text().split()[1])
+        children = []
+        for thread in (folder / "task").iterdir():
+            children += (thread / "children").read_text().split()
     except OSError:
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(memory_of(int(child)) for child in children)
+    of_children = [memory_of(int(child), command) for child in children]
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(of_children)
 
 
 class Server:
