@@ -281,10 +281,11 @@ def test_a_model_that_gives_no_numbers_is_424_for_its_text_only(checkpoint):
         assert list(pool.map(status, ("今天", "鼎", "真好"))) == [200, 424, 200]
 
 
-def negated(path: Path) -> None:
-    """Replace a file of weights by that of another model."""
+def replace_weights(path: Path) -> None:
+    """Replace a file of weights by that of another model, whose labels are the opposite ones."""
     with safe_open(path, "pt") as file:
-        weights = {name: -file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+    weights["classifier.weight"] = -weights["classifier.weight"]
     save_file(weights, path, {"format": "pt"})
 
 
@@ -292,7 +293,7 @@ def test_the_weights_in_memory_are_explained_also_where_the_files_were_replaced(
     pytest.importorskip("captum")
     folder = shutil.copytree(checkpoint, tmp_path / "model")
     with running(open_model(folder, CPU), ServeOptions()) as address:
-        negated(folder / "model.safetensors")
+        replace_weights(folder / "model.safetensors")
         [best, *_] = classify(address, TEXT).json()
         [found] = HTTP.post(f"{address}/explain", json={"inputs": TEXT}).json()
     assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
