@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +19,15 @@ from sklearn.utils.validation import check_is_fitted
 from ..config.command_line import config_of
 from ..config.shipped import MODULE
 from ..data.bad_row import BadRow
+from ..data.labels import label_ids, label_text
 from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, listed, shorten
-from ..prediction.open_model import ComputeOptions, check_pairs, model_files, open_model
-from ..prediction.output import AddedColumns
+from ..prediction.open_model import ComputeOptions, check_pairs, choose_run, open_model
+from ..prediction.output import AddedColumns, written
 from ..prediction.predictor import Prediction
 from ..prediction.sources import text_rows
 from ..runtime.processes import MODEL_LOCK
+from .files import OwnFolder, file_states, read_files, write_new_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,24 +63,34 @@ class Model:
     __module__ = "chinese_text_classifier"
 
     def __init__(
-        self, folder: Path | None, options: ComputeOptions, temporary: TemporaryDirectory | None = None
+        self, folder: Path | None, options: ComputeOptions, temporary: OwnFolder | None = None
     ) -> None:
         """`temporary` is a folder that exists as long as this model does."""
         self.options = options
         self._temporary = temporary
-        self._opened = open_model(folder, options)
-        self.folder = self._opened.folder
+        self.folder = folder or choose_run()
+        # The program may change to another working folder
+        self._place = self.folder.absolute()
+        # Files that change later are not those of this model, whose weights are in memory
+        self._states = file_states(self._place)
+        self._opened = open_model(self.folder, options)
         self.label_names = list(self._opened.predictor.task.label_names)
 
     def predict(self, texts: Iterable) -> np.ndarray:
-        """Return the label of each text, (num_texts,): lists of labels for a model with several a text.
+        """Return the label of each text, (num_texts,) strings: lists of labels for a model with several a
+        text, float64 for one of numbers.
 
         `texts` are strings or, for a model that was trained on pairs, pairs of strings. Raises InputError for
         texts that `rows_of` refuses, and TrainingError for logits that are not finite.
         """
-        found = [one.answer for one in self._predictions(texts)]
-        kind = {"label": str, "labels": object, "score": float}[self._opened.predictor.task.label_column]
-        return np.fromiter(found, object, len(found)).astype(kind)
+        answers = [prediction.answer for prediction in self._predictions(texts)]
+        label_column = self._opened.predictor.task.label_column
+        if label_column == "score":
+            return np.array(answers, dtype=float)
+        if label_column == "label":
+            return label_array(answers)
+        # np.array would make a matrix of lists of the same length
+        return np.fromiter(answers, object, len(answers))
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""
@@ -102,7 +113,8 @@ class Model:
     def _predictions(self, texts: Iterable, keep_bad: bool = False) -> Iterator[Prediction]:
         opened = self._opened
         pair = [opened.recorded.get(name) for name in ("text_column", "text_pair_column")]
-        if hasattr(texts, "columns") and None not in pair and {*pair} <= {*texts.columns}:
+        is_named = all(isinstance(name, str) for name in pair)
+        if is_named and hasattr(texts, "columns") and set(pair) <= set(texts.columns):
             texts = texts[pair]
         rows = rows_of(texts, opened.recorded, opened.text_columns, keep_bad)
         for row in [row for row in rows if isinstance(row, Row)][:1]:
@@ -111,26 +123,27 @@ class Model:
 
     def save(self, folder: str | Path) -> Path:
         """Write the files of the model into a new folder, which `load`, predict.py and transformers open;
-        return its path. Raises InputError for a folder that has something in it."""
+        return its path. Raises InputError for a folder that has something in it, and where the files of the
+        model are gone or have changed since it was opened; TrainingError for a full disk. Then nothing is
+        left in the folder."""
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(
                 f"a model is saved in a new folder, found something in {folder}; choose another name"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in self.__getstate__()["files"].items():
-            (folder / name).write_bytes(content)
+        files = read_files(self._place, self._states)
+        with written(str(folder)):
+            write_new_folder(folder, files)
         return folder
 
     def __getstate__(self) -> dict[str, Any]:
-        files = {path.name: path.read_bytes() for path in model_files(self.folder)}
-        return {"files": files, "options": self.options}
+        return {"files": read_files(self._place, self._states), "options": self.options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
+        temporary = OwnFolder()
         for name, content in state["files"].items():
-            (Path(temporary.name) / name).write_bytes(content)
-        self.__init__(Path(temporary.name), state["options"], temporary)
+            (temporary.path / name).write_bytes(content)
+        self.__init__(temporary.path, state["options"], temporary)
 
 
 def rows_of(
@@ -147,10 +160,8 @@ def rows_of(
         if missing := sorted(set(columns) - {*texts.columns}):
             raise InputError(f"the model reads the columns {listed(columns)}, {missing[0]} is not there")
         texts = texts[list(columns)]
-    # Series of pandas become arrays
-    texts = texts.to_numpy(dtype=object) if hasattr(texts, "to_numpy") else texts
     values = []
-    for index, value in enumerate(texts.tolist() if isinstance(texts, np.ndarray) else texts):
+    for index, value in enumerate(items_of(texts)):
         if columns and isinstance(value, dict) and value.keys() >= set(columns):
             value = [value[name] for name in columns]
         if isinstance(value, (list, tuple)):
@@ -171,12 +182,85 @@ def rows_of(
     return rows
 
 
+def items_of(texts: Any) -> Iterable:
+    """Return the values of a list, an array, a column or the rows of a data frame, each as it is."""
+    if isinstance(texts, np.ndarray):
+        return texts.tolist()
+    # Columns of Arrow, Polars and pandas; data frames of pandas have neither
+    if hasattr(texts, "to_pylist"):
+        return texts.to_pylist()
+    if hasattr(texts, "to_list"):
+        return texts.to_list()
+    if hasattr(texts, "to_numpy"):
+        return texts.to_numpy(dtype=object).tolist()
+    return texts
+
+
 def check_ordered(values: Any, what: str) -> None:
     """Raise InputError for what is no list, and for a set, whose order is another one in each process."""
     if isinstance(values, dict) or not (hasattr(values, "__iter__") or hasattr(values, "__getitem__")):
         raise InputError(f"{what} must be a list, found {excerpt(values)}")
     if isinstance(values, (set, frozenset)):
         raise InputError(f"{what} must have an order, found a {type(values).__name__}; give a list")
+
+
+def labels_of(values: Iterable) -> list[str] | list[int] | list[bool]:
+    """Return the labels of rows as values of Python. Raises InputError for what is no list, and for labels
+    that are not all strings, all integers or all truth values: 1 and true would be the same label."""
+    check_ordered(values, "labels")
+    labels = []
+    # The first label of each type
+    examples: dict[type, Any] = {}
+    for value in values.tolist() if hasattr(values, "tolist") else values:
+        # Strings and numbers of NumPy become those of Python
+        if isinstance(value, str):
+            label = str(value)
+        elif isinstance(value, (bool, np.bool_)):
+            label = bool(value)
+        elif isinstance(value, (int, np.integer)):
+            label = int(value)
+        else:
+            raise InputError(f"labels must be all strings or all integers, found {excerpt(value)}")
+        labels.append(label)
+        examples.setdefault(type(label), label)
+    if len(examples) > 1:
+        found = " and ".join(map(repr, examples.values()))
+        raise InputError(f"labels must be all strings or all integers, found both: {found}")
+    return labels
+
+
+def check_names(names: list[str]) -> None:
+    """Raise InputError for labels, all different, that the training could not tell apart, or could not read
+    again, and for fewer than two."""
+    ids = label_ids(tuple(names), accept_ids=False)
+    for at, name in enumerate(names):
+        if name != name.strip() or not name:
+            raise InputError(
+                f"labels must be names without white space around them, not empty, found '{shorten(name)}'"
+            )
+        try:
+            text = label_text(name)
+        except ValueError as error:
+            raise InputError(f"the label {excerpt(name)} cannot be used: {error}") from error
+        if ids.get(text) != at:
+            raise InputError(
+                f"the label {excerpt(name)} is read as {excerpt(text)}, as in a file (without __label__ and "
+                ".0), so it would be another label; rename it"
+            )
+    if len(names) < 2:
+        raise InputError(f"at least two different labels are needed, found {names}")
+
+
+def label_array(labels: Sequence[str] | Sequence[int] | Sequence[bool]) -> np.ndarray:
+    """Return labels of one type as an array, (num_labels,), that gives each of them back as it is: of objects
+    where NumPy has no type for them, as for strings that end with zero characters and very large integers."""
+    if not labels:
+        return np.empty(0, dtype=str)
+    array = np.array(labels)
+    back = array.tolist()
+    if back != list(labels) or type(back[0]) is not type(labels[0]):
+        array = np.array(labels, dtype=object)
+    return array
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -227,44 +311,39 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Iterable, y: Iterable) -> TextClassifier:
         """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and labels `y` (num_rows,).
 
-        Labels are strings or integers. Raises InputError (a ValueError) for bad texts, labels and settings,
-        and TrainingError for a training that cannot continue.
+        Labels are strings, integers or truth values, of one type. Each stays itself: `predict` gives it back.
+        Raises InputError (a ValueError) for bad texts, labels and settings, also for labels that a file could
+        not tell apart, and TrainingError for a training that cannot continue.
         """
-        settings, rows = self._settings(), rows_of(X, {})
-        check_ordered(y, "labels")
-        values = y.tolist() if hasattr(y, "tolist") else list(y)
-        if len(values) != len(rows):
+        settings = self._settings()
+        rows = rows_of(X, {})
+        labels = labels_of(y)
+        if len(labels) != len(rows):
             raise InputError(
-                f"y must have one label for each text, found shape ({len(values)},) for {len(rows):,} texts"
+                f"y must have one label for each text, found shape ({len(labels)},) for {len(rows):,} texts"
             )
-        whole = (int, np.integer, np.bool_)
-        wrong = [excerpt(value) for value in values if not isinstance(value, (str, *whole))]
-        if wrong or len({isinstance(value, str) for value in values}) > 1:
-            found = wrong[0] if wrong else "both"
-            raise InputError(f"labels must be all strings or all integers, found {found}")
-        classes, ids = np.unique(np.array(values), return_inverse=True)
-        names = [str(label) for label in classes.tolist()]
-        if wrong := [name for name in names if name != name.strip() or not name]:
-            raise InputError(
-                "labels must be names without white space around them, not empty, found "
-                f"'{shorten(wrong[0])}'"
-            )
-        if len(names) < 2:
-            raise InputError(f"at least two different labels are needed, found {names}")
-        temporary = TemporaryDirectory(prefix="chinese-text-classifier-")
-        with MODEL_LOCK, ExitStack() as removed:
-            removed.enter_context(temporary)
-            run = self._train(Path(temporary.name), settings, rows, names, ids)
-            kept = temporary if self.output_dir is None else None
-            model = Model(run, ComputeOptions(self.device), kept)
-            if kept:
-                removed.pop_all()
-        self.classes_, self.model_ = classes, model
+        # NumPy would cut zero characters off strings, and make floats of large integers
+        classes = sorted(set(labels))
+        names = [str(label) for label in classes]
+        check_names(names)
+        id_of_label = {label: at for at, label in enumerate(classes)}
+        ids = [id_of_label[label] for label in labels]
+        temporary = OwnFolder()
+        with MODEL_LOCK, ExitStack() as stack:
+            stack.callback(temporary.remove)
+            run = self._train(temporary.path, settings, rows, names, ids)
+            owned = temporary if self.output_dir is None else None
+            model = Model(run, ComputeOptions(self.device), owned)
+            if owned is not None:
+                # From now on the folder lives as long as the model
+                stack.pop_all()
+        self.classes_ = label_array(classes)
+        self.model_ = model
         self._columns = [model.label_names.index(name) for name in names]
         return self
 
     def _train(
-        self, folder: Path, settings: dict[str, Any], rows: list[Row], names: list[str], ids: np.ndarray
+        self, folder: Path, settings: dict[str, Any], rows: list[Row], names: list[str], ids: list[int]
     ) -> Path:
         """Train with settings by their dotted names and return the run's folder; without `output_dir` it is
         in `folder`, and has no report. Raises KeyboardInterrupt after Ctrl-C."""
@@ -330,8 +409,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Iterable) -> np.ndarray:
         """Return the label of each text, (num_texts,), as `model_` decides, of the type that `fit` got."""
         check_is_fitted(self, "model_")
-        ids = {str(label): at for at, label in enumerate(self.classes_.tolist())}
-        return self.classes_[np.array([ids[label] for label in self.model_.predict(X)], int)]
+        id_of_name = {str(label): at for at, label in enumerate(self.classes_.tolist())}
+        ids = [id_of_name[name] for name in self.model_.predict(X)]
+        return self.classes_[np.array(ids, dtype=int)]
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the parameters, by their dotted names."""

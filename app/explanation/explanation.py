@@ -4,6 +4,7 @@ it: text for the terminal, and one HTML file of coloured words."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +19,15 @@ from ..data.bad_row import BadRow
 from ..data.rows import Row
 from ..data.tokens import RowEncoder, ranges_of
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, needed
-from ..prediction.open_model import is_exported, long_texts, read_record, recorded_settings
+from ..prediction.open_model import (
+    OpenedModel,
+    is_exported,
+    long_texts,
+    read_record,
+    recorded_settings,
+)
 from ..prediction.sources import text_rows
-from ..prediction.torch_runtime import load_checkpoint, longest_row, task_of_checkpoint
+from ..prediction.torch_runtime import TorchRuntime, load_checkpoint, longest_row, task_of_checkpoint
 from ..report.shown import page_environment, visible
 from ..runtime.devices import choose_device
 from ..text_table import text_table
@@ -89,24 +96,46 @@ class Explanation:
 
 
 class ExplainedModel:
-    """The classifier in `folder` as transformers computes it, with its own attention, in fp32. Raises
-    InputError for an exported model, and as `load_checkpoint` and `choose_device` do."""
+    """The classifier in `folder` as transformers computes it, with its own attention, in fp32.
 
-    def __init__(self, folder: Path, device: str = "auto") -> None:
-        if is_exported(folder):
+    `opened` is the same model as it is in memory already: then its weights are copied, its device is taken,
+    and nothing is read from `folder`, whose files may have been replaced. Raises InputError for an exported
+    model, and as `load_checkpoint` and `choose_device` do.
+    """
+
+    def __init__(self, folder: Path, device: str = "auto", opened: OpenedModel | None = None) -> None:
+        if opened is None:
+            is_export = is_exported(folder)
+        else:
+            is_export = not isinstance(opened.predictor.runtime, TorchRuntime)
+        if is_export:
             raise InputError(
                 f"{folder}: an exported model has no gradients, which an explanation needs; use the run that "
                 f"it was made from, {read_record(folder).made.get('from', 'see export.json')}"
             )
-        model, self.tokenizer = load_checkpoint(folder)
+        if opened is None:
+            model, self.tokenizer = load_checkpoint(folder)
+            self.task = task_of_checkpoint(folder, model.config)
+            self.recorded = recorded_settings(folder)
+            max_length = longest_row(model.config, self.tokenizer, self.recorded.get("max_length"))
+            self.encoder = RowEncoder(
+                self.tokenizer.backend_tokenizer,
+                max_length,
+                self.tokenizer.truncation_side,
+                long_texts(self.recorded),
+            )
+            self.device = choose_device(device)
+        else:
+            predictor = opened.predictor
+            # Its attention and its last layer are changed for packed batches, which a copy undoes for itself
+            model = copy.deepcopy(predictor.runtime.model.model)
+            self.tokenizer = predictor.runtime.tokenizer
+            self.task = predictor.task
+            self.recorded = opened.recorded
+            self.encoder = predictor.encoder
+            self.device = predictor.runtime.device
         names = signature(model.forward).parameters
         self.takes_types = "token_type_ids" in names and getattr(model.config, "type_vocab_size", 2) > 1
-        self.task = task_of_checkpoint(folder, model.config)
-        self.recorded = recorded_settings(folder)
-        self.max_length = longest_row(model.config, self.tokenizer, self.recorded.get("max_length"))
-        backend, side = self.tokenizer.backend_tokenizer, self.tokenizer.truncation_side
-        self.encoder = RowEncoder(backend, self.max_length, side, long_texts(self.recorded))
-        self.device = choose_device(device)
         model.set_attn_implementation("eager")
         self.model = model.eval().to(self.device).requires_grad_(False)
         # The token that stands for "nothing is known here"

@@ -4,6 +4,7 @@ packed classifier that training uses, on any of its devices."""
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,16 +39,19 @@ NEEDED = {"config.json": ("config.json",), "weights": (MODEL, INDEX), "tokenizer
 
 
 class TorchRuntime:
-    """Computes logits with a classifier. `precision` is fp32 or bf16 (autocast). A batch has at most
-    `batch_tokens` tokens (None: a default for the device). Raises InputError for a missing device."""
+    """Computes logits with a classifier, whose `tokenizer` is that of transformers. `precision` is fp32 or
+    bf16 (autocast). A batch has at most `batch_tokens` tokens (None: a default for the device). Raises
+    InputError for a missing device."""
 
     def __init__(
         self,
         model: Classifier,
+        tokenizer: Any,
         device: str = "auto",
         precision: str = "fp32",
         batch_tokens: int | None = None,
     ) -> None:
+        self.tokenizer = tokenizer
         self.device = choose_device(device)
         self.model = model.eval().to(self.device)
         self.layout = self.model.layout(self.model.can_pack, self.model.has_varlen_kernels(self.device))
@@ -91,7 +95,7 @@ def load_predictor(
     classifier = Classifier(model)
     backend = tokenizer.backend_tokenizer
     check_passes(classifier, *(backend.encode(text).ids[:length] for text in ("好", "好" * 20)))
-    runtime = TorchRuntime(classifier, **settings)
+    runtime = TorchRuntime(classifier, tokenizer, **settings)
     return Predictor(runtime, backend, task, length, tokenizer.truncation_side, long)
 
 

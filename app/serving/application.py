@@ -6,27 +6,28 @@ import base64
 import gc
 import hashlib
 import hmac
-import io
 import json
 import logging
 import math
 import re
 import signal
 import socket
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import uvicorn
 from annotated_types import Len
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
@@ -34,17 +35,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..data.bad_row import BadRow
 from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, shorten
-from ..prediction.open_model import OpenedModel, check_pairs
+from ..prediction.open_model import OpenedModel
 from ..prediction.output import REPLACED, AddedColumns, write_csv
 from ..prediction.predictor import Prediction
-from ..prediction.sources import Source, open_file, text_rows
+from ..prediction.sources import text_rows
 from ..words import in_language
+from .protocol import LimitedProtocol
 from .queue import BatchQueue
+from .uploads import MAX_TEXT, TooLarge, Upload, read_upload
 
 if TYPE_CHECKING:
     from ..explanation.explanation import ExplainedModel
@@ -55,13 +57,18 @@ ERROR_TYPES = {401: "unauthorized", 424: "backend", 429: "overloaded", 500: "bac
 ALL_ADDRESSES = ("", "0.0.0.0", "::")  # listening there, the server has every address of the machine
 DRAWS = 19  # random orders of the deletion test; fewer than explain has by itself, as people wait
 MAX_BODY, MAX_FILE = 1 << 20, 64 << 20  # bytes
-MAX_TEXTS, MAX_CHARACTERS = 128, 100_000
-Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+MAX_TEXTS = 128
+SENT_AT_ONCE = 1 << 16  # bytes of an answer that is in a file
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Column = Annotated[int | str | None, Field(union_mode="left_to_right")]  # 1 is a number, not the name 1
 Item = Text | Annotated[list[Text], Len(1, 2)] | dict[str, Text | None]
 SHAPES = (
     f"inputs must be a text, a list of up to {MAX_TEXTS} texts, or a list of pairs [text, text_pair], each "
-    f"text of up to {MAX_CHARACTERS:,} characters; an object with text and text_pair is one text or one pair"
+    f"text of up to {MAX_TEXT:,} characters; an object with text and text_pair is one text or one pair"
+)
+EXPLAINED_SHAPES = (
+    f"inputs must be one text, or one pair [text, text_pair], each text of up to {MAX_TEXT:,} characters, or "
+    "an object with text and text_pair; one text or pair is explained at a time"
 )
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
 
@@ -179,6 +186,8 @@ class Service:
     def __init__(self, model: OpenedModel, options: ServeOptions, registry: CollectorRegistry) -> None:
         self.model, self.options = model, options
         self.queue = BatchQueue(model.predictor, options.capacity, options.wait, registry)
+        # Files are unpacked one after another, so that one of them at a time takes memory
+        self.unpacking = threading.Lock()
         self.explaining = asyncio.Lock()
         self.explained: ExplainedModel | None = None  # a copy of the weights, once it is needed
 
@@ -230,53 +239,73 @@ class Service:
         and its format is that of `name`. The header X-Summary counts rows and labels."""
         if request.headers.get("content-type", "").startswith("multipart/"):
             raise HTTPException(415, "the file itself must be the body, as of curl --data-binary @FILE")
-        model, content = self.model, await request.body()
+        # As many texts of a file are computed together
+        num_texts = min(MAX_TEXTS, self.options.capacity)
+        # A file that would be refused is not sent in vain
+        self.queue.check_room(num_texts)
+        suffix = Path(name).suffix.lower()
+        if not re.fullmatch("[.][a-z]{1,10}", suffix):
+            suffix = ".txt"
         asked = {"text_column": text_column, "text_pair_column": text_pair_column}
+        with TemporaryDirectory(prefix="text-classifier-") as folder:
+            path = Path(folder) / f"file{suffix}"
+            with path.open("wb") as file:
+                async for part in request.stream():
+                    file.write(part)
+            with self.queue.admitted_texts(num_texts):
+                return await asyncio.to_thread(self._classify_file, request, path, name, asked)
 
-        def read() -> tuple[Source, list]:
-            suffix = Path(name).suffix.lower()
-            with TemporaryDirectory() as folder:
-                path = Path(folder) / f"file{suffix if re.fullmatch('[.][a-z]{1,10}', suffix) else '.txt'}"
-                path.write_bytes(content)
-                try:
-                    source = open_file(str(path), model.recorded, asked, keeps_columns=True)
-                    check_pairs(model.folder, model.recorded, source.has_pairs, "choose a file of that form")
-                    rows = list(source.rows("keep"))
-                    if not source.num_good:
-                        raise InputError(f"there are no valid rows; {source.summary()}")
-                    return source, rows
-                except InputError as error:
-                    raise InputError(str(error).replace(str(path), name)) from error
-
-        source, rows = await asyncio.to_thread(read)
-        predictions: list[Prediction] = []
-        while part := rows[len(predictions) : len(predictions) + MAX_TEXTS]:
-            # Other requests come between two parts
-            compute = lambda part=part: list(model.predictor.predict(part))  # noqa: E731
-            predictions += await asyncio.get_running_loop().run_in_executor(self.queue.thread, compute)
-        place, output = source.place if source.num_bad else None, io.StringIO()
-        added = AddedColumns(model.predictor.task, source.names, model.threshold, place)
-        write_csv(output, source, added, predictions)
-        answers = [one.answer if isinstance(one.answer, list) else [one.answer] for one in predictions]
-        counts = Counter(str(label) for labels in answers for label in labels if label is not None)
-        about = {"rows": len(rows), "invalid": source.num_bad, "labels": counts.most_common(12)}
-        return Response(
-            output.getvalue().encode(errors=REPLACED),
+    def _classify_file(self, request: Request, path: Path, name: str, asked: dict) -> Response:
+        """Return the answer to a file that was sent. It runs in a thread, as it waits; and the answer is in a
+        file, so that a client that reads slowly holds no memory."""
+        model = self.model
+        with self.unpacking:
+            upload = read_upload(path, name, model, asked)
+        place = upload.place if upload.num_bad else None
+        added = AddedColumns(model.predictor.task, upload.names, model.threshold, place)
+        counts: Counter[str] = Counter()
+        with ExitStack() as closed:
+            output = closed.enter_context(TemporaryFile("w+", encoding="utf-8", errors=REPLACED, newline=""))
+            write_csv(output, upload, added, self._predictions_of(request, upload, counts))
+            output.flush()
+            content = output.buffer
+            num_bytes = content.tell()
+            content.seek(0)
+            # From now on it stays open until its last part was sent
+            closed.pop_all()
+        about = {"rows": upload.num_rows, "invalid": upload.num_bad, "labels": counts.most_common(12)}
+        return StreamingResponse(
+            parts_of(output),
             media_type="text/csv; charset=utf-8",
-            headers={"X-Summary": json.dumps(about)},
+            headers={"X-Summary": json.dumps(about), "Content-Length": str(num_bytes)},
         )
+
+    def _predictions_of(self, request: Request, upload: Upload, counts: Counter) -> Iterator[Prediction]:
+        """Yield the predictions of a file's rows, and count the labels in `counts`."""
+        for rows in chunks_of(upload.rows()):
+            is_gone = asyncio.run_coroutine_threadsafe(request.is_disconnected(), self.loop).result()
+            if is_gone:
+                raise HTTPException(400, "the client is gone")
+            # Other requests come between two chunks
+            computed = self.queue.thread.submit(compute_rows, self.model, rows)
+            for prediction in computed.result():
+                answer = prediction.answer
+                labels = answer if isinstance(answer, list) else [answer]
+                counts.update(str(label) for label in labels if label is not None)
+                yield prediction
 
     async def explain(self, wanted: Question) -> Response:
         """Why a text gets its labels. While another text is explained, the answer is 429."""
-        [row] = rows_of(wanted.inputs, self.model)
+        # A list is one input here: a pair of texts, or a single text
+        [row] = rows_of([wanted.inputs], self.model)
+        texts = (row.text,) if row.pair is None else (row.text, row.pair)
 
         def explanations() -> list[dict]:
             from ..explanation.explanation import ExplainedModel, explain, explanation_shown
 
-            model, texts = self.model, (row.text,) if row.pair is None else (row.text, row.pair)
             if self.explained is None:
-                device = model.predictor.runtime.description["device"]
-                self.explained = ExplainedModel(model.folder, device)
+                # Of the model in memory: the files may be those of another one by now
+                self.explained = ExplainedModel(self.model.folder, opened=self.model)
             found = explain(self.explained, texts, wanted.label, DRAWS)
             with in_language(wanted.language):
                 return list(map(explanation_shown, found))
@@ -303,19 +332,46 @@ class Service:
             "max_body_bytes": MAX_BODY,
             "max_file_bytes": MAX_FILE,
             "max_texts": MAX_TEXTS,
-            "max_characters": MAX_CHARACTERS,
+            "max_characters": MAX_TEXT,
             "max_waiting_texts": self.options.capacity,
             "timeout_seconds": self.options.timeout,
         }
 
     @asynccontextmanager
     async def _running(self, _app: FastAPI) -> AsyncIterator[None]:
+        self.loop = asyncio.get_running_loop()
         worker = asyncio.create_task(self.queue.run())
         yield
         worker.cancel()
         with suppress(asyncio.CancelledError):
             await worker
         self.queue.thread.shutdown()
+
+
+def compute_rows(model: OpenedModel, rows: list[Row | BadRow]) -> list[Prediction]:
+    return list(model.predictor.predict(rows))
+
+
+def chunks_of(rows: Iterable[Row | BadRow]) -> Iterator[list[Row | BadRow]]:
+    """Yield the rows in lists, each of no more texts and characters than a request may have."""
+    chunk: list[Row | BadRow] = []
+    num_characters = 0
+    for row in rows:
+        length = len(row.text) + len(row.pair or "") if isinstance(row, Row) else 0
+        if chunk and (len(chunk) == MAX_TEXTS or num_characters + length > MAX_BODY):
+            yield chunk
+            chunk = []
+            num_characters = 0
+        chunk.append(row)
+        num_characters += length
+    if chunk:
+        yield chunk
+
+
+def parts_of(file: Any) -> Iterator[bytes]:
+    """Yield the content of a file, which is closed at its end."""
+    with file:
+        yield from iter(partial(file.buffer.read, SENT_AT_ONCE), b"")
 
 
 def build_application(model: OpenedModel, options: ServeOptions) -> FastAPI:
@@ -375,13 +431,15 @@ async def failed(request: Request, error: Exception) -> JSONResponse:
         found = f", found {excerpt(last['input'])}" if is_json and last["type"] != "missing" else ""
         message = f"{shorten(key)}: {last['msg']}{found}"
         if key == "inputs":
-            message = f"{SHAPES}; found {excerpt(error.body.get('inputs'))}"
+            shapes = EXPLAINED_SHAPES if request.url.path == "/explain" else SHAPES
+            message = f"{shapes}; found {excerpt(error.body.get('inputs'))}"
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, error.detail, dict(error.headers or {})
     elif isinstance(error, (InputError, TrainingError)):
-        status, message = 422 if isinstance(error, InputError) else 424, str(error)
-    if status == 413:
-        headers["Connection"] = "close"  # the rest of the body is not read
+        status = 424
+        if isinstance(error, InputError):
+            status = 413 if isinstance(error, TooLarge) else 422
+        message = str(error)
     answer = {"error": message, "error_type": ERROR_TYPES.get(status, "validation")}
     return JSONResponse(answer, status, headers)
 
@@ -424,7 +482,7 @@ def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     return uvicorn.Config(
         build_application(model, options),
-        http=HttpToolsProtocol,
+        http=LimitedProtocol,
         loop="asyncio",
         limit_concurrency=options.connections + 1,  # uvicorn refuses from this number on
         timeout_keep_alive=options.keep_alive,

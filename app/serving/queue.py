@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -60,11 +62,7 @@ class BatchQueue:
         """Return the predictions of a request's rows, in their order. Cancelling it takes the request out of
         the queue. Raises HTTPException: 429 for a full queue; 424 for logits that are not finite, and where
         the device has no memory."""
-        if self.admitted + len(rows) > self.capacity:
-            message = f"the queue is full ({self.capacity:,} texts); try again later"
-            raise HTTPException(429, message, {"Retry-After": "1"})
-        self.admitted += len(rows)
-        try:
+        with self.admitted_texts(len(rows)):
             if sum(len(row.text) + len(row.pair or "") for row in rows) <= SHORT:
                 # A thread would need longer to start, but long texts would keep others waiting
                 tokens = self.predictor.tokenize(rows)
@@ -74,8 +72,22 @@ class BatchQueue:
             self.entries.append(Entry(rows, tokens, sum(map(len, tokens.windows)), answer))
             self.arrived.set()
             return await answer
+
+    def check_room(self, num_texts: int) -> None:
+        """Raise HTTPException, 429, where the queue is too full for so many texts."""
+        if self.admitted + num_texts > self.capacity:
+            message = f"the queue is full ({self.capacity:,} texts); try again later"
+            raise HTTPException(429, message, {"Retry-After": "1"})
+
+    @contextmanager
+    def admitted_texts(self, num_texts: int) -> Iterator[None]:
+        """Count texts as those that wait or are computed. Raises HTTPException as `check_room`."""
+        self.check_room(num_texts)
+        self.admitted += num_texts
+        try:
+            yield
         finally:
-            self.admitted -= len(rows)
+            self.admitted -= num_texts
 
     async def run(self) -> None:
         """Compute what is in the queue, until cancelled."""

@@ -1,6 +1,8 @@
 """A trained model and the estimator from Python, in scikit-learn's tools, in threads, and installed."""
 
+import copy
 import pickle
+import shutil
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,8 +11,11 @@ from shlex import split
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from sklearn.base import is_classifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
@@ -18,12 +23,12 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from app.checkpoints.run_folder import is_finished
-from app.errors import InputError
+from app.errors import InputError, TrainingError
 from app.prediction.torch_runtime import load_checkpoint
 from chinese_text_classifier import TextClassifier, load
-from tests.processes import ROOT, finish
+from tests.processes import ROOT, finish, full_disk
 from tests.ranks import SMALL as SIZES
-from tests.saved_classifier import LABELS, of_pipeline, random_texts
+from tests.saved_classifier import LABELS, of_pipeline, random_texts, save_checkpoint, several_labels
 from tests.tiny import LABELS as TINY_LABELS
 from tests.tiny import tiny_lines
 
@@ -282,3 +287,125 @@ def test_the_installed_package_works_beside_an_app_of_the_project(tmp_path, chec
     assert trained in ("喜好", "厌恶")
     words = ["--steps", "2", "--modes", "ddp", "mp", "--model.config.num_hidden_layers", "1"]
     assert "app.NAME" not in run(sys.executable, "-m", "chinese_text_classifier", "verify", *words)
+
+
+CHILDREN = """
+import os, pickle, sys, tempfile
+from multiprocessing import get_context
+from chinese_text_classifier import load
+
+model = pickle.loads(pickle.dumps(load({!r}, device="cpu")))
+folders = os.listdir(tempfile.gettempdir())
+
+def drop():
+    global model, copied
+    copied = pickle.loads(pickle.dumps(model))
+    del model
+
+child = os.fork()
+if not child:
+    sys.exit(0)
+os.waitpid(child, 0)
+process = get_context("fork").Process(target=drop)
+process.start()
+process.join()
+assert os.listdir(tempfile.gettempdir()) == folders, "a child removes its own"
+model.save({!r})
+"""
+
+
+def test_a_forked_child_that_ends_leaves_the_model_to_its_parent(tmp_path, checkpoint, model):
+    saved = tmp_path / "saved"
+    program = CHILDREN.format(str(checkpoint), str(saved))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    finish([sys.executable, "-c", program], status=0, TMPDIR=str(temporary))
+    assert (load(saved, device="cpu").predict_proba(TEXTS) == model.predict_proba(TEXTS)).all()
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy, lambda model: model.save("saved")])
+def test_a_model_whose_files_are_gone_is_neither_saved_nor_copied(tmp_path, monkeypatch, checkpoint, copied):
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
+    model = load("model", device="cpu")
+    shutil.rmtree(folder)
+    with pytest.raises(InputError, match="the files of this model are gone, so it cannot be saved or copied"):
+        copied(model)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_whose_files_were_replaced_is_not_saved_as_another_one(tmp_path, checkpoint):
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
+    model = load(folder, device="cpu")
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        weights = {name: file.get_tensor(name) + 1 for name in file.keys()}  # noqa: SIM118 - no dictionary
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match="have changed since it was opened.*model.safetensors"):
+        model.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_model_is_saved_from_another_working_folder(tmp_path, monkeypatch, checkpoint):
+    shutil.copytree(checkpoint, tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    model = load("model", device="cpu")
+    monkeypatch.chdir("/")
+    saved = model.save(tmp_path / "saved")
+    assert (load(saved, device="cpu").predict_proba(TEXTS) == model.predict_proba(TEXTS)).all()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_nothing_is_left_of_a_model_that_the_disk_has_no_room_for(tmp_path, model, is_new):
+    folder = tmp_path / "outer" / "saved"
+    if not is_new:
+        folder.mkdir(parents=True)
+    with full_disk(20_000), pytest.raises(TrainingError, match="cannot be written.*free space on the disk"):
+        model.save(folder)
+    assert list(tmp_path.rglob("*")) == ([] if is_new else [folder.parent, folder])
+
+
+DIFFERENT = {
+    "zero characters": ["a", "a\0", "a\0\0"],
+    "large integers": [2**63, 2**63 + 1, 2**70],
+    "large and negative integers": [-1, 2**63 + 1, 2**63 + 2],
+    "integers of NumPy": [np.uint64(2**64 - 1), np.uint64(2**64 - 2), np.int8(3)],
+    "endings of numbers": ["1.0", "2.0", "3"],
+    "truth values": [True, False],
+}
+
+
+@pytest.mark.parametrize("labels", DIFFERENT.values(), ids=DIFFERENT)
+def test_each_label_stays_itself(labels):
+    """Each class has one text of its own, which the model learns by heart."""
+    texts = ["今天真开心", "气死我了", "快递好慢啊"][: len(labels)]
+    classifier = tiny(epochs=40).fit(texts * 8, labels * 8)
+    assert classifier.classes_.tolist() == sorted(labels)
+    assert classifier.predict(texts).tolist() == labels
+
+
+MERGED = [
+    (["1", "1.0"], "^the label '1.0' is read as '1'"),
+    (["pos", "__label__pos"], "^the label '__label__pos' is read as 'pos'"),
+    ([True, 1, 2], "found both: True and 1"),
+    (["a", "b\ud800"], "^the label .* cannot be used: unpaired surrogate"),
+    (["a", "\u200b"], "^the label .* cannot be used: the label is empty"),
+]
+
+
+@pytest.mark.parametrize(("labels", "problem"), MERGED)
+def test_labels_that_the_training_would_read_as_others_are_named(labels, problem):
+    with pytest.raises(InputError, match=problem):
+        tiny().fit(["好"] * len(labels), labels)
+
+
+def test_a_model_of_several_labels_gives_a_list_for_each_text(tmp_path):
+    """Also where all lists have the same length."""
+    every_label = several_labels(0.0, 0.0, 0.0)
+    folder = save_checkpoint(tmp_path / "model", **every_label)
+    assert [sorted(labels) for labels in load(folder, device="cpu").predict(TEXTS[:2])] == [
+        sorted(LABELS)
+    ] * 2
+
+
+def test_columns_of_arrow_are_texts_too(model):
+    assert model.predict(pa.chunked_array([TEXTS])).tolist() == model.predict(TEXTS).tolist()

@@ -3,12 +3,16 @@
 import csv
 import io
 import json
+import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 pytest.importorskip("fastapi")
 from app.data.tokens import LongTexts
@@ -275,3 +279,38 @@ def test_a_model_that_gives_no_numbers_is_424_for_its_text_only(checkpoint):
 
     with running(opened, ServeOptions(wait=0.2)) as address, ThreadPoolExecutor(3) as pool:
         assert list(pool.map(status, ("今天", "鼎", "真好"))) == [200, 424, 200]
+
+
+def replace_weights(path: Path) -> None:
+    """Replace a file of weights by that of another model, whose labels are the opposite ones."""
+    with safe_open(path, "pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+    weights["classifier.weight"] = -weights["classifier.weight"]
+    save_file(weights, path, {"format": "pt"})
+
+
+def test_the_weights_in_memory_are_explained_also_where_the_files_were_replaced(tmp_path, checkpoint):
+    pytest.importorskip("captum")
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
+    with running(open_model(folder, CPU), ServeOptions()) as address:
+        replace_weights(folder / "model.safetensors")
+        [best, *_] = classify(address, TEXT).json()
+        [found] = HTTP.post(f"{address}/explain", json={"inputs": TEXT}).json()
+    assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
+
+
+def test_a_list_is_one_pair_for_explain(model):
+    pytest.importorskip("captum")
+    pairs = replace(model, recorded={"text_pair_column": "other"})
+    as_list = ask(pairs, "explain", {"inputs": ["今天真开心", "手机质量不好"]})
+    as_object = ask(pairs, "explain", {"inputs": {"text": "今天真开心", "text_pair": "手机质量不好"}})
+    assert [len(found["texts"]) for found in as_list.json()] == [2]
+    assert as_list.json() == as_object.json()
+
+
+def test_two_texts_are_no_single_text_for_explain(model):
+    single = replace(model, recorded={"text_pair_column": None})
+    refused = ask(single, "explain", {"inputs": ["今天真开心", "手机质量不好"]})
+    assert refused.status_code == 422
+    assert refused.json()["error"].startswith("inputs, text 1: single texts are needed, as in the model's")
+    assert ask(single, "explain", {"inputs": ["今天真开心"]}).status_code == 200

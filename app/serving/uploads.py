@@ -1,0 +1,192 @@
+"""A file that was sent to the server -> its rows, read by a process of its own.
+
+A small file can unpack to any size: 500 bytes of Parquet say a text a hundred million times, a workbook is a
+packed archive, and a byte of JSON takes twenty in memory. The libraries that read them take what they need
+without asking, and some end the process where there is no more. So the file is read by a process with little
+memory and time, which writes the rows to another file. The server takes them from there a part at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.read import BadRow
+from ..data.rows import MAX_COLUMNS, Row
+from ..errors import InputError
+from ..prediction.open_model import OpenedModel, check_pairs
+from ..prediction.sources import Source, as_text, open_file
+
+MAX_ROWS = 1_000_000
+MAX_UNPACKED = 256 << 20  # characters of all cells, as JSON
+MAX_TEXT = 100_000  # characters of one text
+MAX_MEMORY = 2 << 30  # bytes of the process that reads a file
+MAX_SECONDS = 120
+REMEDY = "send it in parts, or use predict.py"
+
+
+class TooLarge(InputError):
+    """A file that takes more than the server gives for one."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The rows of a file that was sent, as they are in the file `path`. `names` are the columns before the
+    predictions, and `place` is what a row's number counts, as in `Source`."""
+
+    path: Path
+    name: str
+    place: str
+    names: list[str]
+    num_rows: int
+    num_bad: int
+
+    def rows(self) -> Iterator[Row | BadRow]:
+        """Yield the rows; the `record` of each has the text of each of `names`."""
+        with self.path.open(encoding="utf-8", errors="surrogatepass") as file:
+            for line in file:
+                number, text, pair, problem, values = json.loads(line)
+                if problem is None:
+                    yield Row(number, text, pair, None, values)
+                else:
+                    yield BadRow(number, problem, values)
+
+    def record(self, row: Row | BadRow) -> dict[str, str]:
+        return dict(zip(self.names, row.record, strict=True))
+
+
+def read_upload(path: Path, name: str, model: OpenedModel, asked: Mapping[str, Any]) -> Upload:
+    """Return the rows of the file at `path`, which its sender calls `name`, read as in the training of a
+    model, but for the settings in `asked`. They are written beside it. Raises InputError for a file that
+    cannot be read or has no valid row, and TooLarge, one of these, for one that unpacks to too much."""
+    rows_path = path.with_name("rows.jsonl")
+    request = {
+        "path": str(path),
+        "rows_path": str(rows_path),
+        "folder": str(model.folder),
+        "recorded": model.recorded,
+        "asked": dict(asked),
+    }
+    package = __package__.partition(".")[0]
+    root = str(Path(__file__).resolve().parents[2])
+    python_path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Each thread would take memory, and two or more threads read a small file no faster
+    variables = {"PYTHONPATH": python_path, "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
+    variables |= {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
+    try:
+        # In a session of its own, because Ctrl-C is not to end it: what has arrived is answered
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", f"{package}.serving.uploads"],
+            input=json.dumps(request).encode(),
+            capture_output=True,
+            timeout=MAX_SECONDS,
+            env=os.environ | variables,
+            start_new_session=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TooLarge(f"{name}: the file must be read within {MAX_SECONDS} seconds; {REMEDY}") from error
+    if done.returncode < 0:
+        # C++ and Rust end the process where there is no memory
+        answer = {"problem": memory_problem(path), "is_large": True}
+    elif done.returncode:
+        error_output = done.stderr.decode(errors="replace")
+        raise RuntimeError(f"{name}: the process that reads files failed: {error_output}")
+    else:
+        answer = json.loads(done.stdout)
+    if "problem" in answer:
+        kind = TooLarge if answer["is_large"] else InputError
+        raise kind(answer["problem"].replace(str(path), name))
+    return Upload(rows_path, name, **answer)
+
+
+def memory_problem(path: object) -> str:
+    return f"{path}: the file must be read with {MAX_MEMORY:,} bytes of memory, but it needs more; {REMEDY}"
+
+
+def limit_memory() -> None:
+    """Limit the memory of this process, where the system can; and where the machine has less than that, let
+    the system end this process, and not the server."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    with suppress(ImportError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
+
+
+def unpack(path: str, rows_path: str, folder: str, recorded: dict, asked: dict) -> dict:
+    """Write the rows of the file at `path` to `rows_path`, and return the other fields of its `Upload`."""
+    source = open_file(path, recorded, asked, keeps_columns=True)
+    check_pairs(Path(folder), recorded, source.has_pairs, "choose a file of that form")
+    # The names of columns are known once all rows have been read
+    for number, _row in enumerate(source.rows("keep"), 1):
+        if number > MAX_ROWS:
+            raise TooLarge(f"{path}: a file may have {MAX_ROWS:,} rows, found more; {REMEDY}")
+    if not source.num_good:
+        raise InputError(f"there are no valid rows; {source.summary()}")
+    names = source.names
+    if len(names) > MAX_COLUMNS:
+        raise TooLarge(f"{path}: a file may have {MAX_COLUMNS:,} columns, found {len(names):,}; {REMEDY}")
+    num_bad = 0
+    num_characters = 0
+    with open(rows_path, "w", encoding="utf-8", errors="surrogatepass") as file:
+        for row in source.rows("keep"):
+            row = with_short_text(row)
+            line = row_line(source, row)
+            num_bad += isinstance(row, BadRow)
+            num_characters += len(line)
+            if num_characters > MAX_UNPACKED:
+                raise TooLarge(f"{path}: a file may unpack to {MAX_UNPACKED:,} characters; {REMEDY}")
+            file.write(line)
+    num_rows = source.num_good + source.num_bad
+    if num_bad == num_rows:
+        raise InputError(f"{path}: there are no valid rows, each text may have {MAX_TEXT:,} characters")
+    return {"place": source.place, "names": names, "num_rows": num_rows, "num_bad": num_bad}
+
+
+def with_short_text(row: Row | BadRow) -> Row | BadRow:
+    """Return the row, or what is wrong with it where a text is too long for the server."""
+    if isinstance(row, Row):
+        length = max(len(row.text), len(row.pair or ""))
+        if length > MAX_TEXT:
+            problem = (
+                f"the text may have {MAX_TEXT:,} characters, found {length:,}; cut it, or use predict.py"
+            )
+            return BadRow(row.line, problem, row.record)
+    return row
+
+
+def row_line(source: Source, row: Row | BadRow) -> str:
+    """Return a row as a line of JSON, which `Upload.rows` reads."""
+    record = source.record(row)
+    values = [as_text(record.get(name)) for name in source.names]
+    if isinstance(row, Row):
+        fields = [row.line, row.text, row.pair, None, values]
+    else:
+        fields = [row.line, None, None, row.problem, values]
+    return json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+def main() -> None:
+    """Read the request from standard input, and print the answer."""
+    request = json.load(sys.stdin.buffer)
+    limit_memory()
+    try:
+        answer = unpack(**request)
+    except (MemoryError, InputError) as error:
+        is_memory = isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
+        problem = memory_problem(request["path"]) if is_memory else str(error)
+        answer = {"problem": problem, "is_large": is_memory or isinstance(error, TooLarge)}
+    print(json.dumps(answer))  # noqa: T201 - the server reads it
+
+
+if __name__ == "__main__":
+    main()
