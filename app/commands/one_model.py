@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING
 
 from ..config.shipped import PROGRAM
 from ..errors import InputError, needed, say
-from ..prediction import SUFFIXES
+from ..prediction import STRATEGIES, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
 from .parser import DEVICES, Parser, add_computing, number
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..data.rows import Row
 
 POOL_FORMATS = {suffix: format for suffix, format in SUFFIXES.items() if format != "parquet"}
-STRATEGIES = ("random", "least_confidence", "breaking_ties", "highest_confidence")
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
 
 
@@ -75,17 +72,19 @@ def suggest(argv: list[str], program: str) -> None:
     python -m app suggest pool.csv next.csv --checkpoint checkpoints/sample-001 --num 100
 
     Rows that the run was trained or evaluated with are left out, and repeated texts. The strategies have the
-    names of the library small-text: random; by the probabilities, least_confidence and breaking_ties.
-    highest_confidence is for self-training: the surest rows of each label, to be trained on with the guess as
-    label. CSV, JSON Lines and Excel have all columns of the pool, then the guess and its probabilities, as
-    predict writes them. No file is overwritten. Exit status: 0, 1 if OUT cannot be written, 2 for bad input.
+    names of the library small-text: random; by the probabilities, least_confidence and breaking_ties, which
+    is not for several labels a row. highest_confidence is for self-training: the surest rows of each label,
+    to be trained on with the guess as label. CSV, JSON Lines and Excel have all columns of the pool, then the
+    guess and its probabilities, as predict writes them. No file is overwritten. Exit status: 0, 1 if OUT
+    cannot be written, 2 for bad input.
     """
     add = (parser := Parser(program, suggest.__doc__)).add_argument
     add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
     add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
     add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
     add("--num", type=number(int, 1), default=50, help="rows to choose (default: 50)")
-    add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
+    strategy = "(default: breaking_ties; with several labels a row least_confidence)"
+    add("--strategy", choices=STRATEGIES, help=strategy)
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
     import numpy as np
@@ -93,6 +92,7 @@ def suggest(argv: list[str], program: str) -> None:
     from ..prediction.open_model import ComputeOptions, check_pairs, dataset_of_run, open_model
     from ..prediction.output import check_output, write_predictions
     from ..prediction.sources import open_file
+    from ..prediction.suggested_rows import check_strategy, choose_rows, usual_strategy
 
     suffix = args.target.suffix.lower()
     if suffix not in POOL_FORMATS:
@@ -103,6 +103,8 @@ def suggest(argv: list[str], program: str) -> None:
     folder, task = opened.folder, opened.predictor.task
     if not task.has_confidence:
         raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
+    strategy = args.strategy or usual_strategy(task)
+    check_strategy(strategy, task)
     source = open_file(args.pool, opened.recorded, {}, keeps_columns=True)
     dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
     known = set().union(*(table.texts(np.arange(table.num_rows)) for table in dataset.tables))
@@ -118,32 +120,16 @@ def suggest(argv: list[str], program: str) -> None:
     check_pairs(folder, opened.recorded, source.has_pairs, "name a pool of the same form")
     guesses = list(opened.predictor.predict(new))
     probabilities = np.stack([guess.probabilities for guess in guesses])
-    count, confidence = min(args.num, len(new)), task.confidence(probabilities)
-    chosen = choose_rows(args.strategy, count, probabilities, confidence)
-    write_predictions(args.target, POOL_FORMATS[suffix], source, opened, [guesses[at] for at in chosen])
-    say(f"{len(chosen):,} rows in {args.target}")
-
-
-def choose_rows(
-    strategy: str, count: int, probabilities: np.ndarray, confidence: np.ndarray, seed: int = 0
-) -> np.ndarray:
-    """Return the ids of `count` different rows of a pool, the most useful first. `probabilities` (num_rows,
-    num_labels) and `confidence` (num_rows,) are the model's."""
-    import numpy as np
-
-    if strategy == "random":
-        return np.random.default_rng(seed).permutation(len(confidence))[:count]
-    if strategy == "least_confidence":
-        return np.argsort(confidence, kind="stable")[:count]
-    if strategy == "breaking_ties":
-        first_two = np.sort(probabilities, axis=1)[:, -2:]
-        return np.argsort(first_two[:, 1] - first_two[:, 0], kind="stable")[:count]
-    # The surest rows of each guess in turn: of the surest of all, nearly all can have one label
-    guesses, place = probabilities.argmax(axis=1), np.empty(len(confidence), np.int64)
-    for guess in np.unique(guesses):
-        rows = np.flatnonzero(guesses == guess)
-        place[rows[np.argsort(-confidence[rows], kind="stable")]] = np.arange(len(rows))
-    return np.lexsort((-confidence, place))[:count]
+    chosen = choose_rows(
+        strategy,
+        min(args.num, len(new)),
+        probabilities,
+        confidence=task.confidence(probabilities),
+        answers=task.chosen(probabilities),
+    )
+    chosen_guesses = [guesses[at] for at in chosen]
+    write_predictions(args.target, POOL_FORMATS[suffix], source, opened, chosen_guesses)
+    say(f"{len(chosen):,} rows in {args.target}, chosen by {strategy}")
 
 
 def export(argv: list[str], program: str) -> int:
