@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.shipped import PROGRAM
 from ..errors import InputError, needed, say
 from ..prediction import STRATEGIES, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
@@ -157,19 +156,24 @@ def export(argv: list[str], program: str) -> int:
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
     args = parser.parse_args(argv)
     from ..export.export import export as export_model
+    from ..prediction.open_model import recorded_settings
     from ..prediction.output import written
+    from ..report.commands import first_train_file, path_word, predict_command, verb_command
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
     output = args.output or Path(f"{args.model}{ending}")
     with written(f"--output {output}"):
         proof, problem = export_model(args.model, output, args.precision, args.tolerance, args.rows)
     print(proof)
+    recorded = recorded_settings(args.model)
+    file = first_train_file(recorded)
     if problem is None:
-        print(f"Saved in {output}; classify text with: python predict.py --checkpoint {output} 今天真开心")
+        print(f"Saved in {output}; classify text with: {predict_command(output, recorded, file)}")
         return 0
-    remedy = f"Predict with the run itself: python predict.py --checkpoint {args.model} --input FILE"
+    remedy = f"Predict with the run itself: {predict_command(args.model, recorded, file)}"
     if args.precision == "int8":
-        remedy = f"In fp32 it is exact, and larger and slower: {PROGRAM} export {args.model}"
+        command = verb_command("export", path_word(args.model))
+        remedy = f"In fp32 it is exact, and larger and slower: {command}"
     say(f"error: {problem}; nothing is written. {remedy}")
     return 1
 

@@ -2,7 +2,7 @@
 
 Rows that are alike are one cell of a table, and drawing rows with replacement is drawing how often each cell
 is chosen. So a million rows cost no more than their table. Its cells are the answers that differ, or narrow
-ranges of values for a mean, or of the probability of the rarer of two classes.
+ranges of values for a mean, or of ranks by the probability of the rarer of two classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIN_RESAMPLES = 200  # resamples of a table with very many cells
 MAX_DRAWS = 20_000_000  # cells x resamples
 BLOCK_DRAWS = 2_000_000  # cells x resamples in memory at once
 VALUE_CELLS = 2048  # cells of the values of a mean
-RANK_CELLS = 500  # cells of the probability of the rarer of two classes
+RANK_CELLS = 500  # cells of the ranks by the probability of the rarer of two classes
 
 Interval = tuple[float, float]
 
@@ -54,6 +54,26 @@ def resampled_means(values: np.ndarray, generator: np.random.Generator) -> np.nd
     return resampled(counts, lambda drawn: drawn @ means, generator) / len(values)
 
 
+def rank_cells(is_rare: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Return the cell of each row, (num_rows,) int64, the smaller the more probable it is.
+
+    Up to `RANK_CELLS` cells lose nothing: between two rows of the rarer class (`is_rare`) only the number of
+    other rows matters. More of them are merged with their neighbours, by rank and not by probability, so that
+    no cell has much of either class, however close together the `chances` of rows are.
+    """
+    _, ranks = np.unique(-chances, return_inverse=True)
+    num_rare = np.bincount(ranks, weights=is_rare)
+    begins_cell = num_rare > 0
+    begins_cell[1:] |= num_rare[:-1] > 0
+    cells = np.cumsum(begins_cell)[ranks]
+    if len(np.unique(cells)) <= RANK_CELLS:
+        return cells
+    share = np.bincount(cells, weights=is_rare) / is_rare.sum()
+    share += np.bincount(cells, weights=~is_rare) / (~is_rare).sum()
+    share_before = np.cumsum(share) - share
+    return (share_before * (RANK_CELLS / share.sum())).astype(np.int64)[cells]
+
+
 def drawn_together(
     task: Task, scores: Sequence[Scores], weights: Sequence[float], metrics: Sequence[Metric] = ()
 ) -> Iterator[tuple[Metric, list[float], np.ndarray]]:
@@ -84,8 +104,8 @@ def drawn_together(
             yield metric, means, resampled_means(np.tensordot(weights, of_rows, 1), generator)
     if of_ranks:
         # These are not compared, so that there is one model only
-        cells = ((1 - scores[0].rare_chance) * RANK_CELLS).astype(np.int64)
-        counts = ranked(scores[0].labels == all_rows[0].rare, cells)
+        is_rare = scores[0].labels == all_rows[0].rare
+        counts = ranked(is_rare, rank_cells(is_rare, scores[0].rare_chance))
         values = rank_values(counts[None]).tolist()
         yield from zip(of_ranks, values, resampled(counts, rank_values, generator), strict=True)
 

@@ -89,7 +89,6 @@ class Task:
     beside_baselines: tuple[str, ...] = ("accuracy", "macro_f1")
     # Masked language modelling has none, and its report compares with the rows before the training
     has_labels = True
-    next_command = "classify text with: python predict.py --checkpoint {folder} 今天真开心"
     # A decision is more or less sure, and one that is not sure enough may be left out
     has_confidence = True
     label_column, right_rows = "label", "rows"
