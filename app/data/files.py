@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..config.schema import ADDRESS, check_address
-from ..errors import InputError, excerpt, listed, nearest, readable, shorten
+from ..errors import InputError, excerpt, install_command, listed, nearest, readable, shorten
 from ..words import N_, _
 from .cache import build_once, content_key
 
@@ -180,7 +180,8 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
             yield
         except Exception as error:  # noqa: BLE001 - each store raises different errors
             # Some of their texts hold the name of a key
-            remedy = "check address, network and credentials, and pip install -r requirements/remote.txt"
+            install = install_command("remote", constrained=False)
+            remedy = f"check address, network and credentials, and {install}"
             raise InputError(f"{address}: cannot be read ({type(error).__name__}); {remedy}") from None
 
     def copy(folder: Path, path: str) -> None:

@@ -13,7 +13,7 @@ from ..checkpoints.run_folder import REPORT
 from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset
 from ..data.table import Table
-from ..errors import InputError, say
+from ..errors import InputError, install_command, say
 from ..report.bootstrap import all_metrics, differences, seed_variance
 from ..report.confidence import mcnemar
 from ..report.logits_file import ARRAYS, SplitLogits, check_same_rows, read_run, split_of_report
@@ -45,7 +45,7 @@ class OutOfFold:
 def train_folds(series: Series, count: int) -> str:
     """Train all folds, write oof.parquet, the label issues and the figures; return these as text."""
     if not (has_cleanlab := find_spec("cleanlab") is not None):
-        why = "cleanlab is needed: pip install -r requirements/labels.txt -c constraints.txt"
+        why = f"cleanlab is needed: {install_command('labels')}"
         say(_("There will be no label_issues.csv: {why}").format(why=why))
     # Data that cannot be opened is an error before anything is trained
     first = open_dataset(replace(series.config.data, verb=VerbArguments(folds=count, fold=0)))

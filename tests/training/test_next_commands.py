@@ -16,7 +16,7 @@ import pytest
 from app.commands import run_verb
 from app.config.shipped import ROOT
 from app.report.commands import quoted
-from tests.multi_label_runs import train
+from tests.multi_label_runs import arguments, train
 from tests.tasks.test_every_kind import KINDS, MASKED, write_lines
 from tests.tiny import tiny_lines
 from tests.verbs import export
@@ -129,19 +129,21 @@ def test_the_command_after_an_export_classifies(form, folder, capsys):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     run = train_in("run", FORMS[form]())
+    capsys.readouterr()
     assert export([str(run), "--output", "an onnx"]) == 0
     [command] = printed_commands(capsys.readouterr().out)
     assert run_predict(command) == 0
 
 
-def run_in_shell(command: str) -> None:
-    """Run a command as it would be typed."""
+def run_in_shell(command: str, **variables: str) -> str:
+    """Run a command as it would be typed; return what it prints."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = os.environ | {"PATH": path}
+    environment = os.environ | {"PATH": path} | variables
     result = subprocess.run(
         ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=900
     )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout + result.stderr
 
 
 def write_kind(name: str) -> dict:
@@ -175,6 +177,24 @@ def test_every_command_that_a_run_prints_can_be_copied_into_a_shell(name, folder
     assert len(commands) >= (1 if name in (MASKED, "rare_class", "multi_label") else 2)
     for command in commands:
         run_in_shell(command)
+
+
+@pytest.mark.slow
+def test_the_commands_of_an_installed_package_have_its_name(folder, tmp_path):
+    site = tmp_path / "installed"
+    python = shlex.quote(sys.executable)
+    run_in_shell(f"{python} -m pip install --quiet --no-deps --no-compile --target {site} {ROOT}")
+    settings = write_pairs() | {"train__max_steps": 1, "data__task": "single_label"}
+    words = shlex.join(arguments(Path("unused"), Path("a run"), **settings))
+    program = "python -m chinese_text_classifier"
+    run_in_shell(f"{program}.run single {words}", PYTHONPATH=str(site))
+    commands = commands_of(Path("a run"))
+    verbs = [command.removeprefix(f"{program} ").split()[0] for command in commands]
+    assert verbs == ["predict", "cross-validate", "suggest"]
+    run_in_shell(commands[0], PYTHONPATH=str(site))
+    code = "from chinese_text_classifier.errors import install_command; print(install_command('serve'))"
+    printed = run_in_shell(f"python -c {shlex.quote(code)}", PYTHONPATH=str(site))
+    assert printed == "pip install 'chinese-text-classification[serve]'\n"
 
 
 def test_words_are_quoted_where_a_shell_needs_it():
