@@ -69,10 +69,11 @@ def files_of(value: str | list[str], cache_dir: str) -> list[str]:
         raise InputError("data files must be one or more, each named once, found none")
     name_of_file: dict[object, str] = {}
     for name in names:
-        first_name = name_of_file.setdefault(file_identity(name), name)
-        if first_name is not name:
-            found = name if name == first_name else f"{first_name} and {name}, which are one file"
+        identity = file_identity(name)
+        if identity in name_of_file:
+            found = f"{name_of_file[identity]} and {name}, which are one file"
             raise InputError(f"data files must be one or more, each named once, found {found}; remove one")
+        name_of_file[identity] = name
     return names
 
 
@@ -129,15 +130,17 @@ def folders_below(starts: list[str]) -> list[str]:
             entered.add(real_path)
             folders.append(folder)
             # A folder that may not be entered has no files for us
-            with suppress(OSError), os.scandir(folder or ".") as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):
-                    if entry.name.startswith(".") or not entry.is_dir():
-                        continue
-                    path = os.path.join(folder, entry.name)
-                    if entry.is_symlink():
-                        links.append(path)
-                    else:
-                        waiting.append(path)
+            names: list[str] = []
+            with suppress(OSError):
+                names = sorted(os.listdir(folder or "."))
+            for name in names:
+                path = os.path.join(folder, name)
+                if name.startswith(".") or not os.path.isdir(path):
+                    continue
+                if os.path.islink(path):
+                    links.append(path)
+                else:
+                    waiting.append(path)
     if left_out:
         logger.warning("Links to folders that are read under another name are left out: %s", listed(left_out))
     return folders
@@ -163,7 +166,7 @@ def file_identity(name: str) -> object:
     """Return what is the same for two names of one file; of a file that is not there its path."""
     try:
         status = os.stat(name)
-    except OSError:
+    except (OSError, ValueError):
         return os.path.abspath(name)
     # A file system without numbers of files gives 0
     return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(name)

@@ -126,6 +126,7 @@ def test_each_file_is_read_once_whatever_links_lead_to_it(write, tmp_path, monke
         write(name, name)
     for link in ("posts/loop", "posts/b/up", "posts/a_link_before_the_folder"):
         Path(link).symlink_to(tmp_path / "posts" / ("b" if "before" in link else ""))
+    Path("posts/a_link_to_nothing").symlink_to("a_link_to_nothing")
     Path("posts/one_more_name.tsv").symlink_to("a.tsv")
     Path("posts/z2.tsv").hardlink_to("posts/z.tsv")
     found = files_of(pattern, "unused")
@@ -145,7 +146,9 @@ def test_a_link_to_a_folder_elsewhere_is_followed(write, tmp_path, monkeypatch, 
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("second", ["./a.tsv", "posts/../a.tsv", "link.tsv", "a*.tsv", "{here}/a.tsv"])
+@pytest.mark.parametrize(
+    "second", ["a.tsv", "./a.tsv", "posts/../a.tsv", "link.tsv", "a*.tsv", "{here}/a.tsv"]
+)
 def test_a_file_that_is_named_twice_is_an_error(write, tmp_path, monkeypatch, second):
     write("a.tsv", "x")
     write("posts/b.tsv", "x")
