@@ -77,15 +77,7 @@ def suggest(argv: list[str], program: str) -> None:
     guess and its probabilities, as predict writes them. No file is overwritten. Exit status: 0, 1 if OUT
     cannot be written, 2 for bad input.
     """
-    add = (parser := Parser(program, suggest.__doc__)).add_argument
-    add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
-    add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
-    add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
-    add("--num", type=number(int, 1), default=50, help="rows to choose (default: 50)")
-    strategy = "(default: breaking_ties; with several labels a row least_confidence)"
-    add("--strategy", choices=STRATEGIES, help=strategy)
-    add("--device", default="auto", help=DEVICES)
-    args = parser.parse_args(argv)
+    args = _suggest_arguments(argv, program)
     import numpy as np
 
     from ..prediction.open_model import ComputeOptions, check_pairs, dataset_of_run, open_model
@@ -99,36 +91,55 @@ def suggest(argv: list[str], program: str) -> None:
     check_output(args.target)
     with ended_by_ctrl_c():
         opened = open_model(args.checkpoint, ComputeOptions(args.device))
-    folder, task = opened.folder, opened.predictor.task
+    folder = opened.folder
+    task = opened.predictor.task
     if not task.has_confidence:
         raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
     strategy = args.strategy or usual_strategy(task)
     check_strategy(strategy, task)
     source = open_file(args.pool, opened.recorded, {}, keeps_columns=True)
     dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
-    known = set().union(*(table.texts(np.arange(table.num_rows)) for table in dataset.tables))
+    known_texts: set[str | tuple[str, str]] = set()
+    for table in dataset.tables:
+        known_texts.update(table.texts(np.arange(table.num_rows)))
     rows: dict[str | tuple[str, str], Row] = {}
     for row in source.rows("skip"):
-        rows.setdefault(row.text if row.pair is None else (row.text, row.pair), row)
-    new = [row for texts, row in rows.items() if texts not in known]
-    counts = (len(new), source.num_good - len(rows), len(rows) - len(new), source.num_bad)
-    said = "{:,} new rows; left out: {:,} repeated, {:,} known to the run, {:,} invalid".format(*counts)
-    if not new:
-        raise InputError(f"{source.name}: the pool has no new row ({said}); name another file")
-    say(f"{source.name}: {said}")
+        texts = row.text if row.pair is None else (row.text, row.pair)
+        rows.setdefault(texts, row)
+    new_rows = [row for texts, row in rows.items() if texts not in known_texts]
+    message = (
+        f"{len(new_rows):,} new rows; left out: {source.num_good - len(rows):,} repeated, "
+        f"{len(rows) - len(new_rows):,} known to the run, {source.num_bad:,} invalid"
+    )
+    if not new_rows:
+        raise InputError(f"{source.name}: the pool has no new row ({message}); name another file")
+    say(f"{source.name}: {message}")
     check_pairs(folder, opened.recorded, source.has_pairs, "name a pool of the same form")
-    guesses = list(opened.predictor.predict(new))
+    guesses = list(opened.predictor.predict(new_rows))
     probabilities = np.stack([guess.probabilities for guess in guesses])
     chosen = choose_rows(
         strategy,
-        min(args.num, len(new)),
+        min(args.num, len(new_rows)),
         probabilities,
         confidence=task.confidence(probabilities),
         answers=task.chosen(probabilities),
     )
-    chosen_guesses = [guesses[at] for at in chosen]
+    chosen_guesses = [guesses[row_id] for row_id in chosen]
     write_predictions(args.target, POOL_FORMATS[suffix], source, opened, chosen_guesses)
     say(f"{len(chosen):,} rows in {args.target}, chosen by {strategy}")
+
+
+def _suggest_arguments(argv: list[str], program: str) -> argparse.Namespace:
+    parser = Parser(program, suggest.__doc__)
+    add = parser.add_argument
+    add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
+    add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
+    add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
+    add("--num", type=number(int, 1), default=50, help="rows to choose (default: 50)")
+    strategy = "(default: breaking_ties; with several labels a row least_confidence)"
+    add("--strategy", choices=STRATEGIES, help=strategy)
+    add("--device", default="auto", help=DEVICES)
+    return parser.parse_args(argv)
 
 
 def export(argv: list[str], program: str) -> int:

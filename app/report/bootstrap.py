@@ -68,8 +68,8 @@ def rank_cells(is_rare: np.ndarray, chances: np.ndarray) -> np.ndarray:
     cells = np.cumsum(begins_cell)[ranks]
     if len(np.unique(cells)) <= RANK_CELLS:
         return cells
-    share = np.bincount(cells, weights=is_rare) / is_rare.sum()
-    share += np.bincount(cells, weights=~is_rare) / (~is_rare).sum()
+    share = np.bincount(cells, weights=is_rare) / max(is_rare.sum(), 1)
+    share += np.bincount(cells, weights=~is_rare) / max((~is_rare).sum(), 1)
     share_before = np.cumsum(share) - share
     return (share_before * (RANK_CELLS / share.sum())).astype(np.int64)[cells]
 
@@ -79,35 +79,45 @@ def drawn_together(
 ) -> Iterator[tuple[Metric, list[float], np.ndarray]]:
     """Yield each metric (without `metrics`: those that are compared), its value for each of `scores`, which
     are of the same rows, and the sum of these values times `weights` for redrawn rows, (num_resamples,)."""
-    metrics = metrics or [metric for metric in metrics_of(task) if metric.compared]
-    of_answers = [metric for metric in metrics if metric.of_answers]
-    of_ranks = [metric for metric in metrics if metric.of_ranks]
-    (truth, *predicted), counts = distinct_rows(scores[0].labels, *(of.predicted for of in scores))
-    all_rows = [Drawn(task, truth, of, counts[None]) for of in predicted]
+    if not metrics:
+        metrics = [metric for metric in metrics_of(task) if metric.compared]
+    by_answers = [metric for metric in metrics if metric.of_answers]
+    by_scores = [metric for metric in metrics if metric.of_scores]
+    by_ranks = [metric for metric in metrics if metric.of_ranks]
+    predictions = [model_scores.predicted for model_scores in scores]
+    (truth, *answers), counts = distinct_rows(scores[0].labels, *predictions)
+    models = [Drawn(task, truth, model_answers, counts[None]) for model_answers in answers]
 
-    def answers(block: np.ndarray) -> np.ndarray:
-        for of in all_rows:
-            of.counts = block
-        return np.array([[metric.of_answers(of) for metric in of_answers] for of in all_rows])
+    def answer_values(block: np.ndarray) -> np.ndarray:
+        """Return the metrics of each model, (num_models, num_metrics, num_resamples)."""
+        values = []
+        for model in models:
+            model.counts = block
+            values.append([metric.of_answers(model) for metric in by_answers])
+        return np.array(values)
+
+    def weighted_answer_values(block: np.ndarray) -> np.ndarray:
+        return np.tensordot(weights, answer_values(block), 1)
 
     def rank_values(block: np.ndarray) -> np.ndarray:
-        ranks = down_to(block)
-        return np.array([metric.of_ranks(*ranks, metric.level) for metric in of_ranks])
+        right, shown = down_to(block)
+        return np.array([metric.of_ranks(right, shown, metric.level) for metric in by_ranks])
 
-    drawn = resampled(counts, lambda of: np.tensordot(weights, answers(of), 1), np.random.default_rng(0))
-    yield from zip(of_answers, answers(counts[None])[..., 0].T.tolist(), drawn, strict=True)
+    values = answer_values(counts[None])[..., 0].T.tolist()
+    drawn = resampled(counts, weighted_answer_values, np.random.default_rng(0))
+    yield from zip(by_answers, values, drawn, strict=True)
     generator = np.random.default_rng(0)
-    for metric in metrics:
-        if metric.of_scores:
-            of_rows = [metric.of_scores(of) for of in scores]
-            means = [float(of.mean()) for of in of_rows]
-            yield metric, means, resampled_means(np.tensordot(weights, of_rows, 1), generator)
-    if of_ranks:
+    for metric in by_scores:
+        row_values = [metric.of_scores(model_scores) for model_scores in scores]
+        means = [float(model_values.mean()) for model_values in row_values]
+        yield metric, means, resampled_means(np.tensordot(weights, row_values, 1), generator)
+    if by_ranks:
         # These are not compared, so that there is one model only
-        is_rare = scores[0].labels == all_rows[0].rare
+        is_rare = scores[0].labels == models[0].rare
         counts = ranked(is_rare, rank_cells(is_rare, scores[0].rare_chance))
         values = rank_values(counts[None]).tolist()
-        yield from zip(of_ranks, values, resampled(counts, rank_values, generator), strict=True)
+        drawn = resampled(counts, rank_values, generator)
+        yield from zip(by_ranks, values, drawn, strict=True)
 
 
 def with_intervals(task: Task, scores: Scores, metrics: Sequence[Metric]) -> dict:

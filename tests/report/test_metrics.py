@@ -274,6 +274,16 @@ def test_intervals_of_ranks_are_those_of_scipy_however_close_together_probabilit
             assert found[key] == pytest.approx(scikit_learn[key](is_rare, odds))
 
 
+@pytest.mark.parametrize("is_rare", [True, False])
+def test_many_rows_of_one_class_have_intervals_of_ranks(is_rare):
+    logits = np.random.default_rng(0).normal(size=(2000, 2))
+    task = open_task("single_label", CLASSES[:2])
+    task.rare = 1
+    found = all_metrics(task, task.score(np.full(2000, int(is_rare)), logits))["intervals"]
+    assert found["average_precision"] == [float(is_rare)] * 2
+    assert found["roc_auc"] == [0.5, 0.5]
+
+
 @pytest.mark.parametrize("num_rows", [1, 20])
 def test_rows_that_are_all_right_have_intervals(num_rows):
     task, logits = open_task("single_label", CLASSES[:2]), np.tile(np.float32([[5, 0]]), (num_rows, 1))
