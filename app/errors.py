@@ -43,15 +43,24 @@ def say(message: object) -> None:
             print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)  # noqa: T201
 
 
+def install_command(packages: str, constrained: bool = True) -> str:
+    """Return the command that installs optional packages: in a clone those of a file of requirements/, with
+    the versions of constraints.txt unless not `constrained`; else the extra of the same name."""
+    if __package__ != "app":
+        return f"pip install 'chinese-text-classification[{packages}]'"
+    constraints = " -c constraints.txt" if constrained else ""
+    return f"pip install -r requirements/{packages}.txt{constraints}"
+
+
 @contextmanager
 def needed(packages: str) -> Iterator[None]:
-    """Raise InputError for an ImportError inside: the file `packages` of requirements/ must be installed."""
+    """Raise InputError for an ImportError inside: the optional `packages` must be installed."""
     try:
         yield
     except ImportError as error:
         raise InputError(
-            f"a package is needed for this that cannot be imported ({error}); install it: pip install -r "
-            f"requirements/{packages}.txt -c constraints.txt"
+            f"a package is needed for this that cannot be imported ({error}); install it: "
+            f"{install_command(packages)}"
         ) from error
 
 

@@ -11,19 +11,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.shipped import PROGRAM
 from ..errors import InputError, needed, say
-from ..prediction import SUFFIXES
+from ..prediction import STRATEGIES, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
 from .parser import DEVICES, Parser, add_computing, number
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..data.rows import Row
 
 POOL_FORMATS = {suffix: format for suffix, format in SUFFIXES.items() if format != "parquet"}
-STRATEGIES = ("random", "least_confidence", "breaking_ties", "highest_confidence")
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
 
 
@@ -75,24 +71,19 @@ def suggest(argv: list[str], program: str) -> None:
     python -m app suggest pool.csv next.csv --checkpoint checkpoints/sample-001 --num 100
 
     Rows that the run was trained or evaluated with are left out, and repeated texts. The strategies have the
-    names of the library small-text: random; by the probabilities, least_confidence and breaking_ties.
-    highest_confidence is for self-training: the surest rows of each label, to be trained on with the guess as
-    label. CSV, JSON Lines and Excel have all columns of the pool, then the guess and its probabilities, as
-    predict writes them. No file is overwritten. Exit status: 0, 1 if OUT cannot be written, 2 for bad input.
+    names of the library small-text: random; by the probabilities, least_confidence and breaking_ties, which
+    is not for several labels a row. highest_confidence is for self-training: the surest rows of each label,
+    to be trained on with the guess as label. CSV, JSON Lines and Excel have all columns of the pool, then the
+    guess and its probabilities, as predict writes them. No file is overwritten. Exit status: 0, 1 if OUT
+    cannot be written, 2 for bad input.
     """
-    add = (parser := Parser(program, suggest.__doc__)).add_argument
-    add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
-    add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
-    add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
-    add("--num", type=number(int, 1), default=50, help="rows to choose (default: 50)")
-    add("--strategy", choices=STRATEGIES, default="breaking_ties", help="(default: breaking_ties)")
-    add("--device", default="auto", help=DEVICES)
-    args = parser.parse_args(argv)
+    args = _suggest_arguments(argv, program)
     import numpy as np
 
     from ..prediction.open_model import ComputeOptions, check_pairs, dataset_of_run, open_model
     from ..prediction.output import check_output, write_predictions
     from ..prediction.sources import open_file
+    from ..prediction.suggested_rows import check_strategy, choose_rows, usual_strategy
 
     suffix = args.target.suffix.lower()
     if suffix not in POOL_FORMATS:
@@ -100,50 +91,55 @@ def suggest(argv: list[str], program: str) -> None:
     check_output(args.target)
     with ended_by_ctrl_c():
         opened = open_model(args.checkpoint, ComputeOptions(args.device))
-    folder, task = opened.folder, opened.predictor.task
+    folder = opened.folder
+    task = opened.predictor.task
     if not task.has_confidence:
         raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
+    strategy = args.strategy or usual_strategy(task)
+    check_strategy(strategy, task)
     source = open_file(args.pool, opened.recorded, {}, keeps_columns=True)
     dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
-    known = set().union(*(table.texts(np.arange(table.num_rows)) for table in dataset.tables))
+    known_texts: set[str | tuple[str, str]] = set()
+    for table in dataset.tables:
+        known_texts.update(table.texts(np.arange(table.num_rows)))
     rows: dict[str | tuple[str, str], Row] = {}
     for row in source.rows("skip"):
-        rows.setdefault(row.text if row.pair is None else (row.text, row.pair), row)
-    new = [row for texts, row in rows.items() if texts not in known]
-    counts = (len(new), source.num_good - len(rows), len(rows) - len(new), source.num_bad)
-    said = "{:,} new rows; left out: {:,} repeated, {:,} known to the run, {:,} invalid".format(*counts)
-    if not new:
-        raise InputError(f"{source.name}: the pool has no new row ({said}); name another file")
-    say(f"{source.name}: {said}")
+        texts = row.text if row.pair is None else (row.text, row.pair)
+        rows.setdefault(texts, row)
+    new_rows = [row for texts, row in rows.items() if texts not in known_texts]
+    message = (
+        f"{len(new_rows):,} new rows; left out: {source.num_good - len(rows):,} repeated, "
+        f"{len(rows) - len(new_rows):,} known to the run, {source.num_bad:,} invalid"
+    )
+    if not new_rows:
+        raise InputError(f"{source.name}: the pool has no new row ({message}); name another file")
+    say(f"{source.name}: {message}")
     check_pairs(folder, opened.recorded, source.has_pairs, "name a pool of the same form")
-    guesses = list(opened.predictor.predict(new))
+    guesses = list(opened.predictor.predict(new_rows))
     probabilities = np.stack([guess.probabilities for guess in guesses])
-    count, confidence = min(args.num, len(new)), task.confidence(probabilities)
-    chosen = choose_rows(args.strategy, count, probabilities, confidence)
-    write_predictions(args.target, POOL_FORMATS[suffix], source, opened, [guesses[at] for at in chosen])
-    say(f"{len(chosen):,} rows in {args.target}")
+    chosen = choose_rows(
+        strategy,
+        min(args.num, len(new_rows)),
+        probabilities,
+        confidence=task.confidence(probabilities),
+        answers=task.chosen(probabilities),
+    )
+    chosen_guesses = [guesses[row_id] for row_id in chosen]
+    write_predictions(args.target, POOL_FORMATS[suffix], source, opened, chosen_guesses)
+    say(f"{len(chosen):,} rows in {args.target}, chosen by {strategy}")
 
 
-def choose_rows(
-    strategy: str, count: int, probabilities: np.ndarray, confidence: np.ndarray, seed: int = 0
-) -> np.ndarray:
-    """Return the ids of `count` different rows of a pool, the most useful first. `probabilities` (num_rows,
-    num_labels) and `confidence` (num_rows,) are the model's."""
-    import numpy as np
-
-    if strategy == "random":
-        return np.random.default_rng(seed).permutation(len(confidence))[:count]
-    if strategy == "least_confidence":
-        return np.argsort(confidence, kind="stable")[:count]
-    if strategy == "breaking_ties":
-        first_two = np.sort(probabilities, axis=1)[:, -2:]
-        return np.argsort(first_two[:, 1] - first_two[:, 0], kind="stable")[:count]
-    # The surest rows of each guess in turn: of the surest of all, nearly all can have one label
-    guesses, place = probabilities.argmax(axis=1), np.empty(len(confidence), np.int64)
-    for guess in np.unique(guesses):
-        rows = np.flatnonzero(guesses == guess)
-        place[rows[np.argsort(-confidence[rows], kind="stable")]] = np.arange(len(rows))
-    return np.lexsort((-confidence, place))[:count]
+def _suggest_arguments(argv: list[str], program: str) -> argparse.Namespace:
+    parser = Parser(program, suggest.__doc__)
+    add = parser.add_argument
+    add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
+    add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
+    add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
+    add("--num", type=number(int, 1), default=50, help="rows to choose (default: 50)")
+    strategy = "(default: breaking_ties; with several labels a row least_confidence)"
+    add("--strategy", choices=STRATEGIES, help=strategy)
+    add("--device", default="auto", help=DEVICES)
+    return parser.parse_args(argv)
 
 
 def export(argv: list[str], program: str) -> int:
@@ -171,19 +167,24 @@ def export(argv: list[str], program: str) -> int:
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
     args = parser.parse_args(argv)
     from ..export.export import export as export_model
+    from ..prediction.open_model import recorded_settings
     from ..prediction.output import written
+    from ..report.commands import first_train_file, path_word, predict_command, verb_command
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
     output = args.output or Path(f"{args.model}{ending}")
     with written(f"--output {output}"):
         proof, problem = export_model(args.model, output, args.precision, args.tolerance, args.rows)
     print(proof)
+    recorded = recorded_settings(args.model)
+    file = first_train_file(recorded)
     if problem is None:
-        print(f"Saved in {output}; classify text with: python predict.py --checkpoint {output} 今天真开心")
+        print(f"Saved in {output}; classify text with: {predict_command(output, recorded, file)}")
         return 0
-    remedy = f"Predict with the run itself: python predict.py --checkpoint {args.model} --input FILE"
+    remedy = f"Predict with the run itself: {predict_command(args.model, recorded, file)}"
     if args.precision == "int8":
-        remedy = f"In fp32 it is exact, and larger and slower: {PROGRAM} export {args.model}"
+        command = verb_command("export", path_word(args.model))
+        remedy = f"In fp32 it is exact, and larger and slower: {command}"
     say(f"error: {problem}; nothing is written. {remedy}")
     return 1
 

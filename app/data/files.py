@@ -3,43 +3,62 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..config.schema import ADDRESS, check_address
-from ..errors import InputError, listed
+from ..errors import InputError, install_command, listed
 from .cache import build_once, content_key
 from .folders import class_folders, joined_texts, splits_in
+
+logger = logging.getLogger(__name__)
 
 
 def files_of(value: str | list[str], cache_dir: str) -> list[str]:
     """Return the files of a setting: files, folders and patterns, sorted by name; of addresses such as
-    s3://bucket/posts/ their copies in the cache. Of a folder, hidden files and folders are left out."""
+    s3://bucket/posts/ their copies in the cache. Of a folder, hidden files and folders are left out.
+
+    A file that a pattern finds under several names, which links give it, is there once. Raises InputError
+    where there is no file, and for a file that is named twice.
+    """
+    entries = [value] if isinstance(value, str) else value
     names: list[str] = []
-    for entry in [value] if isinstance(value, str) else value:
-        pattern, found = entry, [entry]
-        if os.path.isdir(entry):
-            pattern = os.path.join(glob.escape(entry), "[!._]*")
-            names_inside = _data_set_files(Path(entry), cache_dir)
-            if names_inside:
-                names += names_inside
-                continue
-        if ADDRESS.match(entry):
-            found = local_copies(entry, cache_dir)
-        elif glob.has_magic(pattern) and not os.path.isfile(entry):
-            found = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
-        if not found:
-            remedy = "write a pattern in quotes, such as 'a/*.csv', or 'a/**/*.csv' for files in its folders"
-            raise InputError(f"{entry}: there are no files; {remedy}")
-        names += found
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"data files must be one or more, each named once, found {listed(names) or 'none'}")
+    for entry in entries:
+        names += files_of_entry(entry, cache_dir)
+    if not names:
+        raise InputError("data files must be one or more, each named once, found none")
+    name_of_file: dict[object, str] = {}
+    for name in names:
+        identity = file_identity(name)
+        if identity in name_of_file:
+            found = f"{name_of_file[identity]} and {name}, which are one file"
+            raise InputError(f"data files must be one or more, each named once, found {found}; remove one")
+        name_of_file[identity] = name
     return names
 
 
-def _data_set_files(folder: Path, cache_dir: str) -> list[str]:
+def files_of_entry(entry: str, cache_dir: str) -> list[str]:
+    """Return the files of one file, folder, pattern or address; raises InputError for a pattern of none."""
+    if ADDRESS.match(entry):
+        files = local_copies(entry, cache_dir)
+    elif os.path.isdir(entry):
+        files = data_set_files(Path(entry), cache_dir)
+        if not files:
+            files = each_once(matching_files(os.path.join(glob.escape(entry), "[!._]*")))
+    elif glob.has_magic(entry) and not os.path.isfile(entry):
+        files = each_once(matching_files(entry))
+    else:
+        files = [entry]
+    if not files:
+        remedy = "write a pattern in quotes, such as 'a/*.csv', or 'a/**/*.csv' for files in its folders"
+        raise InputError(f"{entry}: there are no files; {remedy}")
+    return files
+
+
+def data_set_files(folder: Path, cache_dir: str) -> list[str]:
     """Return the files of a folder that is a data set: those of all its splits, or one with the texts of a
     folder for each label; empty for any other folder."""
     splits = splits_in(folder)
@@ -47,6 +66,85 @@ def _data_set_files(folder: Path, cache_dir: str) -> list[str]:
         return [name for files in splits.values() for name in files]
     texts = class_folders(folder)
     return [joined_texts(folder, texts, cache_dir)] if texts else []
+
+
+def matching_files(pattern: str) -> list[str]:
+    """Return the files of a pattern, in which `**` is any number of folders, none of them hidden.
+
+    `glob.glob` with `recursive` is not used: it follows a link to a folder above the link again and again.
+    """
+    parts = pattern.replace(os.altsep or os.sep, os.sep).split(os.sep)
+    if "**" not in parts:
+        return [name for name in glob.glob(pattern) if os.path.isfile(name)]
+    position = parts.index("**")
+    before = os.sep.join(parts[:position])
+    after = os.sep.join(parts[position + 1 :])
+    root = os.sep if position else ""
+    starts = glob.glob(before) if before else [root]
+    files: list[str] = []
+    for folder in folders_below(starts):
+        files += matching_files(os.path.join(glob.escape(folder), after or "*"))
+    return files
+
+
+def folders_below(starts: list[str]) -> list[str]:
+    """Return folders and all folders in them that are not hidden, each once. A link to a folder is followed
+    only where no other way leads there."""
+    folders: list[str] = []
+    links = sorted(starts)
+    left_out: list[str] = []
+    entered: set[str] = set()
+    while links:
+        waiting = [links.pop(0)]
+        while waiting:
+            folder = waiting.pop()
+            real_path = os.path.realpath(folder)
+            if real_path in entered:
+                left_out.append(folder)
+                continue
+            entered.add(real_path)
+            folders.append(folder)
+            # A folder that may not be entered has no files for us
+            names: list[str] = []
+            with suppress(OSError):
+                names = sorted(os.listdir(folder or "."))
+            for name in names:
+                path = os.path.join(folder, name)
+                if name.startswith(".") or not os.path.isdir(path):
+                    continue
+                if os.path.islink(path):
+                    links.append(path)
+                else:
+                    waiting.append(path)
+    if left_out:
+        logger.warning("Links to folders that are read under another name are left out: %s", listed(left_out))
+    return folders
+
+
+def each_once(names: list[str]) -> list[str]:
+    """Return the names of different files, sorted; of several names of a file one without links."""
+    by_file: dict[object, str] = {}
+    for name in sorted(names, key=lambda name: (has_link(name), name)):
+        by_file.setdefault(file_identity(name), name)
+    kept = sorted(by_file.values())
+    left_out = sorted(set(names) - set(kept))
+    if left_out:
+        logger.warning("Other names of files that are read already are left out: %s", listed(left_out))
+    return kept
+
+
+def has_link(name: str) -> bool:
+    return os.path.realpath(name) != os.path.abspath(name)
+
+
+def file_identity(name: str) -> object:
+    """Return what is the same for two names of one file; of a file that is not there its path."""
+    try:
+        status = os.stat(name)
+    except (OSError, ValueError):
+        return os.path.abspath(name)
+    # A file system without numbers of files gives 0
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(name)
 
 
 def local_copies(address: str, cache_dir: str) -> list[str]:
@@ -60,7 +158,8 @@ def local_copies(address: str, cache_dir: str) -> list[str]:
             yield
         except Exception as error:  # noqa: BLE001 - each store raises different errors
             # Some of their texts hold the name of a key
-            remedy = "check address, network and credentials, and pip install -r requirements/remote.txt"
+            install = install_command("remote", constrained=False)
+            remedy = f"check address, network and credentials, and {install}"
             raise InputError(f"{address}: cannot be read ({type(error).__name__}); {remedy}") from None
 
     def copy(folder: Path, path: str) -> None:

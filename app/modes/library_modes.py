@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..config.schema import Config
-from ..errors import InputError
+from ..errors import InputError, install_command
 from ..runtime.disk import read_json
 from ..runtime.processes import end_with_launcher
 from .group import Group
@@ -85,7 +85,7 @@ class DeepSpeed(ProcessGroupMode):
     is_sharded = True
     has_float64 = False  # ZeRO keeps its copies of the weights in fp32
     package = "deepspeed"
-    install = "DS_BUILD_OPS=0 pip install -r requirements/deepspeed.txt"
+    install = f"DS_BUILD_OPS=0 {install_command('deepspeed', constrained=False)}"
 
     def start_library(self) -> None:
         if self.config.train.precision == "fp16":

@@ -8,6 +8,8 @@ SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | 
 OF_LABELS = ("label_column", "label_separator", "label_columns")
 # An invalid row is kept with a reason and no label, or it is left out, or it is an error
 ON_BAD_ROW = ("keep", "skip", "error")
+# How `suggest` chooses rows. The names are those of the library small-text, but for the last one.
+STRATEGIES = ("random", "least_confidence", "breaking_ties", "highest_confidence")
 
 
 class WantedPrecision(NamedTuple):

@@ -16,6 +16,7 @@ from ..config.schema import LongTextMode
 from ..data.read import ReadOptions
 from ..data.tokens import CUT, LongTexts, guarded
 from ..errors import InputError, excerpt, listed, say
+from ..report.commands import training_command
 from ..tasks import TASK_CLASSES, task_of_model
 from ..tasks.task import FITTED_ON, Task
 from ..words import _
@@ -142,11 +143,10 @@ def choose_run(folder: Path = CHECKPOINTS) -> Path:
         task = recorded_settings(run).get("task")
         if task not in TASK_CLASSES or TASK_CLASSES[task].has_labels:
             return run
-    said = _(
-        "there is no finished run in {folder}/; train one with python run_single.py, or name a folder "
-        "with --checkpoint"
+    message = _(
+        "there is no finished run in {folder}/; train one with {command}, or name a folder with --checkpoint"
     )
-    raise InputError(said.format(folder=folder))
+    raise InputError(message.format(folder=folder, command=training_command()))
 
 
 @dataclass(frozen=True)

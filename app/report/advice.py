@@ -4,13 +4,14 @@ add or the verb to run. They are said only where the evidence is clear; a run wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from ..config.shipped import PROGRAM
 from ..tasks.task import Task
 from ..text_table import short_label
 from ..words import _
+from .commands import cross_validation_command, suggest_command
 from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
 
@@ -36,22 +37,31 @@ def what_next(
     dev_rows: int,
     longer: str,
     instead: str,
+    folder: Path,
 ) -> dict[str, str]:
     """Return what to do next, the most important first, each with a sentence in the current language.
 
     `history` are the evaluations on dev, with `train_loss`, the mean loss of training since the one before,
     where it is the same loss. `held_out` says how sure and how right decisions are on rows that were not
     trained on, `class_rows` how many training rows each label has. `longer` and `instead` are settings: to
-    train for twice as long, and to try where a linear model is as good.
+    train for twice as long, and to try where a linear model is as good. `folder` is that of the run. A
+    sentence ends with its command, without a full stop, so that it can be copied.
     """
-    key, advice = task.main_metric, {}
-    said = {"program": PROGRAM, "metric": BY_KEY[key].name}
+    key = task.main_metric
+    advice: dict[str, str] = {}
+    metric_name = BY_KEY[key].name
     name, best = best_baseline(metrics, key) or ("", None)
     if best and metrics["rows"] >= ENOUGH_ROWS and not is_better(metrics[key], best[key], key):
         advice["no_better"] = _(
             "The model is no better than a simple baseline: {metric} {ours:.4f}, {baseline} {theirs:.4f}. "
             "Train it in another way: {setting}"
-        ).format(ours=metrics[key], baseline=_(name), theirs=best[key], setting=instead, **said)
+        ).format(
+            metric=metric_name,
+            ours=metrics[key],
+            baseline=_(name),
+            theirs=best[key],
+            setting=instead,
+        )
     # At the end of a run the loss nearly always falls, as the learning rate does
     if len(history) > 1 and dev_rows >= ENOUGH_ROWS and history[-1]["step"] == metrics.get("step"):
         before, last, train = history[-2]["loss"], history[-1]["loss"], history[-1].get("train_loss")
@@ -68,9 +78,14 @@ def what_next(
         low = proportion_interval(metrics["rows"], metrics["rows"])[0] if low == high == 1 else low
         advice["few_test_rows"] = _(
             "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
-            "{high:.2f}. A cross-validation tests every row: {program} cross-validate --folds 5, "
-            "with the same settings."
-        ).format(rows=metrics["rows"], low=low, high=high, **said)
+            "{high:.2f}. A cross-validation with the same settings tests every row: {command}"
+        ).format(
+            rows=metrics["rows"],
+            metric=metric_name,
+            low=low,
+            high=high,
+            command=cross_validation_command(folder),
+        )
     if is_good_so_far and held_out is not None:
         confidence, correct = held_out
         order, wrong = (-confidence).argsort(kind="stable"), ~correct
@@ -82,16 +97,16 @@ def what_next(
         if rows >= ENOUGH_SUREST and is_sure and proportion_interval(differ, rows, "greater")[0] > limit:
             advice["wrong_labels"] = _(
                 "Of the {rows} rows of which the model is surest, {differ} have another label than it says, "
-                "hardly fewer than of the next {rows}: the labels may be wrong. List and look at them: "
-                "{program} cross-validate --folds 5, with the same settings."
-            ).format(rows=rows, differ=differ, **said)
+                "hardly fewer than of the next {rows}: the labels may be wrong. A cross-validation with the "
+                "same settings lists them, to be looked at: {command}"
+            ).format(rows=rows, differ=differ, command=cross_validation_command(folder))
     if few := sorted((rows, name) for name, rows in class_rows.items() if rows < FEW_ROWS):
         shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
         advice["few_rows"] = _(
             "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
-            "more texts: {program} suggest new.csv next.csv chooses the rows of a file without "
-            "labels that are worth it."
-        ).format(limit=FEW_ROWS, classes=len(few), shown=shown, **said)
+            "more texts. Of a file without labels, here new.csv, this chooses the rows that are worth it: "
+            "{command}"
+        ).format(limit=FEW_ROWS, classes=len(few), shown=shown, command=suggest_command(folder))
     return advice
 
 

@@ -2,7 +2,7 @@
 
 Rows that are alike are one cell of a table, and drawing rows with replacement is drawing how often each cell
 is chosen. So a million rows cost no more than their table. Its cells are the answers that differ, or narrow
-ranges of values for a mean, or of the probability of the rarer of two classes.
+ranges of values for a mean, or of ranks by the probability of the rarer of two classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIN_RESAMPLES = 200  # resamples of a table with very many cells
 MAX_DRAWS = 20_000_000  # cells x resamples
 BLOCK_DRAWS = 2_000_000  # cells x resamples in memory at once
 VALUE_CELLS = 2048  # cells of the values of a mean
-RANK_CELLS = 500  # cells of the probability of the rarer of two classes
+RANK_CELLS = 500  # cells of the ranks by the probability of the rarer of two classes
 
 Interval = tuple[float, float]
 
@@ -54,40 +54,70 @@ def resampled_means(values: np.ndarray, generator: np.random.Generator) -> np.nd
     return resampled(counts, lambda drawn: drawn @ means, generator) / len(values)
 
 
+def rank_cells(is_rare: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Return the cell of each row, (num_rows,) int64, the smaller the more probable it is.
+
+    Up to `RANK_CELLS` cells lose nothing: between two rows of the rarer class (`is_rare`) only the number of
+    other rows matters. More of them are merged with their neighbours, by rank and not by probability, so that
+    no cell has much of either class, however close together the `chances` of rows are.
+    """
+    _, ranks = np.unique(-chances, return_inverse=True)
+    num_rare = np.bincount(ranks, weights=is_rare)
+    begins_cell = num_rare > 0
+    begins_cell[1:] |= num_rare[:-1] > 0
+    cells = np.cumsum(begins_cell)[ranks]
+    if len(np.unique(cells)) <= RANK_CELLS:
+        return cells
+    share = np.bincount(cells, weights=is_rare) / max(is_rare.sum(), 1)
+    share += np.bincount(cells, weights=~is_rare) / max((~is_rare).sum(), 1)
+    share_before = np.cumsum(share) - share
+    return (share_before * (RANK_CELLS / share.sum())).astype(np.int64)[cells]
+
+
 def drawn_together(
     task: Task, scores: Sequence[Scores], weights: Sequence[float], metrics: Sequence[Metric] = ()
 ) -> Iterator[tuple[Metric, list[float], np.ndarray]]:
     """Yield each metric (without `metrics`: those that are compared), its value for each of `scores`, which
     are of the same rows, and the sum of these values times `weights` for redrawn rows, (num_resamples,)."""
-    metrics = metrics or [metric for metric in metrics_of(task) if metric.compared]
-    of_answers = [metric for metric in metrics if metric.of_answers]
-    of_ranks = [metric for metric in metrics if metric.of_ranks]
-    (truth, *predicted), counts = distinct_rows(scores[0].labels, *(of.predicted for of in scores))
-    all_rows = [Drawn(task, truth, of, counts[None]) for of in predicted]
+    if not metrics:
+        metrics = [metric for metric in metrics_of(task) if metric.compared]
+    by_answers = [metric for metric in metrics if metric.of_answers]
+    by_scores = [metric for metric in metrics if metric.of_scores]
+    by_ranks = [metric for metric in metrics if metric.of_ranks]
+    predictions = [model_scores.predicted for model_scores in scores]
+    (truth, *answers), counts = distinct_rows(scores[0].labels, *predictions)
+    models = [Drawn(task, truth, model_answers, counts[None]) for model_answers in answers]
 
-    def answers(block: np.ndarray) -> np.ndarray:
-        for of in all_rows:
-            of.counts = block
-        return np.array([[metric.of_answers(of) for metric in of_answers] for of in all_rows])
+    def answer_values(block: np.ndarray) -> np.ndarray:
+        """Return the metrics of each model, (num_models, num_metrics, num_resamples)."""
+        values = []
+        for model in models:
+            model.counts = block
+            values.append([metric.of_answers(model) for metric in by_answers])
+        return np.array(values)
+
+    def weighted_answer_values(block: np.ndarray) -> np.ndarray:
+        return np.tensordot(weights, answer_values(block), 1)
 
     def rank_values(block: np.ndarray) -> np.ndarray:
-        ranks = down_to(block)
-        return np.array([metric.of_ranks(*ranks, metric.level) for metric in of_ranks])
+        right, shown = down_to(block)
+        return np.array([metric.of_ranks(right, shown, metric.level) for metric in by_ranks])
 
-    drawn = resampled(counts, lambda of: np.tensordot(weights, answers(of), 1), np.random.default_rng(0))
-    yield from zip(of_answers, answers(counts[None])[..., 0].T.tolist(), drawn, strict=True)
+    values = answer_values(counts[None])[..., 0].T.tolist()
+    drawn = resampled(counts, weighted_answer_values, np.random.default_rng(0))
+    yield from zip(by_answers, values, drawn, strict=True)
     generator = np.random.default_rng(0)
-    for metric in metrics:
-        if metric.of_scores:
-            of_rows = [metric.of_scores(of) for of in scores]
-            means = [float(of.mean()) for of in of_rows]
-            yield metric, means, resampled_means(np.tensordot(weights, of_rows, 1), generator)
-    if of_ranks:
+    for metric in by_scores:
+        row_values = [metric.of_scores(model_scores) for model_scores in scores]
+        means = [float(model_values.mean()) for model_values in row_values]
+        yield metric, means, resampled_means(np.tensordot(weights, row_values, 1), generator)
+    if by_ranks:
         # These are not compared, so that there is one model only
-        cells = ((1 - scores[0].rare_chance) * RANK_CELLS).astype(np.int64)
-        counts = ranked(scores[0].labels == all_rows[0].rare, cells)
+        is_rare = scores[0].labels == models[0].rare
+        counts = ranked(is_rare, rank_cells(is_rare, scores[0].rare_chance))
         values = rank_values(counts[None]).tolist()
-        yield from zip(of_ranks, values, resampled(counts, rank_values, generator), strict=True)
+        drawn = resampled(counts, rank_values, generator)
+        yield from zip(by_ranks, values, drawn, strict=True)
 
 
 def with_intervals(task: Task, scores: Scores, metrics: Sequence[Metric]) -> dict:

@@ -105,6 +105,7 @@ def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str
         parents=worst_labels(metrics.get("parents", {}), MAX_SHOWN, MAX_CLASSES),
         matrix=matrix and [[name, *row] for name, row in zip(classes, matrix, strict=True)],
         labels=["", *classes],
+        no_rows=sentence_on_missing(classes),
         pairs=metrics.get("confusions", ())[:MAX_SHOWN],
         width=max([17, *(columns_of(by_key[key].name) for key in metrics.get("intervals", ()))]),
         right=BY_KEY[RIGHT[task.label_column]] if task.has_labels else None,
@@ -116,6 +117,20 @@ def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str
 def short_table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     short = ([short_label(str(cell)) for cell in row] for row in [header, *rows])
     return text_table(next(short), short)
+
+
+def sentence_on_missing(classes: Mapping) -> str:
+    """Return a sentence on the labels that no row has, which lower the macro averages; empty without any."""
+    missing = [name for name, scores in classes.items() if not scores["support"]]
+    if not missing:
+        return ""
+    names = [short_label(name) for name in missing[:MAX_SHOWN]]
+    if len(missing) > MAX_SHOWN:
+        names.append("…")
+    return _(
+        "No row has one of these {number:,} of {all:,} labels: {names}. Their precision, recall and F1 are "
+        "0, and count in the macro averages."
+    ).format(number=len(missing), all=len(classes), names=", ".join(names))
 
 
 def score_table(rows: Mapping) -> str:
@@ -200,6 +215,7 @@ def render_page(
         right=int(scores.correct.sum()),
         classes=worst_labels(metrics.get("classes", {}), most, most),
         parents=worst_labels(metrics.get("parents", {}), most, most),
+        no_rows=sentence_on_missing(metrics.get("classes", {})),
         curves=training_curves(shown.get("history", ()), task.log_metrics, metrics.get("step")),
         groups=row_groups(scores.correct, lengths, readings, seen),
         **sections(task, scores, metrics, calibrated),

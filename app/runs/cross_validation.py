@@ -7,7 +7,7 @@ import numpy as np
 
 from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset
-from ..errors import say
+from ..errors import install_command, say
 from ..report.bootstrap import all_metrics
 from ..report.metrics import BY_KEY, measure, metrics_of
 from ..text_table import columns_of, padded
@@ -22,7 +22,7 @@ def train_folds(series: Series, num_folds: int) -> str:
     """Train all folds, write oof.parquet, the label issues and the figures; return these as text."""
     has_cleanlab = find_spec("cleanlab") is not None
     if not has_cleanlab:
-        why = "cleanlab is needed: pip install -r requirements/labels.txt -c constraints.txt"
+        why = f"cleanlab is needed: {install_command('labels')}"
         say(_("There will be no label_issues.csv: {why}").format(why=why))
     # Data that cannot be opened is an error before anything is trained
     first_fold = VerbArguments(folds=num_folds, fold=0)

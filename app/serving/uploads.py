@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.read import BadRow
+from ..data.bad_row import BadRow
 from ..data.rows import MAX_COLUMNS, Row
 from ..errors import InputError
 from ..prediction.open_model import OpenedModel, check_pairs

@@ -17,7 +17,6 @@ class Pretraining(Task):
 
     name, problem_type, has_labels = "masked_language_modelling", None, False
     log_metrics, beside_baselines = ("loss", "perplexity", "accuracy"), ("accuracy",)
-    next_command = "train a classifier with: python run_single.py --model.name {folder} --data.train rows.tsv"
 
     def build_loss(self, labels: np.ndarray) -> Callable:
         from torch.nn.functional import cross_entropy

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DECISION, FITTED_ON = "decision.json", "dev"
 DEFAULT_THRESHOLD = 0.5  # of the probability of a label
 CERTAIN = 1e-12  # probabilities are not nearer to 0 or 1 than this
-CLOSE = 1e-3  # logits nearer than this are not told apart: another batch or runtime may swap them
+CLOSE = 1e-3  # logits nearer than this may be swapped by another runtime or precision
 RARE_F1 = "rare_f1"  # the train.best_metric that also chooses from where on the rarer of two classes is said
 MAX_COLUMNS, MOST_PROBABLE = 50, 10  # labels with a column each in files, and how many files have of more
 SMALLEST, LARGEST = 0.05, 20.0  # temperatures
@@ -89,7 +89,6 @@ class Task:
     beside_baselines: tuple[str, ...] = ("accuracy", "macro_f1")
     # Masked language modelling has none, and its report compares with the rows before the training
     has_labels = True
-    next_command = "classify text with: python predict.py --checkpoint {folder} 今天真开心"
     # A decision is more or less sure, and one that is not sure enough may be left out
     has_confidence = True
     label_column, right_rows = "label", "rows"
@@ -409,20 +408,29 @@ def checked(name: str, value: Any, least: float = 0, most: float = 1) -> float:
 def best_threshold(has_label: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the threshold of the best F1 of one label; both arrays are (num_rows,).
 
-    It is halfway between two probabilities that occur, and whose logits differ by more than `CLOSE`; of
-    equally good ones it is the nearest to 0.5. A label that no row has gets 0.5.
+    It is halfway between two different probabilities that are neighbours, so that small differences of
+    another batch or precision change no decision. Of equally good ones those between logits that differ by
+    more than `CLOSE` come first, then the nearest to 0.5. A label that no row has gets 0.5.
     """
     num_positive = int(has_label.sum(dtype=np.int64))
     if not num_positive:
         return DEFAULT_THRESHOLD
     order = np.argsort(-probabilities, kind="stable")
-    falling = probabilities[order]
+    falling = np.asarray(probabilities, np.float64)[order]
+    below = np.append(falling[1:], 0.0)
     right = np.cumsum(has_label[order], dtype=np.int64)
     f1 = 2 * right / (np.arange(1, len(order) + 1) + num_positive)
-    below = np.append(falling[1:], 0.0)
+    # Rows of the same probability are decided together
+    f1[falling == below] = -1
+    is_best = f1 == f1.max()
     # CLOSE as a difference of probabilities
-    f1[falling - below <= CLOSE * falling * (1 - falling)] = -1
-    candidates = (falling + below)[f1 == f1.max()] / 2
+    is_wide = falling - below > CLOSE * falling * (1 - falling)
+    if (is_best & is_wide).any():
+        is_best &= is_wide
+    halfway = (falling + below) / 2
+    # Between neighbouring numbers there is no other one, and rounding may give the lower one
+    halfway = np.where(halfway > below, halfway, falling)
+    candidates = halfway[is_best]
     return float(candidates[np.abs(candidates - DEFAULT_THRESHOLD).argmin()])
 
 

@@ -53,7 +53,8 @@ def write_report(
     else:
         metrics = metrics_in_training(task, of, logits)
     history, on_page = read_evaluations(folder / METRICS_FILE), metrics | {"step": best_step}
-    advice = what_next(task, **evidence_of(components, split, on_page, of_splits, history))
+    evidence = evidence_of(components, split, on_page, of_splits, history)
+    advice = what_next(task, **evidence, folder=folder)
     text = shown.report_text(task, metrics, progress.start_metrics, title)
     text += f"\n\n{render_advice(advice)}" if advice else ""
     write_text(folder / TEXT, text + "\n")
@@ -78,6 +79,8 @@ def write_report(
     details = {"split": split, "step": best_step, "data": dataset.statistics}
     if dataset.relabelled:
         details["relabelled"] = dataset.relabelled
+    # Equal runs shall leave an equal report.json, whatever their folders are called
+    advice = what_next(task, **evidence, folder=Path("RUN"))
     details["what_next"] = [{"what": what, "sentence": sentence} for what, sentence in advice.items()]
     if progress.start_metrics:
         details["before_training"] = progress.start_metrics

@@ -19,6 +19,7 @@ from ..data.report import render
 from ..errors import TrainingError, show
 from ..modes.group import Stopped, StopSignals, stop_at_once
 from ..modes.mode import Mode
+from ..report.commands import command_after_pretraining, predict_command
 from ..report.logits_file import split_of_report
 from ..report.metrics import is_better, metrics_in_training
 from ..runtime.devices import peak_memory
@@ -256,4 +257,13 @@ class Run:
             show(f"\n{text}\n\n")
         shown = {name: metrics[name] for name in self.log.metrics}
         self.log.track(f"report_{split}", shown, self.progress.step)
-        logger.info("Saved in %s; %s", self.folder, self.task.next_command.format(folder=self.folder))
+        logger.info("Saved in %s; %s", self.folder, self.next_step())
+
+    def next_step(self) -> str:
+        """Return what to do with the model, for people, with a command at its end."""
+        if not self.task.has_labels:
+            command = command_after_pretraining(self.folder)
+            return f"train a classifier on rows with labels, here in rows.tsv, with: {command}"
+        train_table = self.components.dataset.splits["train"].table
+        command = predict_command(self.folder, self.config.to_dict()["data"], train_table.sources[0])
+        return f"classify text with: {command}"

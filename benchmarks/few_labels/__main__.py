@@ -18,12 +18,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from transformers import AutoModel, AutoTokenizer
 
-from app.commands.one_model import STRATEGIES, choose_rows
 from app.config.schema import ModelConfig
 from app.errors import say
 from app.model.pretrained import checkpoint_config, checkpoint_place, load_weights
 from app.model.tokenizer import set_prefix
 from app.model.trained_weights import C
+from app.prediction import STRATEGIES
+from app.prediction.suggested_rows import choose_rows
 from app.text_table import text_table
 from benchmarks.harness.command import command_parser, run_benchmark
 from benchmarks.quality.texts import open_job, rows_by_part
@@ -47,8 +48,14 @@ def curve(strategy: str, pool: np.ndarray, labels: np.ndarray, test: tuple, seed
         if len(chosen) >= LAST:
             return scores
         probabilities = head.predict_proba(pool[left])
-        of_pool = (probabilities, probabilities.max(axis=1))
-        places = choose_rows(strategy, STEP, *of_pool, seed + 1000 * len(scores))
+        places = choose_rows(
+            strategy,
+            STEP,
+            probabilities,
+            confidence=probabilities.max(axis=1),
+            answers=probabilities.argmax(axis=1),
+            seed=seed + 1000 * len(scores),
+        )
         chosen, left = np.append(chosen, left[places]), np.delete(left, places)
 
 

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from app.commands.one_model import STRATEGIES
-from tests.multi_label_runs import read_predictions, train
+from app.prediction import STRATEGIES
+from app.prediction.suggested_rows import choose_rows, usual_strategy
+from app.tasks import open_task
+from tests.multi_label_runs import read_predictions, train, write_posts
+from tests.report.test_metrics import task_of
 from tests.tiny import tiny_lines, write_tiny
 from tests.verbs import suggest as main
 
@@ -75,3 +79,47 @@ def test_a_pool_without_new_rows_is_an_error(run, tmp_path, capsys, pool, messag
     assert main([str(tmp_path / "pool.csv"), str(tmp_path / "next.csv"), "--checkpoint", str(run)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "next.csv").exists()
+
+
+# The two first rows are sure: two labels and none. Of the others the first has a label of which it is least
+# sure.
+OF_SEVERAL = np.array([[0.99, 0.99, 0.01], [0.001, 0.001, 0.001], [0.55, 0.02, 0.01], [0.3, 0.45, 0.01]])
+
+
+def chosen_by(strategy: str, task, probabilities: np.ndarray) -> list[int]:
+    """Return the ids of all rows, the most useful first."""
+    confidence, answers = task.confidence(probabilities), task.chosen(probabilities)
+    return choose_rows(strategy, len(probabilities), probabilities, confidence, answers).tolist()
+
+
+@pytest.mark.parametrize("name", ["multi_label", "multi_path"])
+def test_of_several_labels_the_rows_with_an_uncertain_label_come_first(name):
+    task = open_task("multi_label", list("abc")) if name == "multi_label" else task_of(name)
+    missing = np.zeros((4, len(task.label_names) - 3))
+    order = chosen_by(usual_strategy(task), task, np.c_[OF_SEVERAL, missing])
+    assert order == [2, 3, 0, 1]
+
+
+def test_the_surest_rows_of_several_labels_are_of_each_label_and_of_none():
+    task = open_task("multi_label", list("abc"))
+    probabilities = np.array([[0.01, 0.01, 0.01], [0.02, 0.01, 0.01], [0.9, 0.7, 0.1], [0.1, 0.6, 0.1]])
+    assert chosen_by("highest_confidence", task, probabilities) == [0, 2, 3, 1]
+
+
+def test_the_surest_rows_of_ordered_labels_are_of_each_answer():
+    """The answer is the median, which need not be the most probable label."""
+    task = open_task("ordinal", list("abc"))
+    probabilities = np.array([[0.4, 0.3, 0.3], [0.95, 0.03, 0.02], [0.9, 0.05, 0.05]])
+    assert chosen_by("highest_confidence", task, probabilities) == [1, 0, 2]
+
+
+def test_a_model_of_several_labels_says_how_it_chose_and_refuses_ties(tmp_path, capsys):
+    train(write_posts(tmp_path / "posts.jsonl"), tmp_path / "run", train__max_steps=2)
+    pool, target = tmp_path / "pool.csv", tmp_path / "next.csv"
+    pool.write_text("text\n今天真开心\n差\n一般\n", encoding="utf-8")
+    words = [str(pool), str(target), "--checkpoint", str(tmp_path / "run"), "--device", "cpu"]
+    assert main([*words, "--strategy", "breaking_ties"]) == 2
+    assert "breaking_ties is for models of one label a row" in capsys.readouterr().err
+    assert main([*words, "--num", "2"]) == 0
+    assert f"2 rows in {target}, chosen by least_confidence" in capsys.readouterr().err
+    assert list(read_predictions(target)[0])[:2] == ["text", "labels"]

@@ -117,6 +117,47 @@ def test_a_star_in_a_name_and_a_list_in_yaml(write, tmp_path):
     assert load_config(["--data.train", "*.parquet"]).output.name == "files"
 
 
+@pytest.mark.parametrize("pattern", ["posts/**/*.tsv", "posts/**", "**/*.tsv"])
+def test_each_file_is_read_once_whatever_links_lead_to_it(write, tmp_path, monkeypatch, caplog, pattern):
+    """Two links of a folder to itself have 2 ** 40 ways through them."""
+    monkeypatch.chdir(tmp_path)
+    names = ["posts/a.tsv", "posts/b/b.tsv", "posts/z.tsv"]
+    for name in (*names, "posts/.hidden/c.tsv"):
+        write(name, name)
+    for link in ("posts/loop", "posts/b/up", "posts/a_link_before_the_folder"):
+        Path(link).symlink_to(tmp_path / "posts" / ("b" if "before" in link else ""))
+    Path("posts/a_link_to_nothing").symlink_to("a_link_to_nothing")
+    Path("posts/one_more_name.tsv").symlink_to("a.tsv")
+    Path("posts/z2.tsv").hardlink_to("posts/z.tsv")
+    found = files_of(pattern, "unused")
+    assert [os.path.normpath(name) for name in found] == names
+    assert "posts/one_more_name.tsv" in caplog.text
+    assert "posts/loop" in caplog.text
+    assert files_of("posts", "unused") == ["posts/a.tsv", "posts/z.tsv"]
+
+
+def test_a_link_to_a_folder_elsewhere_is_followed(write, tmp_path, monkeypatch, caplog):
+    write("disk/2025/a.tsv", "x")
+    write("posts/b.tsv", "x")
+    monkeypatch.chdir(tmp_path)
+    Path("posts/data").symlink_to(tmp_path / "disk")
+    assert files_of("posts/**/*.tsv", "unused") == ["posts/b.tsv", "posts/data/2025/a.tsv"]
+    assert files_of(f"{tmp_path}/posts/**/2025/*", "unused") == [f"{tmp_path}/posts/data/2025/a.tsv"]
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "second", ["a.tsv", "./a.tsv", "posts/../a.tsv", "link.tsv", "a*.tsv", "{here}/a.tsv"]
+)
+def test_a_file_that_is_named_twice_is_an_error(write, tmp_path, monkeypatch, second):
+    write("a.tsv", "x")
+    write("posts/b.tsv", "x")
+    monkeypatch.chdir(tmp_path)
+    Path("link.tsv").symlink_to("a.tsv")
+    with pytest.raises(InputError, match=r"each named once, found a\.tsv.*; remove one"):
+        files_of(["posts/b.tsv", "a.tsv", second.format(here=tmp_path)], "unused")
+
+
 def test_a_set_on_an_object_store_is_the_set_on_disk(opened, store, write):
     parts = {"b": csv_text(COMMENTS[30:]), "a": csv_text(COMMENTS[:30])}
     for name, text in parts.items():

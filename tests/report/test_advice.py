@@ -3,6 +3,7 @@
 import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,6 +35,7 @@ def advice(name: str = "single_label", change: dict | None = None, **metrics) ->
         "dev_rows": 400,
         "longer": "--train.epochs 6",
         "instead": "--model.name hfl/chinese-macbert-base",
+        "folder": Path("checkpoints/sample-001"),
     }
     return what_next(task, **evidence | (change or {}))
 

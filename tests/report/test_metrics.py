@@ -10,6 +10,7 @@ from scipy.special import softmax
 from scipy.stats import bootstrap, pearsonr, spearmanr
 from sklearn.metrics import (
     accuracy_score,
+    average_precision_score,
     cohen_kappa_score,
     confusion_matrix,
     f1_score,
@@ -19,6 +20,7 @@ from sklearn.metrics import (
     precision_recall_fscore_support,
     precision_score,
     recall_score,
+    roc_auc_score,
     root_mean_squared_error,
 )
 
@@ -246,6 +248,40 @@ def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(
         assert found[key] == pytest.approx(expected, abs=0.015), key
     expected = bootstrap((scores.loss,), np.mean, **OPTIONS | {"n_resamples": 5000}).confidence_interval
     assert found["loss"] == pytest.approx(expected, abs=0.12 * (expected.high - expected.low))
+
+
+@pytest.mark.parametrize("num_rows", [300, 3000])
+def test_intervals_of_ranks_are_those_of_scipy_however_close_together_probabilities_are(num_rows):
+    """Of 3,000 rows cells are merged."""
+    generator = np.random.default_rng(0)
+    is_rare = generator.random(num_rows) < 0.3
+    odds = generator.normal(0, 1, num_rows) + 1.2 * is_rare
+    task = open_task("single_label", CLASSES[:2])
+    task.rare = 1
+    scikit_learn = {"average_precision": average_precision_score, "roc_auc": roc_auc_score}
+    expected = {}
+    for key, reference in scikit_learn.items():
+
+        def value(rows, reference=reference):
+            return reference(is_rare[rows], odds[rows])
+
+        options = OPTIONS | {"n_resamples": 400}
+        expected[key] = bootstrap((np.arange(num_rows),), value, **options).confidence_interval
+    for moved in (odds, 1e-4 * odds, 1e-4 * odds + 8, 1e-4 * odds - 8):
+        found = all_metrics(task, task.score(is_rare, np.c_[np.zeros(num_rows), moved]))
+        for key, ends in expected.items():
+            assert found["intervals"][key] == pytest.approx([*ends], abs=0.15 * (ends.high - ends.low))
+            assert found[key] == pytest.approx(scikit_learn[key](is_rare, odds))
+
+
+@pytest.mark.parametrize("is_rare", [True, False])
+def test_many_rows_of_one_class_have_intervals_of_ranks(is_rare):
+    logits = np.random.default_rng(0).normal(size=(2000, 2))
+    task = open_task("single_label", CLASSES[:2])
+    task.rare = 1
+    found = all_metrics(task, task.score(np.full(2000, int(is_rare)), logits))["intervals"]
+    assert found["average_precision"] == [float(is_rare)] * 2
+    assert found["roc_auc"] == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("num_rows", [1, 20])

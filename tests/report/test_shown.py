@@ -136,7 +136,9 @@ def check_card(written: Written, language: str) -> None:
 
 
 def golden(written: Written) -> dict:
-    return {"report": written.report, "text": written.read(TEXT).splitlines()}
+    """Return the figures and the text, in which commands have RUN in place of the run's folder."""
+    text = written.read(TEXT).replace(str(written.folder), "RUN")
+    return {"report": written.report, "text": text.splitlines()}
 
 
 def flat(value, where: str = "") -> dict:

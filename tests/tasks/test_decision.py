@@ -66,6 +66,12 @@ def test_a_temperature_that_few_rows_or_held_out_rows_do_not_support_is_not_used
     assert (task.temperature, task.state()) == (1, {})
 
 
+def best_f1(has_label: np.ndarray, scores: np.ndarray) -> float:
+    """Return the best F1 over all cuts between different scores."""
+    precision, recall, _ = precision_recall_curve(has_label, scores)
+    return float((2 * precision * recall / (precision + recall).clip(1e-9)).max())
+
+
 def test_a_threshold_is_the_best_of_all_that_could_be():
     generator = np.random.default_rng(0)
     labels = generator.random((200, 5)) < [0.5, 0.3, 0.1, 0.02, 0.0]
@@ -75,19 +81,63 @@ def test_a_threshold_is_the_best_of_all_that_could_be():
     assert chosen[4] == 0.5, "no row has the label"
     for label in range(4):
         has, column = labels[:, label], probabilities[:, label]
-        precision, recall, _ = precision_recall_curve(has, column)
-        best = (2 * precision * recall / (precision + recall).clip(1e-9)).max()
-        assert f1_score(has, column >= chosen[label]) == pytest.approx(best)
+        assert f1_score(has, column >= chosen[label]) == pytest.approx(best_f1(has, column))
 
 
-def test_of_equally_good_thresholds_the_nearest_to_a_half_is_chosen_and_not_between_near_logits():
+def near_rows(num_rows: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    """Return four labels a row, and float32 logits that are so near to each other as those of a model that
+    has not learned much."""
+    generator = np.random.default_rng(0)
+    labels = generator.random((num_rows, 4)) < [0.5, 0.3, 0.1, 0.02]
+    logits = 0.2 * labels + generator.normal(0, 0.2, labels.shape) - 1
+    return labels, logits.astype(np.float32)
+
+
+def test_a_threshold_is_the_best_also_between_logits_that_are_near():
+    labels, logits = near_rows()
+    thresholds = choose_thresholds(labels, sigmoid(logits))
+    decided = sigmoid(logits) >= thresholds
+    found = [f1_score(has, answer) for has, answer in zip(labels.T, decided.T, strict=True)]
+    best = [best_f1(has, column) for has, column in zip(labels.T, logits.T, strict=True)]
+    assert found == pytest.approx(best, rel=1e-12)
+
+
+def test_near_logits_are_decided_alike_in_any_precision_after_writing_and_in_other_batches(tmp_path):
+    labels, logits = near_rows()
+    task = open_task("multi_label", list("abcd"))
+    task.fit(labels, logits)
+    decided = task.decide(logits)
+    task.write(tmp_path, 1, {})
+    again = open_task("multi_label", list("abcd"))
+    again.read(tmp_path)
+    # Logits move by less than half of what is between them at the threshold
+    odds = np.log(task.thresholds / (1 - task.thresholds))
+    moved = logits.astype(np.float64) + 0.9 * np.abs(logits - odds).min(axis=0)
+    for values in (logits, logits.astype(np.float64), moved, 2 * logits.astype(np.float64) - moved):
+        assert (again.decide(values) == decided).all()
+
+
+def test_rows_of_neighbouring_probabilities_are_decided_on_both_sides_of_the_threshold():
+    """Between them is no other number, and halfway is rounded to one of them."""
+    labels = np.array([[1], [0]])
+    for probability in (0.1, 0.3, 0.5, 0.9, 1.0, 1e-300):
+        two = np.array([[probability], [np.nextafter(probability, 0)]])
+        assert (two >= choose_thresholds(labels, two)).ravel().tolist() == [True, False]
+
+
+def test_of_equally_good_thresholds_one_between_far_logits_and_the_nearest_to_a_half_is_chosen():
     labels = np.array([[1], [1], [0], [0]])
     assert choose_thresholds(labels, np.array([[0.9], [0.7], [0.2], [0.1]])).tolist() == [pytest.approx(0.45)]
     everything = np.ones((3, 1), dtype=np.uint8)
     assert choose_thresholds(everything, np.array([[0.9], [0.4], [0.2]])).tolist() == [pytest.approx(0.1)]
-    logits = np.array([[3.0], [1.0 + 1e-6], [1.0], [-2.0]])
-    assert sigmoid(-2.0) < choose_thresholds(labels, sigmoid(logits))[0] < sigmoid(0.9)
-    assert choose_thresholds(labels, sigmoid(logits - 40))[0] < sigmoid(-39.1)
+    # F1 is 2/3 with one row, which is near to the next one, and with the four that come first
+    labels = np.array([[1], [0], [0], [1], [0]])
+    logits = np.array([[1.0 + 1e-6], [1.0], [0.5], [-1.0], [-3.0]])
+    assert sigmoid(-3.0) < choose_thresholds(labels, sigmoid(logits))[0] < sigmoid(-1.0)
+    assert sigmoid(-43.0) < choose_thresholds(labels, sigmoid(logits - 40))[0] < sigmoid(-41.0)
+    # Where only a threshold between near ones is the best, it is chosen
+    labels, logits = np.array([[1], [1], [0], [0]]), np.array([[3.0], [1.0 + 1e-6], [1.0], [-2.0]])
+    assert sigmoid(1.0) < choose_thresholds(labels, sigmoid(logits))[0] < sigmoid(1.0 + 1e-6)
 
 
 def rare_rows(num_rows: int = 600) -> tuple[np.ndarray, np.ndarray]:

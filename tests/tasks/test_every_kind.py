@@ -185,6 +185,21 @@ def test_a_saved_model_predicts_and_reports_what_its_run_did(name, write, option
         assert [float(row[key]) for row in found] == pytest.approx(expected, abs=2e-6)
 
 
+@pytest.mark.parametrize(("name", "missing"), [("multi_label", "负面"), ("ordinal", "10")])
+def test_a_report_on_other_rows_names_the_labels_that_no_row_has(name, missing, run_of, tmp_path, capsys):
+    run, column, out = run_of(name), KINDS[name].column, tmp_path / "out"
+    rows = [row for row in read_predictions(run / "predictions.csv") if missing not in row[column]]
+    value = {"label": str, "labels": json.loads}[column]
+    file = write_lines(
+        tmp_path / "rows.jsonl", [{"text": row["text"], column: value(row[column])} for row in rows]
+    )
+    capsys.readouterr()
+    assert predict(["--checkpoint", str(run), "--input", str(file), "--report", str(out)]) == 0
+    sentence = f"No row has one of these 1 of 3 labels: {missing}. Their precision, recall and F1 are 0"
+    assert sentence in capsys.readouterr().out
+    assert sentence in (out / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["ordinal", "single_path", "rare_class", "regression"])
 def test_an_exported_model_and_an_explanation_decide_alike(name, run_of, tmp_path):
     run, folder = run_of(name), tmp_path / "onnx"

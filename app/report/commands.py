@@ -1,0 +1,99 @@
+"""Commands that are printed for people: they can be copied into a shell where this program was started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..config.schema import DataConfig
+from ..config.shipped import MODULE, PROGRAM, ROOT
+from ..data.files import files_of
+from ..errors import InputError
+
+IN_A_CLONE = MODULE == "app"
+PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")  # these characters, also Chinese ones, mean nothing to a shell
+EXAMPLE_TEXT = "今天真开心"
+
+
+def quoted(word: str | Path) -> str:
+    """Return a word of a command as a shell reads it, also with control characters (bash and zsh)."""
+    text = str(word)
+    if PLAIN_WORD.fullmatch(text):
+        return text
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = text.encode("utf-8", "surrogateescape").decode("latin-1").encode("unicode_escape").decode()
+    return "$'" + escaped.replace("'", r"\'") + "'"
+
+
+def path_word(path: str | Path) -> str:
+    """Return a path as a word; one that begins with a dash would be taken for an option."""
+    text = str(path)
+    return quoted(f"./{text}" if text.startswith("-") else text)
+
+
+def verb_command(verb: str, *words: str) -> str:
+    """Return the command of a verb with further words, which are quoted already."""
+    program = f"{PROGRAM} {verb}"
+    if IN_A_CLONE and verb == "predict":
+        program = script_command("predict.py")
+    elif IN_A_CLONE and not _is_in_root():
+        program = f"PYTHONPATH={quoted(ROOT)} {program}"
+    return " ".join([program, *words])
+
+
+def training_command(*words: str) -> str:
+    """Return the command that trains in one process, with further words, which are quoted already."""
+    program = script_command("run_single.py") if IN_A_CLONE else f"{PROGRAM}.run single"
+    return " ".join([program, *words])
+
+
+def script_command(name: str) -> str:
+    """Return how a script of the repository is started from the current folder."""
+    script = name if _is_in_root() else ROOT / name
+    return f"python {quoted(script)}"
+
+
+def _is_in_root() -> bool:
+    return os.path.samefile(".", ROOT)
+
+
+def predict_command(folder: Path, data: Mapping[str, Any], train_file: str) -> str:
+    """Return a command that classifies with the model in `folder`: a text, or where a row of its training has
+    more than one text, the rows of `train_file`. `data` are the `data` settings of the training."""
+    words = ["--checkpoint", path_word(folder)]
+    is_one_text = data.get("text_pair_column") is None and not isinstance(data.get("text_column"), list)
+    if is_one_text:
+        words.append(EXAMPLE_TEXT)
+    else:
+        words += ["--input", path_word(train_file), "--output", path_word(f"{folder.name}-labels.csv")]
+    return verb_command("predict", *words)
+
+
+def first_train_file(data: Mapping[str, Any]) -> str:
+    """Return a file of the training by its `data` settings, FILE where it is not there any more."""
+    with suppress(InputError):
+        return files_of(data.get("train") or [], DataConfig.cache_dir)[0]
+    return "FILE"
+
+
+def command_after_pretraining(folder: Path) -> str:
+    """Return the command that trains a classifier on rows.tsv from the model in `folder`."""
+    return training_command("--model.name", path_word(folder), "--data.train", "rows.tsv")
+
+
+def cross_validation_command(folder: Path) -> str:
+    """Return the command of a cross-validation with the settings of the run in `folder`."""
+    settings = path_word(folder / "config.yaml")
+    output = path_word(f"{folder}-5-folds")
+    return verb_command("cross-validate", "--folds 5", "--config", settings, "--output.dir", output)
+
+
+def suggest_command(folder: Path) -> str:
+    """Return the command that chooses rows of new.csv by the run in `folder`."""
+    return verb_command("suggest", "new.csv", "next.csv", "--checkpoint", path_word(folder))

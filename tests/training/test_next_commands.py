@@ -1,0 +1,210 @@
+"""Every command that a run prints for people can be copied, for every kind of answer."""
+
+import json
+import os
+import random
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from app.commands import run_verb
+from app.config.shipped import ROOT
+from app.report.commands import quoted
+from tests.multi_label_runs import arguments, train
+from tests.tasks.test_every_kind import KINDS, MASKED, write_lines
+from tests.tiny import tiny_lines
+from tests.verbs import export
+
+COMMAND = re.compile(r"((?:PYTHONPATH=\S+ )?python .*)$", re.MULTILINE)
+# What a shell would take for its own
+FOLDER = 'it\'s a $(false) "folder"; & 数据'
+
+
+def texts_and_labels(num_rows: int = 60) -> list[list[str]]:
+    return [line.split("\t") for line in tiny_lines(num_rows // 3)[1 : num_rows + 1]]
+
+
+def write_pairs() -> dict:
+    rows = [{"q 1": text, "q'2": text[::-1], "same": label} for text, label in texts_and_labels()]
+    write_lines(Path("pairs & more.jsonl"), rows)
+    return {
+        "data__train": "pairs & more.jsonl",
+        "data__text_column": "q 1",
+        "data__text_pair_column": "q'2",
+        "data__label_column": "same",
+    }
+
+
+def write_scores() -> dict:
+    """Write scores of pairs of texts."""
+    generator = random.Random(0)
+    rows = [[text, text[::-1], round(generator.random(), 3)] for text, _ in texts_and_labels()]
+    table = pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
+    table.to_csv("scores.tsv", sep="\t", index=False)
+    return {"data__train": "scores.tsv", "data__task": "regression"}
+
+
+def write_columns() -> dict:
+    """Write two files with texts in two columns, in GB18030."""
+    rows = [[text[:1], text[1:], label] for text, label in texts_and_labels()]
+    table = pd.DataFrame(rows, columns=["标题", "内 容", "类"])
+    for name, part in (("-a.csv", table[:30]), ("b;c.csv", table[30:])):
+        part.to_csv(Path(name), index=False, encoding="gb18030")
+    return {
+        "data__train": "[./-a.csv, b;c.csv]",
+        "data__encoding": "gb18030",
+        "data__text_column": "[标题, 内 容]",
+        "data__label_column": "类",
+    }
+
+
+def write_single() -> dict:
+    rows = [{"text": text, "label": label} for text, label in texts_and_labels()]
+    write_lines(Path("rows.jsonl"), rows)
+    return {"data__train": "rows.jsonl"}
+
+
+FORMS = {
+    "pairs": write_pairs,
+    "scores": write_scores,
+    "columns": write_columns,
+    "single": write_single,
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The current folder, with a name of which every part must be quoted."""
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def train_in(run: str, settings: dict) -> Path:
+    """Train a run in the current folder."""
+    usual = {"data__task": "single_label", "train__max_steps": 2, "data__cache_dir": "cache"}
+    train(Path("unused"), Path(run), **usual | settings)
+    return Path(run)
+
+
+def printed_commands(*texts: str) -> list[str]:
+    """Return the commands in what was printed, each once."""
+    commands = [command for text in texts for command in COMMAND.findall(text)]
+    return list(dict.fromkeys(commands))
+
+
+def commands_of(run: Path) -> list[str]:
+    return printed_commands(*(run.joinpath(name).read_text("utf-8") for name in ("train.log", "report.txt")))
+
+
+def run_predict(command: str) -> int:
+    """Run a command of predict in this process, with the words that a shell makes of it."""
+    python, script, *words = shlex.split(command)
+    assert (python, script) == ("python", str(ROOT / "predict.py"))
+    return run_verb("predict", words)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_command_after_a_run_classifies(form, folder, capsys):
+    run = train_in("run of 'today'", FORMS[form]())
+    [command] = [command for command in commands_of(run) if "predict.py" in command]
+    assert run_predict(command) == 0
+    if form == "single":
+        return
+    labels = pd.read_csv("run of 'today'-labels.csv")
+    assert len(labels) == (30 if form == "columns" else 60)
+    answer = "predicted_score" if form == "scores" else "label"
+    assert labels[answer].notna().all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_command_after_an_export_classifies(form, folder, capsys):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    run = train_in("run", FORMS[form]())
+    capsys.readouterr()
+    assert export([str(run), "--output", "an onnx"]) == 0
+    [command] = printed_commands(capsys.readouterr().out)
+    assert run_predict(command) == 0
+
+
+def run_in_shell(command: str, **variables: str) -> str:
+    """Run a command as it would be typed; return what it prints."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path} | variables
+    result = subprocess.run(
+        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout + result.stderr
+
+
+def write_kind(name: str) -> dict:
+    kind = KINDS[name]
+    kind.write(Path(kind.file))
+    return {"data__train": kind.file, "data__task": name} | kind.settings | {"train__epochs": 1}
+
+
+def write_pool(data: Path) -> None:
+    """Write new.csv, which has the columns of a data file."""
+    rows = [json.loads(line) for line in data.read_text("utf-8").splitlines()]
+    table = pd.DataFrame(rows[:40]).drop(columns=["label", "labels", "score", "same"], errors="ignore")
+    first = table.columns[0]
+    table[first] = "新的" + table[first]
+    table.to_csv("new.csv", index=False)
+
+
+LONG: dict[str, Callable[[], dict]] = {"pairs": write_pairs, "single": write_single}
+LONG |= {name: lambda name=name: write_kind(name) for name in KINDS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_every_command_that_a_run_prints_can_be_copied_into_a_shell(name, folder):
+    settings = LONG[name]()
+    run = train_in("a run", {"train__max_steps": "null", "train__epochs": 1} | settings)
+    write_lines(Path("rows.tsv"), [{"text": text, "label": label} for text, label in texts_and_labels()])
+    if name != MASKED:
+        write_pool(Path(settings["data__train"]))
+    commands = commands_of(run)
+    assert len(commands) >= (1 if name in (MASKED, "rare_class", "multi_label") else 2)
+    for command in commands:
+        run_in_shell(command)
+
+
+@pytest.mark.slow
+def test_the_commands_of_an_installed_package_have_its_name(folder, tmp_path):
+    site = tmp_path / "installed"
+    python = shlex.quote(sys.executable)
+    run_in_shell(f"{python} -m pip install --quiet --no-deps --no-compile --target {site} {ROOT}")
+    settings = write_pairs() | {"train__max_steps": 1, "data__task": "single_label"}
+    words = shlex.join(arguments(Path("unused"), Path("a run"), **settings))
+    program = "python -m chinese_text_classifier"
+    run_in_shell(f"{program}.run single {words}", PYTHONPATH=str(site))
+    commands = commands_of(Path("a run"))
+    verbs = [command.removeprefix(f"{program} ").split()[0] for command in commands]
+    assert verbs == ["predict", "cross-validate", "suggest"]
+    run_in_shell(commands[0], PYTHONPATH=str(site))
+    code = "from chinese_text_classifier.errors import install_command; print(install_command('serve'))"
+    printed = run_in_shell(f"python -c {shlex.quote(code)}", PYTHONPATH=str(site))
+    assert printed == "pip install 'chinese-text-classification[serve]'\n"
+
+
+def test_words_are_quoted_where_a_shell_needs_it():
+    plain = ["今天真开心", "checkpoints/sample-001", "--data.train=a.csv"]
+    assert [quoted(word) for word in plain] == plain
+    words = ["", "a b", "it's", "$(rm x)", "[a, b]", "*", "！", "a\nb", "\x1b[2J'\\", "\udcff.csv"]
+    line = " ".join(map(quoted, words))
+    assert "\n" not in line
+    assert "\x1b" not in line
+    code = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} {line}"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, check=True).stdout
+    assert list(map(os.fsdecode, found.split(b"\0"))) == words
