@@ -275,10 +275,8 @@ def log_other_versions(before: dict, now: dict, step: int) -> None:
     this program do not have all of them."""
     differences = []
     for name in code_version():
-        old = before.get(name)
-        new = now.get(name)
-        if old is not None and old != new:
-            differences.append(f"{name} was {old:.12} and is {new:.12}")
+        if name in before and before[name] != now[name]:
+            differences.append(f"{name} was {before[name]!s:.12} and is {now[name]!s:.12}")
     if differences:
         listed = ", ".join(differences)
         logger.info("Versions since step %d: %s; they may compute other bits.", step, listed)
