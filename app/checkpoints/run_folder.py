@@ -25,7 +25,7 @@ from ..config.schema import Config, OutputConfig
 from ..data.cache import files_digest
 from ..errors import InputError, TrainingError
 from ..report.logits_file import LOGITS
-from ..runtime.disk import is_full, write_json, write_text
+from ..runtime.disk import is_full, whole_file, write_json, write_text
 from ..runtime.processes import launcher_id
 from ..tasks.task import DECISION
 from ..words import _
@@ -42,7 +42,7 @@ ADAPTER = "adapter/adapter_model.safetensors"
 REPORT = "report.json"
 TEXT, PREDICTIONS, PAGE, CARD = "report.txt", "predictions.csv", "report.html", "README.md"
 # They are put aside in this order; the card is one of them, as it says what the report says
-REPORT_FILES = (LOGITS, DECISION, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
+REPORT_FILES = (LOGITS, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 CONFIG, HISTORY, SKIPPED = "config.yaml", "run_history.json", "skipped_rows.csv"
 
 
@@ -92,10 +92,19 @@ def finished_at(folder: Path) -> float | None:
 
 
 def keep_reports(folder: Path, step: int) -> None:
-    """Put the report of a finished run aside, under names with its last step, before the run is changed."""
+    """Put the report of a finished run aside, under names with its last step, before the run is changed. Its
+    decision is copied: it stays with the best model for as long as that is the best."""
+    decision = folder / DECISION
+    if is_finished(folder) and decision.exists():
+        with whole_file(name_with_step(decision, step)) as copy:
+            copy.write(decision.read_bytes())
     for path in (folder / name for name in REPORT_FILES):
         if path.exists():
-            path.rename(path.with_name(f"{path.stem}.step-{step}{path.suffix}"))
+            path.rename(name_with_step(path, step))
+
+
+def name_with_step(path: Path, step: int) -> Path:
+    return path.with_name(f"{path.stem}.step-{step}{path.suffix}")
 
 
 def check_run_folder(config: OutputConfig, is_locked: bool = False) -> None:
@@ -227,7 +236,8 @@ def code_version() -> dict[str, str]:
     """Return what the numbers depend on: a digest of our sources, and the versions of libraries."""
     digest = files_digest(Path(__file__).resolve().parents[1], "**/*.py")
     # Builds of one version for other devices (2.13.0+cpu) are the same code.
-    libraries = ("torch", "transformers", "tokenizers")
+    # The batch plan depends on NumPy's generator, which promises no stream of its permutations
+    libraries = ("torch", "transformers", "tokenizers", "numpy")
     return {"code": digest} | {name: version(name).partition("+")[0] for name in libraries}
 
 
@@ -248,6 +258,8 @@ def write_start(folder: Path, config: Config, start: dict, dataset, step: int | 
         if changed:
             listed = ", ".join(f"{key} was {one} and is {other}" for key, (one, other) in changed.items())
             logger.info("Settings since step %d: %s.", step, listed)
+        if starts:
+            log_other_versions(starts[-1], start, step)
     write_json(folder / HISTORY, {"starts": [*starts, entry]})
     text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
     write_text(folder / CONFIG, f"# All settings of this run\n{text}")
@@ -256,6 +268,18 @@ def write_start(folder: Path, config: Config, start: dict, dataset, step: int | 
         import pandas as pd
 
         pd.DataFrame(skipped, columns=["file", "line", "problem"]).to_csv(folder / SKIPPED, index=False)
+
+
+def log_other_versions(before: dict, now: dict, step: int) -> None:
+    """Log which versions of `code_version` are others than at the start before; starts of older versions of
+    this program do not have all of them."""
+    differences = []
+    for name in code_version():
+        if name in before and before[name] != now[name]:
+            differences.append(f"{name} was {before[name]!s:.12} and is {now[name]!s:.12}")
+    if differences:
+        listed = ", ".join(differences)
+        logger.info("Versions since step %d: %s; they may compute other bits.", step, listed)
 
 
 def add_finish(folder: Path, weights: str) -> None:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from ..modes.group import Group
 from ..modes.mode import Mode, Tensors
 from ..runtime.disk import checksum, sync, whole_file
 from . import run_folder
+from .decision import copy_decision, is_of_other_weights, remove_decision, write_decision
 from .run_folder import STATES, best_weights, saved_states
 
 logger = logging.getLogger(__name__)
@@ -107,10 +109,14 @@ class Saver:
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self.running: Future | None = None
 
-    def save(self, progress: RunProgress, is_best: bool, with_state: bool) -> None:
-        """Copy, and write in the background, the model where `is_best`, and a training state where
-        `with_state`. Every rank calls it."""
-        mode, folder, adapter = self.mode, self.folder, self.model.adapter
+    def save(
+        self, progress: RunProgress, is_best: bool, with_state: bool, fit_decision: Callable[[], dict]
+    ) -> None:
+        """Copy, and write in the background, the model where `is_best`, with its decision, which
+        `fit_decision` returns; and a training state where `with_state`. Every rank calls it."""
+        mode = self.mode
+        folder = self.folder
+        adapter = self.model.adapter
         weights = mode.weights() if is_best or with_state else {}
         optimizer = mode.optimizer_state() if with_state else {}
         if folder is None:
@@ -120,10 +126,16 @@ class Saver:
 
         def write() -> None:
             self.record()
-            if is_best and adapter:
-                save_adapter(folder, adapter, weights)
-            elif is_best:
-                save_model(folder, self.model.model, weights, self.tokenizer)
+            best_folder = best_weights(folder, adapter is not None).parent
+            if is_best:
+                decision = fit_decision()
+                if adapter:
+                    remove_decision(best_folder)
+                    save_adapter(folder, adapter, weights)
+                else:
+                    remove_old = partial(remove_decision, best_folder)
+                    save_model(folder, self.model.model, weights, self.tokenizer, remove_old)
+                write_decision(best_folder, decision)
             if with_state:
                 best = best_weights(folder, adapter is not None) if progress.best_step else None
                 trained = {name: value for name, value in weights.items() if name not in self.frozen}
@@ -145,9 +157,10 @@ class Saver:
 def save_training_state(
     folder: Path, progress: RunProgress, job: dict, weights: Tensors, optimizer: Tensors, best: Path | None
 ) -> None:
-    """Write a training state into the run folder, with a copy of the best weights so far, then remove all but
-    the newest two, on rank 0. Raises OSError or SafetensorError where it cannot be written; earlier states
-    are then untouched, and nothing of the new one is left."""
+    """Write a training state into the run folder, with a copy of the best weights so far, which are in the
+    file `best`, and of their decision beside it; then remove all but the newest two, on rank 0. Raises
+    OSError or SafetensorError where it cannot be written; earlier states are then untouched, and nothing of
+    the new one is left."""
     final = folder / STATES / f"step-{progress.step:08d}"
     aside = final.with_name(f".{final.name}")
     # A process that was killed has left these
@@ -163,6 +176,7 @@ def save_training_state(
         if best:
             # No link: damage to one state must not reach another
             shutil.copyfile(best, aside / BEST)
+            copy_decision(best.parent, aside, progress.best_step)
         checksums = {path.name: checksum(path) for path in sorted(aside.iterdir())}
         (aside / MANIFEST).write_text(json.dumps({"format": FORMAT, "sha256": checksums}, indent=2))
         for path in [*aside.iterdir(), aside]:
@@ -291,7 +305,10 @@ def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job
     # A copy, as training changes it
     progress, steps = deepcopy(found)
     has_adapter = mode.unwrapped_module().adapter is not None
-    mode.group.on_rank_0(lambda: restore_best_model(state.folder, best_weights(folder, has_adapter)))
+    # Only rank 0 has a state and a folder
+    mode.group.on_rank_0(
+        lambda: restore_best_model(state.folder, best_weights(folder, has_adapter), progress.best_step)
+    )
     mode.load_optimizer_state(state.optimizer if state else {})
     mode.load_weights(state.weights if state else {})
     if progress.scaler:
@@ -307,10 +324,18 @@ def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job
     return progress
 
 
-def restore_best_model(state: Path, model: Path) -> None:
-    if (state / BEST).exists():
-        with (state / BEST).open("rb") as file, whole_file(model) as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
+def restore_best_model(state: Path, model: Path, step: int) -> None:
+    """Copy the best weights of a training state, those of `step`, to the file `model`, and their decision
+    beside it, unless it is there."""
+    if not (state / BEST).exists():
+        return
+    has_other_decision = is_of_other_weights(model.parent, state, step)
+    if has_other_decision:
+        remove_decision(model.parent)
+    with (state / BEST).open("rb") as file, whole_file(model) as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
+    if has_other_decision:
+        copy_decision(state, model.parent, step)
 
 
 def load_best(mode: Mode, folder: Path | None) -> None:
@@ -398,6 +423,32 @@ def listed_changes(changed: list[str]) -> str:
     return ", ".join(changed[:MAX_LISTED]) + more
 
 
+def check_asked(group: Group, config: Config) -> None:
+    """Raise InputError, on every rank alike, unless all ranks were asked for the same `train.precision`.
+    Every rank calls it with the settings that it was given. A mode takes the precision of rank 0 for all
+    ranks, so `check_ranks`, which comes later, cannot see another one."""
+    if group.world_size == 1:
+        return
+    asked = {"train.precision": config.train.precision}
+    compare_ranks(
+        group,
+        asked,
+        rule="all ranks must be asked for the same precision, but they are not",
+        remedy="start all ranks with the same command",
+    )
+
+
+def compare_ranks(group: Group, job: dict, rule: str, remedy: str) -> None:
+    """Raise InputError, on every rank alike, where the `job` of a rank is not that of rank 0, apart from what
+    may differ. Every rank calls it with its own."""
+    ranks = group.gather_values({"host": platform.node(), "job": job})
+    for rank, other in enumerate(ranks):
+        words = f"is {{}} on rank 0 ({ranks[0]['host']}) and {{}} on rank {rank} ({other['host']})"
+        changed = changes(ranks[0]["job"], other["job"], FREE_ON_RANKS, words)
+        if changed:
+            raise InputError(f"{rule}: {listed_changes(changed)}; {remedy}")
+
+
 def check_ranks(
     group: Group, mode: str, config: Config, dataset: Dataset, stores: dict[str, TokenStore], job: dict
 ) -> None:
@@ -413,12 +464,10 @@ def check_ranks(
     own["data.cache_dir"] = {"path": config.data.cache_dir, "content": content}
     if path := config.deepspeed.config:
         own["deepspeed.config"] = {"path": path, "content": content_key(file_digest(Path(path)))}
-    ranks = group.gather_values({"host": platform.node(), "job": own})
-    for rank, other in enumerate(ranks):
-        words = f"is {{}} on rank 0 ({ranks[0]['host']}) and {{}} on rank {rank} ({other['host']})"
-        if changed := changes(ranks[0]["job"], other["job"], FREE_ON_RANKS, words):
-            raise InputError(
-                "all ranks must have the same data, settings and code, but they do not: "
-                f"{listed_changes(changed)}; copy the files of rank 0 to the other machines, install the "
-                "same versions there, and start all ranks with the same command"
-            )
+    compare_ranks(
+        group,
+        own,
+        rule="all ranks must have the same data, settings and code, but they do not",
+        remedy="copy the files of rank 0 to the other machines, install the same versions there, and start "
+        "all ranks with the same command",
+    )

@@ -1,9 +1,9 @@
 """The modes; only the module of the mode that is asked for is imported."""
 
 import importlib
-import os
 
 from ..errors import InputError
+from ..runtime.processes import launched_size
 
 MODES = {
     "accelerate": ".library_modes:Accelerate",
@@ -25,14 +25,13 @@ def load_mode(name: str) -> type:
 
 def check_world_size(name: str, world_size: int) -> None:
     """Raise InputError where more processes were started than train together in the mode `name`."""
-    # As torchrun and horovodrun say it
-    count = os.environ.get("WORLD_SIZE", os.environ.get("HOROVOD_SIZE", ""))
-    started = int(count) if count.isdecimal() else 1
-    if started != world_size:
+    # Under some launchers of MPI nothing in the environment says how many were started
+    variable, started = launched_size()
+    if started > world_size:
         from .group import launch_command
 
         command = " ".join(launch_command(load_mode(name).launcher, [f"run_{name}.py"], started))
         raise InputError(
             f"{started} processes were asked for, but mode {name} has {world_size}, each training alone; "
-            f"start it with {command}, or unset WORLD_SIZE"
+            f"start it with {command}, or unset {variable}"
         )

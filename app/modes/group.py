@@ -6,6 +6,7 @@ import faulthandler
 import json
 import logging
 import os
+import platform
 import signal
 import sys
 import threading
@@ -41,6 +42,9 @@ class Group:
     world_size = 1
     local_rank = 0
     local_world_size = 1
+    # Whether it is the process group of torch.distributed. A program that uses this package may have one of
+    # its own, which says nothing about this group.
+    is_of_torch = False
 
     def join(self, device: torch.device, timeout: int) -> None:
         """Meet the other processes. A process that does not respond for `timeout` seconds ends the others."""
@@ -93,16 +97,19 @@ class Group:
 class TorchGroup(Group):
     """A process group that a launcher described in the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...)."""
 
+    is_of_torch = True
     heartbeat: threading.Thread | None = None
 
     def __init__(self) -> None:
         env = os.environ
         try:
-            self.rank, self.world_size = int(env.get("RANK", 0)), int(env.get("WORLD_SIZE", 1))
+            self.rank = int(env.get("RANK", 0))
+            self.world_size = int(env.get("WORLD_SIZE", 1))
             self.local_rank = int(env.get("LOCAL_RANK", 0))
             # DeepSpeed's launcher sets LOCAL_SIZE only.
-            local_size = env.get("LOCAL_WORLD_SIZE") or env.get("LOCAL_SIZE") or self.world_size
-            self.local_world_size = int(local_size)
+            local_size = env.get("LOCAL_WORLD_SIZE") or env.get("LOCAL_SIZE")
+            if local_size:
+                self.local_world_size = int(local_size)
             if not 0 <= self.rank < self.world_size:
                 raise ValueError("RANK must be from 0 to WORLD_SIZE - 1")
             # Through it the ranks find each other, at MASTER_ADDR:MASTER_PORT
@@ -115,6 +122,8 @@ class TorchGroup(Group):
                 is_hosted = env.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
                 restarts = env.get("TORCHELASTIC_RESTART_COUNT", 0) if is_hosted else 0
                 self.store = dist.PrefixStore(f"restart{restarts}", store)
+            if self.world_size > 1 and not local_size:
+                self.local_world_size = self.count_processes_here()
         except (ValueError, dist.DistNetworkError) as error:
             raise InputError(
                 "a launcher such as torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; "
@@ -123,6 +132,14 @@ class TorchGroup(Group):
             ) from error
         self.has_left = threading.Event()
         end_with_launcher()
+
+    def count_processes_here(self) -> int:
+        """Return how many processes of the group this machine has, where the launcher does not say it, as
+        srun and mpirun do not. Every rank must call it."""
+        own_host = platform.node()
+        self.store.set(f"host{self.rank}", own_host)
+        hosts = [self.store.get(f"host{rank}").decode() for rank in range(self.world_size)]
+        return hosts.count(own_host)
 
     def join(self, device: torch.device, timeout: int) -> None:
         own = backends(device)

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import Any, Self
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint import state_dict
 from torch.distributed.checkpoint.state_dict import StateDictOptions
@@ -139,13 +138,15 @@ class Mode:
         """Return the weights; where an adapter is trained, only what is trained."""
         module = self.unwrapped_module()
         is_partial = module.adapter is not None
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=is_partial)
+        # Where other processes are connected by a group of the user's program, these weights are still whole
+        is_full = self.group.is_of_torch
+        options = StateDictOptions(full_state_dict=is_full, cpu_offload=True, ignore_frozen_params=is_partial)
         return self.copies(state_dict.get_model_state_dict(module.model, options=options))
 
     def load_weights(self, weights: Tensors) -> None:
         """Load what `weights` returned; what is not trained may be missing, and stays as it is."""
         model = self.unwrapped_module().model
-        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=dist.is_initialized())
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=self.group.is_of_torch)
         options.strict = all(parameter.requires_grad for parameter in model.parameters())
         # It changes the dictionary that it gets
         state_dict.set_model_state_dict(model, dict(weights), options=options)
@@ -155,7 +156,10 @@ class Mode:
         if not self.optimizer.state:
             # torch would make an optimizer step to get a state
             return {}
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True, flatten_optimizer_state_dict=True)
+        is_full = self.group.is_of_torch
+        options = StateDictOptions(
+            full_state_dict=is_full, cpu_offload=True, flatten_optimizer_state_dict=True
+        )
         model = self.unwrapped_module().model
         state = state_dict.get_optimizer_state_dict(model, self.optimizer, options=options)
         # It also has the settings of the parameter groups, which follow from the configuration
@@ -170,7 +174,7 @@ class Mode:
             parameter, _, name = key.removeprefix("state.").rpartition(".")
             state[parameter][name] = value
         given = state_dict.get_optimizer_state_dict(model, self.optimizer) | {"state": dict(state)}
-        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=dist.is_initialized())
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=self.group.is_of_torch)
         state_dict.set_optimizer_state_dict(model, self.optimizer, given if tensors else {}, options=options)
 
     def gradients(self) -> Tensors:

@@ -15,6 +15,11 @@ from .disk import OF_THE_SYSTEM
 
 # Variables of torchrun and our own mp.spawn, horovodrun, deepspeed
 OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
+# Launchers give a process its rank, and the number of processes, in these variables; the first that is set
+# counts. Open MPI sets OMPI_COMM_WORLD_*, MPICH, Intel MPI and `srun --mpi=pmi2` set PMI_*. A torchrun that
+# mpirun started sets RANK beside them, so that comes first.
+RANK_VARIABLES = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+SIZE_VARIABLES = ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 # Nothing runs without these packages
 REQUIRED = ("yaml", "pydantic", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 # Held while a model is built, loaded or fitted: transformers' switch that leaves weights uninitialised, its
@@ -111,9 +116,25 @@ def end_with_launcher() -> None:
 
 
 def launched_rank() -> int:
-    """Return the rank that the launcher gave this process, torchrun or horovodrun; 0 without one."""
-    rank = os.environ.get("RANK", os.environ.get("HOROVOD_RANK", ""))
-    return int(rank) if rank.isdecimal() else 0
+    """Return the rank that the launcher gave this process: torchrun, horovodrun or mpirun; 0 without one."""
+    _name, rank = first_number(RANK_VARIABLES)
+    return rank or 0
+
+
+def launched_size() -> tuple[str, int]:
+    """Return how many processes the launcher started, and the variable that says it; 1 without a launcher."""
+    name, size = first_number(SIZE_VARIABLES)
+    return name, size or 1
+
+
+def first_number(variables: tuple[str, ...]) -> tuple[str, int | None]:
+    """Return the name and the value of the first of some environment variables that is set; the value is None
+    where it is no number from 0 on, or none is set."""
+    for name in variables:
+        if name in os.environ:
+            value = os.environ[name]
+            return name, int(value) if value.isdecimal() else None
+    return "", None
 
 
 def launcher_id() -> str | None:

@@ -248,9 +248,14 @@ class Task:
             self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
 
     def write(self, folder: Path, step: int, effect: dict) -> None:
-        """Write the decision for the model of `step` into its run folder, with its effect on some rows."""
-        if values := self.state():
+        """Write the decision for the model of `step` into its run folder, with its effect on some rows. Where
+        nothing was fitted there is no file."""
+        values = self.state()
+        if values:
             write_json(folder / DECISION, values | effect | {"step": step})
+        else:
+            # One that was fitted for these weights before says something else
+            (folder / DECISION).unlink(missing_ok=True)
 
     def read(self, folder: Path, calibrate: bool = True) -> None:
         """Decide as the run in `folder` does; without its file by the defaults and by config.json. Without

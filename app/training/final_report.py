@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..checkpoints.decision import copy_decision, is_of_other_weights, remove_decision
 from ..checkpoints.run_folder import ADAPTER, CARD, MODEL, PAGE, PREDICTIONS, REPORT, TEXT, add_finish
 from ..checkpoints.training_state import RunProgress, drop_states
 from ..config.shipped import E5_SMALL, e5_file
@@ -206,16 +207,27 @@ def base_model_of(name: str | None) -> tuple[str | None, str | None]:
     return name, name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else None
 
 
-def merge_adapter(folder: Path, components: Components) -> None:
-    """Add the adapter of the best checkpoint in a run folder to the weights that the run began with, and
-    write the sum there as a checkpoint of transformers. Rank 0 calls it. Everything is read again from the
-    disk, on the CPU in fp32."""
+def merge_adapter(folder: Path, components: Components, step: int) -> None:
+    """Add the adapter of the best checkpoint in a run folder, that of `step`, to the weights that the run
+    began with, and write the sum there as a checkpoint of transformers, with its decision. Rank 0 calls it.
+    Everything is read again from the disk, on the CPU in fp32."""
     from peft import PeftModel
+
+    adapter = (folder / ADAPTER).parent
 
     with torch.random.fork_rng(devices=()), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         torch.manual_seed(components.config.train.seed)
         model = components.task.build_model(components.stores).model
-        merged = PeftModel.from_pretrained(model, (folder / ADAPTER).parent).merge_and_unload()
-    save_model(folder, merged, merged.state_dict(), components.tokenizer)
+        merged = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+
+    has_other_decision = is_of_other_weights(folder, adapter, step)
+
+    def remove_other_decision() -> None:
+        if has_other_decision:
+            remove_decision(folder)
+
+    save_model(folder, merged, merged.state_dict(), components.tokenizer, remove_other_decision)
+    if has_other_decision:
+        copy_decision(adapter, folder, step)
     logger.info("Adapter merged into %s.", folder / MODEL)

@@ -107,9 +107,13 @@ class Passes:
         config, world_size = self.config, self.mode.group.world_size
         least = 1 if fits is None else -(-len(batch) // (world_size * fits))
         count = max(config.accumulation_steps, least)
-        most = config.micro_batch_tokens and config.micro_batch_tokens // self.copies
+        most_tokens = config.micro_batch_tokens
+        if most_tokens is not None:
+            # Each row is there `copies` times. At least 1, for one row a micro-batch: 0 would be no limit.
+            most_tokens = max(1, most_tokens // self.copies)
+        lengths = self.loader.lengths(batch)
         padded = not self.loader.layout.packed
-        return micro_batches(batch, self.loader.lengths(batch), world_size, count, most, padded)
+        return micro_batches(batch, lengths, world_size, count, most_tokens, padded)
 
     def run(self, step: int, batch: np.ndarray, micro_batches: list[np.ndarray]) -> dict[str, Any]:
         """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), of which this rank

@@ -5,7 +5,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from ..checkpoints import run_folder, training_state
+from ..checkpoints.decision import fit_decision
 from ..checkpoints.training_state import RunProgress, Saver, TrainingState, check_ranks, job_signature
 from ..data.report import render
 from ..errors import TrainingError, show
@@ -157,7 +158,7 @@ class Run:
             with self.log.paused():
                 self.collect()
                 with self.failure_of_rank_0():
-                    self.saver.save(progress, is_best, with_state)
+                    self.saver.save(progress, is_best, with_state, self.decision_fit())
         progress.stop = progress.stopped_early or bool(self.stopped_by)
 
     def log_step(self, step: StepResult) -> None:
@@ -220,6 +221,14 @@ class Run:
             logger.info("Stopped early after step %d: %s.", progress.step, best)
         return is_best
 
+    def decision_fit(self) -> Callable[[], dict]:
+        """Return a function that fits the decision of the best checkpoint so far, as `fit_decision` does; it
+        may be called while the run trains on. Without a report there is no decision."""
+        if not (self.with_report and self.task.has_labels):
+            return dict
+        dev = self.loaders["dev"].split if "dev" in self.loaders else None
+        return partial(fit_decision, self.task, dev, self.dev_logits, self.progress.best_step)
+
     def evaluate(self, name: str) -> np.ndarray:
         """Return what the task keeps of the rows of a split, (num_rows, any); every rank calls it."""
         loader = self.loaders[name]
@@ -236,7 +245,8 @@ class Run:
             )
         self.group.on_rank_0(self.record_start)
         if self.components.model.adapter:
-            self.group.on_rank_0(partial(merge_adapter, self.folder, self.components))
+            best_step = self.progress.best_step
+            self.group.on_rank_0(partial(merge_adapter, self.folder, self.components, best_step))
         if not self.with_report:
             return
         split, logits = split_of_report(self.loaders), self.dev_logits

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.checkpoints import run_folder
@@ -149,6 +150,12 @@ def test_another_setting_on_a_rank_is_named(config, group, key, value):
     assert named in str(caught.value)
 
 
+def test_the_version_of_numpy_is_compared_between_ranks_and_noted_at_each_start(config):
+    """The batch plan is a permutation by its generator."""
+    assert run_folder.code_version()["numpy"] == np.__version__
+    assert run_folder.describe_start("ddp", 2, "cpu")["numpy"] == np.__version__
+
+
 def test_other_code_and_another_mode_are_named(config, monkeypatch):
     with pytest.raises(InputError, match=r"mode is ddp on rank 0 .* and fsdp on rank 1"):
         compare_ranks(config, config, "fsdp")
@@ -156,6 +163,33 @@ def test_other_code_and_another_mode_are_named(config, monkeypatch):
     monkeypatch.setattr(run_folder, "code_version", lambda: next(versions))
     with pytest.raises(InputError, match=r"torch is 1.0 on rank 0 .* and 2.0 on rank 1"):
         compare_ranks(config, config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "asked"),
+    [
+        ("ddp", ("fp32", "bf16")),
+        ("ddp", ("bf16", "fp32")),
+        ("ddp", ("auto", "fp32")),
+        ("ddp", ("fp32", "auto")),
+        ("accelerate", ("bf16", "fp32")),
+        ("fsdp", ("fp32", "bf16")),
+    ],
+)
+def test_ranks_that_are_asked_for_other_precisions_end_with_one_error(mode, asked, data, tmp_path):
+    """A mode takes the precision of rank 0, with which all ranks would train."""
+    need(mode)
+    for rank, precision in enumerate(asked):
+        text = f"train: {{precision: {precision}}}\n"
+        (tmp_path / f"settings-{rank}.yaml").write_text(text, encoding="utf-8")
+    folder = tmp_path / "run"
+    log = tmp_path / "log"
+    words = [word for word in settings(data, folder) if "precision" not in word]
+    check_run(mode, 2, ["--config", f"{tmp_path}/settings-RANK.yaml", *words], log=log, status=2)
+    named = f"train.precision is {asked[0]} on rank 0 ({HOST}) and {asked[1]} on rank 1 ({HOST})"
+    assert log.read_text().count(named) == 2
+    assert not folder.exists()
 
 
 @pytest.mark.slow

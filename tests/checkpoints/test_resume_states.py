@@ -64,7 +64,7 @@ def test_a_state_comes_back_as_it_was_with_its_best_model(tmp_path):
     for _ in range(2):
         model.unlink()
         model.write_bytes(b"better")
-        restore_best_model(state.folder, model)
+        restore_best_model(state.folder, model, state.progress.best_step)
         assert model.read_bytes() == b"the best weights up to step 7"
     assert {path.name for path in tmp_path.iterdir()} == {HISTORY, "model.safetensors", "state"}
 

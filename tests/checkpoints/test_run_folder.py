@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -22,6 +23,7 @@ from tests.ranks import settings
 
 NOW = datetime.now().astimezone()
 LAUNCHER = "/tmp/torchelastic_x/exp_1"
+OTHER_BITS = "they may compute other bits"
 NEW, AUTO = OutputConfig(dir="run"), OutputConfig(dir="run", resume="auto")
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -228,6 +230,27 @@ def test_a_resumed_run_lists_its_starts_and_what_has_changed(start):
     assert {"command", "started", "mode", "processes", "torch", "code"} <= set(resumed[0])
     assert ["finished" in entry for entry in starts()] == [False, False, True]
     assert saved_settings()["train"]["log_every"] == 8
+
+
+@pytest.mark.parametrize(
+    ("earlier", "lines"),
+    [
+        ("1.0.0", [f"Versions since step 3: numpy was 1.0.0 and is {np.__version__}; {OTHER_BITS}."]),
+        # As an older version of this program has written it
+        (None, []),
+    ],
+)
+def test_a_run_resumes_under_another_version_of_numpy_and_says_so(start, earlier, lines, capsys):
+    assert start(steps=2) == 143
+    history = json.loads(Path("run/run_history.json").read_text())
+    del history["starts"][0]["numpy"]
+    if earlier:
+        history["starts"][0]["numpy"] = earlier
+    Path("run/run_history.json").write_text(json.dumps(history))
+    capsys.readouterr()
+    assert start("--output.resume=auto") == 0
+    said = [text for text in capsys.readouterr().err.splitlines() if text.startswith("Versions since")]
+    assert said == lines
 
 
 def test_weights_that_the_training_did_not_write_are_refused(start):

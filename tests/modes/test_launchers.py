@@ -1,18 +1,24 @@
 """Processes that no launcher starts, and those that torch, Accelerate, DeepSpeed and Horovod start."""
 
 import json
+import os
+import platform
 import sys
+from pathlib import Path
 from shlex import split
 
 import pytest
+import torch
 
 from app.config.command_line import load_config
 from app.errors import InputError
-from app.modes.group import launch_command
+from app.modes import check_world_size
+from app.modes.group import TorchGroup, launch_command
 from app.run import main, work
 from app.runs.verify import run_trainings
-from tests.processes import finish
-from tests.ranks import OLD_LAUNCHER, PYTHON, need, settings, start_ranks
+from app.runtime.processes import launched_rank
+from tests.processes import ROOT, finish
+from tests.ranks import OLD_LAUNCHER, PYTHON, fork, need, settings, start_ranks
 from tests.verbs import predict
 
 TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -43,7 +49,15 @@ def test_an_environment_that_no_launcher_makes_is_refused(monkeypatch, capsys, v
     assert "or unset these to train in one process" in message
 
 
-@pytest.mark.parametrize("variables", [TWO, {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"}])
+@pytest.mark.parametrize(
+    "variables",
+    [
+        TWO,
+        {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"},
+        {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"},
+        {"PMI_RANK": "0", "PMI_SIZE": "2"},
+    ],
+)
 def test_processes_that_would_each_train_alone_are_refused(capsys, monkeypatch, variables):
     """As by torchrun run_single.py, or by a mode without a group; verify does not compare them either."""
     for name, value in variables.items():
@@ -53,6 +67,67 @@ def test_processes_that_would_each_train_alone_are_refused(capsys, monkeypatch, 
     assert f"error: {refused}" in capsys.readouterr().err
     with pytest.raises(InputError, match=refused):
         run_trainings(load_config([]), 1, "single", "nowhere", "fp32")
+
+
+def test_more_processes_than_the_environment_says_train_together():
+    """As Horovod under a launcher of MPI whose variables are not known here."""
+    assert check_world_size("horovod", 4) is None
+
+
+@pytest.mark.parametrize("name", ["RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"])
+def test_the_rank_is_the_one_that_the_launcher_gave(monkeypatch, name):
+    monkeypatch.setenv(name, "3")
+    assert launched_rank() == 3
+
+
+def count_beside_others(hosts: list[str], folder: Path) -> int:
+    """Be a rank whose launcher does not say how many processes a machine has, on the host of its number."""
+    host = hosts[int(os.environ["RANK"])]
+    del os.environ["LOCAL_WORLD_SIZE"]
+    platform.node = lambda: host
+    group = TorchGroup()
+    (folder / str(group.rank)).write_text(str(group.local_world_size))
+    group.join(torch.device("cpu"), timeout=60)
+    # No rank ends, and with it the store of the others, before all of them are here
+    group.broadcast(None)
+    return 0
+
+
+@pytest.mark.slow
+def test_processes_of_a_machine_are_counted_where_the_launcher_does_not_say_how_many(tmp_path):
+    fork(count_beside_others, (["one", "other", "one"], tmp_path), 3, tmp_path / "log")
+    assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["2", "1", "2"]
+
+
+# Starts as horovodrun does, and then has the environment of mpirun; Horovod is built without MPI here.
+AS_BY_MPIRUN = """
+import os, sys
+import horovod.torch as hvd
+
+hvd.init()
+for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+    del os.environ[name]
+if sys.argv[1] == "named":
+    os.environ.update(OMPI_COMM_WORLD_RANK=str(hvd.rank()), OMPI_COMM_WORLD_SIZE=str(hvd.size()))
+from app.run import main
+
+sys.exit(main("horovod", "", sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["named", "none"])
+def test_horovod_trains_under_mpirun_and_only_rank_0_logs(names, data, tmp_path):
+    """Also under another launcher of MPI, which sets other variables."""
+    need("horovod")
+    script = tmp_path / "start.py"
+    script.write_text(AS_BY_MPIRUN, encoding="utf-8")
+    words = settings(data, tmp_path / "run", train__max_steps=3)
+    command = launch_command("horovodrun", [str(script), names], 2)
+    done = finish([*command, *words], status=0, PYTHONPATH=str(ROOT))
+    said = done.stderr + done.stdout
+    assert said.count("2 process(es)") == 1
+    assert said.count("Report on test") == 1
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from app.errors import TrainingError
 from app.model import attention
 from app.modes.mode import Single
 from app.run import main
-from app.training.step import add_losses, evaluate
+from app.training.step import Passes, add_losses, evaluate
 from tests.ranks import Disturbance, run, settings
 from tests.training.tiny_training import SETTINGS, Training, step_result
 
@@ -24,6 +24,15 @@ VARLEN = pytest.mark.parametrize("varlen", [False, True], ids=["grouped", "varle
 @pytest.fixture
 def training() -> Training:
     return Training(dropout=0.3)
+
+
+@pytest.mark.parametrize("most_tokens", [1, 2, 3])
+def test_a_limit_below_one_row_means_one_row_a_micro_batch_also_with_two_copies(most_tokens):
+    config = replace(SETTINGS, r_drop=1.0, micro_batch_tokens=most_tokens)
+    training = Training(config, dropout=0.3)
+    passes = Passes(training.mode, training.loader, training.loss)
+    [micro_batches] = passes.cut(training.plan.batch(0), None)
+    assert [len(rows) for rows in micro_batches] == [1] * 10
 
 
 class OnMeta(Single):
