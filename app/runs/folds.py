@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..checkpoints.run_folder import REPORT
+from ..checkpoints.run_folder import check_record
 from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset
 from ..data.table import Table
 from ..errors import InputError, say
 from ..report.bootstrap import all_metrics, differences, seed_variance
 from ..report.confidence import mcnemar
-from ..report.logits_file import ARRAYS, SplitLogits, check_same_rows, read_run, split_of_report
+from ..report.logits_file import ARRAYS, LOGITS, SplitLogits, check_same_rows, read_run, split_of_report
 from ..report.metrics import BY_KEY, distinct_rows, measure, metrics_of
-from ..runtime.disk import read_json, whole_file, write_text
-from ..tasks.task import Scores, Task
+from ..runtime.disk import whole_file, write_text
+from ..tasks.task import DECISION, Scores, Task
 from ..text_table import columns_of, text_table
 from ..words import _, pgettext
-from .series import Series, rendered
+from .series import Series, read_report, rendered
 
 SHARES = (0.12, 0.25, 0.5, 1.0)  # of the training rows
 FLAT = 0.01  # below this change by twice the rows, more rows hardly help
@@ -60,11 +60,17 @@ def train_folds(series: Series, count: int) -> str:
     return series.write("cross_validation", figures, text)
 
 
+def read_checked(run: Path) -> tuple[Task, dict[str, SplitLogits]]:
+    """Return what `read_run` does, of a run whose logits and decision are as the training wrote them."""
+    check_record(run, LOGITS, DECISION)
+    return read_run(run)
+
+
 def gather_folds(runs: list[Path], rows_table: Table) -> OutOfFold:
     """Return the out-of-fold rows of the finished runs of the folds of a table."""
     parts, predicted = [], []
     for run in runs:
-        task, splits = read_run(run)
+        task, splits = read_checked(run)
         parts.append(splits["test"])
         predicted.append(task.decide(splits["test"].logits))
     rows = np.concatenate([part.rows for part in parts])
@@ -199,7 +205,7 @@ def scores_of_runs(runs: list[Path]) -> tuple[Task, dict, list[Scores]]:
     raises InputError where they were tested on other rows."""
     first, scores = None, []
     for run in runs:
-        task, splits = read_run(run)
+        task, splits = read_checked(run)
         split = split_of_report(splits)
         first = first or splits[split]
         check_same_rows(first, splits[split])
@@ -233,7 +239,8 @@ def train_shares(series: Series) -> str:
     task, tested, scores = scores_of_runs(runs)
     key, points, rows = task.main_metric, [], {}
     for run, share in zip(runs, SHARES, strict=True):
-        report = read_json(run / REPORT)
+        wanted = {"data": {"train": {"rows": int}}, "intervals": {key: list[float]}, key: float}
+        report = read_report(run, wanted)
         num_rows, interval = report["data"]["train"]["rows"], report["intervals"][key]
         points.append({"share": share, "train_rows": num_rows, key: report[key], "interval": interval})
         rows[f"{share:.0%}"] = [f"{num_rows:,}", report[key], "{:.4f} … {:.4f}".format(*interval)]
@@ -247,7 +254,8 @@ def train_shares(series: Series) -> str:
 
 def compare_runs(one: Path, other: Path) -> str:
     """Return how run `other` does against `one` as text; raises InputError for other rows or labels."""
-    (first, splits), (second, others) = read_run(one), read_run(other)
+    first, splits = read_checked(one)
+    second, others = read_checked(other)
     rows, other_rows = splits[split_of_report(splits)], others[split_of_report(others)]
     # Ordered labels may be compared with the same ones without order
     common = first if isinstance(first, type(second)) else second

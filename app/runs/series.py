@@ -12,13 +12,13 @@ from typing import IO, Any
 import torch
 from filelock import FileLock
 
-from ..checkpoints.run_folder import CHECKPOINTS, LOCK, flat_settings, is_finished
+from ..checkpoints.run_folder import CHECKPOINTS, LOCK, REPORT, flat_settings, is_finished
 from ..checkpoints.training_state import FREE_TO_RESUME, LENGTH, changes, data_of, drop_states, listed_changes
 from ..config.command_line import load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..data.dataset import Dataset
-from ..errors import InputError, TrainingError, say
+from ..errors import InputError, TrainingError, say, show
 from ..modes import MODES, load_mode
 from ..modes.group import Stopped, launch_command, stop_at_once
 from ..report.shown import page_environment
@@ -51,7 +51,8 @@ class Series:
         folder, record = self.folder, self.folder / JOB
         job = {"kind": self.kind} | flat_settings(self.config.to_dict()) | data_of(dataset) | searched
         if record.is_file():
-            if changed := changes(read_json(record), job, FREE):
+            remedy = "copy the file back, or choose another output.dir"
+            if changed := changes(read_json(record, dict, remedy), job, FREE):
                 raise InputError(
                     f"{folder} holds these runs with other settings or data: {listed_changes(changed)}; "
                     "change them back, or choose another output.dir"
@@ -99,6 +100,12 @@ class Series:
         return "\n\n".join([text, _("Written into {folder}").format(folder=self.folder)])
 
 
+def read_report(run: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the report of a finished run of a series, which must have what is `wanted`, see `parse_json`."""
+    remedy = f"move the folder {run} away, and the same command trains this run again"
+    return read_json(run / REPORT, wanted, remedy)
+
+
 def as_words(settings: dict[str, Any]) -> list[str]:
     """Return settings as the command line has them."""
     return [f"--{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in settings.items()]
@@ -107,10 +114,10 @@ def as_words(settings: dict[str, Any]) -> list[str]:
 def run_series(
     kind: str, options: argparse.Namespace, settings: list[str], train: Callable[[Series], str]
 ) -> int:
-    """Print what `train` returns of the series of a verb; return the exit status, 0, or 128 + the signal that
-    stopped it. `kind` says what the runs are (5 folds), `options` has mode and processes. The folder is
-    output.dir, else checkpoints/NAME-KIND, where the same command finds what it did before. Raises InputError
-    for a task without labels, and for a mode that cannot run here."""
+    """Print what `train` returns of the series of a verb; return the exit status, that of `show`, or 128 +
+    the signal that stopped it. `kind` says what the runs are (5 folds), `options` has mode and processes. The
+    folder is output.dir, else checkpoints/NAME-KIND, where the same command finds what it did before. Raises
+    InputError for a task without labels, and for a mode that cannot run here."""
     config = load_config(settings)
     use_language(config.output.language)
     if not TASK_CLASSES[config.data.task].has_labels:
@@ -119,12 +126,13 @@ def run_series(
     if unavailable:
         raise InputError(f"--mode {options.mode}: {unavailable}")
     folder = Path(config.output.dir or CHECKPOINTS / f"{config.output.name}-{kind.replace(' ', '-')}")
+    series = Series(folder, kind, options.mode, processes, settings, config)
     try:
-        print(train(Series(folder, kind, options.mode, processes, settings, config)))  # noqa: T201
+        text = train(series)
     except Stopped as stop:
         say(f"Stopped by {stop}; the same command continues.")
         return 128 + stop.number
-    return 0
+    return show(f"{text}\n")
 
 
 def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:
