@@ -315,28 +315,37 @@ def check_record(folder: Path, *names: str) -> None:
     if record is None:
         logger.warning("%s: the run has not finished, so its files are not checked.", folder)
         return
-    checked_value(record, dict[str, str | None], folder / HISTORY, "'sha256'", "copy the folder again")
+    remedy = "copy the folder again"
+    checked_value(record, dict[str, str | None], folder / HISTORY, "'sha256'", remedy)
+    if not names:
+        settings = checked_value(starts[-1].get("settings", {}), dict, folder / HISTORY, "'settings'", remedy)
+        _check_settings(folder, settings)
     present = {path.name: path for path in recorded_files(folder)}
-    recorded_settings = starts[-1].get("settings", {})
-    if not names and recorded_settings:
-        checked_value(recorded_settings, dict, folder / HISTORY, "'settings'", "copy the folder again")
-        settings = read_settings(folder)
-        for name, expected in recorded_settings.items():
-            if settings.get(name) != expected:
-                raise InputError(
-                    f"{folder / CONFIG}: {name} must be as in the training, {excerpt(expected)}, found "
-                    f"{excerpt(settings.get(name))}; correct it or, if it was changed on purpose, remove it "
-                    f'from "settings" of the last start in {folder / HISTORY}'
-                )
     for name in names or sorted({*record, *present}):
         expected = record.get(name, "none")
+        if expected is None:
+            # It was changed on purpose
+            continue
         found = checksum(present[name]) if name in present else "none"
-        if expected not in (None, found):
+        if expected != found:
             raise InputError(
                 f"{folder / name}: the files of a run must be those that the training wrote (SHA-256 "
                 f"{expected[:12]}), found {found[:12]}: this one is damaged, replaced, removed or added; "
-                "copy the folder again or, if it was changed on purpose, write null in place of its SHA-256 "
-                f'(in "sha256" of the last start in {folder / HISTORY})'
+                f"{remedy} or, if it was changed on purpose, write null in place of its SHA-256 (in "
+                f'"sha256" of the last start in {folder / HISTORY})'
+            )
+
+
+def _check_settings(folder: Path, recorded: dict[str, Any]) -> None:
+    """Raise InputError unless the settings of a run that are `recorded`, by dotted name, are the same now."""
+    settings = read_settings(folder) if recorded else {}
+    for name, expected in recorded.items():
+        found = settings.get(name)
+        if found != expected:
+            raise InputError(
+                f"{folder / CONFIG}: {name} must be as in the training, {excerpt(expected)}, found "
+                f"{excerpt(found)}; correct it or, if it was changed on purpose, remove it from "
+                f'"settings" of the last start in {folder / HISTORY}'
             )
 
 

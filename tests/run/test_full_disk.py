@@ -1,5 +1,5 @@
-"""A full disk, a real one of the system: one line says what cannot be written and what helps, the status is 1,
-and nothing is left that would stop the second try."""
+"""A full disk, a real one: one line says what cannot be written and what helps, the status is 1, and nothing
+is left that would stop the second try."""
 
 import os
 import subprocess
