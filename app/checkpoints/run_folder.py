@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -22,7 +22,6 @@ from filelock import FileLock, Timeout
 from ..config.command_line import read_yaml
 from ..config.schema import Config, OutputConfig
 from ..data.cache import files_digest
-from ..data.read import ReadOptions
 from ..errors import InputError, TrainingError, excerpt
 from ..report.logits_file import LOGITS
 from ..runtime.disk import checked_value, checksum, is_full, parse_json, write_json, write_text
@@ -48,9 +47,8 @@ CONFIG, HISTORY, SKIPPED = "config.yaml", "run_history.json", "skipped_rows.csv"
 RECORDED = (MODEL, "model-*.safetensors", f"{MODEL}.index.json", "config.json", DECISION, LOGITS)
 RECORDED += ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 RECORDED += ("vocab.*", "merges.txt", "*.model")
-# Settings on which answers depend
-ANSWERING = ("data.max_length", "data.long", "data.max_windows")
-ANSWERING += tuple(f"data.{field.name}" for field in fields(ReadOptions))
+# The answer to a text depends on these settings; those that say where texts are in a file may be edited
+ANSWERING = ("data.task", "data.max_length", "data.long", "data.max_windows", "data.remove_spaces")
 
 
 def best_weights(folder: Path, has_adapter: bool) -> Path:
@@ -273,8 +271,8 @@ def add_finish(folder: Path) -> None:
 
 
 def add_record(folder: Path) -> None:
-    """Note the SHA-256 of the files of the model in the history, and the settings on which answers depend;
-    other ones may be edited. Nothing of the run changes them later."""
+    """Note the SHA-256 of the files of the model in the history, and the settings on which answers depend.
+    Nothing of the run changes them later."""
     digests = {path.name: checksum(path) for path in recorded_files(folder)}
     settings = read_settings(folder)
     answering = {name: settings[name] for name in ANSWERING if name in settings}
