@@ -26,14 +26,29 @@ class TrainingError(RuntimeError):
 
 
 def show(text: str) -> int:
-    """Write a text to standard output; return the exit status, 141 where it cannot be written."""
+    """Write a text to standard output; return the exit status: 0, 141 where its reader has closed it, and 1
+    where it cannot be written, as on a full disk, which is said on standard error."""
+    error = write_out(text)
+    if error is None:
+        return 0
+    if isinstance(error, BrokenPipeError):
+        return 141
+    why = error.strerror or error
+    problem = f"standard output: cannot be written: {why}; free space, or write to another place, and run it"
+    say(_("error: {error}").format(error=f"{problem} again"))
+    return 1
+
+
+def write_out(text: str) -> OSError | None:
+    """Write a text to standard output, with all that is still to be written there. Return the error where
+    that fails; what is written there afterwards is then discarded."""
     try:
         print(text, end="", flush=True)  # noqa: T201
-    except OSError:
-        # Without this, Python would try to write again when it ends.
+    except OSError as error:
+        # Without this, Python would try to write the same again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    return 0
+        return error
+    return None
 
 
 def say(message: object) -> None:
@@ -71,7 +86,7 @@ def as_input_error(problem: str, remedy: str) -> Iterator[None]:
         yield
     except BaseException as error:  # noqa: BLE001
         is_failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
-        if isinstance(error, InputError) or not is_failure:
+        if isinstance(error, (InputError, TrainingError)) or not is_failure:
             raise
         raise InputError(f"{problem}: {shorten(first_line(error), 400)}; {remedy}") from error
 

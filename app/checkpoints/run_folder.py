@@ -1,7 +1,6 @@
 """The folder of a run: the names of its files, which run a start resumes, and what it says of its starts
 (run_history.json). A start gets an empty folder, or that of the run which it resumes; nothing is erased."""
 
-import json
 import logging
 import os
 import platform
@@ -23,9 +22,9 @@ from filelock import FileLock, Timeout
 from ..config.command_line import read_yaml
 from ..config.schema import Config, OutputConfig
 from ..data.cache import files_digest
-from ..errors import InputError, TrainingError
+from ..errors import InputError, TrainingError, excerpt
 from ..report.logits_file import LOGITS
-from ..runtime.disk import is_full, whole_file, write_json, write_text
+from ..runtime.disk import checked_value, checksum, is_full, parse_json, whole_file, write_json, write_text
 from ..runtime.processes import launcher_id
 from ..tasks.task import DECISION
 from ..words import _
@@ -44,6 +43,12 @@ TEXT, PREDICTIONS, PAGE, CARD = "report.txt", "predictions.csv", "report.html", 
 # They are put aside in this order; the card is one of them, as it says what the report says
 REPORT_FILES = (LOGITS, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 CONFIG, HISTORY, SKIPPED = "config.yaml", "run_history.json", "skipped_rows.csv"
+# What a model answers, and what is said of it, depends on these files
+RECORDED = (MODEL, "model-*.safetensors", f"{MODEL}.index.json", "config.json", DECISION, LOGITS)
+RECORDED += ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+RECORDED += ("vocab.*", "merges.txt", "*.model")
+# The answer to a text depends on these settings; those that say where texts are in a file may be edited
+ANSWERING = ("data.task", "data.max_length", "data.long", "data.max_windows", "data.remove_spaces")
 
 
 def best_weights(folder: Path, has_adapter: bool) -> Path:
@@ -267,7 +272,8 @@ def write_start(folder: Path, config: Config, start: dict, dataset, step: int | 
     if skipped := [row for table in tables if table.skipped for row in table.skipped_rows()]:
         import pandas as pd
 
-        pd.DataFrame(skipped, columns=["file", "line", "problem"]).to_csv(folder / SKIPPED, index=False)
+        table = pd.DataFrame(skipped, columns=["file", "line", "problem"])
+        write_text(folder / SKIPPED, table.to_csv(index=False))
 
 
 def log_other_versions(before: dict, now: dict, step: int) -> None:
@@ -282,11 +288,87 @@ def log_other_versions(before: dict, now: dict, step: int) -> None:
         logger.info("Versions since step %d: %s; they may compute other bits.", step, listed)
 
 
-def add_finish(folder: Path, weights: str) -> None:
+def add_finish(folder: Path) -> None:
+    """Note in the history when the run has finished, and the SHA-256 of the files of its model."""
+    _add_to_last_start(folder, {"finished": datetime.now().astimezone().isoformat()})
+    add_record(folder)
+
+
+def add_record(folder: Path) -> None:
+    """Note the SHA-256 of the files of the model in the history, and the settings on which answers depend.
+    Nothing of the run changes them later."""
+    digests = {path.name: checksum(path) for path in recorded_files(folder)}
+    settings = read_settings(folder)
+    answering = {name: settings[name] for name in ANSWERING if name in settings}
+    _add_to_last_start(folder, {"sha256": digests, "settings": answering})
+
+
+def _add_to_last_start(folder: Path, values: dict[str, Any]) -> None:
     starts = read_starts(folder)
     if starts:
-        starts[-1] |= {"finished": datetime.now().astimezone().isoformat(), "weights": weights}
+        starts[-1] |= values
         write_json(folder / HISTORY, {"starts": starts})
+
+
+def recorded_files(folder: Path) -> list[Path]:
+    """Return the files in a folder on which the answers of its model depend."""
+    paths = {path for pattern in RECORDED for path in folder.glob(pattern)}
+    return sorted(path for path in paths if path.is_file())
+
+
+def check_record(folder: Path, *names: str) -> None:
+    """Raise InputError unless the files of the model of a run, or those of them with these `names`, are as
+    the training wrote them. A warning says where a run has no record of them, or one of its weights only. A
+    checkpoint of another program has none, and passes."""
+    is_run = any((folder / name).exists() for name in (HISTORY, REPORT, LOCK, STATES))
+    if not is_run:
+        return
+    starts = read_starts(folder)
+    if not starts:
+        logger.warning(
+            "%s has the SHA-256 of the files of this run, and is not there or damaged: they are not checked.",
+            folder / HISTORY,
+        )
+        return
+    record = starts[-1].get("sha256")
+    if record is None and starts[-1].get("weights") is not None:
+        logger.warning("%s: an earlier version recorded the weights only; no other file is checked.", folder)
+        record = {path.name: None for path in recorded_files(folder)} | {MODEL: starts[-1]["weights"]}
+    if record is None:
+        logger.warning("%s: the run has not finished, so its files are not checked.", folder)
+        return
+    remedy = "copy the folder again"
+    checked_value(record, dict[str, str | None], folder / HISTORY, "'sha256'", remedy)
+    if not names:
+        settings = checked_value(starts[-1].get("settings", {}), dict, folder / HISTORY, "'settings'", remedy)
+        _check_settings(folder, settings)
+    present = {path.name: path for path in recorded_files(folder)}
+    for name in names or sorted({*record, *present}):
+        expected = record.get(name, "none")
+        if expected is None:
+            # It was changed on purpose
+            continue
+        found = checksum(present[name]) if name in present else "none"
+        if expected != found:
+            raise InputError(
+                f"{folder / name}: the files of a run must be those that the training wrote (SHA-256 "
+                f"{expected[:12]}), found {found[:12]}: this one is damaged, replaced, removed or added; "
+                f"{remedy} or, if it was changed on purpose, write null in place of its SHA-256 (in "
+                f'"sha256" of the last start in {folder / HISTORY})'
+            )
+
+
+def _check_settings(folder: Path, recorded: dict[str, Any]) -> None:
+    """Raise InputError unless the settings of a run that are `recorded`, by dotted name, are the same now."""
+    settings = read_settings(folder) if recorded else {}
+    for name, expected in recorded.items():
+        found = settings.get(name)
+        if found != expected:
+            raise InputError(
+                f"{folder / CONFIG}: {name} must be as in the training, {excerpt(expected)}, found "
+                f"{excerpt(found)}; correct it or, if it was changed on purpose, remove it from "
+                f'"settings" of the last start in {folder / HISTORY}'
+            )
 
 
 def last_time(folder: Path, key: str) -> float | None:
@@ -299,11 +381,12 @@ def last_time(folder: Path, key: str) -> float | None:
 
 def read_starts(folder: Path) -> list[dict]:
     """Return the starts of a run, the first one first; none where the file is missing or damaged."""
-    with suppress(OSError, ValueError, TypeError, LookupError):
-        starts = json.loads((folder / HISTORY).read_text(encoding="utf-8"))["starts"]
-        if all(isinstance(start, dict) for start in starts):
-            return starts
-    return []
+    path = folder / HISTORY
+    try:
+        text = path.read_text(encoding="utf-8")
+        return parse_json(text, path, {"starts": list[dict]}, "")["starts"]
+    except (OSError, ValueError):
+        return []
 
 
 def flat_settings(groups: dict[str, Any]) -> dict[str, Any]:

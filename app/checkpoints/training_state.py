@@ -26,14 +26,14 @@ from ..config.schema import Config
 from ..data.cache import MANIFEST, content_key, file_digest, files_digest
 from ..data.dataset import Dataset
 from ..data.tokens import TokenStore
-from ..errors import InputError, TrainingError
+from ..errors import InputError, TrainingError, listed
 from ..model.classifier import PackedModel
 from ..model.pretrained import save_model
 from ..model.recipe import started
 from ..model.trained_weights import load_adapter, save_adapter
 from ..modes.group import Group
 from ..modes.mode import Mode, Tensors
-from ..runtime.disk import checksum, sync, whole_file
+from ..runtime.disk import checked_value, checksum, parse_json, sync, whole_file
 from . import run_folder
 from .decision import copy_decision, is_of_other_weights, remove_decision, write_decision
 from .run_folder import STATES, best_weights, saved_states
@@ -44,6 +44,7 @@ KEPT_STATES = 2  # training states of an unfinished run
 PROGRESS = "progress.json"
 # The run's best model as it was when the state was written
 BEST = "best.safetensors"
+STATE_FILES = {PROGRESS, "weights.safetensors", "optimizer.safetensors"}
 DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, SafetensorError)
 
 
@@ -220,17 +221,21 @@ def load_training_state(folder: Path) -> TrainingState | None:
 
 
 def _read_state(state: Path) -> TrainingState:
-    manifest = json.loads((state / MANIFEST).read_text())
+    path = state / MANIFEST
+    manifest = parse_json(path.read_text(), path, {"format": int, "sha256": Any}, "")
     if manifest["format"] != FORMAT:
         # It is whole, and not ours to put aside.
         raise TrainingError(
             f"{state}: a training state of format {FORMAT} is needed, found {manifest['format']}, of another "
             "version of this program; finish the run with that version, or choose another output.dir"
         )
+    checked_value(manifest["sha256"], dict[str, str], path, "'sha256'", "")
+    if missing := STATE_FILES - manifest["sha256"].keys():
+        raise ValueError(f"{MANIFEST} lacks the checksum of {listed(sorted(missing))}")
     for name, expected in manifest["sha256"].items():
         if checksum(state / name) != expected:
             raise ValueError(f"{name} has another checksum than when it was written")
-    values = json.loads((state / PROGRESS).read_text())
+    values = parse_json((state / PROGRESS).read_text(), state / PROGRESS, {"job": dict}, "")
     job = values.pop("job")
     weights, optimizer = (load_file(state / f"{name}.safetensors") for name in ("weights", "optimizer"))
     return TrainingState(RunProgress(**values), job, weights, optimizer, state)
@@ -407,8 +412,8 @@ def changes(
     def shown(value: Any) -> str:
         if not (isinstance(value, dict) and "content" in value):
             return str(value)
-        rows = f"{value['rows']:,} rows, " if "rows" in value else ""
-        return f"{value['path']} ({rows}content {value['content'].rpartition(' ')[2][:8]})"
+        rows = f"{value['rows']:,} rows, " if isinstance(value.get("rows"), int) else ""
+        return f"{value.get('path')} ({rows}content {str(value['content']).rpartition(' ')[2][:8]})"
 
     pairs = {name: (before.get(name), now.get(name)) for name in {**before, **now}}
     return [

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, needed, say
+from ..errors import InputError, needed, say, show
 from ..prediction import STRATEGIES, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
 from .parser import DEVICES, Parser, add_computing, number
@@ -23,7 +23,7 @@ POOL_FORMATS = {suffix: format for suffix, format in SUFFIXES.items() if format 
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
 
 
-def explain(argv: list[str], program: str) -> None:
+def explain(argv: list[str], program: str) -> int:
     """Say which characters of a text made a model choose its label, and whether that is an explanation.
 
     python -m app explain checkpoints/sample-001 今天真开心，下班去吃火锅
@@ -34,7 +34,7 @@ def explain(argv: list[str], program: str) -> None:
     Integrated gradients (captum) of the log-odds of the label, for each character. They must pass a test:
     deleting the characters they favour must lower the log-odds more than deleting at random does. Where they
     do not, it says that this is no explanation. It speaks the language of LANG. Exit status: 0, also then; 1
-    for a model that gives no numbers, 2 for bad input.
+    for a model that gives no numbers, or where the output cannot be written; 2 for bad input.
     """
     add = (parser := Parser(program, explain.__doc__)).add_argument
     model = "a run, or any transformers checkpoint for sequence classification"
@@ -46,7 +46,7 @@ def explain(argv: list[str], program: str) -> None:
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
     from ..prediction.open_model import check_pairs, recorded_settings
-    from ..prediction.output import check_output, written
+    from ..prediction.output import check_output, write_page
 
     if args.html is not None:
         check_output(args.html, "--html")
@@ -57,11 +57,12 @@ def explain(argv: list[str], program: str) -> None:
     texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
     model = explanation.ExplainedModel(args.model, args.device)
     found = explanation.explain(model, texts, args.label)
-    print("\n\n".join(map(explanation.render_text, found)))
+    texts_of_labels = [explanation.render_text(one) for one in found]
+    status = show("\n\n".join(texts_of_labels) + "\n")
     if args.html is not None:
-        with written(f"--html {args.html}"), args.html.open("x", encoding="utf-8") as file:
-            file.write(explanation.render_page(found))
+        write_page(args.html, explanation.render_page(found), "--html")
         say(f"Saved in {args.html}")
+    return status
 
 
 def suggest(argv: list[str], program: str) -> None:
@@ -175,12 +176,12 @@ def export(argv: list[str], program: str) -> int:
     output = args.output or Path(f"{args.model}{ending}")
     with written(f"--output {output}"):
         proof, problem = export_model(args.model, output, args.precision, args.tolerance, args.rows)
-    print(proof)
     recorded = recorded_settings(args.model)
     file = first_train_file(recorded)
     if problem is None:
-        print(f"Saved in {output}; classify text with: {predict_command(output, recorded, file)}")
-        return 0
+        saved = f"Saved in {output}; classify text with: {predict_command(output, recorded, file)}"
+        return show(f"{proof}\n{saved}\n")
+    show(f"{proof}\n")
     remedy = f"Predict with the run itself: {predict_command(args.model, recorded, file)}"
     if args.precision == "int8":
         command = verb_command("export", path_word(args.model))

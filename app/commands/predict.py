@@ -31,7 +31,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from ..data.read import FORMATS
-from ..errors import InputError, nearest, say
+from ..errors import InputError, nearest, say, show
 from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
 from .parser import Parser, add_computing, number, setting
@@ -150,8 +150,9 @@ def progress_bar(total: int | None, shown: bool) -> tqdm:
     return tqdm(total=total, disable=not shown, unit=" rows", unit_scale=True, dynamic_ncols=True, delay=1)
 
 
-def run(argv: list[str], program: str) -> None:
-    """Classify what the command line asks for; raises InputError, or TrainingError where that fails."""
+def run(argv: list[str], program: str) -> int:
+    """Classify what the command line asks for and return the exit status; raises InputError, or TrainingError
+    where that fails."""
     args = parse(build_parser(program), argv)
     from ..prediction.open_model import ComputeOptions, choose_run
 
@@ -162,9 +163,10 @@ def run(argv: list[str], program: str) -> None:
     if args.engine == "ray":
         predict_by_ray(args, folder)
     elif args.report is not None:
-        report(args, folder)
+        return report(args, folder)
     else:
         predict(args, folder)
+    return 0
 
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
@@ -213,8 +215,8 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
     say(f"{args.output}: {rows:,} rows, each of them once")
 
 
-def report(args: argparse.Namespace, model_folder: Path) -> None:
-    """Classify rows with labels, and write a report on them; raises as `run` does."""
+def report(args: argparse.Namespace, model_folder: Path) -> int:
+    """Classify rows with labels, write a report on them and print it; returns and raises as `run` does."""
     from ..prediction.labelled_rows import check_report_folder, report_on
     from ..prediction.open_model import check_pairs, open_model
     from ..prediction.sources import open_file
@@ -232,6 +234,7 @@ def report(args: argparse.Namespace, model_folder: Path) -> None:
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
     with progress_bar(source.count(args.on_bad_row), _is_seen(sys.stderr)) as bar:
         text = report_on(opened, source.rows(args.on_bad_row), source, folder, bar.update)
-    print(text)
+    status = show(f"{text}\n")
     say(source.summary())
     say(f"Saved in {folder}")
+    return status

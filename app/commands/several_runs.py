@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 
 from ..config.command_line import load_config
-from ..errors import InputError, needed
+from ..errors import InputError, needed, show
 from .parser import Parser, number, series_parser
 
 
-def compare(argv: list[str], program: str) -> None:
+def compare(argv: list[str], program: str) -> int:
     """Is run B better than run A? Both must have been evaluated on the same rows.
 
     python -m app compare checkpoints/sample-001 checkpoints/sample-002
@@ -20,7 +20,8 @@ def compare(argv: list[str], program: str) -> None:
     Other values of data.task have other metrics: of several labels a row micro F1, macro F1, samples F1,
     subset accuracy and loss, and a row is right where all its labels are; of numbers the errors, the
     correlations and loss, and a row is right where it is at most half a standard deviation of these rows off.
-    The differences do not contain the variance of random seeds. Exit status: 0, 2 for bad input.
+    The differences do not contain the variance of random seeds. Exit status: 0, 1 if standard output cannot
+    be written, 2 for bad input.
     """
     parser = Parser(program, compare.__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs")
@@ -29,7 +30,8 @@ def compare(argv: list[str], program: str) -> None:
         raise InputError(f"two or more runs are needed, found {first} only")
     from ..runs.comparison import compare_runs
 
-    print("\n\n".join(compare_runs(first, other) for other in others))
+    comparisons = [compare_runs(first, other) for other in others]
+    return show("\n\n".join(comparisons) + "\n")
 
 
 def cross_validate(argv: list[str], program: str) -> int:
@@ -183,5 +185,6 @@ def verify(argv: list[str], program: str) -> int:
         row |= {kind: f"{one.differences[kind]:.1e}" if one.differences else "-" for kind in KINDS}
         row["/ control"] = "-" if one.control_ratio is None else f"{one.control_ratio:.1f}"
         rows.append(row | {"rows": one.rows, "": one.verdict, "why": one.reason})
-    print(pd.DataFrame(rows).to_string(index=False))
-    return int(any(row[""] == "FAIL" for row in rows))
+    status = show(pd.DataFrame(rows).to_string(index=False) + "\n")
+    has_failed = any(row[""] == "FAIL" for row in rows)
+    return 1 if has_failed else status

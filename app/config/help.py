@@ -174,4 +174,4 @@ def markdown() -> str:
 
 
 if __name__ == "__main__":
-    show(markdown())
+    raise SystemExit(show(markdown()))

@@ -1,8 +1,10 @@
 """Cached folders, built once, also when several processes start together: under a temporary name, synced and
-renamed, under a file lock. A separate process builds what is large, and does not keep the memory."""
+renamed, under a file lock, with a digest of each file. A separate process builds what is large, and does not
+keep the memory."""
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import json
@@ -18,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from ..errors import InputError, TrainingError, readable
-from ..runtime.disk import sync
+from ..errors import InputError, TrainingError, listed, readable
+from ..runtime.disk import parse_json, sync, system_errors
 from ..words import current_language, use_language
 
 if TYPE_CHECKING:
@@ -100,12 +102,21 @@ def files_digest(folder: Path, *patterns: str) -> str:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether a built folder has all its files in full; raises OSError where that cannot be seen."""
+    """Return whether a built folder has all its files as they were written; raises OSError where that cannot
+    be seen."""
     try:
-        sizes = json.loads((folder / MANIFEST).read_text())
-        return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):  # of JSON that is no object
+        text = (folder / MANIFEST).read_text(encoding="utf-8")
+        digests = parse_json(text, folder / MANIFEST, dict[str, str], "remove it")
+        # The manifest of a folder that was built names at least one file
+        return bool(digests) and all(digest == _digest(folder / name) for name, digest in digests.items())
+    # What is no JSON, and a name that cannot be one
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return False
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = sys.maxsize) -> Path:
@@ -113,7 +124,7 @@ def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = 
     this process from at most `SMALL_BYTES` of data, else in another one, and then `build` must be importable
     by name. Of several processes that call this at the same time one builds and the others wait. A damaged
     folder is built again; one that cannot be read now stays. Raises what `build` raises, InputError if
-    `folder` cannot be made, and TrainingError for what the system refuses."""
+    `folder` cannot be made or has files of others, and TrainingError for what the system refuses."""
     temporary = folder.with_name(f"{folder.name}.aside-{os.getpid()}")
     try:
         if is_complete(folder):
@@ -124,21 +135,18 @@ def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = 
                 return folder
             if folder.exists():
                 logger.warning("%s is damaged and is built again", folder)
-                shutil.rmtree(folder)
             # Processes that were killed have left these
             for leftover in folder.parent.glob(f"{folder.name}.aside-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             temporary.mkdir()
             try:
-                if num_bytes <= SMALL_BYTES:
-                    build(temporary, *arguments)
-                else:
-                    call_apart(build, temporary, *arguments)
-                files = sorted(path for path in temporary.rglob("*") if path.is_file())
-                sizes = {str(path.relative_to(temporary)): path.stat().st_size for path in files}
-                (temporary / MANIFEST).write_text(json.dumps(sizes, indent=1))
-                for path in (*files, temporary / MANIFEST, temporary):
-                    sync(path)
+                with system_errors():
+                    if num_bytes <= SMALL_BYTES:
+                        build(temporary, *arguments)
+                    else:
+                        call_apart(build, temporary, *arguments)
+                _complete(temporary)
+                _remove_damaged(folder, temporary)
                 temporary.rename(folder)
                 sync(folder.parent)
             finally:
@@ -151,3 +159,27 @@ def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = 
         problem = f"{folder}: this part of the cache cannot be prepared: {error}"
         remedy = "free space on the disk, or set data.cache_dir to another folder, and start again"
         raise TrainingError(f"{problem}; {remedy}; nothing of the cache was removed") from error
+
+
+def _complete(temporary: Path) -> None:
+    """Write the manifest of a folder that was built, and force all of it to the disk."""
+    files = sorted(path for path in temporary.rglob("*") if path.is_file())
+    digests = {str(path.relative_to(temporary)): _digest(path) for path in files}
+    (temporary / MANIFEST).write_text(json.dumps(digests, indent=1))
+    for path in (*files, temporary / MANIFEST, temporary):
+        sync(path)
+
+
+def _remove_damaged(folder: Path, built: Path) -> None:
+    """Remove a damaged folder, whose files are `built` again. Raises InputError where it has other files."""
+    if folder.is_dir():
+        names = {path.relative_to(folder) for path in folder.rglob("*")}
+        own_names = {path.relative_to(built) for path in built.rglob("*")}
+        if others := sorted(str(name) for name in names - own_names):
+            raise InputError(
+                f"{folder}: this folder of the cache is damaged and must be built again, but it has files "
+                f"that are not of the cache: {listed(others)}; move them to another place and start again"
+            )
+        shutil.rmtree(folder)
+    elif folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))

@@ -35,7 +35,7 @@ from ..report.bootstrap import differences
 from ..report.logits_file import LOGITS
 from ..report.metrics import BY_KEY, measure
 from ..report.shown import page_environment
-from ..runtime.disk import sync, write_json
+from ..runtime.disk import checksum, sync, write_json
 from ..tasks.task import DECISION
 from .graph import quantise, write_graph
 
@@ -111,6 +111,9 @@ def export(
             proof={},
             made=made,
         )
+        checked = [aside / name for name in record.files]
+        digests = {path.name: checksum(path) for path in checked} | {RECORD: record.answers_digest()}
+        record = replace(record, sha256=digests)
         write_json(aside / RECORD, asdict(record))
         say(f"comparing {len(rows):,} rows")
         allowed = TOLERANCE[precision] if tolerance is None else tolerance

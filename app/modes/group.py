@@ -287,7 +287,7 @@ def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:
     # Without Python's own shutdown, which ends a thread of gloo by force and so aborts the process (SIGABRT,
     # torch 2.13): of some hundred complete runs, one was reported as failed.
     logging.shutdown()
-    show("")
+    status = status or show("")
     sys.stderr.flush()
     os._exit(status)
 

@@ -3,20 +3,23 @@ export; which run predictions are made with where none is named; and its predict
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from ..checkpoints.run_folder import CHECKPOINTS, CONFIG, MODEL, finished_at
+from ..checkpoints.run_folder import CHECKPOINTS, CONFIG, MODEL, finished_at, holds_run
 from ..config.command_line import load_data_settings, read_yaml
-from ..config.schema import LongTextMode
+from ..config.schema import HINTS, LongTextMode
 from ..data.read import ReadOptions
 from ..data.tokens import CUT, LongTexts, guarded
 from ..errors import InputError, excerpt, listed, say
 from ..report.commands import training_command
+from ..runtime.disk import checked_value, checksum, read_json
 from ..tasks import TASK_CLASSES, task_of_model
 from ..tasks.task import FITTED_ON, Task
 from ..words import _
@@ -26,10 +29,13 @@ from .predictor import Predictor
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
 
+logger = logging.getLogger(__name__)
 RECORD, GRAPH, WEIGHTS, TOKENIZER = "export.json", "model.onnx", "model.onnx.data", "tokenizer.json"
 # Predictions depend on these files in the folder of a model
 MODEL_FILES = ("model*.safetensors", f"{MODEL}.index.json", "model.onnx*", "config.json", CONFIG, RECORD)
 MODEL_FILES += ("decision.json", "logits.safetensors", "*token*", "*vocab*", "merges.txt", "*.model")
+# Fields of the record of an export that decide what is answered
+OF_ANSWERS = ("labels", "max_length", "truncation_side", "pad_id", "inputs", "problem_type", "data")
 # Settings that say how the model reads a file again; an exported folder has them too
 READING = ("train", "long", "max_windows", *(field.name for field in fields(ReadOptions)))
 
@@ -43,19 +49,26 @@ class ExportRecord:
     settings with which the run read its files, empty where they are not known. `inputs` are the names of the
     graph's inputs. `files` are the files that the folder must have, by name, with their bytes (None: any).
     `proof` is how it was compared with the model that it was made from, `made` from what and with what.
+    `sha256` has the SHA-256 of each file, and `answers_digest` as that of export.json (None: not known).
     """
 
     labels: list[str]
     max_length: int | None
-    truncation_side: str
+    truncation_side: Literal["left", "right"]
     pad_id: int
     inputs: list[str]
     precision: str
     problem_type: str
     data: dict
-    files: dict
+    files: dict[str, int | None]
     proof: dict
     made: dict
+    sha256: dict[str, str] | None = None
+
+    def answers_digest(self) -> str:
+        """Return the SHA-256 of what this record itself says about answers."""
+        values = [getattr(self, name) for name in OF_ANSWERS]
+        return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 def is_exported(folder: Path) -> bool:
@@ -67,11 +80,12 @@ def read_record(folder: Path) -> ExportRecord:
     """Return the record of an exported folder; raises InputError for files that are damaged or not there."""
     path = folder / RECORD
     try:
-        record = ExportRecord(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{path}: the record of an exported model cannot be read ({error}); export again"
-        ) from error
+        # An earlier version wrote no SHA-256
+        values = {"sha256": None} | read_json(path, dict, "export again")
+        checked_value(values, get_type_hints(ExportRecord), path, "the value", "export again")
+        record = ExportRecord(**values)
+    except (InputError, TypeError) as error:
+        raise InputError(f"the record of an exported model cannot be read ({error}); export again") from error
     for name, size in record.files.items():
         file = folder / name
         found = file.stat().st_size if file.is_file() else None
@@ -81,6 +95,28 @@ def read_record(folder: Path) -> ExportRecord:
                 f"{'none' if found is None else found}; copy it or export again"
             )
     return record
+
+
+def check_export(folder: Path, record: ExportRecord) -> None:
+    """Raise InputError unless the files of an exported folder are as `export` wrote them; a warning says
+    where its record does not know."""
+    if record.sha256 is None:
+        logger.warning("%s: the SHA-256 of its files is not recorded, so they are not checked.", folder)
+        return
+    for name, expected in record.sha256.items():
+        path = folder / name
+        found = "none"
+        if name == RECORD:
+            found = record.answers_digest()
+        elif path.is_file():
+            found = checksum(path)
+        if found != expected:
+            raise InputError(
+                f"{path}: the exported model could not be loaded: this file must be as the export wrote it "
+                f"(SHA-256 {expected[:12]}), found {found[:12]}: it is damaged or replaced; copy the folder "
+                "again or, if it was changed on purpose, write null in place of the object of "
+                f'"sha256" in {folder / RECORD}'
+            )
 
 
 def model_files(folder: Path) -> list[Path]:
@@ -97,7 +133,12 @@ def recorded_settings(folder: Path) -> dict[str, Any]:
         path = folder / CONFIG
         settings = read_yaml(path) if path.is_file() else None
         values = settings.get("data") if isinstance(settings, dict) else None
-        values = values if isinstance(values, dict) else {}
+        if not isinstance(values, dict):
+            # Other projects have a file of this name too
+            if path.is_file() and holds_run(folder):
+                rule = "the settings of a run must have the group data"
+                raise InputError(f"{path}: {rule}, found {excerpt(settings)}; copy the file again")
+            values = {}
     length, modes, (way, most) = values.get("max_length"), get_args(LongTextMode), long_texts(values)
     if length is not None and not (type(length) is int and 4 <= length < 1 << 31):
         rule = "data.max_length must be at least 4 tokens"
@@ -105,6 +146,9 @@ def recorded_settings(folder: Path) -> dict[str, Any]:
     if way not in modes or type(most) is not int or most < 1:
         rule = f"data.long must be one of {listed(modes)}, and data.max_windows a number from 1"
         raise InputError(f"{path}: {rule}, found {excerpt(way)} and {excerpt(most)}; fix the file")
+    for name in READING:
+        if name in values:
+            checked_value(values[name], HINTS[f"data.{name}"], path, f"data.{name}", "fix the file")
     return values
 
 
@@ -213,10 +257,12 @@ def open_model(
             )
         with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
             tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-        about = (record.inputs, record.pad_id, record.precision)
-        runtime = OnnxRuntime(folder / GRAPH, *about, options.batch_tokens)
         task = task_of_model(record.problem_type, record.labels)
         task.read(folder, options.calibrate)
+        # Before the graph is given to a library that may not survive a damaged one
+        check_export(folder, record)
+        about = (record.inputs, record.pad_id, record.precision)
+        runtime = OnnxRuntime(folder / GRAPH, *about, options.batch_tokens)
         limits = record.max_length, record.truncation_side, long_texts(recorded)
         predictor = Predictor(runtime, tokenizer, task, *limits)
     else:

@@ -18,12 +18,13 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
+from zipfile import is_zipfile
 
 import numpy as np
 
 from ..data.column_files import parquet_batches
 from ..errors import InputError, TrainingError, listed, needed, shorten
-from ..runtime.disk import is_full
+from ..runtime.disk import is_full, system_errors
 from ..tasks.task import Task
 from ..text_table import short_label
 from .predictor import CHUNK_ROWS, Prediction
@@ -96,7 +97,7 @@ def write_predictions(
     # Counted when all rows were read before; they are read again, a stream for the first time
     if format == "xlsx" and source.num_good + (on_bad_row == "keep") * source.num_bad >= MAX_ROWS:
         raise InputError(TOO_LARGE)
-    with open_output(path) as file:
+    with open_output(path, format) as file:
         may_be_bad = on_bad_row == "keep" and (source.is_stream or source.num_bad)
         # The names of columns are known once rows have been read, so the first prediction is made before
         predictions = iter(predictions)
@@ -250,43 +251,100 @@ def check_output(path: str | Path, option: str = "--output") -> None:
 
 
 @contextmanager
-def open_output(path: str | None) -> Iterator[TextIO]:
+def open_output(path: str | Path | None, format: str) -> Iterator[TextIO]:
     """Yield the file to write to: standard output, or one beside `path`, which is renamed to it once
     complete, unless there is such a file by then.
 
     Until then it is called `path`.XXXXXXXX.part, unlike any other file. An interrupted run leaves its rows
-    there and says where. Raises TrainingError for a file that cannot be written to the end.
+    there and says where, if the `format` can be read without its end. Raises TrainingError for a file that
+    cannot be written to the end.
     """
     if path is None:
-        if sys.stdout.isatty():
-            sys.stdout.reconfigure(errors="backslashreplace", newline="")
-        else:
-            sys.stdout.reconfigure(encoding="utf-8", errors=REPLACED, newline="")
-        with written("standard output"):
-            yield sys.stdout
-            sys.stdout.flush()
-        return
-    part = Path(f"{path}.{secrets.token_hex(4)}.part").absolute()
-    with written(f"--output {path}"):
-        file = part.open("x", encoding="utf-8", errors=REPLACED, newline="")
-    try:
-        with written(f"--output {path}"), file:
+        with standard_output() as file:
             yield file
+        return
+    part = unfinished(path)
+    try:
+        with written(f"--output {path}"):
+            file = part.open("x", encoding="utf-8", errors=REPLACED, newline="")
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
         check_output(path)
         part.replace(path)
     except BaseException:
-        if part.exists() and part.stat().st_size:
+        has_rows = part.exists() and part.stat().st_size > 0
+        if has_rows and can_be_opened(part, format):
             logger.warning("stopped early; the rows so far are in %s", part)
-        else:
-            part.unlink(missing_ok=True)
+            raise
+        part.unlink(missing_ok=True)
+        if has_rows or format in ("parquet", "xlsx"):
+            logger.warning(
+                "stopped early; no rows are kept, because half a file of %s cannot be opened; CSV and JSON "
+                "Lines keep the rows so far",
+                format,
+            )
         raise
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Yield standard output, in UTF-8 where it is no terminal. Raises TrainingError where it cannot be
+    written, BrokenPipeError where its reader has closed it."""
+    if sys.stdout is None:
+        raise TrainingError("standard output is closed; set --output to a file, or leave it open")
+    if sys.stdout.isatty():
+        sys.stdout.reconfigure(errors="backslashreplace", newline="")
+    else:
+        sys.stdout.reconfigure(encoding="utf-8", errors=REPLACED, newline="")
+    with written("standard output"):
+        yield sys.stdout
+        sys.stdout.flush()
+
+
+def unfinished(path: str | Path) -> Path:
+    """Return the name of the unfinished file beside `path`, unlike that of any other file."""
+    return Path(f"{path}.{secrets.token_hex(4)}.part").absolute()
+
+
+def can_be_opened(part: Path, format: str) -> bool:
+    """Return whether a file that may lack its end can be opened in a `format`. Parquet and Excel have the
+    list of their parts at the end, and it is written where a run is interrupted, but not on a full disk."""
+    if format == "xlsx":
+        return is_zipfile(part)
+    if format == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            parquet.read_schema(part)
+        except (OSError, pa.ArrowException):
+            return False
+    return True
+
+
+def write_page(path: Path, page: str, option: str) -> None:
+    """Write a page to a new file, whole or not at all. Raises InputError where there is such a file by then,
+    and TrainingError where it cannot be written; messages call it by its `option`."""
+    part = unfinished(path)
+    try:
+        with written(f"{option} {path}"), part.open("x", encoding="utf-8") as file:
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        check_output(path, option)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager
 def written(what: str) -> Iterator[None]:
     """Raise TrainingError in place of an OSError inside; a closed pipe stays BrokenPipeError."""
     try:
-        yield
+        with system_errors():
+            yield
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from ..batching import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..batching.loader import collate, to_device
-from ..checkpoints.run_folder import HISTORY, MODEL, holds_run, read_settings, read_starts
+from ..checkpoints.run_folder import MODEL, check_record, holds_run, read_settings
 from ..data.tokens import CUT, LongTexts, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest, say
 from ..model.classifier import Classifier, max_positions
@@ -26,7 +26,7 @@ from ..model.pretrained import (
 )
 from ..model.tokenizer import check_tokenizer
 from ..runtime.devices import Precision, choose_device, keep_freed_memory
-from ..runtime.disk import checksum, read_json
+from ..runtime.disk import read_json
 from ..runtime.processes import MODEL_LOCK
 from ..tasks import task_of_model
 from ..tasks.task import DECISION, RARE_F1, Task
@@ -107,14 +107,7 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
     wrong with the folder.
     """
     check_folder(folder)
-    path, starts = folder / MODEL, read_starts(folder)
-    known = starts[-1].get("weights") if starts else None
-    if known is not None and path.is_file() and (found := checksum(path)) != known:
-        raise InputError(
-            f"{path}: the weights must be those that the training wrote (SHA-256 {known[:12]}...), found "
-            f"{found[:12]}...: they are damaged or replaced; copy the folder again, or, if they were changed "
-            f'on purpose, remove "weights" from {HISTORY}'
-        )
+    check_record(folder)
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         # Its warnings about missing weights are errors below

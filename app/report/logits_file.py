@@ -4,6 +4,7 @@ quality follows from this file: row ids, labels and logits of each split."""
 from __future__ import annotations
 
 import csv
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,7 @@ def read_run(run: Path) -> tuple[Task, dict[str, SplitLogits]]:
         names = dict.fromkeys(key.partition(".")[0] for key in arrays)
         splits = {name: SplitLogits(*(arrays[f"{name}.{key}"] for key in ARRAYS)) for name in names}
         task = open_task(metadata["task"], metadata["label_names"])
-    except (OSError, LookupError, ValueError, TypeError, SafetensorError) as error:
+    except (OSError, LookupError, ValueError, TypeError, RecursionError, SafetensorError) as error:
         raise InputError(
             f"{path}: the logits of a finished run are needed, and this file cannot be read: {error!r}; "
             "train it again with this version"
@@ -93,8 +94,9 @@ def check_same_rows(one: SplitLogits, other: SplitLogits) -> None:
 
 
 def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) -> None:
-    """Write a CSV line for each row of the split: id, file if there are several, line, text, true and
-    predicted label, uncalibrated probabilities. `logits` (num_rows, any), in the order of the rows."""
+    """Write a CSV file, whole or not at all, with a line for each row of the split: id, file if there are
+    several, line, text, true and predicted label, uncalibrated probabilities. `logits` (num_rows, any), in
+    the order of the rows."""
 
     def shown(value: float | list) -> str:
         return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else f"{value:.6f}"
@@ -107,8 +109,11 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) 
     columns[task.label_column] = map(task.cell, split.labels)
     columns["predicted"] = map(task.cell, task.decide(logits))
     added = [task.probability_columns(of) for of in task.probabilities(logits, calibrated=False)]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text)
         writer.writerow([*columns, *added[0]])
         for row, more in zip(zip(*columns.values(), strict=True), added, strict=True):
             writer.writerow([*row, *map(shown, more.values())])
+        # Else it would close the file before that is forced to the disk
+        text.detach()

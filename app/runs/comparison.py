@@ -5,15 +5,16 @@ from pathlib import Path
 from ..errors import InputError
 from ..report.bootstrap import differences
 from ..report.confidence import mcnemar
-from ..report.logits_file import check_same_rows, read_run, split_of_report
+from ..report.logits_file import check_same_rows, split_of_report
 from ..report.metrics import BY_KEY
 from ..tasks.task import Task
+from .results import read_checked_run
 
 
 def compare_runs(run_a: Path, run_b: Path) -> str:
     """Return as text how run B does against run A. Raises InputError where their rows or labels differ."""
-    task_a, splits_a = read_run(run_a)
-    task_b, splits_b = read_run(run_b)
+    task_a, splits_a = read_checked_run(run_a)
+    task_b, splits_b = read_checked_run(run_b)
     rows_a = splits_a[split_of_report(splits_a)]
     rows_b = splits_b[split_of_report(splits_b)]
     task = common_task(task_a, task_b)

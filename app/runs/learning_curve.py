@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-from ..checkpoints.run_folder import REPORT
 from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset
 from ..report.bootstrap import differences
 from ..report.metrics import BY_KEY
-from ..runtime.disk import read_json
 from ..words import _
 from .results import figure_table, read_scored_runs
-from .series import Series
+from .series import Series, read_report
 
 SHARES = (0.12, 0.25, 0.5, 1.0)  # of the training rows
 FLAT = 0.01  # below this change by twice the rows, more rows hardly help
@@ -28,7 +26,8 @@ def train_shares(series: Series) -> str:
     key = tested.task.main_metric
     points = []
     for run, share in zip(runs, SHARES, strict=True):
-        report = read_json(run / REPORT)
+        wanted = {"data": {"train": {"rows": int}}, "intervals": {key: list[float]}, key: float}
+        report = read_report(run, wanted)
         train_rows = report["data"]["train"]["rows"]
         points.append(
             {"share": share, "train_rows": train_rows, key: report[key], "interval": report["intervals"][key]}

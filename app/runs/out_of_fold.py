@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from ..data.table import Table
-from ..report.logits_file import ARRAYS, SplitLogits, read_run
+from ..report.logits_file import ARRAYS, SplitLogits
 from ..runtime.disk import whole_file
 from ..tasks.task import Scores, Task
+from .results import read_checked_run
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def gather_folds(runs: list[Path], table: Table) -> OutOfFold:
     parts: list[SplitLogits] = []
     predictions = []
     for run in runs:
-        task, splits = read_run(run)
+        task, splits = read_checked_run(run)
         part = splits["test"]
         parts.append(part)
         predictions.append(task.decide(part.logits))

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..report.logits_file import SplitLogits, check_same_rows, read_run, split_of_report
-from ..tasks.task import Scores, Task
+from ..checkpoints.run_folder import check_record
+from ..report.logits_file import LOGITS, SplitLogits, check_same_rows, read_run, split_of_report
+from ..tasks.task import DECISION, Scores, Task
 from ..text_table import text_table
 
 FORMATS = {float: "{:.4f}", int: "{:,}", str: "{}"}  # how a cell of a table is written, by its type
@@ -20,12 +21,19 @@ class ScoredRuns:
     scores: list[Scores]
 
 
+def read_checked_run(run: Path) -> tuple[Task, dict[str, SplitLogits]]:
+    """Return what `read_run` does, of a run whose logits and decision are as the training wrote them. Raises
+    InputError where they were changed."""
+    check_record(run, LOGITS, DECISION)
+    return read_run(run)
+
+
 def read_scored_runs(folders: list[Path]) -> ScoredRuns:
     """Read the logits of finished runs. Raises InputError where the runs were tested on different rows."""
     scores = []
     first_rows: SplitLogits | None = None
     for folder in folders:
-        task, splits = read_run(folder)
+        task, splits = read_checked_run(folder)
         split = split_of_report(splits)
         rows = splits[split]
         if first_rows is None:

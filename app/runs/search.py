@@ -5,7 +5,11 @@ has died; it then adds that trial again, which goes on with the same settings in
 """
 
 import re
+import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from statistics import median
 from warnings import simplefilter
 
@@ -13,25 +17,29 @@ import optuna
 import yaml
 from filelock import FileLock
 from optuna import visualization
+from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
-from plotly.io import write_html
+from plotly.io import to_html
+from sqlalchemy.exc import SQLAlchemyError
 
-from ..checkpoints.run_folder import MODEL, REPORT
+from ..checkpoints.run_folder import MODEL
 from ..config.command_line import load_config
 from ..config.help import members
 from ..config.schema import SETTINGS, TASKS, as_number
 from ..data.dataset import open_dataset
-from ..errors import InputError, TrainingError, say
+from ..errors import InputError, TrainingError, as_input_error, say
 from ..modes.group import Stopped
 from ..report.metrics import BY_KEY
-from ..runtime.disk import read_json, write_text
-from .series import Series, as_words, rendered
+from ..runtime.disk import write_text
+from .series import Series, as_arguments, read_report, rendered
 
 USUAL = {"train.learning_rate": "[1e-5, 5e-4, log]", "train.epochs": "[2, 8]"}
 # A lucky seed is no better setting, best_metric judges the trials, and with other rows nothing is comparable
 SEARCHED = r"model\..*|train\.(?!seed|best_metric).*|data\.(max_length|long|max_windows|remove_spaces)"
 HEARTBEAT_SECONDS = 5
+STUDY = "study.db"
+DATABASE_SECONDS = 120  # for which a process waits for another one that writes
 
 
 def read_space(asked: dict[str, str], settings: list[str], task: str) -> dict[str, tuple[str, dict]]:
@@ -62,7 +70,7 @@ def read_space(asked: dict[str, str], settings: list[str], task: str) -> dict[st
             rule = f"the values of {name} to search must be a list, as in [1e-5, 5e-4], [1e-5, 5e-4, log] or"
             raise InputError(f"{rule} [cross_entropy, focal]; found {text}: {error}") from error
         for value in values:
-            load_config([*settings, *as_words({name: value})])
+            load_config([*settings, *as_arguments({name: value})])
         if not re.fullmatch(SEARCHED, name):
             raise InputError(f"--space {name}: this setting cannot be searched; docs/evaluation.md says why")
     return space
@@ -86,13 +94,21 @@ def search(series: Series, asked: dict[str, str], count: int) -> str:
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     with lock:
         series.open(dataset, **{name: f"searched in {values}" for name, (_, values) in space.items()})
-        beats = {"heartbeat_interval": HEARTBEAT_SECONDS, "grace_period": 6 * HEARTBEAT_SECONDS}
-        beats |= {"heartbeat_stale_trial_callback": RetryHeartbeatStaleTrialCallback()}
-        database = f"sqlite:///{(folder / 'study.db').resolve()}"
-        storage = RDBStorage(database, engine_kwargs={"connect_args": {"timeout": 120}}, **beats)
-        direction = "maximize" if BY_KEY[metric].higher_is_better else "minimize"
-        options = {"study_name": "search", "direction": direction, "load_if_exists": True}
-        study = optuna.create_study(storage=storage, **options)
+        study = open_study(folder, metric)
+    with study_errors(folder / STUDY):
+        return run_trials(series, study, space, metric, count, lock)
+
+
+def run_trials(
+    series: Series,
+    study: optuna.Study,
+    space: dict[str, tuple[str, dict]],
+    metric: str,
+    count: int,
+    lock: FileLock,
+) -> str:
+    """Run `count` trials and the final run, see `search`. `lock` is held where a trial begins, and in the
+    final run."""
 
     def run_begun(trial: Trial) -> float:
         # Only now do other processes count this trial
@@ -112,6 +128,52 @@ def search(series: Series, asked: dict[str, str], count: int) -> str:
         else:
             with lock:
                 return finish(series, study, metric)
+
+
+def open_study(folder: Path, metric: str) -> optuna.Study:
+    """Return the study of a search, which is made where there are no trials yet. Raises InputError where its
+    database is damaged or gone: without it, nobody knows which settings the trials in the folder have."""
+    path = folder / STUDY
+    remedy = "copy the file back, or start the search again in another output.dir"
+    is_there = path.is_file() and path.stat().st_size > 0
+    if not is_there and any(folder.glob("trial-*")):
+        raise InputError(f"{path}: the trials of this search are here, and their study is not; {remedy}")
+    beats = {"heartbeat_interval": HEARTBEAT_SECONDS, "grace_period": 6 * HEARTBEAT_SECONDS}
+    beats |= {"heartbeat_stale_trial_callback": RetryHeartbeatStaleTrialCallback()}
+    direction = "maximize" if BY_KEY[metric].higher_is_better else "minimize"
+    options = {"study_name": "search", "direction": direction, "load_if_exists": True}
+    with as_input_error(f"{path}: the study cannot be read", remedy), study_errors(path):
+        if is_there:
+            with closing(sqlite3.connect(path, timeout=DATABASE_SECONDS)) as database:
+                [(problem,), *_] = database.execute("PRAGMA integrity_check(1)").fetchall()
+            if problem != "ok":
+                raise InputError(f"{path}: the study is damaged: {problem}; {remedy}")
+        connection = {"connect_args": {"timeout": DATABASE_SECONDS}}
+        storage = RDBStorage(f"sqlite:///{path.resolve()}", engine_kwargs=connection, **beats)
+        study = optuna.create_study(storage=storage, **options)
+        last_tries(study)
+    return study
+
+
+@contextmanager
+def study_errors(path: Path) -> Iterator[None]:
+    """Raise TrainingError where the database of a study cannot be written, and InputError where it cannot be
+    read."""
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError, sqlite3.Error) as error:
+        # Optuna hides the error of SQLAlchemy, and that the one of the database
+        cause = error.__cause__ or error
+        cause = getattr(cause, "orig", None) or cause
+        if re.search("disk is full|disk I/O error|readonly|unable to open", str(cause)):
+            raise TrainingError(
+                f"{path}: the study cannot be written: {cause}; free space on the disk, and the same command "
+                "continues"
+            ) from error
+        raise InputError(
+            f"{path}: the study cannot be read: {cause}; copy the file back, or start the search again in "
+            "another output.dir"
+        ) from error
 
 
 def last_tries(study: optuna.Study) -> list[FrozenTrial]:
@@ -141,7 +203,7 @@ def run_trial(trial: Trial, series: Series, space: dict[str, tuple[str, dict]], 
         raise
     # The final run has its own weights
     (folder / MODEL).unlink(missing_ok=True)
-    return read_json(folder / REPORT)[metric]
+    return read_report(folder, {metric: float})[metric]
 
 
 def finish(series: Series, study: optuna.Study, metric: str) -> str:
@@ -154,11 +216,12 @@ def finish(series: Series, study: optuna.Study, metric: str) -> str:
         raise TrainingError(f"{folder}: no trial has finished, and trials.csv says why; raise --trials")
     best = study.best_trial
     name, params = best.user_attrs["run"], best.params
-    settings = load_config([*series.settings, *as_words(params)]).to_dict()
+    settings = load_config([*series.settings, *as_arguments(params)]).to_dict()
     settings["data"].pop("verb")
     settings["output"] = {key: settings["output"][key] for key in ("name", "language")}
     write_text(folder / "best.yaml", yaml.safe_dump(settings, allow_unicode=True, sort_keys=False))
-    report = read_json(series.run(name.replace("trial", "final"), params) / REPORT)
+    wanted = {metric: float, "intervals": dict, "data": {"dev": {"rows": int}, "test": {"rows": int}}}
+    report = read_report(series.run(name.replace("trial", "final"), params), wanted)
     gap = best.value - report[metric]
     figures = {
         "metric": metric,
@@ -173,7 +236,7 @@ def finish(series: Series, study: optuna.Study, metric: str) -> str:
         "rows": {of: report["data"][of]["rows"] for of in ("dev", "test")},
         "optimism": gap if BY_KEY[metric].higher_is_better else -gap,
     }
-    write_html(visualization.plot_optimization_history(study), folder / "history.html")
-    write_html(visualization.plot_slice(study), folder / "settings.html")
+    write_text(folder / "history.html", to_html(visualization.plot_optimization_history(study)))
+    write_text(folder / "settings.html", to_html(visualization.plot_slice(study)))
     text = rendered("search", name=BY_KEY[metric].english, **figures)
     return series.write("search", figures, text)

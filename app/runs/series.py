@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from ..checkpoints.run_folder import CHECKPOINTS, LOCK, flat_settings, is_finished
+from ..checkpoints.run_folder import CHECKPOINTS, LOCK, REPORT, flat_settings, is_finished
 from ..checkpoints.training_state import FREE_TO_RESUME, LENGTH, changes, data_of, drop_states, listed_changes
 from ..config.command_line import load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..data.dataset import Dataset
-from ..errors import InputError, TrainingError, say
+from ..errors import InputError, TrainingError, say, show
 from ..modes import MODES, load_mode
 from ..modes.group import Stopped, launch_command
 from ..report.shown import page_environment
@@ -53,7 +53,8 @@ class Series:
         job |= data_of(dataset)
         job |= searched
         if job_file.is_file():
-            changed = changes(read_json(job_file), job, FREE_TO_CONTINUE)
+            recorded_job = read_json(job_file, dict, "copy the file back, or choose another output.dir")
+            changed = changes(recorded_job, job, FREE_TO_CONTINUE)
             if changed:
                 raise InputError(
                     f"{self.folder} holds these runs with other settings or data: {listed_changes(changed)}; "
@@ -104,6 +105,12 @@ class Series:
         return "\n\n".join([text, _("Written into {folder}").format(folder=self.folder)])
 
 
+def read_report(run: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the report of a finished run of a series, which must have what is `wanted`, see `parse_json`."""
+    remedy = f"move the folder {run} away, and the same command trains this run again"
+    return read_json(run / REPORT, wanted, remedy)
+
+
 def as_arguments(settings: dict[str, Any]) -> list[str]:
     """Return settings as arguments of the command line."""
     arguments = []
@@ -118,8 +125,8 @@ def run_series(
 ) -> int:
     """Print what `train` returns of the series of a verb. `description` says what the runs are (5 folds),
     `options` has mode and processes. The folder is output.dir, else checkpoints/NAME-DESCRIPTION, where the
-    same command finds what it did before. Return the exit status: 0, or 128 + the signal that stopped it.
-    Raises InputError for a task without labels, and for a mode that cannot run here."""
+    same command finds what it did before. Return the exit status: that of `show`, or 128 + the signal that
+    stopped it. Raises InputError for a task without labels, and for a mode that cannot run here."""
     config = load_config(settings)
     use_language(config.output.language)
     task = config.data.task
@@ -132,11 +139,11 @@ def run_series(
     folder = Path(config.output.dir or usual_folder)
     series = Series(folder, description, options.mode, processes, settings, config)
     try:
-        print(train(series))  # noqa: T201
+        text = train(series)
     except Stopped as stop:
         say(f"Stopped by {stop}; the same command continues.")
         return 128 + stop.number
-    return 0
+    return show(f"{text}\n")
 
 
 def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:

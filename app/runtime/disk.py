@@ -1,16 +1,20 @@
-"""Files that are whole or absent: written under another name, synced, then renamed. And full disks."""
+"""Files that are whole or absent: written under another name, synced, then renamed. JSON that is read back,
+and full disks."""
 
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import InputError, readable, shorten
+from pydantic import TypeAdapter, ValidationError
+
+from ..errors import InputError, excerpt, readable, shorten
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
@@ -34,10 +38,11 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to write to, which is at `path` once it is complete and on the disk."""
+    """Yield a file to write to, which is at `path` once it is complete and on the disk. Errors of the system
+    are raised as OSError, and name the file."""
     aside = path.with_name(f".{path.name}")
     try:
-        with aside.open("wb") as file:
+        with system_errors(path), aside.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -49,15 +54,20 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def whole_files(aside: Path, folder: Path) -> Iterator[Path]:
-    """Yield `aside`, an empty folder whose files are in `folder` once all are complete and on the disk."""
+    """Yield `aside`, an empty folder whose files are in `folder` once all are complete and on the disk.
+    Errors of the system are raised as OSError."""
     shutil.rmtree(aside, ignore_errors=True)
     # Not a new folder in the place of one that was renamed meanwhile
     aside.mkdir()
     try:
-        yield aside
-        for path in aside.iterdir():
-            sync(path)
-            path.replace(folder / path.name)
+        with system_errors(folder):
+            yield aside
+            paths = list(aside.iterdir())
+            # All are on the disk before the first one replaces an earlier file
+            for path in paths:
+                sync(path)
+            for path in paths:
+                path.replace(folder / path.name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -67,17 +77,51 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Return the value of a JSON file in UTF-8. Raises InputError for invalid JSON, a repeated key, a file
-    that cannot be read, or no regular file (a pipe would be waited for)."""
+def read_json(path: Path, wanted: Any = Any, remedy: str = "correct it, or copy it again") -> Any:
+    """Return the value of a JSON file in UTF-8, which must be what is `wanted`. Raises InputError, with the
+    `remedy`, as `parse_json` does, and for a file that cannot be read or is no regular file (a pipe would be
+    waited for)."""
     with readable(path):
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: a regular file is needed, not a directory, a pipe or a device")
         content = path.read_bytes()
     try:
-        return json.loads(content.decode(), object_pairs_hook=unique_keys)
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not valid JSON: {error}; {remedy}") from error
+    return parse_json(text, path, wanted, remedy)
+
+
+def parse_json(text: str, source: object, wanted: Any, remedy: str) -> Any:
+    """Return the value of JSON. `wanted` is its type as in an annotation, such as `dict[str, int]`, or a
+    dictionary with what is wanted of the keys that an object must have; it may have others. No value is
+    converted to fit. Raises InputError, which names the `source`, for invalid JSON, too many levels, a
+    repeated key, a missing one, and another type."""
+    try:
+        value = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not valid JSON: {error}") from error
+        raise InputError(f"{source}: not valid JSON: {error}; {remedy}") from error
+    return checked_value(value, wanted, source, "the value", remedy)
+
+
+def checked_value(value: Any, wanted: Any, source: object, name: str, remedy: str) -> Any:
+    """Return a value that is what is `wanted`, see `parse_json`; raises InputError for another one, which is
+    called by its `name`."""
+    kind = dict if isinstance(wanted, dict) else wanted
+    try:
+        value = TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        parts = [name, *(str(part) for part in first["loc"])]
+        rule = first["msg"].removeprefix("Input should be ")
+        found = excerpt(first["input"])
+        raise InputError(f"{source}: {', '.join(parts)} must be {rule}, found {found}; {remedy}") from error
+    if isinstance(wanted, dict):
+        for key, wanted_of_key in wanted.items():
+            if key not in value:
+                raise InputError(f"{source}: the key '{key}' is needed, and it is not there; {remedy}")
+            checked_value(value[key], wanted_of_key, source, f"'{key}'", remedy)
+    return value
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict:
@@ -94,6 +138,24 @@ def checksum(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def system_errors(path: Path | None = None) -> Iterator[None]:
+    """Raise OSError for errors of the system that libraries in Rust raise as another type: safetensors its
+    own, tokenizers a plain Exception. Errors without a file get the name of `path`."""
+    try:
+        yield
+    except Exception as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if isinstance(error, OSError):
+            if path is not None and error.errno is not None and error.filename is None:
+                error.filename = str(path)
+            raise
+        if number is None:
+            raise
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), path and str(path)) from error
 
 
 def is_full(error: Exception) -> bool:

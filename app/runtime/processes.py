@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import InputError, TrainingError, say, show
+from ..errors import InputError, TrainingError, say, show, write_out
 from ..words import _
 from .disk import OF_THE_SYSTEM
 
@@ -30,7 +30,7 @@ MODEL_LOCK = threading.RLock()
 
 def exit_status(work: Callable[[], int | None]) -> int:
     """Call `work` and return its status, 0 for None: 2 for bad input, 1 for what failed, 130 after Ctrl-C,
-    141 where standard output was closed by its reader. Errors go to standard error."""
+    141 where standard output was closed by its reader, 1 where it is full. Errors go to standard error."""
     with suppress(AttributeError):
         # Where its encoding is not UTF-8, characters that it lacks are written as \uXXXX
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -57,7 +57,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
         status = 2
     except SystemExit as end:
         # The help has been printed
-        status = end.code
+        status = end.code or 0
     except KeyboardInterrupt:
         say("interrupted")
         status = 130
@@ -67,7 +67,11 @@ def exit_status(work: Callable[[], int | None]) -> int:
         if error.filename is None and error.errno not in OF_THE_SYSTEM:
             raise
         status = refuse(f"a file cannot be read or written: {error}; fix that and start again", 1)
-    return show("") or status
+    if status == 0:
+        return show("")
+    # One error is enough: this may be the one that standard output has given
+    write_out("")
+    return status
 
 
 def refuse(error: Exception | str, status: int) -> int:

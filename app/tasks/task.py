@@ -261,10 +261,10 @@ class Task:
         """Decide as the run in `folder` does; without its file by the defaults and by config.json. Without
         `calibrate`, probabilities are as the model gives them. Raises InputError for a damaged file."""
         path, of_model = folder / DECISION, folder / "config.json"
-        config = read_json(of_model) if of_model.exists() else {}
+        config = read_json(of_model, dict) if of_model.exists() else {}
         values = {key: config[key] for key in self.in_config if config.get(key) is not None}
         try:
-            values |= read_json(path) if path.exists() else {}
+            values |= read_json(path, dict) if path.exists() else {}
             if HIERARCHY in self.in_config:
                 self.tree = Tree(self.label_names, values.pop(HIERARCHY))
             if values or path.exists():

@@ -19,7 +19,7 @@ from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
 from ..report.logits_file import LOGITS, logits_of, write_logits, write_predictions
 from ..report.metrics import metrics_in_training
-from ..runtime.disk import checksum, write_json, write_text
+from ..runtime.disk import write_json, write_text
 from ..tasks.task import FITTED_ON, Scores
 from ..words import N_, _
 from .build import Components
@@ -53,7 +53,8 @@ def write_report(
         metrics = report_metrics(components, split, scores, effect)
     else:
         metrics = metrics_in_training(task, of, logits)
-    history, on_page = read_evaluations(folder / METRICS_FILE), metrics | {"step": best_step}
+    history = read_evaluations(folder / METRICS_FILE, task.log_metrics)
+    on_page = metrics | {"step": best_step}
     evidence = evidence_of(components, split, on_page, of_splits, history)
     advice = what_next(task, **evidence, folder=folder)
     text = shown.report_text(task, metrics, progress.start_metrics, title)
@@ -85,7 +86,7 @@ def write_report(
     details["what_next"] = [{"what": what, "sentence": sentence} for what, sentence in advice.items()]
     if progress.start_metrics:
         details["before_training"] = progress.start_metrics
-    add_finish(folder, checksum(folder / MODEL))
+    add_finish(folder)
     write_json(folder / REPORT, details | metrics)
     drop_states(folder, keep=1)
     return text, metrics

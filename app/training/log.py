@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -26,7 +26,7 @@ from ..config.schema import Config, OutputConfig
 from ..errors import InputError, first_line
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES, product_speed
-from ..runtime.disk import write_text
+from ..runtime.disk import checked_value, parse_json, write_text
 from .build import Components
 from .step import StepResult
 
@@ -229,12 +229,21 @@ class RunLog:
         self.closing.close()
 
 
-def read_evaluations(path: Path) -> list[dict[str, Any]]:
-    """Return the evaluations in metrics.jsonl, if it is there; a warning names each damaged line."""
+def read_evaluations(path: Path, metrics: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Return the evaluations in metrics.jsonl, if it is there: objects with a step and, where `metrics` are
+    asked for, with a split and these numbers. A warning names each damaged line."""
+    if not path.exists():
+        return []
+    wanted: dict[str, Any] = {"step": int}
+    if metrics:
+        wanted |= {"split": str} | dict.fromkeys(metrics, float)
     evaluations = []
-    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            evaluations.append(json.loads(line))
+            evaluation = parse_json(line.decode(), path, wanted, "")
+            checked_value(evaluation.get("train_loss", 0.0), float, path, "train_loss", "")
         except ValueError:
             logger.warning("%s, line %d: no evaluation in JSON; skipped", path, number)
+            continue
+        evaluations.append(evaluation)
     return evaluations

@@ -53,6 +53,7 @@ class Run:
         self.job |= {"steps": self.total_steps, "the optimizer state": mode.state_form}
         self.start = run_folder.describe_start(name, self.group.world_size, str(mode.device))
         self.stopped_by = 0  # the number of the signal that has stopped the run
+        self.status = 0  # 1 where the report could not be printed
         self.failure: Exception | None = None  # rank 0 cannot write: all ranks end with it after a step
         self.dev_logits: np.ndarray | None = None  # of the best checkpoint, if this process has evaluated it
         # Only rank 0 has a folder, and the training state from which it resumes, where there is one.
@@ -104,7 +105,8 @@ class Run:
             run_folder.write_start(self.folder, self.config, start, self.components.dataset, step)
 
     def run(self) -> int:
-        """Run to the end; return the exit status: 0, or 128 + the signal that stopped it."""
+        """Run to the end; return the exit status: 0, 1 where the report could not be printed, or 128 + the
+        signal that stopped it."""
         with self.closing:
             try:
                 if not self.progress.is_trained(self.total_steps):
@@ -123,7 +125,7 @@ class Run:
                 if self.folder is None:
                     raise
                 raise run_folder.cannot_write(error, self.folder) from error
-        return 0
+        return self.status
 
     def train(self) -> None:
         loader, plan = self.loaders["train"], self.components.plan
@@ -248,6 +250,7 @@ class Run:
             best_step = self.progress.best_step
             self.group.on_rank_0(partial(merge_adapter, self.folder, self.components, best_step))
         if not self.with_report:
+            self.group.on_rank_0(partial(run_folder.add_record, self.folder))
             return
         split, logits = split_of_report(self.loaders), self.dev_logits
         if self.progress.best_step != self.progress.step:
@@ -263,8 +266,8 @@ class Run:
 
     def report(self, split: str, results: dict[str, np.ndarray]) -> None:
         text, metrics = write_report(self.folder, self.components, split, self.progress, results)
-        if self.ends_process:
-            show(f"\n{text}\n\n")
+        if self.ends_process and show(f"\n{text}\n\n") == 1:
+            self.status = 1
         shown = {name: metrics[name] for name in self.log.metrics}
         self.log.track(f"report_{split}", shown, self.progress.step)
         logger.info("Saved in %s; %s", self.folder, self.next_step())

@@ -80,6 +80,11 @@ DAMAGES = {
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "empty": lambda path: path.write_bytes(b""),
     "missing": lambda path: path.unlink(),
+    "a number": lambda path: path.write_bytes(b"5"),
+    "no keys": lambda path: path.write_bytes(b"{}"),
+    "no checksums": lambda path: path.write_bytes(b'{"format": 5, "sha256": {}}'),
+    "wrong types": lambda path: path.write_bytes(b'{"format": 5, "sha256": [1]}'),
+    "too deep": lambda path: path.write_bytes(b"[" * 200_000),
 }
 
 

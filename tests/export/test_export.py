@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +31,12 @@ from app.prediction.open_model import (
     TOKENIZER,
     WEIGHTS,
     ComputeOptions,
+    ExportRecord,
     open_model,
     read_record,
 )
 from app.prediction.torch_runtime import load_predictor
-from app.runtime.disk import write_json
+from app.runtime.disk import read_json, write_json
 from tests.multi_label_runs import NAMES, predict_again, read_predictions, train, write_posts
 from tests.processes import ROOT, full_disk
 from tests.saved_classifier import LABELS, as_rows, random_texts, save_checkpoint
@@ -267,6 +268,47 @@ def test_a_damaged_folder(copy, name, content, message):
         path.write_bytes(content or b"x" * path.stat().st_size)
     with pytest.raises(InputError, match=message):
         open_model(copy, CPU)
+
+
+def change(record: dict, name: str) -> object:
+    """Return a value of another type for a field of a record."""
+    return 5 if isinstance(record[name], (str, list, dict)) else {"a": "b"}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(ExportRecord)])
+def test_a_record_with_a_wrong_type_is_named(copy, name):
+    values = read_json(copy / RECORD)
+    write_json(copy / RECORD, values | {name: change(values, name)})
+    with pytest.raises(InputError, match=rf"export\.json: '{name}' must be .*; export again"):
+        open_model(copy, CPU)
+
+
+@pytest.mark.parametrize("content", [b"", b"5", b"[]", b"[" * 200_000, b"\xff"])
+def test_a_record_that_is_no_object_is_named(copy, content):
+    (copy / RECORD).write_bytes(content)
+    with pytest.raises(InputError, match=r"cannot be read .*export\.json.*; export again"):
+        open_model(copy, CPU)
+
+
+@pytest.mark.parametrize("name", [GRAPH, WEIGHTS, TOKENIZER, "config.json"])
+def test_a_bit_that_is_flipped_in_an_export_is_seen(copy, name):
+    path = copy / name
+    content = bytearray(path.read_bytes())
+    content[-len(content) // 3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=name):
+        open_model(copy, CPU)
+
+
+def test_another_order_of_labels_is_seen_and_may_be_meant(copy, caplog):
+    values = read_json(copy / RECORD)
+    values["labels"] = values["labels"][::-1]
+    write_json(copy / RECORD, values)
+    with pytest.raises(InputError, match=r"export\.json: .*must be as the export wrote it .*write null"):
+        open_model(copy, CPU)
+    write_json(copy / RECORD, values | {"sha256": None})
+    assert open_model(copy, CPU).predictor.task.label_names == LABELS[::-1]
+    assert "the SHA-256 of its files is not recorded, so they are not checked" in caplog.text
 
 
 def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(copy, monkeypatch):

@@ -12,17 +12,17 @@ import pytest
 
 from app.commands import run_verb
 from app.config.command_line import load_config
-from app.errors import InputError
+from app.errors import InputError, TrainingError
 from app.runtime.disk import read_json
 from tests.multi_label_runs import read_predictions
-from tests.processes import ROOT, wait_until
+from tests.processes import ROOT, full_disk, wait_until
 from tests.ranks import run_forked
 from tests.runs.test_folds import TINY
 from tests.tiny import write_tiny
 
 pytest.importorskip("optuna", reason="Optuna is not installed: pip install -r requirements/tune.txt")
 
-from app.runs.search import read_space
+from app.runs.search import open_study, read_space
 
 SMALL = ["--config", "configs/small_bert.yaml"]
 
@@ -202,3 +202,47 @@ def test_two_processes_share_the_trials(tmp_path):
     assert names < one | other
     assert sum("optimism of the search" in out for out, _ in outputs) >= 1
     assert len(list((tmp_path / "search").glob("final-*.log"))) == 1
+
+
+def flipped(content: bytes) -> bytes:
+    """Flip a bit in the head of each page of a database."""
+    changed = bytearray(content)
+    for place in range(4096, len(changed), 4096):
+        changed[place] ^= 4
+    return bytes(changed)
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "no database": lambda content: b"{}" * 5000,
+    "cut off": lambda content: content[: len(content) // 2],
+    "bits flipped": flipped,
+    "no tables": lambda content: content[:4096],
+}
+
+
+@pytest.mark.parametrize("how", [*DAMAGES, "missing"])
+def test_a_damaged_study_is_named_and_stays(tmp_path, how):
+    path = tmp_path / "study.db"
+    study = open_study(tmp_path, "macro_f1")
+    study.tell(study.ask(), 0.5)
+    (tmp_path / "trial-000").mkdir()
+    assert len(open_study(tmp_path, "macro_f1").trials) == 1
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(DAMAGES[how](path.read_bytes()))
+    left = path.exists() and path.read_bytes()
+    with pytest.raises(
+        InputError, match=r"study\.db: .*copy the file back, or start the search again in anot"
+    ):
+        open_study(tmp_path, "macro_f1")
+    assert (path.exists() and path.read_bytes()) == left
+
+
+def test_a_study_that_cannot_be_written_is_an_error_of_the_disk(tmp_path):
+    with (
+        full_disk(8192),
+        pytest.raises(TrainingError, match="study cannot be written: .*free space on the disk"),
+    ):
+        open_study(tmp_path, "macro_f1")

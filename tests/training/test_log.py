@@ -26,7 +26,9 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("cut", ["", '{"step": 6, "lo', "\x00\x00", "\n"])
+@pytest.mark.parametrize(
+    "cut", ["", '{"step": 6, "lo', "\x00\x00", "\n", "5", "[]", "{}", '{"step": "x"}', "[" * 200_000]
+)
 def test_later_evaluations_and_damaged_lines_are_removed(folder, caplog, cut):
     path = folder / "metrics.jsonl"
     assert read_evaluations(path) == []
