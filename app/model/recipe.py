@@ -8,8 +8,7 @@ from dataclasses import fields, replace
 
 from ..config.command_line import read_yaml
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
-from ..config.shipped import E5_SMALL, FEW_LABELS_CONFIG, e5_file
-from .e5_small import fetch_e5
+from ..config.shipped import FEW_LABELS_CONFIG
 from .pretrained import cannot_load, checkpoint_config, checkpoint_place, explained, quiet_transformers
 
 logger = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ def with_head(config: Config, num_rows: int, num_labels: int, has_pairs: bool) -
     data, usual = config.data, TrainConfig()
     if config.model.head != "auto":
         return config
-    is_default = config.model == ModelConfig(name=E5_SMALL) and data.task == DataConfig().task
+    is_default = config.model == ModelConfig() and data.task == DataConfig().task
     is_own = data.train is not None and num_labels > 1 and not has_pairs and num_rows <= MAX_ROWS
     if not (is_default and is_own):
         return started(config, "random")
@@ -52,8 +51,6 @@ def started(config: Config, how: str) -> Config:
         prefix = {"prefix": "query: "} if how == "linear" else {}
         return replace(config, model=replace(config.model, head=how, **prefix))
     values = read_yaml(FEW_LABELS_CONFIG)
-    # It was chosen for the device, before this
-    del values["train"]["precision"]
     for section, chosen in values.items():
         own = getattr(config, section)
         usual = type(own)()
@@ -92,14 +89,9 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     and the data. `has_pairs` is whether rows are pairs of texts. Reads the configuration of the checkpoint,
     fetching it where needed. Raises InputError for one that cannot be read."""
     train, model, width = config.train, config.model, USUAL_WIDTH
-    if model.name is None and e5_file() is None:
-        logger.info(
-            f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its "
-            f"data file is not here: {fetch_e5()}."
-        )
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
-    if model.name is not None:
+    if not model.has_random_weights:
         place = checkpoint_place(model, config.data.cache_dir)
         with quiet_transformers(), explained(cannot_load(model.name)):
             width = getattr(checkpoint_config(place), "hidden_size", None) or USUAL_WIDTH
@@ -117,7 +109,7 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     if head_factor != 1:
         usual["head_learning_rate"] = rate * head_factor
     filled = {key: value for key, value in usual.items() if getattr(train, key) is None}
-    if filled and model.name is not None:
+    if filled and not model.has_random_weights:
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
         lora, texts = " with LoRA" * bool(model.lora_rank), "pairs of" if has_pairs else "single"
         reason = f"{model.name}{lora}, {texts} texts, {steps_per_epoch:,} steps in an epoch"

@@ -113,6 +113,8 @@ def run_series(
     for a task without labels, and for a mode that cannot run here."""
     config = load_config(settings)
     use_language(config.output.language)
+    for note in config.notes:
+        say(note)
     if not TASK_CLASSES[config.data.task].has_labels:
         raise InputError(f"{kind}: labels are needed, found data.task {config.data.task}; choose another one")
     processes, unavailable = plan_mode(options.mode, options.processes, config.train.device)

@@ -105,7 +105,12 @@ def test_pickled_and_saved_it_is_the_same(model, tmp_path):
 
 
 SMALL = {f"model.config.{key}": value for key, value in SIZES.items()}
-SMALL |= {"model.config.initializer_range": 0.1, "train.threads": 1, "train.precision": "fp32"}
+SMALL |= {
+    "model.name": "random",
+    "model.config.initializer_range": 0.1,
+    "train.threads": 1,
+    "train.precision": "fp32",
+}
 
 
 def rows(pairs: bool = False) -> tuple[list, list[str]]:
@@ -255,7 +260,7 @@ print(app.NAME)
 with in_language('zh'): print(_('rows'))
 print(load({!r}, device='cpu').predict(['今天真开心'])[0])
 tiny = {{'model.config': {{'num_hidden_layers': 1, 'hidden_size': 16, 'num_attention_heads': 2}}}}
-classifier = TextClassifier(max_steps=1, device='cpu', settings=tiny)
+classifier = TextClassifier(model='random', max_steps=1, device='cpu', settings=tiny)
 print(classifier.fit(['好', '坏'] * 8, ['喜好', '厌恶'] * 8).predict(['好'])[0])
 """
 
@@ -280,5 +285,15 @@ def test_the_installed_package_works_beside_an_app_of_the_project(tmp_path, chec
     assert (name, words) == ("the app of the project", "样本数")
     assert loaded in LABELS
     assert trained in ("喜好", "厌恶")
-    words = ["--steps", "2", "--modes", "ddp", "mp", "--model.config.num_hidden_layers", "1"]
+    words = [
+        "--steps",
+        "2",
+        "--modes",
+        "ddp",
+        "mp",
+        "--model.name=random",
+        "--model.config.num_hidden_layers",
+        "1",
+    ]
+    words += ["--model.config.hidden_size=16", "--model.config.num_attention_heads=2"]
     assert "app.NAME" not in run(sys.executable, "-m", "chinese_text_classifier", "verify", *words)
