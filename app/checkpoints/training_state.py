@@ -263,11 +263,16 @@ def find_state(folder: Path, job: dict) -> TrainingState | None:
             raise run_folder.finished_error(folder)
         logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
         return None
+    before = state.job
+    if before.get("model.name", RANDOM) is None:
+        # Earlier versions wrote null for random weights
+        before = before | {"model.name": RANDOM}
     free = FREE_TO_RESUME
-    if model_name_of(state.job) == model_name_of(job):
+    if model_name_of(before) == model_name_of(job):
         # A run resumes with its own weights, whatever those that it began with are now
         free = FREE_TO_RESUME | {"model.name"}
-    if changed := changes(state.job, job, free):
+    changed = changes(before, job, free)
+    if changed:
         raise InputError(
             "a run can be resumed only with the settings and data it was started with: "
             f"{listed_changes(changed)}; change them back, or choose another output.dir"
@@ -283,12 +288,10 @@ def find_state(folder: Path, job: dict) -> TrainingState | None:
     return state
 
 
-def model_name_of(job: dict) -> str:
-    """Return `model.name` of a job. Earlier versions wrote null for random weights."""
+def model_name_of(job: dict) -> str | None:
+    """Return `model.name` of a job as it was given."""
     model = job.get("model.name")
-    if isinstance(model, dict):
-        return model["path"]
-    return model or RANDOM
+    return model["path"] if isinstance(model, dict) else model
 
 
 def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job: dict) -> RunProgress:

@@ -148,10 +148,12 @@ def load_message(busy: list[float], threads: int, processes: int) -> str | None:
     fitting_threads = max(1, int(free + SPARE_CORES) // processes)
     if threads * processes <= free + SPARE_CORES or fitting_threads >= threads:
         return None
+    threads_of_run = f"{threads} threads"
+    if processes > 1:
+        threads_of_run += f" in each of {processes} processes"
     return (
-        f"Other programs use {sum(busy):.1f} of {len(busy)} cores, and this run has {threads} threads in "
-        f"each of {processes} process(es), which wait for each other: --train.threads {fitting_threads} may "
-        "be several times as fast."
+        f"Other programs use {sum(busy):.1f} of {len(busy)} cores, and this run has {threads_of_run}, which "
+        f"wait for each other: --train.threads {fitting_threads} may be several times as fast."
     )
 
 

@@ -43,6 +43,8 @@ class Run:
         # These settings are checked before the long work
         self.group.on_rank_0(partial(run_folder.check_run_folder, mode.config.output))
         self.group.on_rank_0(partial(check_trackers, mode.config.output))
+        # All ranks are here before rank 0 looks at the cores, and wait: none of them keeps a core busy
+        self.group.gather_values(None)
         self.group.on_rank_0(self.log_load)
         self.components = components = build(mode.config, mode)
         self.config, self.task, self.loaders = components.config, components.task, components.loaders

@@ -252,6 +252,15 @@ def test_a_fit_prints_only_when_asked_and_leaves_the_output_of_others_alone(tmp_
     assert verbose or printed == ""
 
 
+def test_a_missing_encoder_is_an_error_with_its_command(monkeypatch, tmp_path):
+    """Where its package cannot be installed, `fit` once trained random weights without a word."""
+    monkeypatch.setattr("app.model.e5_small.e5_file", lambda: None)
+    monkeypatch.setattr("app.config.shipped.e5_file", lambda: None)
+    classifier = TextClassifier(max_steps=1, device="cpu", cache_dir=tmp_path, settings={"train.threads": 1})
+    with pytest.raises(InputError, match=r"e5-small-zh needs .* found none. Get it: pip install "):
+        classifier.fit(TRAIN, TARGETS)
+
+
 PROJECT = """
 import app
 from chinese_text_classifier import TextClassifier, load
