@@ -88,14 +88,21 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     """Return the configuration with the settings of `train` filled in that are none and depend on the model
     and the data. `has_pairs` is whether rows are pairs of texts. Reads the configuration of the checkpoint,
     fetching it where needed. Raises InputError for one that cannot be read."""
-    train, model, width = config.train, config.model, USUAL_WIDTH
+    train = config.train
+    model = config.model
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
+    width = USUAL_WIDTH
     if not model.has_random_weights:
         place = checkpoint_place(model, config.data.cache_dir)
         with quiet_transformers(), explained(cannot_load(model.name)):
             width = getattr(checkpoint_config(place), "hidden_size", None) or USUAL_WIDTH
-    rows = "pairs" if has_pairs else "linear" if model.head == "linear" else "single"
+    if has_pairs:
+        rows = "pairs"
+    elif model.head == "linear":
+        rows = "linear"
+    else:
+        rows = "single"
     rate, head_factor, warmup = next(
         recipe
         for most_width, most_steps, kind, *recipe in RECIPES
@@ -103,15 +110,18 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     )
     if model.lora_rank:
         factor = NARROW_LORA_FACTOR if width <= NARROW else LORA_FACTOR
-        rate, head_factor = factor * rate, max(1.0, head_factor / factor)
-    rate = rate if train.learning_rate is None else train.learning_rate
+        rate = factor * rate
+        head_factor = max(1.0, head_factor / factor)
+    if train.learning_rate is not None:
+        rate = train.learning_rate
     usual = {"learning_rate": rate, "warmup": warmup}
     if head_factor != 1:
         usual["head_learning_rate"] = rate * head_factor
     filled = {key: value for key, value in usual.items() if getattr(train, key) is None}
     if filled and not model.has_random_weights:
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
-        lora, texts = " with LoRA" * bool(model.lora_rank), "pairs of" if has_pairs else "single"
+        lora = " with LoRA" if model.lora_rank else ""
+        texts = "pairs of" if has_pairs else "single"
         reason = f"{model.name}{lora}, {texts} texts, {steps_per_epoch:,} steps in an epoch"
         logger.info("Settings chosen for you: %s (for %s)", chosen, reason)
     return replace(config, train=replace(train, **filled))
