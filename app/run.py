@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import re
 import signal
 import sys
@@ -64,6 +65,8 @@ def work(config: Config, name: str) -> int:
     use_language(config.output.language)
     try:
         start_logging(launched_rank() == 0)
+        for note in config.notes:
+            logging.getLogger(__name__).info(note)
         with load_mode(name)(with_saved_choices(config)) as mode:
             check_world_size(name, mode.group.world_size)
             if mode.group.rank != launched_rank():

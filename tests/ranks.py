@@ -70,12 +70,14 @@ def need(mode: str) -> None:
 
 
 def settings(data: list[str], folder: Path, sizes: dict = SMALL, **changes) -> list[str]:
-    """Return the arguments of a small job; `sizes` are those of a model that has none, `changes` by setting,
+    """Return the arguments of a small job; `sizes` are those of random weights, `changes` by setting,
     `train__epochs` for train.epochs."""
     values = {"output.dir": folder, "output.resume": "auto", "train.device": "cpu", "train.threads": 1}
     values |= {"train.precision": "fp32", "train.batch_size": 16, "train.learning_rate": 5e-3}
     values |= {"train.log_every": 4, "data.max_length": 24}
     values |= {f"model.config.{key}": value for key, value in sizes.items()} | {"output.trackers": "[]"}
+    if sizes:
+        values |= {"model.name": "random", "train.epochs": 12}
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     return [*data, *(f"--{key}={value}" for key, value in values.items())]
 

@@ -52,7 +52,7 @@ def test_every_requirement_has_a_tested_version():
 
 def test_a_wheel_has_the_files_that_the_defaults_need_and_the_console_command():
     included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    for path in (*shipped.DEFAULT_CONFIGS, shipped.FEW_LABELS_CONFIG, shipped.SAMPLE_FOLDER):
+    for path in (shipped.FEW_LABELS_CONFIG, shipped.SAMPLE_FOLDER):
         place = path.relative_to(shipped.ROOT)
         assert path.exists()
         assert included.pop(str(place)) == f"chinese_text_classifier/shipped/{place}"

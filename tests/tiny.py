@@ -40,7 +40,7 @@ def tiny_model(
     `masked` it predicts masked tokens."""
     torch.manual_seed(0)
     sizes = SIZES | {"initializer_range": 0.2, "max_position_embeddings": 64} | config
-    settings = ModelConfig(architecture=architecture, config=sizes, dropout=dropout)
+    settings = ModelConfig("random", architecture=architecture, config=sizes, dropout=dropout)
     if masked:
         return build_masked_model(settings, tiny_tokenizer(pad_id), 32).eval()
     return build_model(settings, tiny_tokenizer(pad_id), LABELS, 32).eval()
@@ -87,5 +87,5 @@ def open_tiny(folder: Path, pairs: bool = False) -> tuple[Dataset, object, dict]
     files = {"train": str(write_tiny(folder / "rows.tsv", pairs=pairs)), "cache_dir": str(folder / "cache")}
     data = DataConfig(**files, text_pair_column="other" if pairs else None, max_length=32)
     dataset = open_dataset(data)
-    tokenizer = load_tokenizer(ModelConfig(), dataset, data.max_length, data.cache_dir)
+    tokenizer = load_tokenizer(ModelConfig("random"), dataset, data.max_length, data.cache_dir)
     return dataset, tokenizer, open_stores(dataset, tokenizer, data)

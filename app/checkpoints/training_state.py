@@ -22,7 +22,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..config.schema import Config
+from ..config.schema import RANDOM, Config
 from ..data.cache import MANIFEST, content_key, file_digest, files_digest
 from ..data.dataset import Dataset
 from ..data.tokens import TokenStore
@@ -282,10 +282,16 @@ def find_state(folder: Path, job: dict) -> TrainingState | None:
             raise run_folder.finished_error(folder)
         logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
         return None
-    paths = [(one.get("model.name") or {}).get("path") for one in (state.job, job)]
-    # A run resumes with its own weights, whatever those that it began with are now
-    free = FREE_TO_RESUME | {"model.name"} if paths[0] == paths[1] else FREE_TO_RESUME
-    if changed := changes(state.job, job, free):
+    before = state.job
+    if before.get("model.name", RANDOM) is None:
+        # Earlier versions wrote null for random weights
+        before = before | {"model.name": RANDOM}
+    free = FREE_TO_RESUME
+    if model_name_of(before) == model_name_of(job):
+        # A run resumes with its own weights, whatever those that it began with are now
+        free = FREE_TO_RESUME | {"model.name"}
+    changed = changes(before, job, free)
+    if changed:
         raise InputError(
             "a run can be resumed only with the settings and data it was started with: "
             f"{listed_changes(changed)}; change them back, or choose another output.dir"
@@ -299,6 +305,12 @@ def find_state(folder: Path, job: dict) -> TrainingState | None:
             f"found {steps}; raise them, or choose another output.dir"
         )
     return state
+
+
+def model_name_of(job: dict) -> str | None:
+    """Return `model.name` of a job as it was given."""
+    model = job.get("model.name")
+    return model["path"] if isinstance(model, dict) else model
 
 
 def load_state(mode: Mode, state: TrainingState | None, folder: Path | None, job: dict) -> RunProgress:
@@ -379,7 +391,8 @@ def job_signature(
     job = run_folder.flat_settings(config.to_dict())
     job |= {"train.best_metric": best_metric, "data.labels": dataset.label_names} | data_of(dataset)
     job[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)
-    if name := config.model.name:
+    name = config.model.name
+    if not config.model.has_random_weights:
         content = f"{name} {getattr(model.model.config, '_commit_hash', None)}"
         if Path(name).is_dir():
             content = files_digest(Path(name), "*.safetensors", "*.bin")

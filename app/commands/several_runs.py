@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from ..config.command_line import load_config
-from ..errors import InputError, needed, show
+from ..errors import InputError, needed, say, show
 from .parser import Parser, number, series_parser
 
 
@@ -166,6 +166,8 @@ def verify(argv: list[str], program: str) -> int:
     if options.worker:
         arguments = (config, options.steps, *options.worker)
         return launch(load_mode(options.worker[0]).launcher, run_trainings, arguments, options.nprocs)
+    for note in config.notes:
+        say(note)
     planned, device = [], choose_device(options.device or config.train.device)
     # MPS and Ascend have none
     has_float64 = is_cuda(device) or not has_memory(device)

@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from ..errors import InputError, nearest, shorten, show
 from ..words import _
 from .help import TYPES, describe, help_text, members, rules_together
-from .schema import GROUPS, HINTS, SETTINGS, VERB, Config, DataConfig
-from .shipped import DEFAULT_CONFIGS, OF_SOURCE, default_config
+from .schema import GROUPS, HINTS, RANDOM, SETTINGS, VERB, Config, DataConfig, ModelConfig
 
 SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
 MODEL = "model.config"
+FOR_RANDOM_WEIGHTS = ("model.architecture", "model.vocab_file")
 
 
 class Value(NamedTuple):
@@ -31,14 +31,13 @@ class Value(NamedTuple):
 
 
 def load_config(argv: list[str], command: str = "run_single.py", description: str = "") -> Config:
-    """Return the configuration from the arguments `argv`. Where no `--config` names a model, the file of
-    `default_config` is read first. Raises InputError naming the file or the command line, the key and the
-    most similar setting. `--help` prints the settings that people use, `--help all` all, and exits."""
+    """Return the configuration from the arguments `argv`; what they do not set has its default. Raises
+    InputError naming the file or the command line, the key and the most similar setting. `--help` prints the
+    settings that people use, `--help all` all, and exits."""
     # torch.distributed.launch adds --local-rank
     argv = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
     if {"-h", "--help"}.intersection(argv):
-        defaults = _validated(_read_layer(default_config(set())))
-        raise SystemExit(show(help_text(command, description, "all" in argv, defaults)))
+        raise SystemExit(show(help_text(command, description, "all" in argv, Config())))
     config = _merged(*_read_arguments([word for word in argv if word != "--print_config"]))
     if "--print_config" in argv:
         raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))
@@ -46,7 +45,7 @@ def load_config(argv: list[str], command: str = "run_single.py", description: st
 
 
 def config_of(settings: Mapping[str, Any]) -> Config:
-    """Return the configuration of settings by their dotted names, on top of the usual default file."""
+    """Return the configuration of settings by their dotted names; the others have their defaults."""
     return _merged([], {str(name): Value(value, "settings") for name, value in settings.items()})
 
 
@@ -150,26 +149,65 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
 def _merged(files: list[str], options: dict[str, Value]) -> Config:
     """Return the configuration of the files, later ones on top of earlier ones, and of options on top."""
     layers = [_read_layer(Path(path)) for path in files]
-    if not any(OF_SOURCE.fullmatch(name) for layer in layers for name in layer):
-        files = [str(default_config(set(options))), *files]
-        layers = [_read_layer(Path(files[0])), *layers]
+    layers.append(options)
     merged: dict[str, Value] = {}
-    for layer in (*layers, options):
-        for name, one in layer.items():
+    # The number of the last layer that sets each of them
+    layer_of: dict[str, int] = {}
+    for number, layer in enumerate(layers):
+        for name, value in layer.items():
             if name.startswith(f"{MODEL}."):
-                before = merged[MODEL].value if MODEL in merged else {}
-                before = before if isinstance(before, dict) else {}
-                merged[MODEL] = one._replace(value=before | {name.removeprefix(f"{MODEL}."): one.value})
+                merged[MODEL] = _with_key(merged.get(MODEL), name.removeprefix(f"{MODEL}."), value)
             else:
-                merged[name] = one
+                merged[name] = value
+                layer_of[name] = number
+    notes = _remove_overridden(merged, layer_of)
     config = _validated(merged)
-    # A run is named after its configuration file, or with a default file after its data, which may be a
-    # pattern: then after the folder
-    train = config.data.train or "sample"
-    own = (train if isinstance(train, str) else train[0]) if Path(files[-1]) in DEFAULT_CONFIGS else files[-1]
-    parts = (Path(own).stem, *reversed(Path(own).parts))
-    name = config.output.name or next((part for part in parts if part and "*" not in part), "files")
-    return replace(config, output=replace(config.output, name=name))
+    output = replace(config.output, name=config.output.name or _run_name(files, config.data.train))
+    return replace(config, output=output, notes=tuple(notes))
+
+
+def _with_key(before: Value | None, key: str, value: Value) -> Value:
+    """Return the setting `model.config` with one more key."""
+    keys = {}
+    if before is not None and isinstance(before.value, dict):
+        keys |= before.value
+    keys[key] = value.value
+    return Value(keys, value.source)
+
+
+def _remove_overridden(merged: dict[str, Value], layer_of: dict[str, int]) -> list[str]:
+    """Remove the settings of random weights from `merged` where a later layer names another model, as in
+    `--config configs/tnews.yaml --model.name hfl/rbt3`; return a line for the log for each."""
+    model = merged.get("model.name")
+    if model is None or model.value == RANDOM:
+        return []
+    notes = []
+    for name in FOR_RANDOM_WEIGHTS:
+        if name in merged and layer_of[name] < layer_of["model.name"]:
+            setting = merged.pop(name)
+            usual = getattr(ModelConfig(), name.removeprefix("model."))
+            if setting.value != usual:
+                place = _place(setting.source, name)
+                notes.append(
+                    f"{name} {setting.value} ({place}) is not used: it is for random weights, and model.name "
+                    f"is {model.value}."
+                )
+    return notes
+
+
+def _run_name(files: list[str], train: str | list[str] | None) -> str:
+    """Return the name of a run: that of its last configuration file, else of its training data, which may be
+    a pattern: then of the folder."""
+    if files:
+        path = Path(files[-1])
+    elif train and isinstance(train, list):
+        path = Path(train[0])
+    else:
+        path = Path(train or "sample")
+    for part in (path.stem, *reversed(path.parts)):
+        if part and "*" not in part:
+            return part
+    return "files"
 
 
 def _validated(layer: Mapping[str, Value]) -> Config:

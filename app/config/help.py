@@ -12,7 +12,19 @@ from pydantic.fields import FieldInfo
 
 from ..errors import show
 from ..words import N_, _
-from .schema import GROUPS, HINTS, SETTINGS, TASKS, Config, DataConfig, Float, Needs, Rule, check_address
+from .schema import (
+    GROUPS,
+    HINTS,
+    SETTINGS,
+    TASKS,
+    Config,
+    DataConfig,
+    Float,
+    ModelConfig,
+    Needs,
+    Rule,
+    check_address,
+)
 
 TYPES = {
     int: N_("an integer"),
@@ -80,6 +92,10 @@ def rules_together(config: Config) -> Iterator[tuple[Any, str, str]]:
     rule = _("left out with train.loss logit_adjusted: both correct the same imbalance")
     is_twice = train.loss == "logit_adjusted" and train.class_weights == "balanced"
     yield not is_twice, "train.class_weights", rule
+    rule = _("left out unless model.name is random (for random weights: --model.name random)")
+    for key in ("architecture", "vocab_file"):
+        is_usual = getattr(model, key) == getattr(ModelConfig(), key)
+        yield model.has_random_weights or is_usual, f"model.{key}", rule
 
 
 def _rules_of_task(config: Config) -> Iterator[tuple[Any, str, str]]:
@@ -121,8 +137,8 @@ USUAL = (
 TITLE = """\
 # Settings
 
-All settings, in a YAML file or on the command line: `--train.epochs 3`. A run whose files name no model has
-the defaults of `configs/default.yaml`. Made by `python -m app.config.help > docs/settings.md`.
+All settings, in a YAML file or on the command line: `--train.epochs 3`. What neither sets has the default
+below. Made by `python -m app.config.help > docs/settings.md`.
 """
 
 

@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from ..errors import InputError
 from ..words import N_
+from .shipped import E5_SMALL
 
 # Values must have the very type of their field; the text under a field is its help.
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
@@ -105,6 +106,15 @@ PlainValue = Annotated[bool | int | float | str | list | dict | None, BeforeVali
 Count = Annotated[int, Field(ge=1)]
 Number = Annotated[Float, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+RANDOM = "random"  # the model.name of random weights
+NO_NAMES = ("", "null", "none")
+ModelName = Annotated[
+    str,
+    Rule(
+        lambda name: name.lower() not in NO_NAMES,
+        N_("e5-small-zh, a name on the hub, a folder with a checkpoint, or random (for random weights)"),
+    ),
+]
 Separator = Annotated[str, Rule(bool, N_("one or more characters"))]
 Names = Annotated[
     list[str],
@@ -212,13 +222,14 @@ class DataConfig:
 class ModelConfig:
     """Which encoder is trained, and what is changed in it."""
 
-    name: str | None = None
-    """Pretrained model: e5-small-zh (needs no hub), a name on the hub (hfl/chinese-macbert-base), a folder
-    (./my-bert), or a finished run; none: random weights, with the architecture below."""
+    name: ModelName = E5_SMALL
+    """Model to train: e5-small-zh (needs no hub), a name on the hub (hfl/chinese-macbert-base), a folder
+    (./my-bert), or a finished run; random: random weights, with the architecture below."""
     architecture: str = "bert"
-    """Model type in transformers of a model with random weights: bert, roberta, electra, ..."""
+    """Model type in transformers, with model.name random only: bert, roberta, electra, ..."""
     vocab_file: str | None = None
-    """WordPiece vocabulary for random weights, one token a line; none: characters of GB 2312 and train."""
+    """WordPiece vocabulary, with model.name random only, one token a line; none: characters of GB 2312 and
+    train."""
     prefix: str | None = None
     """Words before each text, such as "query: ", with which e5 was pretrained; they stay in the checkpoint's
     tokenizer. Of a pair, the first text has them. "": none; none: as in the checkpoint, or "query: " where
@@ -231,9 +242,14 @@ class ModelConfig:
     freeze: Literal["embeddings", "encoder"] | None = None
     """Do not train the embeddings (embeddings), or these and all layers (encoder); none: train all."""
     config: dict[str, PlainValue] = field(default_factory=dict)
-    """Keys to set in the transformers configuration of the model: num_hidden_layers, hidden_size, ..."""
+    """Keys to set in the transformers configuration of the model: hidden_dropout_prob, ...; those that change
+    the shape of weights (num_hidden_layers, hidden_size, ...) with model.name random only."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None
     """Rank of LoRA's matrices (peft), such as 16, trained in place of the encoder's own; none, 0: no LoRA."""
+
+    @property
+    def has_random_weights(self) -> bool:
+        return self.name == RANDOM
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -278,9 +294,9 @@ class TrainConfig:
     class_weights: Annotated[Literal["none", "balanced"] | list[Float], WITH_CLASSES] = "none"
     """Weight of each class in the loss; balanced: rows / (classes * rows of the class). For multi_label: of
     each label in the loss of the rows that have it; balanced: rows without it / rows with it."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on a
-    device that is faster in it (on the CPU that is measured), else fp32."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on GPUs
+    and processors that are faster in it (docs/decisions.md lists them), else fp32."""
     eval_every: Count | None = None
     """Steps between evaluations on dev, and one after the last; none: one an epoch, or about 10 in all."""
     save_every: Count | None = None
@@ -319,7 +335,7 @@ class OutputConfig:
     dir: str | None = None
     """Run folder, empty or with the run to resume; none: checkpoints/<name>-001, or the next that is free."""
     name: str | None = None
-    """Name of the run; none: the name of the configuration file (with the default file, of the data)."""
+    """Name of the run; none: the name of the configuration file (without one, of the data)."""
     resume: Literal["never", "auto"] = "never"
     """Whether the run resumes (short: --resume). auto: the interrupted run in `dir`, without `dir` the newest
     of this name, else a new run; a finished run in `dir` trains on if epochs or max_steps give more steps."""
@@ -331,19 +347,21 @@ class OutputConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class Config:
-    """The whole configuration of a run."""
+    """The whole configuration of a run; `notes` are lines for its log about settings that are not used."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     deepspeed: DeepSpeedConfig = field(default_factory=DeepSpeedConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the settings by group and name."""
+        return {group: asdict(getattr(self, group)) for group in GROUPS}
 
 
-GROUPS = get_type_hints(Config)
+GROUPS = {group: schema for group, schema in get_type_hints(Config).items() if group != "notes"}
 HINTS = {
     f"{group}.{key}": hint
     for group, schema in GROUPS.items()

@@ -1,7 +1,6 @@
 """The files that the defaults need, in the repository and in an installed package."""
 
 import os
-import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,10 +8,6 @@ from pathlib import Path
 INSTALLED = Path(__file__).resolve().parents[1] / "shipped"
 ROOT = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
 
-DEFAULT_CONFIG = ROOT / "configs" / "default.yaml"
-RANDOM_CONFIG = ROOT / "configs" / "small_bert.yaml"
-DEFAULT_CONFIGS = (DEFAULT_CONFIG, RANDOM_CONFIG)
-OF_SOURCE = re.compile(r"model\.(name|architecture|vocab_file|config.*)")  # settings that choose a model
 # Its settings are chosen where rows are few
 FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
@@ -36,11 +31,3 @@ def e5_file() -> Path | None:
     folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
     places = [*(folder / E5_FILE for folder in folders), fetched_e5_file()]
     return next((place for place in places if place.is_file()), None)
-
-
-def default_config(options: set[str]) -> Path:
-    """Return the file that a run starts from whose own files name no model, given the settings on its command
-    line: configs/small_bert.yaml where one is for random weights, or e5-small-zh is not installed and
-    --model.name not given; else configs/default.yaml."""
-    has_random_weights = any(map(OF_SOURCE.fullmatch, options)) or e5_file() is None
-    return RANDOM_CONFIG if has_random_weights and "model.name" not in options else DEFAULT_CONFIG

@@ -289,6 +289,12 @@ class ReadTokens:
         # The batch dimension is added here, not at the end: FSDP warns about a layer that returns a view.
         return self.feed_forward_chunk(self.attention.output(attended[None], first[None]))
 
+    def parts_for_all_tokens(self) -> list[nn.Module]:
+        """Return the parts that in packed batches compute something for every token."""
+        if hasattr(self, "attention"):
+            return [self.attention.self.key, self.attention.self.value]
+        return [self.self_attn if hasattr(self, "self_attn") else self.attn]
+
 
 def return_read_tokens_only(layer: nn.Module) -> None:
     """Let a layer return only the states of the tokens that the head reads, for packed batches. Only its

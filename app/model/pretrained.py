@@ -6,6 +6,7 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +40,11 @@ REMEDY = (
     "tokenizer. Leave out sizes in model.config (configs/small_bert.yaml sets some), merge LoRA weights with "
     "peft (merge_and_unload), convert those of TensorFlow with transformers 4"
 )
-# The data decides these keys, and train.precision the last two
-FIXED = {"num_labels", "id2label", "label2id", "problem_type", "dtype", "torch_dtype"}
+# model.name or model.architecture decide the first key, the data others, and train.precision the last two
+FIXED = {"model_type", "num_labels", "id2label", "label2id", "problem_type", "dtype", "torch_dtype"}
+# All configurations of transformers have these keys. They change what a model computes, even where all
+# weights keep their shapes: a BERT's heads are cut from the same matrices, ALBERT's layers are the same.
+ARRANGEMENT = ("num_hidden_layers", "num_attention_heads")
 # These parts come after an encoder. A checkpoint without them gets new ones, without a warning.
 HEADS = ("classifier", "pooler", "pre_classifier", "score", "cls.", "lm_head", "generator_predictions")
 HEADS += ("generator_lm_head", "head.", "decoder.weight", "decoder.bias")
@@ -76,15 +80,17 @@ def explained(problem: str, remedy: str = REMEDY) -> Iterator[None]:
 
 def cannot_load(name: str) -> str:
     return _(
-        "model.name must be {default}, a hub name or a folder with a checkpoint; '{name}' could not be loaded"
+        "model.name must be {default}, random, a hub name or a folder with a checkpoint; '{name}' could not "
+        "be loaded"
     ).format(default=E5_SMALL, name=name)
 
 
-def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str | None:
-    """Return the folder of the configured checkpoint, made or fetched, or its name on the hub, or None. Any
-    rank may call it: one works, the others wait. Raises InputError where it cannot be downloaded."""
+def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str:
+    """Return the folder of the configured checkpoint, made or fetched, or its name on the hub; of random
+    weights their name. Any rank may call it: one works, the others wait. Raises InputError where the
+    checkpoint cannot be downloaded, and where the data file of e5-small-zh is missing."""
     name = settings.name
-    if name is None or Path(name).is_dir():
+    if settings.has_random_weights or Path(name).is_dir():
         return name
     if name == E5_SMALL:
         return str(local_checkpoint(Path(cache_dir)))
@@ -117,7 +123,7 @@ def checkpoint_config(name: str | Path) -> PreTrainedConfig:
 def encoder_config(settings: ModelConfig, tokenizer, max_length: int) -> PreTrainedConfig:
     """Return the configuration of a checkpoint, or of an architecture, changed as the user sets it. Raises
     InputError for an unknown architecture or key, and for values that do not fit the model or the texts."""
-    if settings.name is None:
+    if settings.has_random_weights:
         if settings.architecture not in CONFIG_MAPPING:
             close = nearest(settings.architecture, CONFIG_MAPPING)
             raise InputError(
@@ -144,7 +150,7 @@ def encoder_config(settings: ModelConfig, tokenizer, max_length: int) -> PreTrai
     if settings.dropout is not None:
         values |= {key: settings.dropout for key in keys if "dropout" in key}
     with explained(f"model.config does not fit a {config.model_type} model", "correct its values"):
-        if settings.name is None:
+        if settings.has_random_weights:
             # The constructor derives some values from others
             config = AutoConfig.for_model(settings.architecture, **values)
         else:
@@ -194,7 +200,7 @@ def build_model(
             nn.init.eye_(model.bert.pooler.dense.weight)
             nn.init.zeros_(model.bert.pooler.dense.bias)
         key, last = last_layer(model)
-        is_new = settings.name is None or f"{key}.weight" in missing
+        is_new = settings.has_random_weights or f"{key}.weight" in missing
         if not is_new and earlier_labels != label_names:
             is_new = True
             nn.init.normal_(last.weight, std=getattr(config, "initializer_range", 0.02))
@@ -221,14 +227,51 @@ def build_masked_model(settings: ModelConfig, tokenizer, max_length: int) -> Mas
 def make_model(settings: ModelConfig, config: PreTrainedConfig, auto_class: type) -> tuple[nn.Module, set]:
     """Return transformers' model on the CPU in fp32, with random weights, or those of a checkpoint and the
     names of which it has none. Raises InputError where there is no such model."""
-    if settings.name is None:
+    if settings.has_random_weights:
         problem = f"model.config does not make a {settings.architecture} model for this data.task"
         with explained(problem, "correct its values"):
             return auto_class.from_config(config), set()
+    if settings.config:
+        check_keeps_shapes(settings, config, auto_class)
     with explained(cannot_load(settings.name)):
         model, info = load_weights(settings.name, config, auto_class)
     check_weights(settings.name, model, info)
     return model, info["missing_keys"]
+
+
+def check_keeps_shapes(settings: ModelConfig, config: PreTrainedConfig, auto_class: type) -> None:
+    """Raise InputError unless a checkpoint's weights keep their names and shapes, and their arrangement in
+    heads and layers, in a model of `config`, which `settings.config` has changed."""
+    with explained(cannot_load(settings.name)):
+        saved = checkpoint_config(settings.name)
+    unchanged = deepcopy(config)
+    for key in settings.config:
+        setattr(unchanged, key, getattr(saved, key))
+    keys = ", ".join(settings.config)
+    rule = f"the weights of {settings.name} must be those of its config.json, found model.config with {keys}"
+    remedy = "leave it out, or train random weights: --model.name random"
+    for key in ARRANGEMENT:
+        number = getattr(unchanged, key, None)
+        changed_number = getattr(config, key, None)
+        if changed_number != number:
+            raise InputError(f"{rule}: {key} is {number} there and would be {changed_number}; {remedy}")
+    shapes = parameter_shapes(unchanged, auto_class)
+    changed_shapes = parameter_shapes(config, auto_class)
+    for name in {**shapes, **changed_shapes}:
+        shape = shapes.get(name, "missing")
+        changed_shape = changed_shapes.get(name, "missing")
+        if changed_shape != shape:
+            raise InputError(
+                f"{rule}: the shape of {name} is {shape} there and would be {changed_shape}; {remedy}"
+            )
+
+
+def parameter_shapes(config: PreTrainedConfig, auto_class: type) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a model's parameters by name. It is made without memory for them."""
+    problem = f"model.config does not fit a {config.model_type} model"
+    with explained(problem, "correct its values"), torch.device("meta"):
+        model = auto_class.from_config(config)
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 def load_weights(

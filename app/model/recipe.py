@@ -8,8 +8,7 @@ from dataclasses import fields, replace
 
 from ..config.command_line import read_yaml
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
-from ..config.shipped import E5_SMALL, FEW_LABELS_CONFIG, e5_file
-from .e5_small import fetch_e5
+from ..config.shipped import FEW_LABELS_CONFIG
 from .pretrained import cannot_load, checkpoint_config, checkpoint_place, explained, quiet_transformers
 
 logger = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ def with_head(config: Config, num_rows: int, num_labels: int, has_pairs: bool) -
     data, usual = config.data, TrainConfig()
     if config.model.head != "auto":
         return config
-    is_default = config.model == ModelConfig(name=E5_SMALL) and data.task == DataConfig().task
+    is_default = config.model == ModelConfig() and data.task == DataConfig().task
     is_own = data.train is not None and num_labels > 1 and not has_pairs and num_rows <= MAX_ROWS
     if not (is_default and is_own):
         return started(config, "random")
@@ -52,8 +51,6 @@ def started(config: Config, how: str) -> Config:
         prefix = {"prefix": "query: "} if how == "linear" else {}
         return replace(config, model=replace(config.model, head=how, **prefix))
     values = read_yaml(FEW_LABELS_CONFIG)
-    # It was chosen for the device, before this
-    del values["train"]["precision"]
     for section, chosen in values.items():
         own = getattr(config, section)
         usual = type(own)()
@@ -91,19 +88,21 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     """Return the configuration with the settings of `train` filled in that are none and depend on the model
     and the data. `has_pairs` is whether rows are pairs of texts. Reads the configuration of the checkpoint,
     fetching it where needed. Raises InputError for one that cannot be read."""
-    train, model, width = config.train, config.model, USUAL_WIDTH
-    if model.name is None and e5_file() is None:
-        logger.info(
-            f"The model has random weights. {E5_SMALL}, a pretrained one, would classify better, but its "
-            f"data file is not here: {fetch_e5()}."
-        )
+    train = config.train
+    model = config.model
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
-    if model.name is not None:
+    width = USUAL_WIDTH
+    if not model.has_random_weights:
         place = checkpoint_place(model, config.data.cache_dir)
         with quiet_transformers(), explained(cannot_load(model.name)):
             width = getattr(checkpoint_config(place), "hidden_size", None) or USUAL_WIDTH
-    rows = "pairs" if has_pairs else "linear" if model.head == "linear" else "single"
+    if has_pairs:
+        rows = "pairs"
+    elif model.head == "linear":
+        rows = "linear"
+    else:
+        rows = "single"
     rate, head_factor, warmup = next(
         recipe
         for most_width, most_steps, kind, *recipe in RECIPES
@@ -111,15 +110,18 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     )
     if model.lora_rank:
         factor = NARROW_LORA_FACTOR if width <= NARROW else LORA_FACTOR
-        rate, head_factor = factor * rate, max(1.0, head_factor / factor)
-    rate = rate if train.learning_rate is None else train.learning_rate
+        rate = factor * rate
+        head_factor = max(1.0, head_factor / factor)
+    if train.learning_rate is not None:
+        rate = train.learning_rate
     usual = {"learning_rate": rate, "warmup": warmup}
     if head_factor != 1:
         usual["head_learning_rate"] = rate * head_factor
     filled = {key: value for key, value in usual.items() if getattr(train, key) is None}
-    if filled and model.name is not None:
+    if filled and not model.has_random_weights:
         chosen = ", ".join(f"train.{key} {value:g}" for key, value in filled.items())
-        lora, texts = " with LoRA" * bool(model.lora_rank), "pairs of" if has_pairs else "single"
+        lora = " with LoRA" if model.lora_rank else ""
+        texts = "pairs of" if has_pairs else "single"
         reason = f"{model.name}{lora}, {texts} texts, {steps_per_epoch:,} steps in an epoch"
         logger.info("Settings chosen for you: %s (for %s)", chosen, reason)
     return replace(config, train=replace(train, **filled))

@@ -45,7 +45,7 @@ def load_tokenizer(config: ModelConfig, dataset: Dataset, max_length: int, cache
     Raises InputError for a checkpoint without a fast tokenizer or a vocabulary file that is not one."""
     from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-    if config.name is not None:
+    if not config.has_random_weights:
         tokenizer = _checkpoint_tokenizer(config)
     else:
         path = Path(config.vocab_file or "")

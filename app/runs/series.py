@@ -129,6 +129,8 @@ def run_series(
     stopped it. Raises InputError for a task without labels, and for a mode that cannot run here."""
     config = load_config(settings)
     use_language(config.output.language)
+    for note in config.notes:
+        say(note)
     task = config.data.task
     if not TASK_CLASSES[task].has_labels:
         raise InputError(f"{description}: labels are needed, found data.task {task}; choose another one")

@@ -6,9 +6,12 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import joblib
+import psutil
 import torch
 from torch.nn.functional import linear
 
@@ -16,6 +19,9 @@ from ..config.schema import TrainConfig
 from ..errors import InputError, listed
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+CPUINFO = Path("/proc/cpuinfo")  # its lines: https://docs.kernel.org/arch/x86/cpuinfo.html
+LOAD_SECONDS = 0.1  # for which the load of the cores is watched
+SPARE_CORES = 0.5  # work of other programs that is not worth a line
 # glibc's names and numbers, https://man7.org/linux/man-pages/man3/mallopt.3.html
 M_TRIM_THRESHOLD = -1  # free bytes at the end of the heap above which they are returned to the system
 M_MMAP_THRESHOLD = -3  # bytes above which a block is taken from the system, and returned to it when freed
@@ -87,25 +93,84 @@ def at_least_float32(values: torch.Tensor) -> torch.Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
+@dataclass(frozen=True)
+class Processor:
+    """What Linux says of the first core: the vendor, such as AuthenticAMD, and the instruction sets."""
+
+    vendor: str = ""
+    instruction_sets: frozenset[str] = frozenset()
+
+
+def read_processor(path: Path) -> Processor:
+    """Return the processor that a file such as /proc/cpuinfo describes; one without vendor and instruction
+    sets where there is no such file, or the processor is not of the x86 family."""
+    values: dict[str, str] = {}
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            values.setdefault(key.strip(), value.strip())
+    return Processor(values.get("vendor_id", ""), frozenset(values.get("flags", "").split()))
+
+
 def fastest_precision(device: torch.device) -> str:
-    """Return `bf16` for a device that is faster in it, else `fp32`. On the CPU both are measured, in 0.1 s on
-    BERT's shapes: with bf16 instructions it may yet be half as fast (Xeon without AMX, torch 2.13)."""
+    """Return `bf16` for a device that is faster in it, else `fp32`: the same on every start of a machine,
+    also beside other programs."""
     if is_cuda(device):
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if has_memory(device):
         return "fp32"
-    # bf16 needs casts, too: below a ratio of 1.2 of matrix products a training step gains nothing
-    threads = torch.get_num_threads()
-    speedup = product_speed(device, torch.bfloat16, threads) / product_speed(device, torch.float32, threads)
-    return "bf16" if speedup > 1.2 else "fp32"
+    return precision_of_processor(read_processor(CPUINFO))
+
+
+def precision_of_processor(processor: Processor) -> str:
+    """Return the precision in which a processor trains faster. docs/decisions.md has what was measured: with
+    AVX-512 alone bf16 is faster on AMD, and half as fast on Intel. What was not measured trains in fp32."""
+    has_amx = "amx_bf16" in processor.instruction_sets
+    is_fast_amd = processor.vendor == "AuthenticAMD" and "avx512_bf16" in processor.instruction_sets
+    return "bf16" if has_amx or is_fast_amd else "fp32"
+
+
+def busy_cores() -> list[float]:
+    """Return how busy each core is that this process may use, from 0 to 1, all programs together. The caller
+    sleeps for a tenth of a second."""
+    percentages = psutil.cpu_percent(interval=LOAD_SECONDS, percpu=True)
+    usable = range(len(percentages))
+    if hasattr(os, "sched_getaffinity"):
+        usable = os.sched_getaffinity(0)
+    return [percentages[core] / 100 for core in usable if core < len(percentages)]
+
+
+def load_message(busy: list[float], threads: int, processes: int) -> str | None:
+    """Return a line for the log where other programs keep cores busy (as `busy_cores` has them) that the
+    `threads` of each of the `processes` on this machine are meant for, else None. All threads of a step wait
+    for the slowest one, so a thread without a core of its own can make a step several times as slow."""
+    free = len(busy) - sum(busy)
+    fitting_threads = max(1, int(free + SPARE_CORES) // processes)
+    if threads * processes <= free + SPARE_CORES or fitting_threads >= threads:
+        return None
+    threads_of_run = f"{threads} threads"
+    if processes > 1:
+        threads_of_run += f" in each of {processes} processes"
+    return (
+        f"Other programs use {sum(busy):.1f} of {len(busy)} cores, and this run has {threads_of_run}, which "
+        f"wait for each other: --train.threads {fitting_threads} may be several times as fast."
+    )
 
 
 @cache
 def product_speed(device: torch.device, dtype: torch.dtype, threads: int) -> float:
-    """Return the operations a second of matrix products on a device, the most of up to 8 measurements;
-    `threads` is what this process has now, as it measures once for each number."""
+    """Return what `measure_product_speed` does, measured once in this process for each number of `threads`,
+    which must be what the process has now."""
+    return measure_product_speed(device, dtype)
+
+
+def measure_product_speed(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the operations a second of matrix products on a device, the most of up to 8 measurements, which
+    take 0.1 s. Beside other programs it is lower than what the device can do."""
     # A GPU needs larger products, and several between two waits
-    rows, width, times = (8192, 2048, 10) if has_memory(device) else (256, 768, 1)
+    rows, width, times = (256, 768, 1)
+    if has_memory(device):
+        rows, width, times = (8192, 2048, 10)
     states = torch.ones(rows, width, dtype=dtype, device=device)
     weight = torch.ones(width, width, dtype=dtype, device=device)
     seconds: list[float] = []

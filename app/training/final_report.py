@@ -11,6 +11,7 @@ import torch
 from ..checkpoints.decision import copy_decision, is_of_other_weights, remove_decision
 from ..checkpoints.run_folder import ADAPTER, CARD, MODEL, PAGE, PREDICTIONS, REPORT, TEXT, add_finish
 from ..checkpoints.training_state import RunProgress, drop_states
+from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model
 from ..report import shown
@@ -134,7 +135,8 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
 def evidence_of(components: Components, split: str, metrics: dict, of_splits: dict, history: list) -> dict:
     """Return what `what_next` gets; `of_splits` are the logits by split, `history` the evaluations."""
     dataset, task, config = components.dataset, components.task, components.config
-    train, tried = config.train, config.model.name
+    train = config.train
+    tried = config.model.name
     # Only the cross entropy without class weights can be compared between training and dev rows.
     is_comparable = (train.loss, train.class_weights) == ("cross_entropy", "none")
     other = next(name for name in OTHERS if name != tried)
@@ -145,6 +147,7 @@ def evidence_of(components: Components, split: str, metrics: dict, of_splits: di
         names = ("confidence", "correct")
         held_out = [np.concatenate([getattr(of, name) for of in scores]) for name in names]
     most = train.max_steps
+    instead = E5_SMALL if config.model.has_random_weights and e5_file() else other
     return {
         "metrics": metrics,
         "history": [line for line in history if line["split"] == "dev" and is_comparable],
@@ -152,7 +155,7 @@ def evidence_of(components: Components, split: str, metrics: dict, of_splits: di
         "class_rows": dataset.statistics["train"].get("classes", {}),
         "dev_rows": len(dataset.splits[FITTED_ON]) if FITTED_ON in dataset.splits else 0,
         "longer": f"--train.epochs {2 * train.epochs}" + (f" --train.max_steps {2 * most}" if most else ""),
-        "instead": f"--model.name {E5_SMALL if tried is None and e5_file() else other}",
+        "instead": f"--model.name {instead}",
     }
 
 
@@ -161,7 +164,7 @@ def run_settings(components: Components, progress: RunProgress) -> dict:
     computed: they are the same in every mode."""
     config, dataset = components.config, components.dataset
     settings = {
-        N_("model"): base_model_of(config.model.name)[0] or f"{config.model.architecture}, random weights",
+        N_("model"): base_model_of(config.model)[0] or f"{config.model.architecture}, random weights",
         N_("training rows"): f"{len(dataset.splits['train']):,}",
         N_("epochs"): config.train.epochs,
         N_("steps, of them until the best"): f"{progress.step:,}, {progress.best_step:,}",
@@ -178,7 +181,7 @@ def run_settings(components: Components, progress: RunProgress) -> dict:
 def card_content(name: str, components: Components, split: str, metrics: dict, settings: dict) -> dict:
     """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`."""
     dataset, data, model = components.dataset, components.config.data, components.config.model
-    base_model, hub_name = base_model_of(model.name)
+    base_model, hub_name = base_model_of(model)
     return {
         "name": name,
         "task": components.task,
@@ -199,12 +202,16 @@ def card_content(name: str, components: Components, split: str, metrics: dict, s
     }
 
 
-def base_model_of(name: str | None) -> tuple[str | None, str | None]:
-    """Return how the card names `model.name`, of a folder its last part, and the name on the hub."""
+def base_model_of(model: ModelConfig) -> tuple[str | None, str | None]:
+    """Return how the card names the model that was fine-tuned, a folder by its last part, and its name on the
+    hub. Each is None where there is none: random weights have neither."""
+    name = model.name
+    if model.has_random_weights:
+        return None, None
     if name == E5_SMALL:
         return f"{E5_SMALL_ON_HUB} (its tokens for Chinese)", E5_SMALL_ON_HUB
-    if name is None or Path(name).exists():
-        return name and Path(name).resolve().name, None
+    if Path(name).exists():
+        return Path(name).resolve().name, None
     return name, name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else None
 
 

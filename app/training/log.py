@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from logging.handlers import MemoryHandler
@@ -24,8 +25,9 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from ..checkpoints.run_folder import HISTORY, flat_settings
 from ..config.schema import Config, OutputConfig
 from ..errors import InputError, first_line
+from ..model.attention import ReadTokens
 from ..modes.mode import Mode
-from ..runtime.devices import DTYPES, product_speed
+from ..runtime.devices import DTYPES, measure_product_speed, product_speed
 from ..runtime.disk import checked_value, parse_json, write_text
 from .build import Components
 from .step import StepResult
@@ -59,29 +61,66 @@ def check_trackers(config: OutputConfig) -> None:
             )
 
 
-def token_limit(mode: Mode, components: Components) -> float | None:
-    """Return the tokens a second that the matrix products of all devices allow, measured here in 0.1 s: of 6
-    operations for each token and weight of the encoder's linear layers (forward 2, backward 4). None where
-    not all of these are trained, or some are used several times in a pass."""
-    settings, encoder = components.config.train, components.model.model.base_model
-    linear = {name: layer for name, layer in encoder.named_modules() if isinstance(layer, nn.Linear)}
+@dataclass(frozen=True)
+class TokenLimit:
+    """The tokens a second that the matrix products of a run allow. A token needs so many `operations` on each
+    of the run's devices, `device` and others like it, in `dtype`."""
+
+    device: torch.device
+    dtype: torch.dtype
+    operations: float
+
+    def tokens_per_second(self, again: bool = False) -> float:
+        """Return the limit, of the speed that was measured first in this process, or is measured `again`."""
+        if again:
+            speed = measure_product_speed(self.device, self.dtype)
+        else:
+            speed = product_speed(self.device, self.dtype, torch.get_num_threads())
+        return speed / self.operations
+
+
+def token_limit(mode: Mode, components: Components) -> TokenLimit | None:
+    """Return the limit of 6 operations for each token and weight of the linear layers that compute for all
+    tokens (forward 2, backward 4). None where not all layers of the encoder are trained, or some are used
+    several times in a pass."""
+    encoder = components.model.model.base_model
     # The pooler reads one token of a row
-    layers = [layer for name, layer in linear.items() if not name.startswith("pooler")]
+    layers = [
+        layer
+        for name, layer in encoder.named_modules()
+        if isinstance(layer, nn.Linear) and not name.startswith("pooler")
+    ]
     is_shared = hasattr(encoder.config, "num_hidden_groups")
-    if not layers or is_shared or not all(layer.weight.requires_grad for layer in layers):
+    if is_shared or not all(layer.weight.requires_grad for layer in layers):
+        return None
+    if components.loaders["train"].layout.packed:
+        skipped = layers_of_read_tokens(encoder)
+        layers = [layer for layer in layers if layer not in skipped]
+    if not layers:
         return None
     # The sizes are those of the layers: of sharded weights a process has only a part
     weights = sum(layer.in_features * layer.out_features for layer in layers)
     devices = mode.group.world_size * len(getattr(mode.module, "device_ids", None) or [mode.device])
-    dtype = DTYPES.get(settings.precision, torch.float32)
-    speed = product_speed(mode.device, dtype, torch.get_num_threads())
-    return devices * speed / (6 * weights)
+    dtype = DTYPES.get(components.config.train.precision, torch.float32)
+    return TokenLimit(mode.device, dtype, operations=6 * weights / devices)
+
+
+def layers_of_read_tokens(encoder: nn.Module) -> set[nn.Module]:
+    """Return the modules that in packed batches compute only for the one token of a row that the head
+    reads."""
+    skipped: set[nn.Module] = set()
+    for module in encoder.modules():
+        if isinstance(module, ReadTokens):
+            skipped.update(module.modules())
+            for part in module.parts_for_all_tokens():
+                skipped.difference_update(part.modules())
+    return skipped
 
 
 class RunLog:
     """Shows and keeps the numbers of a run. Each rank has one; only that with a `folder` speaks. `metrics`
     are shown after an evaluation. Rates are of the steps since this process began to train, without
-    evaluations and saves; `limit` are the tokens a second that matrix products allow, where it is known.
+    evaluations and saves; `limit` are the tokens a second that matrix products allow, where that is known.
     `with_bar`: a progress bar is shown where standard error is a terminal."""
 
     def __init__(
@@ -91,11 +130,13 @@ class RunLog:
         metrics: tuple[str, ...],
         total_steps: int,
         first_step: int = 0,
-        limit: float | None = None,
+        limit: TokenLimit | None = None,
         with_bar: bool = False,
     ) -> None:
         self.folder, self.config, self.metrics = folder, config, metrics
-        self.total_steps, self.first_step, self.limit = total_steps, first_step, limit
+        self.total_steps, self.first_step = total_steps, first_step
+        self.limit = limit
+        self.limit_tokens = limit.tokens_per_second() if limit else None
         self.rows = self.tokens = self.steps = self.skipped = 0
         self.started = time.perf_counter()
         self.trackers: dict[str, tracking.GeneralTracker] = {}
@@ -137,12 +178,27 @@ class RunLog:
         self.started += time.perf_counter() - before
 
     def rates(self) -> dict[str, float]:
-        """Return rows and tokens a second, and the fraction of `limit`; {} before the first step."""
+        """Return rows and tokens a second, and where it is known the fraction of `limit`, from 0 to 1; {}
+        before the first step."""
         if not self.steps:
             return {}
         seconds = time.perf_counter() - self.started
         rates = {"rows_per_second": self.rows / seconds, "tokens_per_second": self.tokens / seconds}
-        return rates | ({"product_speed": rates["tokens_per_second"] / self.limit} if self.limit else {})
+        share = self.share_of_limit(rates["tokens_per_second"])
+        if share is not None:
+            rates["product_speed"] = share
+        return rates
+
+    def share_of_limit(self, tokens_per_second: float) -> float | None:
+        """Return the fraction of `limit`, from 0 to 1, or None where it is not known."""
+        if self.limit_tokens is not None and tokens_per_second > self.limit_tokens:
+            # Other programs slowed the measurement down
+            with self.paused():
+                self.limit_tokens = self.limit.tokens_per_second(again=True)
+        if self.limit_tokens is not None and tokens_per_second > self.limit_tokens:
+            # They still do: what was measured is no limit
+            self.limit_tokens = None
+        return None if self.limit_tokens is None else tokens_per_second / self.limit_tokens
 
     def count(self, step: StepResult) -> None:
         self.rows += step.rows
@@ -161,7 +217,7 @@ class RunLog:
         logger.info(
             f"step {step.step}/{self.total_steps}  loss {loss:.4f}  lr {step.learning_rate:.2e}  "
             f"{rates['rows_per_second']:.1f} rows/s  {rates['tokens_per_second']:.0f} tokens/s"
-            f"{f' ({share:.0%} of matrix products)' if share else ''}  "
+            f"{f' ({share:.0%} of matrix products)' if share is not None else ''}  "
             f"{self.steps / seconds:.2f} steps/s  left {left}"
             f"{f'  {self.skipped} skipped' if self.skipped else ''}"
         )

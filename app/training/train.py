@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 
 from ..checkpoints import run_folder, training_state
@@ -23,7 +24,7 @@ from ..modes.mode import Mode
 from ..report.commands import command_after_pretraining, predict_command
 from ..report.logits_file import split_of_report
 from ..report.metrics import is_better, metrics_in_training
-from ..runtime.devices import peak_memory
+from ..runtime.devices import busy_cores, has_memory, load_message, peak_memory
 from .build import build
 from .final_report import merge_adapter, write_report
 from .log import RunLog, check_trackers, token_limit
@@ -44,6 +45,9 @@ class Run:
         # These settings are checked before the long work
         self.group.on_rank_0(partial(run_folder.check_run_folder, mode.config.output))
         self.group.on_rank_0(partial(check_trackers, mode.config.output))
+        # All ranks are here before rank 0 looks at the cores, and wait: none of them keeps a core busy
+        self.group.gather_values(None)
+        self.group.on_rank_0(self.log_load)
         self.components = components = build(mode.config, mode)
         self.config, self.task, self.loaders = components.config, components.task, components.loaders
         self.total_steps = planned_steps(components.plan, self.config.train)
@@ -74,6 +78,15 @@ class Run:
             self.saver = Saver(mode, self.folder, model, components.tokenizer, self.job, self.record_start)
             self.closing.callback(self.saver.pool.shutdown)
             self.closing = self.closing.pop_all()
+
+    def log_load(self) -> None:
+        """Say where other programs need the cores; rank 0 calls it while the others wait for it."""
+        threads = torch.get_num_threads()
+        if has_memory(self.mode.device) or threads == 1:
+            return
+        message = load_message(busy_cores(), threads, self.group.local_world_size)
+        if message:
+            logger.info(message)
 
     def open_folder(self) -> None:
         """Open the run folder, find the state to resume from, and describe the job; rank 0 calls it."""

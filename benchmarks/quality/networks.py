@@ -40,7 +40,7 @@ def predict(
     data.write_text(yaml.safe_dump({"data": asdict(settings)}, allow_unicode=True), encoding="utf-8")
     model = ["--config", str(CONFIGS / "small_bert.yaml")]
     if system != RANDOM:
-        model = ["--config", str(CONFIGS / "default.yaml"), "--model.name", system]
+        model = ["--model.name", system]
     command = run_single([*model, "--config", str(data), "--train.seed", str(seed), *extra], folder / "run")
     predicted = pd.read_csv(folder / "run" / "predictions.csv", dtype=str, keep_default_na=False)["predicted"]
     return pd.Index(dataset.label_names).get_indexer(predicted), {"command": command}

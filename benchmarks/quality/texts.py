@@ -8,7 +8,6 @@ import pandas as pd
 
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
-from app.config.shipped import RANDOM_CONFIG
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
 
@@ -21,7 +20,7 @@ def open_job(job: str) -> tuple[DataConfig, Dataset]:
     Where a job has a dev file and no test rows, the dev rows are the test rows: nothing is chosen on them
     then. Raises InputError where it has neither.
     """
-    arguments = ["--config", str(RANDOM_CONFIG), "--data.train", job]
+    arguments = ["--data.train", job]
     if job == "sample":
         arguments = []
     elif Path(job).suffix in (".yaml", ".yml"):

@@ -110,7 +110,12 @@ def test_pickled_and_saved_it_is_the_same(model, tmp_path):
 
 
 SMALL = {f"model.config.{key}": value for key, value in SIZES.items()}
-SMALL |= {"model.config.initializer_range": 0.1, "train.threads": 1, "train.precision": "fp32"}
+SMALL |= {
+    "model.name": "random",
+    "model.config.initializer_range": 0.1,
+    "train.threads": 1,
+    "train.precision": "fp32",
+}
 
 
 def rows(pairs: bool = False) -> tuple[list, list[str]]:
@@ -252,6 +257,15 @@ def test_a_fit_prints_only_when_asked_and_leaves_the_output_of_others_alone(tmp_
     assert verbose or printed == ""
 
 
+def test_a_missing_encoder_is_an_error_with_its_command(monkeypatch, tmp_path):
+    """Where its package cannot be installed, `fit` once trained random weights without a word."""
+    monkeypatch.setattr("app.model.e5_small.e5_file", lambda: None)
+    monkeypatch.setattr("app.config.shipped.e5_file", lambda: None)
+    classifier = TextClassifier(max_steps=1, device="cpu", cache_dir=tmp_path, settings={"train.threads": 1})
+    with pytest.raises(InputError, match=r"e5-small-zh needs .* found none. Get it: pip install "):
+        classifier.fit(TRAIN, TARGETS)
+
+
 PROJECT = """
 import app
 from chinese_text_classifier import TextClassifier, load
@@ -260,7 +274,7 @@ print(app.NAME)
 with in_language('zh'): print(_('rows'))
 print(load({!r}, device='cpu').predict(['今天真开心'])[0])
 tiny = {{'model.config': {{'num_hidden_layers': 1, 'hidden_size': 16, 'num_attention_heads': 2}}}}
-classifier = TextClassifier(max_steps=1, device='cpu', settings=tiny)
+classifier = TextClassifier(model='random', max_steps=1, device='cpu', settings=tiny)
 print(classifier.fit(['好', '坏'] * 8, ['喜好', '厌恶'] * 8).predict(['好'])[0])
 """
 
@@ -285,7 +299,17 @@ def test_the_installed_package_works_beside_an_app_of_the_project(tmp_path, chec
     assert (name, words) == ("the app of the project", "样本数")
     assert loaded in LABELS
     assert trained in ("喜好", "厌恶")
-    words = ["--steps", "2", "--modes", "ddp", "mp", "--model.config.num_hidden_layers", "1"]
+    words = [
+        "--steps",
+        "2",
+        "--modes",
+        "ddp",
+        "mp",
+        "--model.name=random",
+        "--model.config.num_hidden_layers",
+        "1",
+    ]
+    words += ["--model.config.hidden_size=16", "--model.config.num_attention_heads=2"]
     assert "app.NAME" not in run(sys.executable, "-m", "chinese_text_classifier", "verify", *words)
 
 

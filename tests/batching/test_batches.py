@@ -187,7 +187,8 @@ def test_logits_and_gradients_are_those_of_the_means_of_windows(windows, packed,
 def test_a_run_fills_its_batches_up_in_bf16_on_the_cpu(tmp_path, precision, long, multiple):
     files = {"train": str(write_tiny(tmp_path / "rows.tsv")), "cache_dir": str(tmp_path / "cache")}
     train = TrainConfig(precision=precision, device="cpu")
-    model = ModelConfig(config={"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64})
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    model = ModelConfig("random", config=sizes)
     with Single(Config(DataConfig(**files, long=long), model, train)) as mode:
         for loader in build(mode.config, mode).loaders.values():
             positions = np.arange(min(5, len(loader)))

@@ -41,7 +41,7 @@ def tiny_arguments(folder: Path, device: str = "cpu") -> list[str]:
     data = f"--data.train {rows} --data.cache_dir {folder / 'cache'} --data.max_length 32 --data.dev_size 0 "
     data += f"--data.test_size 0 --train.batch_size {BATCH_SIZE} --train.learning_rate 1e-3"
     model = [f"--model.config.{key}={value}" for key, value in sizes.items()]
-    return [*model, *split(data), "--train.device", device]
+    return ["--model.name=random", *model, *split(data), "--train.device", device]
 
 
 @pytest.fixture(scope="module")

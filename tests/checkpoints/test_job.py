@@ -40,7 +40,8 @@ def config(tmp_path_factory) -> Config:
     folder = tmp_path_factory.mktemp("job")
     path = write_tiny(folder / "rows.tsv")
     data = DataConfig(train=str(path), cache_dir=str(folder / "cache"), max_length=16)
-    return Config(data, ModelConfig(config=SIZES), TrainConfig(device="cpu", threads=1))
+    train = TrainConfig(device="cpu", threads=1, precision="fp32")
+    return Config(data, ModelConfig("random", config=SIZES), train)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,12 @@ from app.checkpoints.run_folder import HISTORY, cannot_write, saved_states
 from app.checkpoints.training_state import (
     RunProgress,
     drop_states,
+    find_state,
     load_training_state,
     restore_best_model,
     save_training_state,
 )
-from app.errors import TrainingError
+from app.errors import InputError, TrainingError
 from app.runtime.disk import checksum
 from tests.processes import full_disk
 
@@ -29,13 +30,13 @@ def progress_of(step: int) -> RunProgress:
     return RunProgress(step, step - 1, **counts, best_value=0.5, logged=[1.5, 4], scaler={"s": 2.0})
 
 
-def save(folder: Path, step: int) -> None:
+def save(folder: Path, step: int, job: dict = JOB) -> None:
     (folder / HISTORY).touch()
     model = folder / "model.safetensors"
     model.write_bytes(b"the best weights up to step %d" % step)
     weights = {"head.weight": torch.full((20, 30), float(step))}
     optimizer = {"head.weight/exp_avg": torch.full((20, 30), step / 2), "head.weight/step": torch.tensor(1.0)}
-    save_training_state(folder, progress_of(step), JOB, weights, optimizer, model)
+    save_training_state(folder, progress_of(step), job, weights, optimizer, model)
 
 
 def state_of(folder: Path, step: int) -> Path:
@@ -67,6 +68,15 @@ def test_a_state_comes_back_as_it_was_with_its_best_model(tmp_path):
         restore_best_model(state.folder, model, state.progress.best_step)
         assert model.read_bytes() == b"the best weights up to step 7"
     assert {path.name for path in tmp_path.iterdir()} == {HISTORY, "model.safetensors", "state"}
+
+
+def test_a_run_of_random_weights_of_an_earlier_version_resumes(tmp_path):
+    """Its job has null where it is called random now."""
+    save(tmp_path, 7, JOB | {"model.name": None})
+    assert find_state(tmp_path, JOB | {"model.name": "random"}).progress == progress_of(7)
+    other = JOB | {"model.name": {"path": "hfl/rbt3", "content": "hfl/rbt3 0123"}}
+    with pytest.raises(InputError, match=r"model\.name was random and is hfl/rbt3"):
+        find_state(tmp_path, other)
 
 
 def flip_a_bit(path: Path) -> None:

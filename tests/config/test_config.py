@@ -1,15 +1,14 @@
 """YAML files and the command line -> configuration."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
 
-from app.config import shipped
 from app.config.command_line import load_config
 from app.config.help import USUAL, explanation, help_text, markdown
-from app.config.schema import SETTINGS, Config
-from app.config.shipped import DEFAULT_CONFIG, DEFAULT_CONFIGS, RANDOM_CONFIG
+from app.config.schema import SETTINGS, Config, ModelConfig, OutputConfig, TrainConfig
 from app.errors import InputError
 from tests.processes import ROOT
 
@@ -24,50 +23,87 @@ def load(write):
     return load_text
 
 
-def test_without_arguments_the_default_file_is_read(monkeypatch, tmp_path):
-    """Where the data file of the encoder is missing, that of random weights."""
-    monkeypatch.setattr(shipped, "e5_file", lambda: tmp_path)
+def test_what_nothing_sets_has_the_default_of_the_schema():
     config = load_config([])
-    assert (config.model.name, config.train.epochs, config.output.name) == ("e5-small-zh", "auto", "sample")
+    assert (config.model.name, config.train.precision, config.output.name) == (
+        "e5-small-zh",
+        "auto",
+        "sample",
+    )
+    assert config.to_dict() == Config(output=OutputConfig(name="sample")).to_dict()
     assert load_config(["--data.train", "数据/评论.csv"]).output.name == "评论"
-    for setting in ("model.config.hidden_size=32", "model.architecture=electra", "model.vocab_file=v.txt"):
-        config = load_config([f"--{setting}"])
-        assert (config.model.name, config.train.epochs) == (None, 12)
-    monkeypatch.setattr(shipped, "e5_file", lambda: None)
-    config, written = load_config([]), yaml.safe_load(RANDOM_CONFIG.read_text(encoding="utf-8"))
-    assert (config.model.name, config.model.config) == (None, written["model"]["config"])
-    # Sizes of the random model do not apply to a named one
-    config = load_config(["--model.name", "hfl/chinese-macbert-base"])
-    assert (config.model.config, config.train.epochs, config.train.learning_rate) == ({}, "auto", None)
+
+
+SETTINGS_OF_A_MODEL = [
+    ("name", "hfl/chinese-macbert-base"),
+    ("name", "random"),
+    ("config", {"hidden_dropout_prob": 0.2}),
+    ("dropout", 0.2),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), SETTINGS_OF_A_MODEL)
+def test_a_setting_of_the_model_changes_nothing_else_in_a_file_or_on_the_command_line(load, key, value):
+    """--model.config once replaced the pretrained default by random weights, and a name in a file auto by
+    fp32."""
+    model = replace(Config().model, **{key: value})
+    wanted = Config(model=model, output=OutputConfig(name="a")).to_dict()
+    assert load(yaml.safe_dump({"model": {key: value}})).to_dict() == wanted
+    words = [f"--model.{key}={value}"]
+    assert load_config([*words, "--output.name=a"]).to_dict() == wanted
+
+
+def test_one_key_of_the_models_configuration_leaves_the_default_model():
+    config = load_config(["--model.config.hidden_dropout_prob", "0.2"])
+    assert config.model == ModelConfig(config={"hidden_dropout_prob": 0.2})
+    assert config.train == TrainConfig()
+
+
+@pytest.mark.parametrize("written", ["name:", "name: null", "name: ~", "name: none"])
+def test_null_as_a_name_is_refused_and_the_error_names_random(load, tmp_path, written):
+    """As the files of earlier versions have it, and the config.yaml of their runs."""
+    rule = r"model\.name must be e5-small-zh, .*, or random \(for random weights\), found "
+    with pytest.raises(InputError, match=rf"^{tmp_path}/a\.yaml, line 2: {rule}"):
+        load(f"model:\n  {written}\n")
+
+
+RANDOM_FILE = "model: {name: random, vocab_file: vocab.txt, architecture: ernie}"
+
+
+def test_settings_of_random_weights_are_left_out_with_a_line_where_a_later_layer_names_a_model(
+    load, tmp_path
+):
+    config = load(RANDOM_FILE, "--model.name", "hfl/rbt3")
+    assert config.model == ModelConfig("hfl/rbt3")
+    assert config.notes == tuple(
+        f"{key} ({tmp_path}/a.yaml, line 1) is not used: it is for random weights, and model.name is hfl/rbt3."
+        for key in ("model.architecture ernie", "model.vocab_file vocab.txt")
+    )
+    assert load(RANDOM_FILE).notes == load(RANDOM_FILE, "--model.name=random").notes == ()
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "base"),
+    ("text", "words"),
     [
-        ("", [], DEFAULT_CONFIG),
-        ("model: {dropout: 0.2}\n", [], DEFAULT_CONFIG),
-        ("", ["--model.architecture", "modernbert"], RANDOM_CONFIG),
-        ("model: {vocab_file: vocab.txt}\n", [], None),
-        ("model: {name: hfl/rbt3}\n", [], None),
+        ("model: {vocab_file: vocab.txt}", []),
+        ("model: {name: hfl/rbt3, architecture: ernie}", []),
+        ("model: {name: hfl/rbt3}", ["--model.vocab_file=vocab.txt"]),
+        (RANDOM_FILE, ["--model.name=hfl/rbt3", "--model.architecture=electra"]),
     ],
 )
-def test_a_file_without_a_model_is_read_on_top_of_defaults(monkeypatch, tmp_path, load, model, options, base):
-    """Else `data: {train: reviews.csv}` would train a BERT of base size with random weights."""
-    monkeypatch.setattr(shipped, "e5_file", lambda: tmp_path)
-    config = load(f"{model}train: {{batch_size: 16}}\n", *options)
-    assert (config.train.batch_size, config.output.name) == (16, "a")
-    expected = yaml.safe_load(base.read_text(encoding="utf-8")) if base else {}
-    assert config.model.config == expected.get("model", {}).get("config", {})
-    assert config.train.precision == expected.get("train", {}).get("precision", "fp32")
-    assert model or config.model.name == expected["model"].get("name")
+def test_settings_of_random_weights_need_the_name_random(load, text, words):
+    rule = "must be left out unless model.name is random .*--model.name random"
+    with pytest.raises(InputError, match=rf"model\.(vocab_file|architecture) {rule}"):
+        load(text, *words)
 
 
 def test_a_file_changes_what_it_names_and_is_written_and_read_back(load):
     text = (
-        "model:\n  name:\ntrain:\n  epochs: 7\n  learning_rate: 3e-4\n  class_weights: [1.0, 2]\n"
+        "model:\n  name: random\ntrain:\n  epochs: 7\n  learning_rate: 3e-4\n  class_weights: [1.0, 2]\n"
         "data:\n  labels: [好, 😀]\n  header: no\n  text_column: 0\n"
     )
     config, defaults = load(text), Config().to_dict()
+    defaults["model"]["name"] = "random"
     defaults["train"] |= {"epochs": 7, "learning_rate": 3e-4, "class_weights": [1.0, 2.0]}
     defaults["data"] |= {"labels": ["好", "😀"], "header": False, "text_column": 0}
     defaults["output"]["name"] = "a"
@@ -200,7 +236,17 @@ def test_there_are_few_settings_and_a_document_lists_them():
 
 def help_of(is_whole: bool) -> str:
     commands = "python run_single.py   one line\npython run_single.py   another"
-    return help_text("run_single.py", commands, is_whole, load_config([]))
+    return help_text("run_single.py", commands, is_whole, Config())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--help", "all"]])
+def test_the_help_and_the_document_have_the_same_defaults(words, capsys):
+    with pytest.raises(SystemExit):
+        load_config(words)
+    in_document = dict(re.findall(r"^\| `([\w.]+)` \|.*\(default: (.+?)\) \|", markdown(), re.MULTILINE))
+    in_help = dict(re.findall(r"^  --([\w.]+) .*\(default: (.+)\)$", capsys.readouterr().out, re.MULTILINE))
+    assert in_help
+    assert {name: in_document.get(name) for name in in_help} == in_help
 
 
 def test_every_setting_is_in_the_help_of_all_once_and_explained():
@@ -225,5 +271,4 @@ def test_the_usual_help_fits_on_a_screen_and_has_the_defaults_of_the_plain_comma
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_file_in_configs_is_right(path):
-    name = "sample" if path in DEFAULT_CONFIGS else path.stem
-    assert load_config(["--config", str(path)]).output.name == name
+    assert load_config(["--config", str(path)]).output.name == path.stem

@@ -196,7 +196,7 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
         assert len(train) + len(dev) + len(test) == len(train | dev | test) == 60
         assert len(dev) >= 3
         tested += test
-        tokenizer = load_tokenizer(ModelConfig(), dataset, 32, str(cache))
+        tokenizer = load_tokenizer(ModelConfig("random"), dataset, 32, str(cache))
         tokens.add(open_store(dataset.tables[0], tokenizer, 32, str(cache)).folder)
     assert sorted(tested) == list(range(60))
     assert len(tokens) == 1

@@ -40,7 +40,7 @@ def trained_on(opened, tmp_path):
     def load(*texts: str):
         rows = "\n".join(json.dumps([f"好{text}", at]) for at, text in enumerate(texts))
         dataset = opened("jsonl", train=rows)
-        return load_tokenizer(ModelConfig(), dataset, 8, str(tmp_path / "cache"))
+        return load_tokenizer(ModelConfig("random"), dataset, 8, str(tmp_path / "cache"))
 
     return load
 
@@ -100,10 +100,10 @@ VOCABULARIES = {
 def test_vocabularies_that_are_none(write):
     for content, message in VOCABULARIES.items():
         with pytest.raises(InputError, match=message):
-            load_tokenizer(ModelConfig(vocab_file=str(write("vocab.txt", content))), None, 8, "")
+            load_tokenizer(ModelConfig("random", vocab_file=str(write("vocab.txt", content))), None, 8, "")
     # U+2028 and the like are tokens of BERT's own vocabulary, and must not end lines
     path = write("mark.txt", f"\ufeff{VOCABULARY}\u2028\n\x85\n好\n")
-    assert load_tokenizer(ModelConfig(vocab_file=str(path)), None, 8, "").get_vocab()["好"] == 7
+    assert load_tokenizer(ModelConfig("random", vocab_file=str(path)), None, 8, "").get_vocab()["好"] == 7
 
 
 SPLIT = {"type": "Split", "pattern": {"Regex": "[^x]"}, "behavior": "Removed", "invert": False}

@@ -34,13 +34,15 @@ from tests.saved_classifier import as_rows, save_checkpoint
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
 
 CANNOT_LOAD = (
-    "model.name must be e5-small-zh, a hub name or a folder with a checkpoint; .* could not be loaded"
+    "model.name must be e5-small-zh, random, a hub name or a folder with a checkpoint; .* could not be loaded"
 )
 ROWS = token_rows([5, 9, 3, 20])
 
 
-def build(config=None, labels=LABELS, max_length=32, task=None, bias=None, **settings) -> Classifier:
-    settings = ModelConfig(config={} if config is None else config, **settings)
+def build(
+    config=None, labels=LABELS, max_length=32, task=None, bias=None, name="random", **settings
+) -> Classifier:
+    settings = ModelConfig(name, config={} if config is None else config, **settings)
     return build_model(settings, tiny_tokenizer(), labels, max_length, task, bias).eval()
 
 
@@ -93,11 +95,11 @@ def test_our_own_folder_loads_again_without_a_trace_of_ours(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("source", ["random", "checkpoint"])
-@pytest.mark.parametrize("key", ["hiden_size", "to_dict", "num_labels", "id2label", "dtype"])
+@pytest.mark.parametrize("key", ["hiden_size", "to_dict", "model_type", "num_labels", "id2label", "dtype"])
 def test_keys_that_cannot_be_set(source, key, checkpoint):
     close = "; did you mean 'hidden_size'" if key == "hiden_size" else ""
     with pytest.raises(InputError, match=f"a bert model has no key '{key}' that can be set{close}"):
-        build({key: 3}, name=str(checkpoint) if source == "checkpoint" else None)
+        build({key: 3}, name=str(checkpoint) if source == "checkpoint" else "random")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,33 @@ def test_settings_that_make_no_model(settings, message):
         check_passes(build(**settings | {"config": sizes | settings.get("config", {})}), [2, 5, 3])
 
 
+# The whole encoder stays; ALBERT's layers share their weights, so that more of them change no shape
+OTHER_SHAPES = [("bert", "num_hidden_layers", 1), ("bert", "num_hidden_layers", 3)]
+OTHER_SHAPES += [("bert", "num_attention_heads", 8), ("bert", "hidden_size", 16), ("bert", "vocab_size", 30)]
+OTHER_SHAPES += [("albert", "num_hidden_layers", 3), ("qwen3", "num_key_value_heads", 4)]
+
+
+@pytest.mark.parametrize(("architecture", "key", "value"), OTHER_SHAPES)
+def test_keys_that_would_change_the_shape_of_pretrained_weights_are_refused(
+    tmp_path, architecture, key, value
+):
+    config = {"num_key_value_heads": 2, "head_dim": 8} if architecture == "qwen3" else {}
+    model = tiny_model(architecture, **config)
+    save_model(tmp_path, model.model, model.model.state_dict(), tiny_tokenizer())
+    with pytest.raises(
+        InputError, match=rf"those of its config\.json, found .*{key}: .*--model\.name random"
+    ):
+        build({key: value}, name=str(tmp_path))
+
+
+def test_keys_that_change_no_shape_are_applied_to_a_pretrained_model(checkpoint):
+    weights = load_file(checkpoint / "model.safetensors")
+    model = build({"hidden_dropout_prob": 0.37}, name=str(checkpoint)).model
+    assert model.config.hidden_dropout_prob == model.bert.embeddings.dropout.p == 0.37
+    for name, weight in model.bert.state_dict().items():
+        assert torch.equal(weights[f"bert.{name}"], weight)
+
+
 @pytest.mark.parametrize("rate", [0.37, 0.0])
 @pytest.mark.parametrize("source", ["random", "checkpoint"])
 def test_dropout_setting_sets_every_dropout(source, rate, checkpoint):
@@ -134,7 +163,8 @@ def test_dropout_setting_sets_every_dropout(source, rate, checkpoint):
     ("architecture", "pad_id", "longest"), [("bert", 0, 20), ("roberta", 0, 19), ("roberta", 1, 18)]
 )
 def test_texts_longer_than_the_positions_are_refused(architecture, pad_id, longest):
-    settings = ModelConfig(architecture=architecture, config=SIZES | {"max_position_embeddings": 20})
+    sizes = SIZES | {"max_position_embeddings": 20}
+    settings = ModelConfig("random", architecture=architecture, config=sizes)
     model = build_model(settings, tiny_tokenizer(pad_id), LABELS, longest).eval()
     # The longest row runs
     for packed in (False, True):

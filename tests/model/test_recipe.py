@@ -10,9 +10,8 @@ from app.checkpoints.run_folder import write_start
 from app.checkpoints.training_state import with_saved_choices
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
-from app.config.shipped import DEFAULT_CONFIG, FEW_LABELS_CONFIG
+from app.config.shipped import FEW_LABELS_CONFIG
 from app.errors import InputError
-from app.model import recipe
 from app.model.recipe import MAX_ROWS, started, with_epochs, with_head, with_recipe
 
 FEW = 2 * 8
@@ -61,21 +60,15 @@ def test_rates_follow_from_width_steps_and_rows(
     assert line.endswith(f"{' with LoRA' * (rows == 'lora')}, {texts}, {steps:,} steps in an epoch)")
 
 
-def test_settings_win_and_random_weights_say_where_the_package_is_missing(
-    of_width, monkeypatch, logged, tmp_path
-):
+def test_settings_win_and_random_weights_have_the_usual_rates(of_width, logged, tmp_path):
     found = with_recipe(of_width(64, {"learning_rate": 1e-5}), 60, False).train
     assert (found.learning_rate, found.head_learning_rate) == (1e-5, pytest.approx(1e-4))
     found = with_recipe(of_width(64, {"head_learning_rate": 0.5, "warmup": 0}), 60, False).train
     assert (found.head_learning_rate, found.warmup) == (0.5, 0)
     logged.clear()
-    monkeypatch.setattr(recipe, "e5_file", lambda: "file")
-    train = with_recipe(Config(), 60, False).train
+    train = with_recipe(Config(model=ModelConfig("random")), 60, False).train
     assert (train.learning_rate, train.head_learning_rate, train.warmup) == (3e-5, None, 0.1)
     assert logged.messages == []
-    monkeypatch.setattr(recipe, "e5_file", lambda: None)
-    with_recipe(Config(), 60, False)
-    assert "pip install --upgrade" in logged.text
     with pytest.raises(InputError, match="could not be loaded: "):
         with_recipe(Config(model=ModelConfig(name=str(tmp_path))), 60, False)
 
@@ -114,7 +107,7 @@ def test_epochs_of_a_fitted_head_and_settings_for_epochs():
 
 
 def load(*words: str) -> Config:
-    return load_config(["--config", str(DEFAULT_CONFIG), "--data.train=new.csv", *words])
+    return load_config(["--data.train=new.csv", *words])
 
 
 def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(logged):

@@ -19,7 +19,7 @@ from tests.modes import broken_modes
 BASE = "batch_size=16 epochs=10 max_steps=4 warmup=0 threads=1 device=cpu optimizer=sgd learning_rate=0.1 "
 BASE += "precision=fp32 data.limit=37 data.dev_size=0 data.test_size=0 data.max_length=32 model.dropout=0 "
 BASE += "model.config.hidden_size=32 model.config.num_hidden_layers=2 model.config.num_attention_heads=2 "
-BASE += "model.config.intermediate_size=64 model.head=random "
+BASE += "model.config.intermediate_size=64 model.head=random model.name=random "
 # The file of each task, and how it is read; masked language modelling does not read the labels
 FILES = {
     **dict.fromkeys(("single_label", "ordinal"), "data.train={}/data.tsv data.labels=[a,b,c] "),

@@ -33,7 +33,8 @@ for wanted in ("npu:2", "cuda", "hip", "npu:x"):
         choose_device(wanted)
 """
 TINY = ["--model.config", "{num_hidden_layers: 1, hidden_size: 32, num_attention_heads: 2}"]
-TINY += split("--model.dropout 0 --train.device npu --train.max_steps 2 --output.trackers []")
+TINY += split("--model.name random --model.dropout 0 --train.device npu --train.precision fp32")
+TINY += split("--train.max_steps 2 --output.trackers []")
 
 
 @pytest.fixture

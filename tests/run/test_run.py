@@ -16,12 +16,9 @@ import torch
 import yaml
 from transformers import pipeline
 
-from app.config.schema import Config, TrainConfig
 from app.data.rows import Row
-from app.modes.mode import Single
 from app.prediction.open_model import ComputeOptions, open_model
 from app.run import main
-from app.runtime import devices
 from app.runtime.disk import read_json
 from app.training.log import METRICS_FILE, read_evaluations
 from tests.model.test_e5_small import be_the_fetched_file
@@ -317,16 +314,38 @@ def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way
     np.testing.assert_allclose([one.probabilities for one in exported], wanted, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    ("given", "speedup", "precision"),
-    [("auto", 0.5, "fp32"), ("auto", 1.1, "fp32"), ("auto", 1.9, "bf16"), ("fp32", 1.9, "fp32")],
-)
-def test_precision_auto_takes_bf16_where_this_cpu_is_faster_in_it(monkeypatch, given, speedup, precision):
-    speeds = {torch.bfloat16: speedup, torch.float32: 1.0}
-    monkeypatch.setattr(devices, "product_speed", lambda device, dtype, threads: speeds[dtype])
-    config = Config(train=TrainConfig(device="cpu", precision=given, threads=1))
-    with Single(config) as mode:
-        assert mode.config.train.precision == precision
+def test_a_setting_that_is_not_used_is_said_in_the_log(data, write):
+    """As in `--config configs/tnews.yaml --model.name hfl/rbt3`."""
+    path = write("random.yaml", "model: {name: random, vocab_file: vocab.txt}")
+    assert start(data, "--train.epochs", "1", folder="first") == 0
+    few = ["--train.max_steps=1", "--train.threads=1", "--train.device=cpu", "--output.dir=second"]
+    assert main("single", "", [*data, *few, "--config", str(path), "--model.name=first"]) == 0
+    line = (
+        f"model.vocab_file vocab.txt ({path}, line 1) is not used: it is for random weights, and model.name "
+    )
+    assert f"{line}is first." in Path("second/train.log").read_text(encoding="utf-8")
+    settings_of_run = yaml.safe_load(Path("second/config.yaml").read_text(encoding="utf-8"))
+    assert settings_of_run["model"]["vocab_file"] is None
+
+
+def test_a_missing_encoder_is_an_error_with_its_command(data, monkeypatch, capsys):
+    """Where its package cannot be installed, a run once trained random weights."""
+    monkeypatch.setattr("app.model.e5_small.e5_file", lambda: None)
+    monkeypatch.setattr("app.config.shipped.e5_file", lambda: None)
+    few = ["--train.max_steps=1", "--train.threads=1", "--output.dir=run"]
+    for more in ([], ["--model.config.hidden_dropout_prob=0.2"]):
+        assert main("single", "", [*data, *few, *more]) == 2
+        error = capsys.readouterr().err
+        assert re.search(r"e5-small-zh needs .* found none. Get it: pip install .*--model.name random", error)
+
+
+def test_the_speed_of_products_is_a_fraction_where_the_first_measurement_was_disturbed(data, monkeypatch):
+    monkeypatch.setattr("app.training.log.product_speed", lambda device, dtype, threads: 1.0)
+    assert start(data, "--train.epochs=1") == 0
+    shares = re.findall(r"\((\d+)% of matrix products\)", Path("run/train.log").read_text(encoding="utf-8"))
+    assert [share for share in shares if int(share) > 100] == []
+    for line in read_evaluations(Path("run", METRICS_FILE)):
+        assert 0 < line.get("product_speed", 1) <= 1
 
 
 @pytest.mark.slow

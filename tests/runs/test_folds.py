@@ -32,6 +32,7 @@ from tests.tiny import write_tiny
 from tests.verbs import spoken_in
 
 TINY = split(
+    "--model.name=random "
     "--model.config.hidden_size=64 --model.config.num_hidden_layers=1 --model.config.intermediate_size=64 "
     "--model.config.num_attention_heads=4 --train.learning_rate 0.003 --train.device cpu "
     "--train.batch_size 16 --model.dropout 0 --output.trackers [] --train.threads 1 --train.precision fp32"

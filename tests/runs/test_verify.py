@@ -91,7 +91,7 @@ def test_every_configuration_is_the_same_job_in_float64(name, monkeypatch, tmp_p
     words += [f"--model.config.{key}={size}" for key, size in SIZES.items()]
     words += ["--train.device=cpu", "--train.threads=1", "--train.precision=fp32", "--data.max_length=32"]
     config = load_config([*words, f"--data.cache_dir={tmp_path / 'cache'}"])
-    config = replace(config, model=replace(config.model, name=None))
+    config = replace(config, model=replace(config.model, name="random"))
     for file in (config.data.train, config.model.vocab_file):
         if file and not Path(file).is_file():
             pytest.skip(f"{file} is not here")

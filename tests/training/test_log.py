@@ -5,14 +5,26 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
-from app.config.schema import Config, OutputConfig
+from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
 from app.errors import InputError
+from app.modes.mode import Single
 from app.run import main
-from app.training.log import PROJECT, RunLog, check_trackers, read_evaluations, start_logging
+from app.training.build import build
+from app.training.log import (
+    PROJECT,
+    RunLog,
+    TokenLimit,
+    check_trackers,
+    read_evaluations,
+    start_logging,
+    token_limit,
+)
 from tests.multi_label_runs import train, write_posts
 from tests.ranks import settings
+from tests.tiny import SIZES, write_tiny
 from tests.training.tiny_training import step_result
 
 METRICS = ("loss", "accuracy", "macro_f1", "weighted_f1")
@@ -37,6 +49,38 @@ def test_later_evaluations_and_damaged_lines_are_removed(folder, caplog, cut):
     RunLog(folder, QUIET, METRICS, total_steps=9, first_step=6).close()
     assert path.read_text() == "".join(LINES[:2])
     assert (f"{path}, line 4: no evaluation in JSON; skipped" in caplog.text) == bool(cut)
+
+
+def limit_of(folder: Path) -> TokenLimit:
+    files = {"train": str(write_tiny(folder / "rows.tsv")), "cache_dir": str(folder / "cache")}
+    model = ModelConfig("random", config=SIZES)
+    train = TrainConfig(device="cpu", threads=1, precision="fp32")
+    with Single(Config(DataConfig(**files), model, train)) as mode:
+        components = build(mode.config, mode)
+        mode.setup(components.model, components.config)
+        return token_limit(mode, components)
+
+
+def test_the_limit_of_products_counts_what_a_token_costs(tmp_path):
+    """In the last layer only keys and values are computed for all tokens: with this, small models were said
+    to do more than 100 % of what products allow."""
+    attention = 4 * 32 * 32
+    feed_forward = 2 * 32 * 64
+    keys_and_values = 2 * 32 * 32
+    assert limit_of(tmp_path).operations == 6 * (attention + feed_forward + keys_and_values)
+
+
+def test_a_limit_that_a_run_exceeds_is_none(folder, capsys):
+    start_logging(is_main=True)
+    # So many operations that any run would be faster than products allow
+    limit = TokenLimit(torch.device("cpu"), torch.float32, operations=1e30)
+    log = RunLog(folder, QUIET, METRICS, total_steps=9, limit=limit)
+    for step in (step_result(1, [True], 1.0), step_result(2, [True], 1.0)):
+        log.count(step)
+        log.step(step, 0.9)
+        assert "product_speed" not in log.rates()
+    log.close()
+    assert "of matrix products" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_main", [True, False])
