@@ -150,7 +150,7 @@ def freeze(model: PackedModel, part: str) -> None:
 
 def add_lora(model: PackedModel, rank: int) -> None:
     """Freeze a model but for its head, and add trained factors to the linear layers of the encoder. Raises
-    InputError where peft is missing."""
+    InputError where peft is missing, and for an encoder without such layers."""
     with needed("lora"):
         from peft import LoraConfig, inject_adapter_in_model
     inner = model.model
@@ -162,6 +162,11 @@ def add_lora(model: PackedModel, rank: int) -> None:
     of_heads = {name for name in linear if f"{name}.".startswith(tuple(f"{head}." for head in heads))}
     # Lists, so that equal runs write equal files
     layers = sorted({name.rpartition(".")[2] for name in linear - of_heads})
+    if not layers:
+        raise InputError(
+            "model.lora_rank needs linear layers of torch in the encoder, found none in a "
+            f"{inner.config.model_type} model; leave it out, or use another model"
+        )
     config = LoraConfig(
         task_type="SEQ_CLS",
         r=rank,

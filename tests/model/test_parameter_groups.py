@@ -243,3 +243,12 @@ def test_freezing_all_that_there_is_is_refused():
     model = MaskedLanguageModel(AutoModelForMaskedLM.from_config(config))
     with pytest.raises(InputError, match=r"model\.freeze encoder must leave weights to train, found a bart"):
         freeze(model, "encoder")
+
+
+@needs_peft
+def test_lora_without_linear_layers_is_refused():
+    """The matrices of GPT-2 are of a class of transformers."""
+    config = AutoConfig.for_model("gpt2", **PADDED, **GPT_SIZES)
+    model = Classifier(AutoModelForSequenceClassification.from_config(config))
+    with pytest.raises(InputError, match=r"model\.lora_rank needs linear layers .*, found none in a gpt2"):
+        add_lora(model, 2)
