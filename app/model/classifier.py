@@ -1,6 +1,5 @@
 """A model of transformers that also takes packed batches; with a head that classifies, or predicts tokens."""
 
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -51,8 +50,6 @@ MODERNBERT = Packing(
 DECODER = Packing(lambda model, states: model.score(states[:, 0]), norm_last=False, reads_last=True)
 PACKINGS = {"bert": BERT, "ernie": BERT, "electra": ELECTRA, "roberta": ROBERTA, "xlm-roberta": ROBERTA}
 PACKINGS |= {"modernbert": MODERNBERT} | dict.fromkeys(("llama", "qwen2", "qwen3"), DECODER)
-# Names of an encoder's parameters: of layers, and of the norm after the last layer of some
-LAYERS = re.compile(r"\blayers?\.\d+\.|\b(model\.norm|final_norm|encoder\.LayerNorm)\.")
 
 
 def in_bf16(embeddings: nn.Module, args: tuple, states: torch.Tensor) -> torch.Tensor:
@@ -63,8 +60,25 @@ def in_bf16(embeddings: nn.Module, args: tuple, states: torch.Tensor) -> torch.T
     return states.bfloat16() if is_on and states.device.type == "cpu" else states
 
 
-def is_of_head(name: str) -> bool:
-    return "embed" not in name and not LAYERS.search(name)
+def encoder_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters of the encoder of a model of transformers; all others are of its head. The names
+    of layers differ from type to type, so the parts decide. The pooler comes after the layers and reads one
+    token of a row, so it is of the head, also where transformers has it inside of the encoder."""
+    encoder = set(model.base_model.parameters())
+    pooler = getattr(model.base_model, "pooler", None)
+    if pooler is not None:
+        encoder -= set(pooler.parameters())
+    return encoder
+
+
+def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters of layers that normalise. Such a layer is told from its class, because many types
+    have a class of their own, such as Qwen3RMSNorm; its name may be `ln_1`."""
+    parameters = set()
+    for module in model.modules():
+        if "norm" in type(module).__name__.lower():
+            parameters.update(module.parameters(recurse=False))
+    return parameters
 
 
 class PackedModel(nn.Module):
@@ -121,17 +135,27 @@ class PackedModel(nn.Module):
     def build_optimizer(self, config: TrainConfig) -> torch.optim.Optimizer:
         """Return AdamW (fused on CPU and CUDA) or SGD over the trainable parameters. Each group has an
         `lr_scale`, the factor on the learning rate of the encoder, or where this is 0 of the head."""
-        encoder, head = config.learning_rate, config.head_learning_rate
-        head = encoder if head is None else head
-        peak, groups = encoder or head, {}
+        encoder_rate = config.learning_rate
+        head_rate = config.head_learning_rate
+        if head_rate is None:
+            head_rate = encoder_rate
+        peak = encoder_rate or head_rate
+        encoder = encoder_parameters(self.model)
+        norms = norm_parameters(self.model)
+        groups_by_key = {}
         for name, parameter in self.named_parameters():
-            if parameter.requires_grad:
-                # Biases and norms do not decay
-                decay = 0.0 if name.endswith("bias") or "norm" in name.lower() else config.weight_decay
-                rate = head if is_of_head(name) else encoder
-                group = {"params": [], "weight_decay": decay, "lr_scale": rate / peak if peak else 0.0}
-                groups.setdefault((decay, rate), group)["params"].append(parameter)
-        groups = list(groups.values())
+            if not parameter.requires_grad:
+                continue
+            rate = encoder_rate if parameter in encoder else head_rate
+            # Biases and norms do not decay
+            is_spared = name.endswith("bias") or parameter in norms
+            decay = 0.0 if is_spared else config.weight_decay
+            key = (decay, rate)
+            if key not in groups_by_key:
+                lr_scale = rate / peak if peak else 0.0
+                groups_by_key[key] = {"params": [], "weight_decay": decay, "lr_scale": lr_scale}
+            groups_by_key[key]["params"].append(parameter)
+        groups = list(groups_by_key.values())
         if config.optimizer == "sgd":
             return torch.optim.SGD(groups, lr=peak)
         device = groups[0]["params"][0].device

@@ -3,7 +3,7 @@
 `model.head linear`: the classifier starts as a logistic regression on the mean of the states of a text's
 tokens. The head of a BERT reads the first token, whose state says little in an encoder that was trained for
 the similarity of texts, such as e5. One more layer turns it into the mean of all tokens, so that a checkpoint
-stays one of a usual BERT.
+stays one of a usual BERT. Trained, this layer learns which tokens count more.
 
 `model.freeze` leaves out a part, and `model.lora_rank` all but LoRA factors and the head. What is not trained
 has no gradient, no optimizer state and no backward pass. LoRA is that of peft: beside each frozen matrix of
@@ -26,7 +26,7 @@ from ..batching import CPU_BATCH_TOKENS, token_batches
 from ..batching.loader import Loader, means_of_rows
 from ..errors import InputError, needed
 from ..runtime.disk import whole_files
-from .classifier import LAYERS, PackedModel, is_of_head
+from .classifier import PackedModel, encoder_parameters
 
 logger = logging.getLogger(__name__)
 ADDED = "has_mean_layer"  # in the configuration of a checkpoint that has the layer
@@ -49,18 +49,22 @@ def add_mean_layer(model: nn.Module) -> None:
         raise InputError(f"model.head linear works with BERT encoders, found {config.model_type}; omit it")
     if getattr(config, ADDED, False):
         return
-    layers, pooler = model.bert.encoder.layer, model.bert.pooler
+    layers = model.bert.encoder.layer
+    pooler = model.bert.pooler
     layer = type(layers[-1])(config, layer_idx=len(layers))
     attention = layer.attention
-    for module in (attention.self.query, attention.self.key, layer.output.dense):
-        # Attention to all tokens alike, and nothing from the feed-forward part
-        nn.init.zeros_(module.weight)
+    # With keys of 0 all scores are 0, so all tokens get the same attention. The query keeps its random start:
+    # the gradient of the key is a product with the query, and with both at 0 neither would ever learn.
+    nn.init.zeros_(attention.self.key.weight)
+    # The feed-forward part adds nothing
+    nn.init.zeros_(layer.output.dense.weight)
     for module in (attention.self.value, attention.output.dense, pooler.dense):
         module.weight.data = torch.eye(config.hidden_size)
     attention.output.dense.weight.data *= WEIGHT_OF_MEAN
-    for name, bias in [*layer.named_parameters(), *pooler.named_parameters()]:
-        if name.endswith("bias"):
-            nn.init.zeros_(bias)
+    for part in (layer, pooler):
+        for name, parameter in part.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
     nn.init.constant_(layer.output.LayerNorm.weight, SCALE)
     layers.append(layer)
     config.update({"num_hidden_layers": len(layers), ADDED: True})
@@ -111,21 +115,42 @@ FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_confi
 PREFIX, NAME = "base_model.model.", "default"
 
 
-def freeze(model: nn.Module, part: str) -> None:
+def embedding_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters of the embeddings of a model of transformers: tables of embeddings, and what is
+    named after them, such as their norm and their projection. No part of a layer is among them."""
+    encoder = model.base_model
+    in_layers = set()
+    for module in encoder.modules():
+        # In transformers each stack of layers is such a list
+        if isinstance(module, nn.ModuleList):
+            in_layers.update(module.parameters())
+    embeddings = set()
+    for module in encoder.modules():
+        if isinstance(module, nn.Embedding):
+            embeddings.update(module.parameters())
+    for name, parameter in encoder.named_parameters():
+        if "embed" in name:
+            embeddings.add(parameter)
+    return embeddings - in_layers
+
+
+def freeze(model: PackedModel, part: str) -> None:
     """Do not train the `embeddings` of a model, or its whole `encoder`. A weight that the head shares with
-    the embeddings is frozen too. Raises InputError for a model whose embeddings and layers cannot be told
-    from the names of its parameters."""
-    names = " ".join(name for name, _ in model.named_parameters())
-    if "embed" not in names or not LAYERS.search(names):
-        raise InputError("model.freeze needs parameters that are named embeddings and layer.N; leave it out")
-    for name, parameter in model.named_parameters():
-        in_layer = part == "embeddings" and bool(LAYERS.search(name))
-        parameter.requires_grad_(in_layer or is_of_head(name))
+    the embeddings is frozen too. Raises InputError where nothing would be left to train."""
+    frozen = encoder_parameters(model.model) if part == "encoder" else embedding_parameters(model.model)
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        architecture = model.model.config.model_type
+        raise InputError(
+            f"model.freeze {part} must leave weights to train, found a {architecture} model without a head "
+            "after its encoder; leave it out"
+        )
 
 
 def add_lora(model: PackedModel, rank: int) -> None:
     """Freeze a model but for its head, and add trained factors to the linear layers of the encoder. Raises
-    InputError where peft is missing."""
+    InputError where peft is missing, and for an encoder without such layers."""
     with needed("lora"):
         from peft import LoraConfig, inject_adapter_in_model
     inner = model.model
@@ -137,6 +162,11 @@ def add_lora(model: PackedModel, rank: int) -> None:
     of_heads = {name for name in linear if f"{name}.".startswith(tuple(f"{head}." for head in heads))}
     # Lists, so that equal runs write equal files
     layers = sorted({name.rpartition(".")[2] for name in linear - of_heads})
+    if not layers:
+        raise InputError(
+            "model.lora_rank needs linear layers of torch in the encoder, found none in a "
+            f"{inner.config.model_type} model; leave it out, or use another model"
+        )
     config = LoraConfig(
         task_type="SEQ_CLS",
         r=rank,

@@ -11,16 +11,23 @@ from safetensors.torch import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+from app.batching.loader import collate
+from app.checkpoints.training_state import RunProgress
+from app.config.command_line import load_config
 from app.errors import InputError
+from app.model.classifier import Classifier
 from app.model.trained_weights import C, add_lora, add_mean_layer, last_layer, load_adapter
+from app.modes.mode import Single
 from app.prediction.torch_runtime import load_predictor
 from app.run import main
 from app.runtime.disk import read_json
+from app.training.build import build
+from app.training.step import train_steps
 from tests.multi_label_runs import train as train_posts
 from tests.multi_label_runs import write_posts
-from tests.ranks import settings
+from tests.ranks import SMALL, settings
 from tests.saved_classifier import random_texts, save_checkpoint
-from tests.tiny import tiny_lines, tiny_model, write_tiny
+from tests.tiny import plain_model, tiny_lines, tiny_model, token_rows, write_tiny
 from tests.verbs import export
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="needs peft: requirements/lora.txt")
@@ -86,6 +93,57 @@ def test_the_layer_is_added_once_and_to_a_bert_only():
     assert torch.equal(model.bert.pooler.dense.weight, torch.eye(32))
     with pytest.raises(InputError, match="works with BERT encoders, found roberta"):
         add_mean_layer(tiny_model("roberta").model)
+
+
+STARTS = {
+    "random weights": {},
+    "random head": {"name": True, "head": "random"},
+    "linear head": {"name": True, "head": "linear"},
+    "frozen embeddings": {"name": True, "freeze": "embeddings"},
+    "frozen encoder": {"name": True, "freeze": "encoder"},
+    "linear head, frozen embeddings": {"name": True, "head": "linear", "freeze": "embeddings"},
+    "linear head, frozen encoder": {"name": True, "head": "linear", "freeze": "encoder"},
+    "lora": {"name": True, "lora_rank": 2},
+    "linear head, lora": {"name": True, "head": "linear", "lora_rank": 2},
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_every_trainable_weight_learns_within_a_few_steps(start, data, checkpoint, tmp_path):
+    """Without decay, so that only gradients move weights. A key's bias shifts all scores of a query alike, so
+    its exact gradient is 0."""
+    if "lora" in start:
+        pytest.importorskip("peft")
+    changes = {f"model__{key}": value for key, value in STARTS[start].items()}
+    sizes = SMALL
+    if "model__name" in changes:
+        changes["model__name"] = checkpoint
+        sizes = {}
+    changes |= {"train__max_steps": 5, "train__warmup": 0, "train__weight_decay": 0}
+    config = load_config(settings(data, tmp_path, sizes=sizes, **changes))
+    with Single(config) as mode:
+        parts = build(config, mode)
+        mode.setup(parts.model, parts.config)
+        trainable = {name: value for name, value in parts.model.named_parameters() if value.requires_grad}
+        before = {name: value.detach().clone() for name, value in trainable.items()}
+        progress = RunProgress()
+        train_steps(mode, parts.loaders["train"], parts.plan, parts.task.loss, progress, lambda *_: None)
+    unmoved = {name for name in before if torch.equal(before[name], trainable[name])}
+    assert {name for name in unmoved if not name.endswith("key.bias")} == set()
+
+
+def test_the_first_logits_of_a_linear_start_do_not_depend_on_the_query():
+    """All tokens get the same attention, to the bit, as where the query is 0 too."""
+    plain = plain_model(tiny_model())
+    add_mean_layer(plain)
+    model = Classifier(plain).eval()
+    inputs = collate(token_rows([3, 17, 8]), None, model.layout(packed=True))
+    attention = model.model.bert.encoder.layer[-1].attention.self
+    assert attention.query.weight.any()
+    with torch.no_grad():
+        logits = model(**inputs)
+        attention.query.weight.zero_()
+        assert torch.equal(model(**inputs), logits)
 
 
 DECODER = {"model__architecture": "qwen3", "model__config__head_dim": 8}
