@@ -3,7 +3,7 @@ and dropout with fast random numbers for the CPU.
 
 A model looks up its attention function by name and passes it the extra keyword arguments of the forward call
 (https://huggingface.co/docs/transformers/attention_interface); here they are the row layout made by
-`app.batching.loader`. There are two ways: on CUDA one kernel takes rows of any length, elsewhere rows are
+`app.batching.collate`. There are two ways: on CUDA one kernel takes rows of any length, elsewhere rows are
 padded in groups of similar length.
 """
 
@@ -20,7 +20,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from ..batching.loader import row_groups, to_device
+from ..batching.grouping import group_rows
+from ..batching.loader import to_device
 from ..runtime.devices import is_cuda
 
 NAME = "packed_rows"
@@ -74,7 +75,7 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: Mapping, rule
             firsts = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
             rows = (firsts if is_of_rows else offsets, offsets, 1 if is_of_rows else longest, longest)
             return attend_varlen(query, key, value, rows, rule)
-        layout = to_device(row_groups(offsets.diff().long().cpu().numpy(), heads), query.device)
+        layout = to_device(group_rows(offsets.diff().long().cpu().numpy(), heads), query.device)
     row_order, order = layout["row_order"], (layout["to_padded"], layout["from_padded"])
     # The queries of one key head stay together, (tokens, key heads, any).
     size, shares_keys = query.shape[2], query.shape[1] > heads

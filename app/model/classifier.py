@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from ..batching.loader import Layout, means_of_rows
+from ..batching.collate import Layout
+from ..batching.loader import means_of_rows
 from ..config.schema import TrainConfig
 from ..errors import InputError
 from ..runtime.devices import at_least_float32, is_cuda
@@ -69,7 +70,7 @@ def is_of_head(name: str) -> bool:
 
 class PackedModel(nn.Module):
     """transformers' `model`, with faster parts where `can_pack`; else `why_padded` says why not. `forward`
-    takes the tensors of `app.batching.loader.collate` and returns one output for each target."""
+    takes the tensors of `app.batching.collate` and returns one output for each target."""
 
     # peft's configuration, where only LoRA factors and the head are trained
     adapter = None

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoTokenizer
 
 from ..batching import BATCH_TOKENS, CPU_BATCH_TOKENS
-from ..batching.loader import collate, to_device
+from ..batching.collate import collate
+from ..batching.loader import to_device
 from ..checkpoints.run_folder import HISTORY, MODEL, read_starts
 from ..data.tokens import CUT, LongTexts, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest

@@ -9,7 +9,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForMaskedLM
 
-from app.batching.loader import Layout, collate, to_device
+from app.batching.collate import Layout, collate
+from app.batching.loader import to_device
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model import attention
