@@ -18,7 +18,7 @@ class Layout:
 
     packed: bool  # rows are laid end to end, not padded to one length
     varlen: bool = False  # attention of packed batches takes rows of any lengths, not in groups
-    heads: int = 1  # of keys, for each of which the groups have the padded rows
+    heads: int = 1  # heads of keys; the groups have each padded row once for each
     multiple_of: int = 1  # rows of padding fill a packed batch up to a multiple of so many tokens
     pad_id: int = 0
     first_position: int = 0  # of a row's first token; RoBERTa counts from pad_id + 1
@@ -47,8 +47,8 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
         second_starts = None
     if second_starts is not None:
         # A row of padding ends before a second text would start
-        of_padding = lengths[len(second_starts) :]
-        second_starts = np.concatenate([second_starts, of_padding]).astype(np.int64)
+        padding_lengths = lengths[len(second_starts) :]
+        second_starts = np.concatenate([second_starts, padding_lengths]).astype(np.int64)
     if layout.packed:
         return packed_inputs(tokens, lengths, second_starts, layout)
     return padded_inputs(tokens, lengths, second_starts, layout)

@@ -13,16 +13,16 @@ from ..data.tokens import TokenStore
 from ..runtime.devices import at_least_float32, is_cuda
 from .collate import Layout, collate
 
-EVALUATION = -1  # the `draw` of evaluations, which no step has
+EVALUATION = -1  # the `draw` of evaluations; those of steps count from 0
 
 
 @dataclass(frozen=True)
 class Batch:
     """The model inputs of some rows, their targets `labels` and `positions` in the split, (num_rows,) int64.
-    The outputs of the model begin with one for each of the labels, (num_labels, ...). `label_rows`,
-    (num_labels,) on the host, is the index of each label's row in the batch. The inputs of an empty batch
-    have one dummy row, because a forward pass may be a collective. Where rows have windows, the inputs are of
-    windows, row after row, and `windows_per_row` (num_rows,) is how many each row has."""
+    The model's outputs begin with those of the labels, (num_labels, ...). `label_rows`, (num_labels,) on the
+    host, is the index of each label's row in the batch. The inputs of an empty batch are a stand-in row,
+    because a forward pass may be a collective. Where rows have windows, the inputs are windows, row after
+    row, and `windows_per_row` (num_rows,) is how many each row has."""
 
     inputs: dict[str, Any]
     labels: torch.Tensor

@@ -45,25 +45,25 @@ def micro_batches(
     lengths: np.ndarray,
     num_shards: int,
     accumulation_steps: int,
-    most_tokens: int | None = None,
+    max_tokens: int | None = None,
     padded: bool = False,
 ) -> list[list[np.ndarray]]:
     """Return the micro-batches of each shard of a global batch, as row positions, longest row first. `batch`
     (batch_rows,) are row positions, `lengths` (batch_rows,) their tokens.
 
     All shards get the same number of micro-batches, at least one: `accumulation_steps`, or one for each row;
-    more where some would have more than `most_tokens`. Some are empty if the batch has too few rows.
+    more where some would have more than `max_tokens`. Some are empty if the batch has too few rows.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     shard_of_row = deal_rows(lengths[longest_first], num_shards)
-    most_rows = -(-len(batch) // num_shards)
-    num_micro_batches = max(1, min(accumulation_steps, most_rows))
+    rows_per_shard = -(-len(batch) // num_shards)
+    num_micro_batches = max(1, min(accumulation_steps, rows_per_shard))
     shards = []
     for shard in range(num_shards):
         shard_rows = longest_first[shard_of_row == shard]
         parts = np.array_split(shard_rows, num_micro_batches)
-        if most_tokens:
-            parts = limit_tokens(parts, lengths, most_tokens, padded)
+        if max_tokens:
+            parts = limit_tokens(parts, lengths, max_tokens, padded)
         shards.append([batch[rows] for rows in parts])
     longest_shard = max(len(parts) for parts in shards)
     empty = batch[:0]
@@ -97,22 +97,22 @@ def evaluation_batches(
     num_shards: int,
     shard_index: int,
     windows: np.ndarray | None = None,
-    most_tokens: int | None = None,
+    max_tokens: int | None = None,
     padded: bool = False,
 ) -> list[np.ndarray]:
     """Return this shard's batches of a whole split, as row positions; each row is on one shard. `lengths`
     (num_rows,) are the tokens of each row; rows of similar length are in one batch.
 
     `windows` (num_rows,) are the windows of each row; None: each row has one. A batch has at most
-    `batch_size` windows and `most_tokens`, or one row. All shards get the same number of batches, because a
+    `batch_size` windows and `max_tokens`, or one row. All shards get the same number of batches, because a
     forward pass may be a collective; the last batch may be empty.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     if windows is None:
         windows = np.ones(len(lengths), np.int64)
     batches = limited_batches(longest_first, windows, batch_size, padded=False)
-    if most_tokens:
-        batches = limit_tokens(batches, lengths, most_tokens, padded)
+    if max_tokens:
+        batches = limit_tokens(batches, lengths, max_tokens, padded)
     num_missing = -len(batches) % num_shards
     empty = longest_first[:0]
     batches += [empty] * num_missing
@@ -120,10 +120,10 @@ def evaluation_batches(
 
 
 def limit_tokens(
-    batches: list[np.ndarray], lengths: np.ndarray, most_tokens: int, padded: bool
+    batches: list[np.ndarray], lengths: np.ndarray, max_tokens: int, padded: bool
 ) -> list[np.ndarray]:
-    """Return batches, rows longest first, cut into batches of at most `most_tokens`, or of one row."""
+    """Return batches, rows longest first, cut into batches of at most `max_tokens`, or of one row."""
     smaller_batches = []
     for rows in batches:
-        smaller_batches += limited_batches(rows, lengths, most_tokens, padded)
+        smaller_batches += limited_batches(rows, lengths, max_tokens, padded)
     return smaller_batches
