@@ -17,6 +17,9 @@ from ..config.schema import TrainConfig
 from ..errors import InputError
 from ..runtime.devices import at_least_float32, is_cuda
 from . import attention
+from .dropout import replace_dropout
+from .read_tokens import return_read_tokens_only
+from .varlen_attention import has_varlen_kernels
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class PackedModel(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        attention.replace_dropout(model)
+        replace_dropout(model)
         self.model = model
         config, packing = model.config, PACKINGS.get(model.config.model_type)
         config.return_dict = True
@@ -150,7 +153,7 @@ class PackedModel(nn.Module):
         """Return whether this model can run packed with variable-length attention on a device."""
         config = self.model.config
         head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return self.can_pack and attention.has_varlen_kernels(device, head_size)
+        return self.can_pack and has_varlen_kernels(device, head_size)
 
     def layout(self, packed: bool, varlen: bool = False) -> Layout:
         """Return the input layout this model needs; `packed` only where it can run so."""
@@ -182,7 +185,7 @@ class Classifier(PackedModel):
         if self.can_pack and not self.reads_mean:
             layers = getattr(model.base_model, "encoder", model.base_model)
             layers = layers.layer if hasattr(layers, "layer") else layers.layers
-            attention.return_read_tokens_only(layers[-1])
+            return_read_tokens_only(layers[-1])
 
     def logits(
         self,
