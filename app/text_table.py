@@ -10,31 +10,47 @@ MAX_LABEL = 40  # columns of a terminal
 
 def columns_of(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
+    num_columns = 0
+    for character in text:
+        num_columns += 1
+        if unicodedata.east_asian_width(character) in "WF":
+            num_columns += 1
+        if unicodedata.combining(character) > 0:
+            num_columns -= 1
+    return num_columns
 
 
 def short_label(label: str, longest: int = MAX_LABEL) -> str:
     """Return a label that fits into `longest` columns; control characters become escapes."""
-    shown = shorten(label, longest)
-    if columns_of(shown) <= longest:
-        return shown
-    return next(f"{shown[:end]}…" for end in range(len(shown), -1, -1) if columns_of(shown[:end]) < longest)
+    label = shorten(label, longest)
+    if columns_of(label) <= longest:
+        return label
+    end = len(label)
+    while end > 0 and columns_of(label[:end]) >= longest:
+        end -= 1
+    return f"{label[:end]}…"
 
 
 def padded(text: str, columns: int, at_right: bool = False) -> str:
-    """Return a text with spaces, so that it takes so many columns."""
+    """Return a text with spaces after it, so that it takes so many columns; with `at_right` before it."""
     spaces = " " * (columns - columns_of(text))
-    return spaces + text if at_right else text + spaces
+    if at_right:
+        return spaces + text
+    return text + spaces
 
 
 def text_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return lines of even width: the first cell of each row at the left, the others at the right."""
-    cells = [list(header), *map(list, rows)]
-    widths = [max(map(columns_of, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(
-            padded(cell, width, at > 0) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in cells
-    )
+    table = [list(header)]
+    for row in rows:
+        table.append(list(row))
+    widths = []
+    for column in zip(*table, strict=True):
+        widths.append(max(columns_of(cell) for cell in column))
+    lines = []
+    for row in table:
+        cells = [padded(row[0], widths[0])]
+        for cell, width in zip(row[1:], widths[1:], strict=True):
+            cells.append(padded(cell, width, at_right=True))
+        lines.append("  ".join(cells))
+    return "\n".join(lines)

@@ -10,11 +10,15 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from ..batching.loader import Layout, means_of_rows
+from ..batching.collate import Layout
+from ..batching.loader import means_of_rows
 from ..config.schema import TrainConfig
 from ..errors import InputError
 from ..runtime.devices import at_least_float32, is_cuda
 from . import attention
+from .dropout import replace_dropout
+from .read_tokens import return_read_tokens_only
+from .varlen_attention import has_varlen_kernels
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
 
 class PackedModel(nn.Module):
     """transformers' `model`, with faster parts where `can_pack`; else `why_padded` says why not. `forward`
-    takes the tensors of `app.batching.loader.collate` and returns one output for each target."""
+    takes the tensors of `app.batching.collate` and returns one output for each target."""
 
     # peft's configuration, where only LoRA factors and the head are trained
     adapter = None
@@ -93,7 +97,7 @@ class PackedModel(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        attention.replace_dropout(model)
+        replace_dropout(model)
         self.model = model
         config, packing = model.config, PACKINGS.get(model.config.model_type)
         config.return_dict = True
@@ -173,7 +177,7 @@ class PackedModel(nn.Module):
         """Return whether this model can run packed with variable-length attention on a device."""
         config = self.model.config
         head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return self.can_pack and attention.has_varlen_kernels(device, head_size)
+        return self.can_pack and has_varlen_kernels(device, head_size)
 
     def layout(self, packed: bool, varlen: bool = False) -> Layout:
         """Return the input layout this model needs; `packed` only where it can run so."""
@@ -205,7 +209,7 @@ class Classifier(PackedModel):
         if self.can_pack and not self.reads_mean:
             layers = getattr(model.base_model, "encoder", model.base_model)
             layers = layers.layer if hasattr(layers, "layer") else layers.layers
-            attention.return_read_tokens_only(layers[-1])
+            return_read_tokens_only(layers[-1])
 
     def logits(
         self,

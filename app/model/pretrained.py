@@ -22,7 +22,7 @@ from transformers import (
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging as transformers_logging
 
-from ..batching.loader import collate
+from ..batching.collate import collate
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
 from ..data.tokens import highest_id

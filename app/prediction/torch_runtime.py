@@ -11,7 +11,8 @@ import torch
 from transformers import AutoTokenizer
 
 from ..batching import BATCH_TOKENS, CPU_BATCH_TOKENS
-from ..batching.loader import collate, to_device
+from ..batching.collate import collate
+from ..batching.loader import to_device
 from ..checkpoints.run_folder import MODEL, check_record, holds_run, read_settings
 from ..data.tokens import CUT, LongTexts, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest, say

@@ -32,7 +32,7 @@ class Pretraining(Task):
         return build_masked_model(self.config.model, self.tokenizer, self.config.data.max_length)
 
     def loader(self, split, store, layout):
-        from ..batching.loader import MaskedLoader, masked_row
+        from ..batching.masking import MaskedLoader, masked_row
 
         tokenizer = self.tokenizer
         ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)

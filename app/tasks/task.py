@@ -21,7 +21,8 @@ from .tree import HIERARCHY, Tree
 if TYPE_CHECKING:
     import torch
 
-    from ..batching.loader import Batch, Layout, Loader
+    from ..batching.collate import Layout
+    from ..batching.loader import Batch, Loader
     from ..config.schema import Config
     from ..data.dataset import Dataset, Split
     from ..data.tokens import TokenStore

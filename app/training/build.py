@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..batching.loader import BatchPlan, Loader
+from ..batching.loader import Loader
+from ..batching.plan import BatchPlan
 from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset
 from ..data.tokens import LongTexts, TokenStore, open_store

@@ -25,7 +25,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from ..checkpoints.run_folder import HISTORY, flat_settings
 from ..config.schema import Config, OutputConfig
 from ..errors import InputError, first_line
-from ..model.attention import ReadTokens
+from ..model.read_tokens import ReadTokens
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES, measure_product_speed, product_speed
 from ..runtime.disk import checked_value, parse_json, write_text

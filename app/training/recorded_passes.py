@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from ..batching.loader import Layout, Loader
+from ..batching.collate import Layout
+from ..batching.loader import Loader
 from ..errors import first_line
 from ..modes.mode import Mode
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..batching.loader import Batch, BatchPlan, Loader, evaluation_batches, micro_batches
+from ..batching.loader import Batch, Loader
+from ..batching.plan import BatchPlan, evaluation_batches, micro_batches
 from ..checkpoints.training_state import RunProgress
 from ..config.schema import TrainConfig
 from ..data.dataset import Split

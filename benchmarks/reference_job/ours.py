@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from app.batching.loader import BatchPlan, micro_batches
+from app.batching.plan import BatchPlan, micro_batches
 from app.checkpoints.training_state import RunProgress
 from app.config.command_line import load_config
 from app.modes.mode import Single

@@ -19,7 +19,8 @@ from app.data import tokens
 from app.data.cache import MANIFEST, is_complete
 from app.data.tokens import CUT, LongTexts, RowEncoder, open_store
 from app.errors import InputError
-from app.model.tokenizer import SPECIAL_TOKENS, gb2312_characters, load_tokenizer, set_prefix
+from app.model.tokenizer import load_tokenizer, set_prefix
+from app.model.vocabulary import SPECIAL_TOKENS, gb2312_characters
 from app.prediction.open_model import long_texts, recorded_settings
 from app.prediction.torch_runtime import load_predictor
 from tests.data.conftest import tokens_of_file

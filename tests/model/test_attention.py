@@ -1,19 +1,17 @@
-"""Packed batches of every type of model against plain transformers, padded, also for masked tokens; dropout;
-layers that are computed again."""
+"""Packed batches of every type of model against plain transformers, padded, also for masked tokens; layers
+that are computed again."""
 
 import re
 from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForMaskedLM
 
-from app.batching.loader import Layout, collate, to_device
+from app.batching.collate import collate
+from app.batching.loader import to_device
 from app.config.schema import ModelConfig
 from app.errors import InputError
-from app.model import attention
-from app.model.attention import Drop, Dropout, Rule, attend_rows
 from app.model.classifier import PACKINGS, Classifier, MaskedLanguageModel
 from app.model.pretrained import build_masked_model, build_model, check_passes, save_model
 from tests.tiny import plain_model, tiny_model, tiny_tokenizer, token_rows
@@ -154,41 +152,6 @@ def test_why_a_model_is_padded(architecture, config, why):
     assert re.search(why, model.why_padded)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "heads", "longest_query", "causal", "window"),
-    [
-        *((BF16, (2, 2, 2), 7, False, None), (BF16, (2, 2, 2), 1, False, None)),
-        *((BF16, (4, 2, 2), 7, True, None), (BF16, (4, 2, 2), 7, True, 3), (BF16, (4, 2, 2), 7, False, 3)),
-        *((FP32, (2, 2, 2), 7, False, None), (FP32, (4, 2, 2), 7, True, None), (FP32, (4, 2, 2), 7, True, 3)),
-    ],
-)
-def test_varlen_kernels_take_what_they_are_given(dtype, heads, longest_query, causal, window):
-    """No values, only shapes: torch checks the arguments of its CUDA kernels on the meta device."""
-    offsets = torch.empty(4, dtype=torch.int32, device="meta")
-    queries = 16 if longest_query == 7 else 3
-    states = [
-        torch.empty(tokens, number, 64, device="meta", dtype=dtype, requires_grad=True)
-        for tokens, number in zip((queries, 16, 16), heads, strict=True)
-    ]
-    rule = Rule(*((0.0, None) if causal or window else (0.1, 0.125)), causal, window)
-    found = attention.attend_varlen(*states, (offsets, offsets, longest_query, 7), rule)
-    assert (found.shape, found.dtype) == (states[0].shape, dtype)
-    if dtype == FP32 and rule.scaling:
-        # torch's backward pass with a factor works on a GPU, not on the meta device
-        return
-    gradients = torch.autograd.grad(found.sum(), states)
-    assert [gradient.shape for gradient in gradients] == [part.shape for part in states]
-
-
-def test_varlen_kernels_are_those_of_recent_nvidia_gpus(monkeypatch):
-    has_kernels, cuda = attention.has_varlen_kernels, torch.device("cuda")
-    assert not has_kernels(torch.device("cpu"), 64)
-    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
-    for capability, head_size, expected in (((9, 0), 64, True), ((9, 0), 12, False), ((7, 5), 64, False)):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
-        assert has_kernels(cuda, head_size) == expected
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", ["bert", "modernbert, short windows", "qwen3"])
 @pytest.mark.parametrize("precision", [FP32, BF16], ids=["fp32", "bf16"])
@@ -207,52 +170,6 @@ def test_varlen_kernels_do_what_groups_do(precision, shape):
         error = (found["cuda", "varlen"][key] - exact).norm()
         rounding = (found["cuda", "grouped"][key] - exact).norm()
         assert error <= 3 * rounding + 1e-5 * exact.norm() + 1e-4, f"{key}: {error}, groups {rounding}"
-
-
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("dtype", [FP32, BF16])
-def test_the_fraction_p_is_dropped_and_the_mean_stays(p, dtype):
-    torch.manual_seed(0)
-    # No multiple of the four elements of a draw
-    size = 1_000_003
-    values = torch.rand(size, dtype=dtype) + 1
-    values.requires_grad_()
-    dropped = Drop.apply(values, p)
-    dropped.sum().backward()
-    assert dropped.dtype == dtype
-    zeros = (dropped == 0).sum().item() / size
-    assert abs(zeros - p) < 5 * (p * (1 - p) / size) ** 0.5
-    # The gradient goes where the value went
-    expected = (dropped != 0) / (1 - p)
-    torch.testing.assert_close(values.grad.float(), expected, rtol=1e-4 if dtype == FP32 else 2**-8, atol=0)
-    torch.testing.assert_close(dropped, values.grad * values, rtol=1e-5 if dtype == FP32 else 2**-6, atol=0)
-
-
-def test_the_elements_of_a_draw_do_not_depend_on_each_other():
-    torch.manual_seed(0)
-    lanes = Drop.apply(torch.ones(400_000), 0.5).view(-1, 4) / 2
-    torch.testing.assert_close(torch.cov(lanes.T), torch.eye(4) * 0.25, atol=0.004, rtol=0)
-    assert torch.equal(Dropout(0.5).eval()(lanes), lanes)
-
-
-@pytest.mark.parametrize("lengths", [(6, 6, 6), (6, 4, 3)], ids=["no padding", "padding"])
-@pytest.mark.parametrize("of_rows", [False, True], ids=["all tokens", "first tokens"])
-def test_attention_with_dropout(lengths, of_rows):
-    torch.manual_seed(2)
-    times, num_queries = 4000, 3 if of_rows else sum(lengths)
-    query, key, value = (torch.randn(count, 2, 8) for count in (num_queries, sum(lengths), sum(lengths)))
-    parts = [query.split([1] * 3 if of_rows else lengths), key.split(lengths), value.split(lengths)]
-    by_row = [[states.transpose(0, 1) for states in of_row] for of_row in zip(*parts, strict=True)]
-    expected = [scaled_dot_product_attention(*of_row, scale=0.3).transpose(0, 1) for of_row in by_row]
-    expected = torch.cat(expected)
-    layout = collate(token_rows(lengths), None, Layout(packed=True, heads=2))
-    nothing_dropped = attend_rows(query, key, value, layout, Rule(1e-9, 0.3))
-    torch.testing.assert_close(nothing_dropped, expected, atol=1e-6, rtol=0)
-    many = [states.repeat(times, 1, 1) for states in (query, key, value)]
-    layout = collate(token_rows(lengths) * times, None, Layout(packed=True, heads=2))
-    draws = attend_rows(*many, layout, Rule(0.2, 0.3)).view(times, *expected.shape)
-    assert draws.std(0).max() > 0.1
-    torch.testing.assert_close(draws.mean(0), expected, atol=0.06, rtol=0)
 
 
 @pytest.mark.parametrize("shape", ["modernbert, short windows", "qwen3, short windows", "llama"])

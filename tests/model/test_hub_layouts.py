@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer, XLMRobertaTokenizer
 
-from app.model.tokenizer import gb2312_characters
+from app.model.vocabulary import gb2312_characters
 from app.run import main
 from tests.multi_label_runs import read_predictions
 from tests.ranks import settings

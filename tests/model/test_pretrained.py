@@ -20,7 +20,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
-from app.batching.loader import collate
+from app.batching.collate import collate
 from app.config.command_line import load_config
 from app.config.schema import ModelConfig
 from app.errors import InputError

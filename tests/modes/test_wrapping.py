@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from app.batching.loader import collate
+from app.batching.collate import collate
 from app.config.schema import Config, DeepSpeedConfig, TrainConfig
 from app.errors import InputError
 from app.modes.library_modes import deepspeed_config

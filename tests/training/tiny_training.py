@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from app.batching.loader import BatchPlan, Loader
+from app.batching.loader import Loader
+from app.batching.plan import BatchPlan
 from app.checkpoints.training_state import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.model.trained_weights import freeze

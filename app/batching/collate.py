@@ -1,0 +1,115 @@
+"""Rows of token ids -> the tensors that a model takes: padded, or packed end to end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .grouping import group_rows, token_places
+
+PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The form of the inputs that a model takes."""
+
+    packed: bool  # rows are laid end to end, not padded to one length
+    varlen: bool = False  # attention of packed batches takes rows of any lengths, not in groups
+    heads: int = 1  # heads of keys; the groups have each padded row once for each
+    multiple_of: int = 1  # rows of padding fill a packed batch up to a multiple of so many tokens
+    pad_id: int = 0
+    first_position: int = 0  # of a row's first token; RoBERTa counts from pad_id + 1
+    # A decoder reads the last token of a row that does not have this id (-1: the last); None for an encoder
+    last_except: int | None = None
+    token_types: bool = True  # whether the model tells the two texts of a pair apart
+    max_positions: int | None = None  # the most tokens of a row, where there is a limit
+
+
+def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout) -> dict:
+    """Return the model's inputs for the token ids `rows`, one or more arrays of shape (length,).
+    `second_starts` is for each row the number of tokens before its second text, or None for single texts.
+
+    Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
+    Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
+    `first_tokens` and for a decoder `last_tokens` (num_rows,) int64, the index of the token of each row that
+    the head reads; and for attention `row_offsets` (num_rows + 1,) int32, the index of each row's first token
+    and the end of the last row, and `longest`, the tokens of the longest row; or what `group_rows` returns.
+    Rows of padding that fill a packed batch up are the last ones.
+    """
+    if layout.packed:
+        rows = [*rows, *rows_of_padding(rows, layout)]
+    tokens = np.concatenate(rows)
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    if not layout.token_types:
+        second_starts = None
+    if second_starts is not None:
+        # A row of padding ends before a second text would start
+        padding_lengths = lengths[len(second_starts) :]
+        second_starts = np.concatenate([second_starts, padding_lengths]).astype(np.int64)
+    if layout.packed:
+        return packed_inputs(tokens, lengths, second_starts, layout)
+    return padded_inputs(tokens, lengths, second_starts, layout)
+
+
+def rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndarray]:
+    """Return what is missing to a multiple of `layout.multiple_of` tokens, in rows that are no longer than
+    the longest of `rows`: the model has no more positions."""
+    lengths = [len(row) for row in rows]
+    num_missing = -sum(lengths) % layout.multiple_of
+    padding = np.full(num_missing, layout.pad_id, dtype=rows[0].dtype)
+    longest = max(lengths)
+    return [padding[start : start + longest] for start in range(0, num_missing, longest)]
+
+
+def padded_inputs(
+    tokens: np.ndarray, lengths: np.ndarray, second_starts: np.ndarray | None, layout: Layout
+) -> dict[str, torch.Tensor]:
+    """Return the padded inputs of `collate`. `tokens` (total_tokens,) are those of all rows, `lengths` and
+    `second_starts` (num_rows,) int64."""
+    longest = int(lengths.max())
+    width = -(-longest // PAD_TO) * PAD_TO
+    if layout.max_positions:
+        width = max(longest, min(width, layout.max_positions))
+    columns = np.arange(width)
+    is_token = columns < lengths[:, None]
+    input_ids = np.full(is_token.shape, layout.pad_id)
+    input_ids[is_token] = tokens
+    inputs = {
+        "input_ids": torch.from_numpy(input_ids),
+        "attention_mask": torch.from_numpy(is_token.astype(np.int64)),
+    }
+    if second_starts is not None:
+        is_second = is_token & (columns >= second_starts[:, None])
+        inputs["token_type_ids"] = torch.from_numpy(is_second.astype(np.int64))
+    return inputs
+
+
+def packed_inputs(
+    tokens: np.ndarray, lengths: np.ndarray, second_starts: np.ndarray | None, layout: Layout
+) -> dict[str, Any]:
+    """Return the packed inputs of `collate`, for the arguments of `padded_inputs`."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    first_tokens = offsets[:-1]
+    row_of_token, positions = token_places(lengths)
+    inputs = {
+        "input_ids": torch.from_numpy(tokens.astype(np.int64)[None]),
+        "first_tokens": torch.from_numpy(first_tokens),
+        "position_ids": torch.from_numpy((positions + layout.first_position)[None]),
+    }
+    if layout.last_except is not None:
+        readable = np.where(tokens != layout.last_except, np.arange(len(tokens)), 0)
+        last_readable = np.maximum.reduceat(readable, first_tokens)
+        # A row without such a token has its first one read
+        inputs["last_tokens"] = torch.from_numpy(np.maximum(last_readable, first_tokens))
+    if second_starts is not None:
+        is_second = positions >= second_starts[row_of_token]
+        inputs["token_type_ids"] = torch.from_numpy(is_second.astype(np.int64)[None])
+    if layout.varlen:
+        inputs["row_offsets"] = torch.from_numpy(offsets.astype(np.int32))
+        inputs["longest"] = int(lengths.max())
+    else:
+        inputs |= group_rows(lengths, layout.heads)
+    return inputs

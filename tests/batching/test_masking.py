@@ -1,0 +1,80 @@
+"""Hidden tokens: which, and the batches that have them as targets."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from app.batching.loader import EVALUATION
+from app.batching.masking import TARGET_SHARE, MaskedLoader, masked_row
+from tests.tiny import open_tiny, tiny_model
+
+CPU = torch.device("cpu")
+SPECIAL, MASK = [0, 1, 2, 3], 3
+hide = partial(masked_row, mask_id=MASK, ordinary_ids=np.arange(4, 1000))
+
+
+def random_row(seed: int) -> np.ndarray:
+    return np.concatenate([[1], np.random.default_rng(seed).integers(4, 1000, 100), [2]])
+
+
+def test_masks_are_a_pure_function_of_seed_draw_and_row():
+    tokens = random_row(0)
+    first, again = hide(tokens, 5, 3, 7), hide(tokens.copy(), 5, 3, 7)
+    assert np.array_equal(first.tokens, again.tokens)
+    assert np.array_equal(first.places, again.places)
+    for other in [(5, 3, 8), (6, 3, 7), (5, 4, 7), (5, EVALUATION, 7)]:
+        assert not np.array_equal(first.places, hide(tokens, *other).places)
+    assert np.array_equal(first.labels, tokens[first.places])
+    assert (np.diff(first.places) > 0).all()
+
+
+def test_fifteen_percent_are_hidden_eighty_ten_ten():
+    rows = [hide(random_row(seed), seed, 0, 7) for seed in range(300)]
+    assert {len(hidden.places) for hidden in rows} == {round(100 * TARGET_SHARE)}
+    seen = np.concatenate([hidden.tokens[hidden.places] for hidden in rows])
+    labels = np.concatenate([hidden.labels for hidden in rows])
+    assert np.mean(seen == MASK) == pytest.approx(0.8, abs=0.02)
+    assert np.mean(seen == labels) == pytest.approx(0.1, abs=0.02)
+    assert not np.isin(seen[seen != MASK], SPECIAL).any()
+    for seed, hidden in enumerate(rows):
+        kept, original = (np.delete(tokens, hidden.places) for tokens in (hidden.tokens, random_row(seed)))
+        assert np.array_equal(kept, original)
+
+
+def test_special_tokens_are_never_hidden_and_a_short_row_has_one_target():
+    for seed in range(50):
+        assert hide(np.array([1, 500, 2]), seed, 0, 7).places.tolist() == [1]
+    # The last has a token that the tokenizer does not know
+    for tokens in ([1, 2], [1, 5000, 2]):
+        assert not len(hide(np.array(tokens), 0, 0, 7).places)
+
+
+def test_masked_batches_have_the_same_targets_in_each_layout_and_cut(tmp_path):
+    dataset, tokenizer, stores = open_tiny(tmp_path)
+    ordinary = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
+    mask = partial(masked_row, seed=0, mask_id=tokenizer.mask_token_id, ordinary_ids=ordinary)
+    layouts = [tiny_model().layout(packed) for packed in (True, False)]
+    loaders = [MaskedLoader(dataset.splits["train"], stores["train"], layout, mask) for layout in layouts]
+    positions = np.array([7, 0, 3, 11])
+    packed, padded = (loader.load(positions, CPU, 5) for loader in loaders)
+    assert packed.labels.tolist() == padded.labels.tolist()
+    assert packed.label_rows.tolist() == padded.label_rows.tolist()
+    ids = packed.inputs["input_ids"][0][packed.inputs["masked"]]
+    assert ids.tolist() == padded.inputs["input_ids"][padded.inputs["masked"]].tolist()
+    assert packed.positions.tolist() == positions.tolist()
+
+    loader, batch = loaders[0], np.arange(10)
+    fresh = loader.load(batch, CPU, 4).labels
+    divisor = loader.divisor(batch, 4)
+    assert divisor == sum(len(loader.load(part, CPU, 4).labels) for part in np.array_split(batch, 3))
+    # What it keeps of the batch is the same
+    assert torch.equal(fresh, loader.load(batch, CPU, 4).labels)
+
+    # An empty batch has a stand-in row without targets
+    for loader in loaders:
+        empty = loader.load(np.empty(0, np.int64), CPU)
+        assert len(empty.labels) == len(empty.positions) == 0
+        assert empty.inputs["input_ids"].numel()
+        assert not empty.inputs["masked"].any()
