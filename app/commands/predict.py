@@ -24,6 +24,7 @@ interrupted, 141 when the reader of the output is gone.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -31,7 +32,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from ..data.read import FORMATS
-from ..errors import InputError, nearest, say, show
+from ..errors import InputError, nearest, say, shorten, show
 from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
 from .parser import Parser, add_computing, number, setting
@@ -103,6 +104,9 @@ def problem_of(args: argparse.Namespace) -> str | None:
     of_labels = [name for name in OF_LABELS if asked[name] is not None]
     if bool(args.texts) == (args.input is not None):
         return "texts are needed, or --input FILE, not both"
+    for text in args.texts:
+        if os.path.isfile(text):
+            return f"there is a file {shorten(text)}; to classify its rows, write --input {shorten(text)}"
     if of_labels and not is_report:
         return "--label_column and other settings of labels are for --report FOLDER; add it, or remove them"
     if "label_columns" in of_labels and len(of_labels) > 1:
@@ -230,7 +234,8 @@ def report(args: argparse.Namespace, model_folder: Path) -> int:
             "--data.label_separator and --data.label_columns are for several labels a row, and "
             f"{opened.folder} has one; leave them out"
         )
-    source = open_file(args.input, opened.recorded | {"task": task.name}, asked, need_label=True)
+    recorded = opened.recorded | {"task": task.name}
+    source = open_file(args.input, recorded, asked, need_label=True, keeps_columns=True)
     check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
     with progress_bar(source.count(args.on_bad_row), _is_seen(sys.stderr)) as bar:
         text = report_on(opened, source.rows(args.on_bad_row), source, folder, bar.update)

@@ -31,7 +31,7 @@ from .bad_row import BadRow, bad_row_message
 from .cache import build_once, content_key, save_array
 from .cells import clean_text, value_of
 from .folders import splits_in
-from .labels import LabelForm, label_form
+from .labels import LabelForm, label_form, number_of
 from .read import FORMATS, ReadOptions, read_blocks, recognised
 from .table import Table, open_table, text_hashes
 
@@ -39,6 +39,7 @@ VERSION = 5
 SPLITS = ("train", "dev", "test")
 SAMPLE_LABELS = ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
 RARE_SHARE = 0.1  # share of all texts that may be of classes with fewer texts than splits
+MANY_CLASSES = 20  # more classes that are all numbers are probably a number to be predicted
 MAX_TEXT = 512  # characters of a text that are compared
 MAX_BYTES = 15_000_000  # of the texts of train and one other split; takes 20 s and 300 MB at most
 CANDIDATE, NEAR = 0.5, 0.8  # cosine of a candidate, and share of equal characters of a near copy
@@ -129,7 +130,9 @@ def open_dataset(config: DataConfig) -> Dataset:
     for name in ("dev", "test"):
         if (value := getattr(config, name)) is not None:
             tables[name] = open_table(value, options, config.cache_dir, **rules)
-    fixes = read_fixes(config.relabel, options, names) if config.relabel else {}
+    fixes = {}
+    if config.relabel:
+        fixes = read_fixes(config.relabel, options, names, accept_ids=config.labels is not None)
     content = content_key([*fixes.items()]) if config.relabel else None
     settings = [config.task, config.split, config.split_seed, config.dev_size, config.test_size]
     settings += [verb.folds, verb.fold, verb.train_share]
@@ -154,10 +157,11 @@ def open_dataset(config: DataConfig) -> Dataset:
     return Dataset(splits, names, statistics, folder, tables, vocabulary_rows, relabelled)
 
 
-def read_fixes(path: str | Path, data: ReadOptions, names: list[str]) -> dict[int, str]:
+def read_fixes(path: str | Path, data: ReadOptions, names: list[str], accept_ids: bool) -> dict[int, str]:
     """Return the label text of each hash of a text in a file of fixes, sorted; `data` says how texts are
-    cleaned and labels read. Raises InputError, with file and line, for rows that are no fixes, for two labels
-    of one text, and for a label that is not one of `names`."""
+    cleaned and labels read; with `accept_ids`, integers may be ids of labels. Raises InputError, with file
+    and line, for rows that are no fixes, for two labels of one text, and for a label that is not one of
+    `names`."""
     file, form = Path(path), label_form(data.task)
     options, data = recognised(file, ReadOptions(encoding=data.encoding)), replace(data, label_columns=None)
     unit, columns, fixes = FORMATS[options.format].row_unit, None, {}
@@ -178,7 +182,7 @@ def read_fixes(path: str | Path, data: ReadOptions, names: list[str]) -> dict[in
             if label is None or (isinstance(label, str) and not label.strip()):
                 continue
             label = form.text(value_of(label), data)
-            if unknown := form.unknown(label, names):
+            if unknown := form.unknown(label, names, accept_ids):
                 remedy = "correct it, or set --data.labels"
                 raise ValueError(f"a fix must have a label of the data, found {unknown}; {remedy}")
             if given := str(record.get("text_hash") or "").strip():
@@ -317,6 +321,8 @@ def split_rows(
             rule = f"a stratified split needs {len(shares) + 1} different texts of each class, one a split"
             found = f"{len(rare):,} of {len(of_groups):,} classes have fewer, the first is '{shorten(name)}'"
             remedy = "add rows, set --data.split random, give separate files, or set --data.label_column"
+            if len(names) > MANY_CLASSES and all(number_of(name) is not None for name in names):
+                remedy = f"to predict a number, set --data.task regression; else {remedy}"
             raise InputError(f"{rule}; {found} with {of_groups[rare[0]]}; {remedy}")
         part = deal_texts(groups, unique, shares, config.split_seed)
     return {name: np.flatnonzero(part == number) for number, name in enumerate(SPLITS)}

@@ -60,6 +60,32 @@ def label_text(value: Any) -> str:
     return re.sub(r"^(-?\d{1,18})\.0$", r"\1", clean_text(text, False, "label").removeprefix("__label__"))
 
 
+def check_parts(labels: list[str], config: DataConfig, source: str) -> None:
+    """Raise InputError where the parts of a label, between separators or spaces, are labels too."""
+    known = set(labels)
+    for label, mark in product(labels, (*USUAL_SEPARATORS, " ")):
+        if mark in label and known >= {part.strip() for part in label.split(mark)}:
+            said = _(
+                "{source}: the parts of the label {label} are labels too; for several labels a row set "
+                "--data.task {task} --data.label_separator '{separator}', else list all in --data.labels"
+            )
+            task = "multi_path" if config.label_hierarchy else "multi_label"
+            raise InputError(said.format(source=source, label=excerpt(label), task=task, separator=mark))
+
+
+def refuse_vector(value: Any) -> None:
+    """Raise InputError for a list of 0 and 1 that says which labels a row has, but not their names."""
+    if not isinstance(value, list) or len(value) < 2:
+        return
+    are_flags = all(isinstance(number, (bool, int, float)) and number in (0, 1) for number in value)
+    # Labels may be called 0 and 1, but no row has one of them twice
+    if are_flags and len(set(value)) < len(value):
+        raise InputError(
+            f"a list must have the names of the labels, found the vector {excerpt(value)}; write their "
+            "names, or a column of 0 and 1 for each label with --data.task multi_label --data.label_columns"
+        )
+
+
 class LabelForm:
     """How the labels of a task are read, what they are called, and their array in a dataset: one label a row,
     as class ids (num_rows,) int64. The other forms override what differs.
@@ -73,6 +99,7 @@ class LabelForm:
         """Return the label text of a cell; raises ValueError for a wrong row, InputError if all are."""
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
+        refuse_vector(value)
         if isinstance(value, (list, dict)) and value:
             # No wrong row: to skip such rows would skip those with several labels
             task = "multi_path" if options.label_hierarchy else "multi_label"
@@ -80,12 +107,16 @@ class LabelForm:
             raise InputError(f"a row must have one label, found {excerpt(value)}; {remedy}")
         return path_of(label_text(value), options.label_hierarchy)
 
-    def unknown(self, text: str, names: list[str], accept_ids: bool = True) -> str | None:
+    def unknown(self, text: str, names: list[str], accept_ids: bool) -> str | None:
         """Return a label of a label text that is not one of `names`, for a message, with the nearest name and
-        those that there are; None where all are known."""
+        those that there are; None where all are known. With `accept_ids`, integers may be ids of labels."""
+        if self.are_numbers:
+            return None
         for label in json.loads(text) if self.has_several else [text]:
-            if not self.are_numbers and label not in label_ids(tuple(names), accept_ids):
+            if label not in label_ids(tuple(names), accept_ids):
                 said = _("{label}{near} (known: {names})")
+                if accept_ids and INTEGER.fullmatch(label):
+                    said = _("{label} (known: {names}; integers are read as numbers of these labels, from 0)")
                 return said.format(label=excerpt(label), near=nearest(label, names), names=listed(names))
         return None
 
@@ -95,16 +126,7 @@ class LabelForm:
             return []
         if config.labels is not None:
             return config.labels
-        known = set(train.label_values)
-        for label, mark in product(train.label_values, USUAL_SEPARATORS):
-            if mark in label and known >= {part.strip() for part in label.split(mark)}:
-                said = _(
-                    "{source}: the parts of the label {label} are labels too; for several labels a row set "
-                    "--data.task {task} --data.label_separator '{separator}', else list all in --data.labels"
-                )
-                task = "multi_path" if config.label_hierarchy else "multi_label"
-                values = {"label": excerpt(label), "task": task, "separator": mark}
-                raise InputError(said.format(source=train.source, **values))
+        check_parts(train.label_values, config, train.source)
         return sort_labels(train.label_values)
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
@@ -221,6 +243,7 @@ class LabelLists(LabelForm):
                     raise InputError(f"{rule}: found {excerpt(value)}; {remedy}")
                 cells = [value] if separator is None else value.split(separator)
                 value = [label for label in cells if label.strip()]
+            refuse_vector(value)
             cells = value if isinstance(value, list) else [] if value is None else [value]
             labels = list(map(label_text, cells))
         if separator := options.label_hierarchy:
@@ -230,8 +253,11 @@ class LabelLists(LabelForm):
         return json.dumps(sorted(set(labels)), ensure_ascii=False)
 
     def names(self, config: DataConfig, train: Any) -> list[str]:
-        in_train = {label for text in train.label_values for label in json.loads(text)}
-        return config.labels or config.label_columns or sort_labels(list(in_train))
+        if config.labels or config.label_columns:
+            return config.labels or config.label_columns
+        in_train = sort_labels(list({label for text in train.label_values for label in json.loads(text)}))
+        check_parts(in_train, config, train.source)
+        return in_train
 
     def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
         matrix, ids = np.zeros((len(texts), len(names)), dtype=np.uint8), label_ids(tuple(names))

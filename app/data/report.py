@@ -13,9 +13,10 @@ from .tokens import TokenStore
 
 PERCENTILES = (5, 50, 95, 99, 100)
 MAX_CLASSES, LARGEST = 50, 5  # classes that are all shown; of more, so many of the largest
+MANY_CONFLICTS = 0.1  # share of texts with conflicting labels from which these may be meant together
 MAX_SHOWN = 10  # skipped rows, and doubtful labels
 # How programs write a missing value that became text, in lower case
-MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>"}
+MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>", "-", "--", "—", "——", "/", "?"}
 # The keys are those of a split's statistics
 NOTES = {
     "repeated": N_("{count:,} repeated texts"),
@@ -58,6 +59,8 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
             line = _("mean {mean:.4g}, standard deviation {deviation:.4g}, from {least:.4g} to {largest:.4g}")
             lines.append("    " + line.format(**statistics))
         notes = [_(said).format(count=statistics[key]) for key, said in NOTES.items() if statistics.get(key)]
+        if statistics.get("conflicting", 0) >= MANY_CONFLICTS * rows:
+            notes.append(_("for several labels a text, write one row with all (data.task multi_label)"))
         for other, count in statistics["also_in"].items():
             line = _("{rows:,} rows whose text is also in {split}")
             notes += [line.format(rows=count, split=other)] if count else []

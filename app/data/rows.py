@@ -253,14 +253,10 @@ class RowReader:
             if (found.text, found.pair) != (text, pair):
                 new = {"text_column": found.text, "text_pair_column": found.pair, **new}
             found.assumed = {key: keys[role[0]] for key, role in new.items() if role}
-
-        def shown(numbers: Sequence[int]) -> str:
-            return shorten(", ".join(f"'{shorten(str(keys[at]))}'" for at in numbers), 200)
-
         roles = {"text": found.text, "label": found.label, "second text": found.pair}
-        described = [f"{_(what)} {shown(numbers)}" for what, numbers in roles.items() if numbers]
-        not_used = _("; not used: ") + shown(unused) if need_label and unused else ""
-        found.described = ", ".join(described) + not_used
+        found.described = _described_columns(roles, keys)
+        if need_label and unused:
+            found.described += _described_unused(unused, keys, rows, has_pairs=bool(found.pair))
         if is_object:
             by_name = (tuple(names[at] for at in role) for role in roles.values())
             found.text, found.label, found.pair = by_name
@@ -377,6 +373,29 @@ def _role(
             raise InputError(said.format(where=where, names=shown, **values))
         numbers += found
     return tuple(numbers)
+
+
+def _listed_columns(numbers: Sequence[int], keys: Sequence) -> str:
+    return shorten(", ".join(f"'{shorten(str(keys[number]))}'" for number in numbers), 200)
+
+
+def _described_columns(roles: dict[str, tuple], keys: Sequence) -> str:
+    """Return the columns in words; `roles` has the numbers of columns by what they hold."""
+    parts = [f"{_(what)} {_listed_columns(numbers, keys)}" for what, numbers in roles.items() if numbers]
+    return ", ".join(parts)
+
+
+def _described_unused(unused: list[int], keys: Sequence, rows: list, has_pairs: bool) -> str:
+    """Return the columns that are not used in words, and what to set where one of them holds texts."""
+    described = _("; not used: ") + _listed_columns(unused, keys)
+    texts = [column for column in unused if text_like([row[column] for row in rows])]
+    if texts and not has_pairs:
+        said = _(
+            "; {columns} has texts too: set --data.text_pair_column for pairs, or name both in "
+            "--data.text_column"
+        )
+        described += said.format(columns=_listed_columns(texts, keys))
+    return described
 
 
 def _unclear(where: str, what: str, found: list, rows: Sequence[Sequence] = ()) -> InputError:

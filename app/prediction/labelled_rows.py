@@ -1,23 +1,64 @@
 """Rows with labels -> predictions, and the report on them: how good is a model on other rows?"""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
 from ..data.rows import Row
 from ..errors import InputError
 from ..report.bootstrap import all_metrics
+from ..report.predictions_file import PREDICTED, PredictionsFile
 from ..report.shown import calibration_effect, cost_of_length, readings_of, render_page, report_text
 from ..runtime.disk import whole_files, write_json, write_text
+from ..tasks.task import Task
+from . import WantedPrecision
 from .open_model import OpenedModel
-from .output import AddedColumns, write_csv, written
+from .output import written
 from .predictor import CHUNK_ROWS, Prediction
-from .sources import Source
+from .sources import Source, as_text, free_names
 
 UNFINISHED = ".unfinished"
+INPUT = "input_"  # before the name of a column of the input that predictions.csv has too
+
+
+class ReportPredictions:
+    """predictions.csv of a report: the columns of a run's file, then those of the input that are not among
+    them. `threshold` adds the decision, as for rows without labels."""
+
+    def __init__(
+        self, file: TextIO, source: Source, task: Task, threshold: float | WantedPrecision | None
+    ) -> None:
+        self.source = source
+        self.task = task
+        self.threshold = threshold
+        row_names = [source.place, "text"]
+        if source.has_pairs:
+            row_names.append("text_pair")
+        # Any probabilities show the columns
+        added_names = list(task.columns(np.full(len(task.label_names), 0.5), threshold))
+        self.other_columns = source.other_columns()
+        taken = [*row_names, task.label_column, PREDICTED, *added_names]
+        other_names = free_names(self.other_columns, taken, INPUT)
+        self.predictions_file = PredictionsFile(file, task, row_names, added_names, other_names)
+
+    def write(self, rows: Sequence[Row], predictions: Sequence[Prediction]) -> None:
+        labels = self.task.form.of_texts([row.label for row in rows], self.task.label_names)
+        for row, label, prediction in zip(rows, labels, predictions, strict=True):
+            row_values = [row.line, row.text]
+            if self.source.has_pairs:
+                row_values.append(row.pair)
+            record = self.source.record(row)
+            self.predictions_file.write(
+                row_values,
+                self.task.cell(label),
+                as_text(prediction.answer),
+                self.task.columns(prediction.probabilities, self.threshold).values(),
+                [as_text(record.get(name)) for name in self.other_columns],
+            )
 
 
 def check_report_folder(path: str) -> Path:
@@ -37,19 +78,24 @@ def report_on(
     """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json into a
     folder, all of them or none, and return the text. The page shows probabilities before and after the
     temperature, if there is one. Raises InputError for a label that the model does not have, TrainingError
-    where the files cannot be written."""
+    where the files cannot be written.
+
+    Integers are ids of labels only where data.labels of the run named them: the order of labels that came
+    from a train file means nothing to the file that is read here."""
     predictor, task = opened.predictor, opened.predictor.task
+    accept_ids = opened.recorded.get("labels") is not None
     kept = defaultdict(list)
     known: set[str] = set()
 
-    def predictions() -> Iterator[Prediction]:
-        """Yield a prediction for each row, and keep what the report needs."""
+    def classify(file: TextIO) -> None:
+        """Write a prediction for each row, and keep what the report needs."""
+        predictions_file = ReportPredictions(file, source, task, opened.threshold)
         remaining = iter(rows)
         while chunk := list(islice(remaining, CHUNK_ROWS)):
             for row in chunk:
                 place = f"{source.name}, {source.place} {row.line}"
                 if row.label not in known:
-                    if unknown := task.form.unknown(row.label, task.label_names):
+                    if unknown := task.form.unknown(row.label, task.label_names, accept_ids):
                         raise InputError(
                             f"{place}: the model has no label {unknown}; fix the row, or set --label_column"
                         )
@@ -62,11 +108,11 @@ def report_on(
             kept["logits"].append(logits)
             kept["lengths"].append(tokens.sums(np.array(list(map(len, tokens.windows)))))
             kept["readings"].append(readings_of(tokens.cut, tokens.counts))
-            yield from predictor.predictions(chunk, logits)
+            predictions_file.write(chunk, predictor.predictions(chunk, logits))
 
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as aside:
         with (aside / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
-            write_csv(file, source, AddedColumns(task, source.names, opened.threshold), predictions())
+            classify(file)
         labels = task.form.of_texts(kept["labels"], task.label_names)
         logits, readings = (np.concatenate(kept[name]) for name in ("logits", "readings"))
         title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"

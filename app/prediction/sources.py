@@ -103,6 +103,15 @@ class Source:
         unnamed = [roles.get((number,), f"column_{number}") for number in range(used.width)]
         return free_names(map(as_text, self.reader.names or unnamed))
 
+    def other_columns(self) -> list[str]:
+        """Return the names of the columns that are neither text nor label; known once rows have been read."""
+        if not self.is_table:
+            return []
+        used = set(self.reader.used.used)
+        if self.has_objects:
+            return [name for name in self.keys if name not in used]
+        return [name for number, name in enumerate(self.names) if number not in used]
+
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values of a row by name, None for those that it lacks; an object has its own keys.
         Fields after the last column are joined to it with commas."""

@@ -3,9 +3,9 @@ quality follows from this file: row ids, labels and logits of each split."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..runtime.disk import whole_file
 from ..tasks import open_task
 from ..tasks.task import Task
+from .predictions_file import PredictionsFile
 
 LOGITS, METADATA = "logits.safetensors", "logits"
 ARRAYS = ("rows", "labels", "hashes", "logits")
@@ -97,23 +98,24 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) 
     """Write a CSV file, whole or not at all, with a line for each row of the split: id, file if there are
     several, line, text, true and predicted label, uncalibrated probabilities. `logits` (num_rows, any), in
     the order of the rows."""
-
-    def shown(value: float | list) -> str:
-        return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else f"{value:.6f}"
-
-    table, rows = split.table, np.asarray(split.rows).tolist()
-    columns = {"row_id": rows} | ({"file": map(table.file_of, rows)} if len(table.sources) > 1 else {})
-    columns |= {table.row_unit: table.column("line", rows), "text": table.column("text", rows)}
+    table = split.table
+    row_ids = np.asarray(split.rows).tolist()
+    columns: dict[str, Sequence] = {"row_id": row_ids}
+    if len(table.sources) > 1:
+        columns["file"] = [table.file_of(row_id) for row_id in row_ids]
+    columns[table.row_unit] = table.column("line", row_ids)
+    columns["text"] = table.column("text", row_ids)
     if table.has_pairs:
-        columns["text_pair"] = table.column("pair", rows)
-    columns[task.label_column] = map(task.cell, split.labels)
-    columns["predicted"] = map(task.cell, task.decide(logits))
-    added = [task.probability_columns(of) for of in task.probabilities(logits, calibrated=False)]
+        columns["text_pair"] = table.column("pair", row_ids)
+    row_values = zip(*columns.values(), strict=True)
+    probabilities = task.probabilities(logits, calibrated=False)
+    added_names = list(task.probability_columns(probabilities[0]))
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text)
-        writer.writerow([*columns, *added[0]])
-        for row, more in zip(zip(*columns.values(), strict=True), added, strict=True):
-            writer.writerow([*row, *map(shown, more.values())])
+        predictions = PredictionsFile(text, task, columns, added_names)
+        rows = zip(row_values, split.labels, task.decide(logits), probabilities, strict=True)
+        for values, label, answer, of_row in rows:
+            added = task.probability_columns(of_row)
+            predictions.write(values, task.cell(label), task.cell(answer), added.values())
         # Else it would close the file before that is forced to the disk
         text.detach()

@@ -256,3 +256,59 @@ def test_pairs_of_a_hub_without_labels_of_a_person(tmp_path, opened_folder):
     parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
     with pytest.raises(InputError, match="row 60: the label must be a string or an integer, found null"):
         opened_folder("a.parquet")
+
+
+# Labels
+
+
+@pytest.mark.parametrize("task", ["single_label", "multi_label"])
+def test_a_vector_of_0_and_1_names_no_label(opened, task):
+    rows = [
+        json.dumps({"text": text, "labels": [1, 0, 0, number % 2]}) for number, (text, _) in enumerate(ROWS)
+    ]
+    with pytest.raises(
+        InputError, match=r"line 1: .* found the vector \[1, 0, 0, 0\]; .* --data.label_columns"
+    ):
+        opened("jsonl", train=lines(*rows), task=task)
+
+
+@pytest.mark.parametrize("task", ["single_label", "multi_label"])
+def test_labels_with_spaces_between_them_name_the_separator(opened, task):
+    rows = [
+        f"{text}\t{label} 体育" if at % 5 == 0 else f"{text}\t{label}"
+        for at, (text, label) in enumerate(ROWS)
+    ]
+    with pytest.raises(InputError, match="--data.task multi_label --data.label_separator ' '"):
+        opened("tsv", train=lines("text\tlabels", *rows), task=task)
+
+
+def test_a_row_for_each_label_of_a_text_is_said_to_be_one(opened, report_of):
+    rows = [f"{text},{label}" for text, label in ROWS] + [f"{text},重点" for text, _label in ROWS[:40]]
+    dataset = opened("csv", train=lines("text,label", *rows))
+    assert "for several labels a text, write one row with all (data.task multi_label)" in report_of(dataset)
+
+
+def test_a_dash_is_no_label_of_a_person(opened, report_of):
+    rows = [f"{text},{'-' if number % 9 == 0 else label}" for number, (text, label) in enumerate(ROWS)]
+    dataset = opened("csv", train=lines("text,label", *rows))
+    assert "warning: labels that look alike, or like a missing value" in report_of(dataset)
+
+
+def test_integers_that_are_no_numbers_of_named_labels_are_said_to_be_read_as_such(opened):
+    rows = [f"{text},{number % 3 - 1}" for number, (text, _label) in enumerate(ROWS)]
+    with pytest.raises(
+        InputError, match="unknown label '-1' .*; integers are read as numbers of these labels"
+    ):
+        opened("csv", train=lines("text,label", *rows), labels=["负面", "中性", "正面"])
+
+
+def test_many_classes_that_are_numbers_name_the_task_of_numbers(opened):
+    rows = [f"{text},{number / 100}" for number, (text, _label) in enumerate(ROWS)]
+    with pytest.raises(InputError, match="to predict a number, set --data.task regression"):
+        opened("csv", train=lines("text,label", *rows), dev_size=0.1)
+
+
+def test_an_unused_column_of_texts_names_the_settings_for_it(opened):
+    rows = [json.dumps({"query": text, "title": f"标题{text}", "label": label}) for text, label in ROWS]
+    table = opened("jsonl", train=lines(*rows)).files["train"]
+    assert "'query' has texts too: set --data.text_pair_column for pairs" in table.columns

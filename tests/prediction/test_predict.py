@@ -317,8 +317,9 @@ def test_a_report_is_about_the_rows_of_the_file(report, calibrated, capsys, monk
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "评测报告" in page
     assert "new.csv, line " in page
-    predicted = [row["label"] for row in read_predictions(out / "predictions.csv")]
-    assert predicted == [LABELS[label] for label in found]
+    rows = read_predictions(out / "predictions.csv")
+    assert [row["predicted"] for row in rows] == [LABELS[label] for label in found]
+    assert [row["label"] for row in rows] == [LABELS[label] for label in true]
 
 
 def test_a_report_that_failed_leaves_nothing_behind(report, capsys):
@@ -393,3 +394,16 @@ def test_a_file_of_other_columns_than_the_run_s_is_an_error(predict, run, capsys
         assert message in capsys.readouterr().err
     assert predict("--input", titles, model=pairs) == 0
     assert "text 'title', second text 'content'" in capsys.readouterr().err
+
+
+def test_a_text_that_is_a_file_names_the_option_for_files(calibrated, tmp_path, capsys):
+    file = tmp_path / "posts.csv"
+    file.write_text("text\n今天\n", encoding="utf-8")
+    assert predict(["--checkpoint", str(calibrated), str(file)]) == 2
+    assert "there is a file" in capsys.readouterr().err
+
+
+def test_integers_are_no_ids_of_labels_that_no_setting_named(report, capsys):
+    """Sorted names have another order than the numbers of a person, so the report would be inverted."""
+    assert report(random_texts(2), ["0", "1"]) == 2
+    assert "the model has no label '0'" in capsys.readouterr().err

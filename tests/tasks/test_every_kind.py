@@ -176,9 +176,12 @@ def test_a_saved_model_predicts_and_reports_what_its_run_did(name, write, option
     for again in (
         load(run).predict([row["text"] for row in rows]).tolist(),
         [line[column] for line in told],
-        [value(row.get(f"predicted_{column}", row[column])) for row in found],
+        [value(row["predicted"]) for row in found],
     ):
         assert again == (pytest.approx(answers, rel=1e-5) if column == "score" else answers)
+    # The truth stands in its own column, and the columns of the input come last
+    assert [value(row[column]) for row in found] == [value(row[column]) for row in rows]
+    assert list(found[0])[:2] == ["line", "text"]
     is_calibrated = "calibration" in wanted
     for key in [key for key in rows[0] if key.startswith("p_") and not is_calibrated]:
         expected = [float(row[key]) for row in rows]
