@@ -87,6 +87,13 @@ def at_least_float32(values: torch.Tensor) -> torch.Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
+def without_autocast(device_type: str) -> AbstractContextManager:
+    """Return a context in which operations on a type of device compute in the dtype of their inputs."""
+    # torch has no autocast for some types, such as meta, and refuses even to ask for it
+    is_on = torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+    return torch.autocast(device_type, enabled=False) if is_on else nullcontext()
+
+
 def fastest_precision(device: torch.device) -> str:
     """Return `bf16` for a device that is faster in it, else `fp32`. On the CPU both are measured, in 0.1 s on
     BERT's shapes: with bf16 instructions it may yet be half as fast (Xeon without AMX, torch 2.13)."""

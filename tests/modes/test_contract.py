@@ -119,6 +119,7 @@ def test_same_job_as_single(mode, nprocs, cases, stage, differ, tmp_path):
         ("MissingUnscale", ["clipped"]),
         ("UnsynchronisedGradients", ["sgd", "fp32", "bf16"]),
         ("WrongPrecision", ["bf16"]),
+        ("StatesInBF16", ["bf16_decoder", "bf16_modernbert"]),
     ],
 )
 def test_a_broken_mode_is_caught_by_far(broken, caught_by, differ, tmp_path):
@@ -129,4 +130,7 @@ def test_a_broken_mode_is_caught_by_far(broken, caught_by, differ, tmp_path):
     assert [row.mode for row in found] == caught_by
     rule = "it computed in torch.float16, and torch.bfloat16 was asked for"
     assert not is_wrong or rule in found[0].reason
+    if broken == "StatesInBF16":
+        rule = "states into model.model.layers.0 are torch.bfloat16, and torch.float32 in one process"
+        assert all(rule in row.reason for row in found)
     assert all(max(row.differences.values()) > 1000 * FLOAT64_LIMIT for row in found)
