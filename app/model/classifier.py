@@ -194,7 +194,7 @@ def compute_head_in_float32(model: nn.Module) -> None:
 
 
 class Classifier(PackedModel):
-    """transformers' model for sequence classification; its outputs are logits, (num_rows, num_labels) fp32."""
+    """transformers' model for sequence classification; it returns logits, (num_rows, num_labels) float32."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)

@@ -7,8 +7,8 @@ https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Self
@@ -336,11 +336,19 @@ def units(encoder: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
     prefixes = []
     for name, module in encoder.named_modules():
         is_in_layer = name.startswith(tuple(prefixes))
-        dimensions = [parameter.dim() for parameter in module.parameters()]
-        is_leaf = next(module.children(), None) is None
-        if is_in_layer and is_leaf and dimensions and (isinstance(module, nn.Embedding) or max(dimensions) < 2):
+        if is_in_layer and stays_in_float32(module):
             kept_parts.append(module)
         elif name.rpartition(".")[2].isdigit() and not isinstance(module, nn.ModuleList):
+            # A list has no pass of its own, around which it could be gathered
             layers.append(module)
             prefixes.append(f"{name}.")
     return layers[::-1], kept_parts
+
+
+def stays_in_float32(module: nn.Module) -> bool:
+    """Return whether a module has parameters, no modules inside, and nothing that autocast would cast."""
+    has_children = next(module.children(), None) is not None
+    dimensions = [parameter.dim() for parameter in module.parameters()]
+    if has_children or not dimensions:
+        return False
+    return isinstance(module, nn.Embedding) or max(dimensions) < 2

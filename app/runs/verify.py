@@ -189,7 +189,7 @@ def different_states(one_process: str, mode: str) -> str:
 
 def compare(row: Comparison, reference: Path, result: Path) -> Comparison:
     """Compare the file that a mode wrote into a folder with that of one process; PASS where every difference
-    is in its limit, all rows were counted, the mode computed in the precision of `row`, and the states between
+    is in its limit, all rows were counted, the mode computed in the precision of `row`, and states between
     layers have the dtypes that they have in one process."""
     name = f"{row.precision}.safetensors"
     control = f"{row.precision}{CONTROL}.safetensors"

@@ -58,7 +58,7 @@ class WrongPrecision(Single):
 
 
 class StatesInBF16(FSDP):
-    """Casts all parameters of the encoder, also norms and embeddings, which makes bf16 of the states between layers."""
+    """Casts all parameters of the encoder, also norms and embeddings, which makes bf16 of all states."""
 
     def wrap(self, model):
         mesh = init_device_mesh(self.device.type, (self.group.world_size,))

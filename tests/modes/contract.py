@@ -73,6 +73,7 @@ CASES = {
     "decoder": THREE + TINY + DECODER,
     # In bf16, states between layers have another dtype than in BERT
     "bf16_decoder": CLIPPED + DECODER + "precision=bf16",
+    "bf16_regression": CLIPPED + "data.task=regression precision=bf16",
     "bf16_modernbert": CLIPPED + MODERNBERT + "precision=bf16",
     # One layer for all, with another numbered module inside
     "albert": THREE + TINY + ALBERT,

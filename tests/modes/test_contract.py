@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from app.modes import MODES, load_mode
 from app.runs.verify import DTYPE_OF, FLOAT64_LIMIT, Comparison, compare
@@ -108,6 +109,17 @@ def test_same_job_as_single(mode, nprocs, cases, stage, differ, tmp_path):
     need(mode)
     cases = [case for case in cases if case in CASES and case not in LEFT_OUT.get(mode, ())]
     assert differ(mode, nprocs, cases, tmp_path / "out", stage) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, differ, tmp_path):
+    """A regression would predict 256 numbers between two powers of two."""
+    need(mode)
+    nprocs = 1 if load_mode(mode).launcher == "one" else 2
+    differ(mode, nprocs, ["bf16_regression"], tmp_path / "out", 3)
+    logits = load_file(tmp_path / "out" / "bf16_regression" / "bf16.safetensors")["logits"]
+    assert (logits != logits.bfloat16().float()).any()
 
 
 @pytest.mark.slow
