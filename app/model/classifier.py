@@ -14,7 +14,7 @@ from ..batching.collate import Layout
 from ..batching.loader import means_of_rows
 from ..config.schema import TrainConfig
 from ..errors import InputError
-from ..runtime.devices import at_least_float32, is_cuda
+from ..runtime.devices import at_least_float32, is_cuda, without_autocast
 from . import attention
 from .dropout import replace_dropout
 from .read_tokens import return_read_tokens_only
@@ -199,11 +199,34 @@ class PackedModel(nn.Module):
         )
 
 
+class InFloat32:
+    """Mixin, first in the MRO, for a part of a head: it computes in fp32 also where the encoder runs in lower
+    precision. Logits in bf16 would be one of 256 steps between two powers of two: numbers that a regression
+    predicts would be rounded, and temperatures and thresholds would be fitted on ties."""
+
+    def forward(self, states: torch.Tensor, *more, **options):
+        with without_autocast(states.device.type):
+            return super().forward(at_least_float32(states), *more, **options)
+
+
+def compute_head_in_float32(model: nn.Module) -> None:
+    """Let what comes after the encoder of a model of transformers compute in fp32: all of its parts but the
+    encoder, and the encoder's pooler. Only their classes change: parameters keep their names."""
+    parts = [module for name, module in model.named_children() if name != model.base_model_prefix]
+    parts.append(getattr(model.base_model, "pooler", None))
+    for part in parts:
+        if isinstance(part, nn.Module):
+            original = type(part)
+            namespace = {"__module__": original.__module__}
+            part.__class__ = type(original.__name__, (InFloat32, original), namespace)
+
+
 class Classifier(PackedModel):
-    """transformers' model for sequence classification; its outputs are logits, (num_rows, num_labels)."""
+    """transformers' model for sequence classification; it returns logits, (num_rows, num_labels) float32."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
+        compute_head_in_float32(model)
         # ModernBERT may read the mean of all tokens
         self.reads_mean = getattr(model.config, "classifier_pooling", None) == "mean"
         if self.can_pack and not self.reads_mean:

@@ -21,7 +21,7 @@ from ..errors import InputError, install_command
 from ..runtime.disk import read_json
 from ..runtime.processes import end_with_launcher
 from .group import Group
-from .mode import DDP, Mode, ProcessGroupMode, Tensors, Wrapped
+from .mode import DDP, Mode, ProcessGroupMode, Tensors, Wrapped, check_names, trained_parameters
 
 # Sections of DeepSpeed's configuration that settings of `train` replace in every mode
 REPLACED = ("train_batch_size", "optimizer", "scheduler", "fp16", "bf16", "bfloat16", "torch_autocast")
@@ -109,6 +109,19 @@ class DeepSpeed(ProcessGroupMode):
         self.deepspeed, self.stage = deepspeed, self.config.deepspeed.stage
         self.state_form = f"cut by DeepSpeed (ZeRO {self.stage}, {self.group.world_size} processes)"
 
+    def on_device(self, model: nn.Module) -> nn.Module:
+        if self.stage < 3:
+            return super().on_device(model)
+        # As `deepspeed.initialize` does it, which makes this of torch's process group
+        self.deepspeed.init_distributed(dist_init_required=False)
+        # It moves a parameter, and cuts it before the next one; `initialize` would move the whole model first
+        self.deepspeed.zero.Init(
+            module=model, config_dict_or_path=deepspeed_config(self.config), dtype=torch.float32
+        )
+        for buffer in model.buffers():
+            buffer.data = buffer.to(self.device)
+        return model
+
     def wrap(self, model: nn.Module) -> Wrapped:
         optimizer, settings = model.build_optimizer(self.config.train), deepspeed_config(self.config)
         self.engine, optimizer, *_ = self.deepspeed.initialize(
@@ -137,17 +150,48 @@ class DeepSpeed(ProcessGroupMode):
     # side by side: they fit the same stage and number of processes only.
 
     def weights(self) -> Tensors:
-        with self.whole_parameters():
+        if self.stage < 3:
             return super().weights()
+        weights = {}
+        for name, value in self.saved_values().items():
+            # One after the other: all together are the whole model
+            with self.whole_parameter(value):
+                if self.group.rank == 0:
+                    weights[name] = value.detach().to("cpu", copy=True)
+        return weights
 
     def load_weights(self, weights: Tensors) -> None:
-        with self.whole_parameters():
+        if self.stage < 3:
             super().load_weights(weights)
+            self.optimizer.refresh_fp32_params()
+            return
+        values = self.saved_values()
+        trained = trained_parameters(self.unwrapped_module().model)
+        given = self.group.broadcast(list(weights))
+        check_names("weights", trained, given, values)
+        for name in given:
+            value = values[name]
+            if isinstance(value, nn.Parameter):
+                with self.whole_parameter(value):
+                    if self.group.rank == 0:
+                        value.data.copy_(weights[name])
+            else:
+                value.copy_(self.group.broadcast(weights.get(name)))
         self.optimizer.refresh_fp32_params()
 
-    def whole_parameters(self) -> AbstractContextManager:
-        """Return a context in which parameters that stage 3 has cut are whole; rank 0's changes are kept."""
-        return self.deepspeed.zero.GatheredParameters([*self.engine.module.parameters()], modifier_rank=0)
+    def saved_values(self) -> dict[str, torch.Tensor]:
+        """Return the parameters and buffers of transformers' model that a checkpoint has; where an adapter is
+        trained, only what is trained."""
+        module = self.unwrapped_module()
+        values = module.model.state_dict(keep_vars=True)
+        if module.adapter is None:
+            return values
+        frozen = {name for name, value in module.model.named_parameters() if not value.requires_grad}
+        return {name: value for name, value in values.items() if name not in frozen}
+
+    def whole_parameter(self, value: torch.Tensor) -> AbstractContextManager:
+        """Return a context in which a parameter that stage 3 has cut is whole; rank 0's changes are kept."""
+        return self.deepspeed.zero.GatheredParameters([value], modifier_rank=0)
 
     def optimizer_state(self) -> Tensors:
         return {

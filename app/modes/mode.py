@@ -7,8 +7,8 @@ https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Self
@@ -22,11 +22,14 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from ..config.schema import Config
+from ..errors import TrainingError, listed
 from ..runtime import devices
 from ..runtime.devices import Precision, choose_device, fastest_precision, has_memory, is_cuda
 from .group import Group, TorchGroup
 
 Tensors = dict[str, torch.Tensor]
+# In place of the state of a trained weight that never had a gradient
+NO_GRADIENT = "no_gradient"
 Wrapped = tuple[nn.Module, torch.optim.Optimizer]
 
 
@@ -86,8 +89,12 @@ class Mode:
         # In fp16 small gradients would round to zero; in other precisions it does nothing
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.name == "fp16")
         model.autocast = self.precision.autocast
-        self.module, self.optimizer = self.wrap(model.to(self.device))
+        self.module, self.optimizer = self.wrap(self.on_device(model))
         self.parameters = [one for one in self.module.parameters() if one.requires_grad]
+
+    def on_device(self, model: nn.Module) -> nn.Module:
+        """Return the model on the device; a mode that cuts the model moves one part after the other."""
+        return model.to(self.device)
 
     def wrap(self, model: nn.Module) -> Wrapped:
         """Return the model as the loop calls it, and its optimizer."""
@@ -152,30 +159,47 @@ class Mode:
         state_dict.set_model_state_dict(model, dict(weights), options=options)
 
     def optimizer_state(self) -> Tensors:
-        """Return the optimizer state; its keys are such as `state.classifier.bias.exp_avg`."""
+        """Return the optimizer state; its keys are such as `state.classifier.bias.exp_avg`. A weight that has
+        had no gradient yet, as an unused pooler, has an empty tensor: `state.pooler.weight.no_gradient`."""
+        model = self.unwrapped_module().model
         if not self.optimizer.state:
             # torch would make an optimizer step to get a state
             return {}
-        is_full = self.group.is_of_torch
         options = StateDictOptions(
-            full_state_dict=is_full, cpu_offload=True, flatten_optimizer_state_dict=True
+            full_state_dict=self.group.is_of_torch, cpu_offload=True, flatten_optimizer_state_dict=True
         )
-        model = self.unwrapped_module().model
-        state = state_dict.get_optimizer_state_dict(model, self.optimizer, options=options)
+        flat = state_dict.get_optimizer_state_dict(model, self.optimizer, options=options)
         # It also has the settings of the parameter groups, which follow from the configuration
-        return self.copies({name: one for name, one in state.items() if name.startswith("state.")})
+        state = self.copies({name: value for name, value in flat.items() if name.startswith("state.")})
+        if self.group.rank == 0:
+            for name, parameter in trained_parameters(model).items():
+                if parameter not in self.optimizer.state:
+                    state[f"state.{name}.{NO_GRADIENT}"] = torch.empty(0)
+        return state
 
     def load_optimizer_state(self, tensors: Tensors) -> None:
-        """Load what `optimizer_state` returned."""
+        """Load what `optimizer_state` returned; raises TrainingError, on every rank, unless it is that of the
+        trained parameters."""
         if not self.group.broadcast(bool(tensors)):
             return
-        model, state = self.unwrapped_module().model, defaultdict(dict)
+        model = self.unwrapped_module().model
+        trained = trained_parameters(model)
+        state = defaultdict(dict)
         for key, value in tensors.items():
-            parameter, _, name = key.removeprefix("state.").rpartition(".")
-            state[parameter][name] = value
-        given = state_dict.get_optimizer_state_dict(model, self.optimizer) | {"state": dict(state)}
+            parameter_name, _, name = key.removeprefix("state.").rpartition(".")
+            state[parameter_name][name] = value
+        given = self.group.broadcast(list(state))
+        check_names("states of the optimizer", trained, given, trained)
+        without = self.group.broadcast([name for name, values in state.items() if NO_GRADIENT in values])
+        loaded = {name: values for name, values in state.items() if name not in without}
+        whole = state_dict.get_optimizer_state_dict(model, self.optimizer) | {"state": loaded}
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=self.group.is_of_torch)
-        state_dict.set_optimizer_state_dict(model, self.optimizer, given if tensors else {}, options=options)
+        # The names have been checked
+        options.strict = False
+        state_dict.set_optimizer_state_dict(model, self.optimizer, whole if tensors else {}, options=options)
+        for name in without:
+            # torch has made a step of no size to get a state for each parameter
+            self.optimizer.state.pop(trained[name], None)
 
     def gradients(self) -> Tensors:
         """Return the gradients, unscaled, on every rank; to be called before the optimizer step."""
@@ -189,6 +213,22 @@ class Mode:
     def copies(self, tensors: Tensors) -> Tensors:
         """Return tensors that later steps do not change: on the CPU torch gives the parameters themselves."""
         return tensors if has_memory(self.device) else {name: one.clone() for name, one in tensors.items()}
+
+
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def check_names(what: str, needed: Iterable[str], given: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raise TrainingError unless all the needed names of parameters are given, and only allowed ones."""
+    missing = sorted(set(needed) - set(given))
+    unknown = sorted(set(given) - set(allowed))
+    if missing or unknown:
+        raise TrainingError(
+            f"the {what} of a run must be those of its model; missing: {listed(missing, 3) or 'none'}; of no "
+            f"parameter: {listed(unknown, 3) or 'none'}; resume with the version of this program that wrote "
+            "them, or start a new run in another output.dir"
+        )
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -263,16 +303,25 @@ class FSDP(ProcessGroupMode):
 
     is_sharded = True
 
+    def on_device(self, model: nn.Module) -> nn.Module:
+        # `fully_shard` moves a unit, and cuts it before the next one
+        return model
+
     def wrap(self, model: nn.Module) -> Wrapped:
+        mesh = init_device_mesh(self.device.type, (self.group.world_size,))
+        layers, kept_parts = units(model.model.base_model)
         policy = MixedPrecisionPolicy()
         if self.config.train.precision == "bf16":
-            # Parameters are sent as autocast casts them; shards, summed gradients and optimizer stay fp32.
+            # Matrices of layers are sent as autocast casts them; shards, summed gradients and optimizer stay
+            # fp32. Autocast casts no norms and embeddings: in bf16 they would make bf16 of the states.
             # Not for fp16: the loss scaler would have to fit gradients of fp16 parameters too.
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
-        mesh = init_device_mesh(self.device.type, (self.group.world_size,))
-        layers = [module for name, module in model.named_modules() if name.rpartition(".")[2].isdigit()]
-        for module in [*layers, model]:
-            fully_shard(module, mesh=mesh, mp_policy=policy)
+            for module in kept_parts:
+                fully_shard(module, mesh=mesh)
+        for layer in layers:
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
+        # The embeddings and the head
+        fully_shard(model, mesh=mesh)
         return model, model.build_optimizer(self.config.train)
 
     def unwrapped_module(self) -> nn.Module:
@@ -280,7 +329,29 @@ class FSDP(ProcessGroupMode):
         self.module.reshard()
         return self.module
 
-    @contextmanager
-    def micro_batch(self, is_last: bool) -> Iterator[None]:
-        self.module.set_requires_gradient_sync(is_last)
-        yield
+
+def units(encoder: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Return the modules of an encoder that are gathered by themselves, children before their parents, as
+    `fully_shard` needs it: its layers, which have numbers for names, and the parts of layers that autocast
+    leaves in fp32, which are embeddings and what has no matrix, such as norms."""
+    layers = []
+    kept_parts = []
+    prefixes = []
+    for name, module in encoder.named_modules():
+        is_in_layer = name.startswith(tuple(prefixes))
+        if is_in_layer and stays_in_float32(module):
+            kept_parts.append(module)
+        elif name.rpartition(".")[2].isdigit() and not isinstance(module, nn.ModuleList):
+            # A list has no pass of its own, around which it could be gathered
+            layers.append(module)
+            prefixes.append(f"{name}.")
+    return layers[::-1], kept_parts
+
+
+def stays_in_float32(module: nn.Module) -> bool:
+    """Return whether a module has parameters, no modules inside, and nothing that autocast would cast."""
+    has_children = next(module.children(), None) is not None
+    dimensions = [parameter.dim() for parameter in module.parameters()]
+    if has_children or not dimensions:
+        return False
+    return isinstance(module, nn.Embedding) or max(dimensions) < 2

@@ -5,17 +5,22 @@ A *training* is a precision (`float64`, `fp32`, `bf16`, `fp16`), or one of the l
 (`fp32-control`): the same rows added up in another order, to see how far rounding alone moves a result.
 """
 
+import json
 import math
 import subprocess
+from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.linalg import vector_norm
+from torch.utils._pytree import tree_leaves
 
 from ..checkpoints.training_state import RunProgress, Tensors
 from ..config.schema import Config
@@ -119,6 +124,7 @@ def train_and_write(mode: Mode, file: Path) -> None:
     losses, dtypes, gradients = [], set(), {}
     linear = next(module for module in mode.unwrapped_module().modules() if isinstance(module, nn.Linear))
     linear.register_forward_hook(lambda module, inputs, output: dtypes.add(str(output.dtype)))
+    states = watch_states(mode.unwrapped_module())
 
     def before_update() -> None:
         # Gathering the gradients of every step would take longer than the steps
@@ -141,15 +147,58 @@ def train_and_write(mode: Mode, file: Path) -> None:
     tensors |= {f"gradients/{name}": value for name, value in gradients.items()}
     tensors |= {f"weights/{name}": value for name, value in weights.items()}
     metadata = {"rows": f"{len(results)} of {len(rows)}", "dtypes": ", ".join(sorted(dtypes))}
+    metadata["states"] = json.dumps({place: sorted(found) for place, found in states.items()})
     save_file({name: value.contiguous() for name, value in tensors.items()}, file, metadata=metadata)
+
+
+def watch_states(model: nn.Module) -> dict[str, set[str]]:
+    """Return a dictionary that later passes fill: the dtypes of the states that each layer takes and returns,
+    and of the outputs of the model. Layers have numbers for names."""
+    dtypes = defaultdict(set)
+
+    def watch(place: str, values: Any) -> None:
+        for value in tree_leaves(values):
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                # The states come first; masks and positions may follow
+                dtypes[place].add(str(value.dtype))
+                return
+
+    def watch_layer(name: str, layer: nn.Module, inputs: tuple, output: Any) -> None:
+        watch(f"into {name}", inputs)
+        watch(f"out of {name}", output)
+
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2].isdigit():
+            module.register_forward_hook(partial(watch_layer, name))
+    model.register_forward_hook(lambda module, inputs, output: watch("out of the model", output))
+    return dtypes
+
+
+def different_states(one_process: str, mode: str) -> str:
+    """Return where the dtypes of states of a mode, as JSON of `watch_states`, are first not those of one
+    process; nothing where all are the same."""
+    expected = json.loads(one_process)
+    found = json.loads(mode)
+    for place in expected | found:
+        dtypes = ", ".join(found.get(place, []))
+        usual = ", ".join(expected.get(place, []))
+        if dtypes != usual:
+            return f"states {place} are {dtypes or 'missing'}, and {usual or 'missing'} in one process"
+    return ""
 
 
 def compare(row: Comparison, reference: Path, result: Path) -> Comparison:
     """Compare the file that a mode wrote into a folder with that of one process; PASS where every difference
-    is in its limit, all rows were counted, and the mode computed in the precision of `row`."""
-    name, control = f"{row.precision}.safetensors", f"{row.precision}{CONTROL}.safetensors"
+    is in its limit, all rows were counted, the mode computed in the precision of `row`, and states between
+    layers have the dtypes that they have in one process."""
+    name = f"{row.precision}.safetensors"
+    control = f"{row.precision}{CONTROL}.safetensors"
+    with safe_open(reference / name, framework="pt") as file:
+        usual_states = file.metadata()["states"]
     with safe_open(result / name, framework="pt") as file:
-        rows, dtypes = map(file.metadata().get, ("rows", "dtypes"))
+        metadata = file.metadata()
+    rows = metadata["rows"]
+    dtypes = metadata["dtypes"]
     one_process, tensors = load_file(reference / name), load_file(result / name)
     if set(one_process) != set(tensors):
         return replace(row, reason="the names of the parameters differ")
@@ -163,6 +212,8 @@ def compare(row: Comparison, reference: Path, result: Path) -> Comparison:
     reasons = [f"{kind} differ by more than {limits[kind]:.2g}" for kind in far]
     if dtypes != str(DTYPE_OF[row.precision]):
         reasons.append(f"it computed in {dtypes}, and {DTYPE_OF[row.precision]} was asked for")
+    if difference := different_states(usual_states, metadata["states"]):
+        reasons.append(difference)
     if len(set(rows.split(" of "))) > 1:
         reasons.append("not every row was counted once")
     figures = {"differences": differences, "control_ratio": ratio, "rows": rows}

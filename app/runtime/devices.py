@@ -112,6 +112,13 @@ def read_processor(path: Path) -> Processor:
     return Processor(values.get("vendor_id", ""), frozenset(values.get("flags", "").split()))
 
 
+def without_autocast(device_type: str) -> AbstractContextManager:
+    """Return a context in which operations on a type of device compute in the dtype of their inputs."""
+    # torch has no autocast for some types, such as meta, and refuses even to ask for it
+    is_on = torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+    return torch.autocast(device_type, enabled=False) if is_on else nullcontext()
+
+
 def fastest_precision(device: torch.device) -> str:
     """Return `bf16` for a device that is faster in it, else `fp32`: the same on every start of a machine,
     also beside other programs."""

@@ -25,6 +25,9 @@ METHODS = WHOLE | {"train__r_drop": 1.0, "model__freeze": "embeddings"}
 LORA = WHOLE | {"model__lora_rank": 4}
 DECODER = EXACT | {"model__architecture": "qwen3", "model__config__head_dim": 8}
 DECODER |= {"model__config__num_key_value_heads": 2}
+# One layer for all; a pooler that no pass uses
+ALBERT = WHOLE | {"model__architecture": "albert", "model__config__embedding_size": 16}
+UNUSED = WHOLE | {"model__architecture": "big_bird"}
 FP16 = EXACT | {"train__precision": "fp16", "train__max_grad_norm": 0.5}
 CASES = [(*mode, EXACT, "fp32") for mode in MODES]
 CASES += [("deepspeed", 2, EXACT | {"deepspeed__stage": stage}, f"stage{stage}") for stage in (1, 3)]
@@ -32,6 +35,9 @@ CASES += [("single", 1, FP16, "fp16"), ("ddp", 2, FP16, "fp16"), ("ddp", 2, WIND
 CASES += [("single", 1, DECODER, "decoder"), ("single", 1, LORA, "lora"), ("ddp", 2, METHODS, "methods")]
 CASES += [(*mode, METHODS, "methods") for mode in (("fsdp", 3), ("deepspeed", 2))]
 CASES += [(*mode, LORA, "lora") for mode in (("fsdp", 3), ("deepspeed", 2))]
+CASES += [(*mode, UNUSED, "unused") for mode in (("single", 1), ("ddp", 2), ("fsdp", 3))]
+CASES += [(*mode, ALBERT, "albert") for mode in (("single", 1), ("fsdp", 3), ("deepspeed", 2))]
+CASES += [("deepspeed", 2, ALBERT | {"deepspeed__stage": 3}, "albert-stage3")]
 # Sums of another order stay small where little is learned from them
 CALM = {"model__dropout": 0, "train__warmup": 0, "train__learning_rate": 1e-3}
 
@@ -105,11 +111,16 @@ def test_the_comparison_sees_a_step_more(data, tmp_path):
     assert not any((one[name] == two[name]).all() for name in one if "classifier.weight" in name)
 
 
-@pytest.mark.parametrize(("mode", "world_size"), [("ddp", 2), ("fsdp", 3), ("deepspeed", 2)])
-def test_a_finished_run_that_trains_for_longer_ends_bit_identical(mode, world_size, data, tmp_path):
+@pytest.mark.parametrize(
+    ("mode", "world_size", "architecture"),
+    [("ddp", 2, "bert"), ("fsdp", 3, "bert"), ("deepspeed", 2, "bert"), ("fsdp", 2, "big_bird")],
+)
+def test_a_finished_run_that_trains_for_longer_ends_bit_identical(
+    mode, world_size, architecture, data, tmp_path
+):
     """Its last state has weights and optimizer, and all ranks continue from it."""
     need(mode)
-    changes = {"model__dropout": 0.2, "train__schedule": "constant"}
+    changes = {"model__dropout": 0.2, "train__schedule": "constant", "model__architecture": architecture}
     changes |= {"train__warmup": 0, "train__eval_every": 5}
     stopped, log = tmp_path / "stopped", tmp_path / "log"
     for folder, epochs in ((stopped, 2), (stopped, 4), (tmp_path / "whole", 4)):

@@ -4,8 +4,10 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from app.modes.mode import DDP, Mode, Single
+from app.modes.mode import DDP, FSDP, Mode, Single, units
 
 
 class MeanOfMeans(DDP):
@@ -53,3 +55,16 @@ class WrongPrecision(Single):
     def wrap(self, model):
         model.autocast = partial(torch.autocast, "cpu", torch.float16)
         return super().wrap(model)
+
+
+class StatesInBF16(FSDP):
+    """Casts all parameters of the encoder, also norms and embeddings, which makes bf16 of all states."""
+
+    def wrap(self, model):
+        mesh = init_device_mesh(self.device.type, (self.group.world_size,))
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        layers, _ = units(model.model.base_model)
+        for module in [*layers, model.model.base_model]:
+            fully_shard(module, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh)
+        return model, model.build_optimizer(self.config.train)

@@ -36,6 +36,8 @@ TINY = "data.limit=33 "  # one row in the last global batch
 # A row has one, two or three
 WINDOWS = "data.long=windows data.max_length=10 data.max_windows=3 "
 DECODER = "model.architecture=qwen3 model.config.num_key_value_heads=1 model.config.head_dim=16 "
+MODERNBERT = "model.architecture=modernbert "
+ALBERT = "model.architecture=albert model.config.embedding_size=16 "
 MULTI, MASKED = "data.task=multi_label ", "data.task=masked_language_modelling "
 
 # Settings, of `train` where they name no group; batches are padded where the name says so, and a case whose
@@ -69,6 +71,13 @@ CASES = {
     "frozen_embeddings_padded": TWO + TINY + "model.freeze=embeddings",
     "frozen_encoder_adamw": ADAMW + "model.freeze=encoder",
     "decoder": THREE + TINY + DECODER,
+    # In bf16, states between layers have another dtype than in BERT
+    "bf16_decoder": CLIPPED + DECODER + "precision=bf16",
+    "bf16_regression": CLIPPED + "data.task=regression precision=bf16",
+    "bf16_modernbert": CLIPPED + MODERNBERT + "precision=bf16",
+    # One layer for all, with another numbered module inside
+    "albert": THREE + TINY + ALBERT,
+    "bf16_albert": ADAMW + ALBERT + "precision=bf16",
     "unused_weights": "model.architecture=big_bird model.dropout=0",
     "gradient_checkpointing": THREE + TINY + "gradient_checkpointing=true",
     "masked_language_modelling": THREE + MASKED,

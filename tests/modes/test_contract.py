@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from app.modes import MODES, load_mode
 from app.runs.verify import DTYPE_OF, FLOAT64_LIMIT, Comparison, compare
@@ -111,6 +112,17 @@ def test_same_job_as_single(mode, nprocs, cases, stage, differ, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, differ, tmp_path):
+    """A regression would predict 256 numbers between two powers of two."""
+    need(mode)
+    nprocs = 1 if load_mode(mode).launcher == "one" else 2
+    differ(mode, nprocs, ["bf16_regression"], tmp_path / "out", 3)
+    logits = load_file(tmp_path / "out" / "bf16_regression" / "bf16.safetensors")["logits"]
+    assert (logits != logits.bfloat16().float()).any()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "caught_by"),
     [
@@ -119,6 +131,7 @@ def test_same_job_as_single(mode, nprocs, cases, stage, differ, tmp_path):
         ("MissingUnscale", ["clipped"]),
         ("UnsynchronisedGradients", ["sgd", "fp32", "bf16"]),
         ("WrongPrecision", ["bf16"]),
+        ("StatesInBF16", ["bf16_decoder", "bf16_modernbert"]),
     ],
 )
 def test_a_broken_mode_is_caught_by_far(broken, caught_by, differ, tmp_path):
@@ -129,4 +142,7 @@ def test_a_broken_mode_is_caught_by_far(broken, caught_by, differ, tmp_path):
     assert [row.mode for row in found] == caught_by
     rule = "it computed in torch.float16, and torch.bfloat16 was asked for"
     assert not is_wrong or rule in found[0].reason
+    if broken == "StatesInBF16":
+        rule = "states into model.model.layers.0 are torch.bfloat16, and torch.float32 in one process"
+        assert all(rule in row.reason for row in found)
     assert all(max(row.differences.values()) > 1000 * FLOAT64_LIMIT for row in found)

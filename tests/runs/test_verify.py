@@ -1,6 +1,7 @@
 """Whether a result is that of one process, and the verb. That modes agree in float64, and broken ones do not:
 tests/modes/test_contract.py"""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +24,20 @@ def result(tmp_path):
     """Return a function that writes what rank 0 of a mode writes into a folder."""
 
     def write(
-        name: str, rows: str = "4 of 4", dtypes: str = "torch.float64", **changes: torch.Tensor
+        name: str,
+        rows: str = "4 of 4",
+        dtypes: str = "torch.float64",
+        states: str = "torch.float64",
+        **changes: torch.Tensor,
     ) -> Path:
         ones = dict.fromkeys(("losses", "logits", "gradients/a", "weights/a"), torch.ones(4, 4))
         tensors = ones | {name.replace("__", "/"): values for name, values in changes.items()}
         tensors = {name: values.double().contiguous() for name, values in tensors.items()}
+        metadata = {"rows": rows, "dtypes": dtypes, "states": json.dumps({"out of layer.0": [states]})}
         (tmp_path / name).mkdir()
         for training in ("float64", "bf16", "bf16-control"):
             file = tmp_path / name / f"{training}.safetensors"
-            save_file(tensors, file, metadata={"rows": rows, "dtypes": dtypes})
+            save_file(tensors, file, metadata=metadata)
         return tmp_path / name
 
     return write
@@ -51,6 +57,10 @@ DDP = Comparison("ddp", 2, "float64")
         ({"logits": torch.ones(3, 4)}, "logits differ by more"),
         ({"rows": "8 of 4"}, "not every row was counted once"),
         ({"dtypes": "torch.float32"}, "it computed in torch.float32, and torch.float64 was asked for"),
+        (
+            {"states": "torch.bfloat16"},
+            "states out of layer.0 are torch.bfloat16, and torch.float64 in one process",
+        ),
         ({"weights__b": torch.ones(4)}, "the names of the parameters differ"),
     ],
 )
