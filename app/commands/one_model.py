@@ -54,17 +54,19 @@ def explain(argv: list[str], program: str) -> None:
 
     if args.html is not None:
         check_output(args.html, "--html")
-    from ..explanation import explanation
+    from ..explanation.explained_model import ExplainedModel
+    from ..explanation.explanation import explain as explain_texts
+    from ..explanation.page import render_page, render_text
 
     recorded = recorded_settings(args.model)
     check_pairs(args.model, recorded, args.text_pair is not None, "a pair is a text and --text_pair")
     texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
-    model = explanation.ExplainedModel(args.model, args.device)
-    found = explanation.explain(model, texts, args.label)
-    print("\n\n".join(map(explanation.render_text, found)))
+    model = ExplainedModel(args.model, args.device)
+    explanations = explain_texts(model, texts, args.label)
+    print("\n\n".join(map(render_text, explanations)))
     if args.html is not None:
         with written(f"--html {args.html}"), args.html.open("x", encoding="utf-8") as file:
-            file.write(explanation.render_page(found))
+            file.write(render_page(explanations))
         say(f"Saved in {args.html}")
 
 

@@ -47,7 +47,7 @@ from ..words import in_language
 from .queue import BatchQueue
 
 if TYPE_CHECKING:
-    from ..explanation.explanation import ExplainedModel
+    from ..explanation.explained_model import ExplainedModel
 
 logger = logging.getLogger(__name__)
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
@@ -271,7 +271,9 @@ class Service:
         [row] = rows_of(wanted.inputs, self.model)
 
         def explanations() -> list[dict]:
-            from ..explanation.explanation import ExplainedModel, explain, explanation_shown
+            from ..explanation.explained_model import ExplainedModel
+            from ..explanation.explanation import explain
+            from ..explanation.page import explanation_parts
 
             model, texts = self.model, (row.text,) if row.pair is None else (row.text, row.pair)
             if self.explained is None:
@@ -279,7 +281,7 @@ class Service:
                 self.explained = ExplainedModel(model.folder, device)
             found = explain(self.explained, texts, wanted.label, DRAWS)
             with in_language(wanted.language):
-                return list(map(explanation_shown, found))
+                return list(map(explanation_parts, found))
 
         if self.explaining.locked():
             raise HTTPException(429, "another text is being explained; try again later", {"Retry-After": "1"})
