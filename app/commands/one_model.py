@@ -50,17 +50,19 @@ def explain(argv: list[str], program: str) -> int:
 
     if args.html is not None:
         check_output(args.html, "--html")
-    from ..explanation import explanation
+    from ..explanation.explained_model import ExplainedModel
+    from ..explanation.explanation import explain as explain_texts
+    from ..explanation.page import render_page, render_text
 
     recorded = recorded_settings(args.model)
     check_pairs(args.model, recorded, args.text_pair is not None, "a pair is a text and --text_pair")
     texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
-    model = explanation.ExplainedModel(args.model, args.device)
-    found = explanation.explain(model, texts, args.label)
-    texts_of_labels = [explanation.render_text(one) for one in found]
+    model = ExplainedModel(args.model, args.device)
+    explanations = explain_texts(model, texts, args.label)
+    texts_of_labels = [render_text(explanation) for explanation in explanations]
     status = show("\n\n".join(texts_of_labels) + "\n")
     if args.html is not None:
-        write_page(args.html, explanation.render_page(found), "--html")
+        write_page(args.html, render_page(explanations), "--html")
         say(f"Saved in {args.html}")
     return status
 

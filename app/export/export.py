@@ -1,8 +1,6 @@
 """Exporting a model: graph, tokenizer and record into a new folder, which gets its name once it is compared
 with the original, on rows of the user."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -13,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..batching import token_batches
-from ..data.rows import Row, RowReader
-from ..errors import InputError, listed, needed, say
+from ..errors import InputError, needed, say
 from ..prediction.onnx_runtime import cuts_off_sums, padded
 from ..prediction.open_model import (
     GRAPH,
@@ -25,26 +22,22 @@ from ..prediction.open_model import (
     ComputeOptions,
     ExportRecord,
     OpenedModel,
-    dataset_of_run,
     open_model,
 )
-from ..prediction.predictor import Predictor
-from ..prediction.sources import options_of_run
 from ..prediction.torch_runtime import check_folder, load_checkpoint
-from ..report.bootstrap import differences
 from ..report.logits_file import LOGITS
-from ..report.metrics import BY_KEY, measure
-from ..report.shown import page_environment
 from ..runtime.disk import checksum, sync, write_json
 from ..tasks.task import DECISION
-from .graph import quantise, write_graph
+from .graph import write_graph
+from .proof import proof_text, prove, reason_to_refuse
+from .quantisation import quantise
+from .rows import rows_of_file, rows_of_run
 
 NUM_ROWS = 1000  # that are compared
-CALIBRATION_ROWS, CALIBRATION_TOKENS = 128, 512  # in all, and of a batch
-TOLERANCE, LOGIT_TOLERANCE = {"fp32": 0.001, "int8": 0.01}, {"fp32": 0.001, "int8": None}
-OTHER_BATCHES = 64  # rows that are also computed one by one, and as one batch of mixed lengths
-SURE, MIN_SURE = 0.6, 50  # the model is sure of a row from this probability on; fewer sure rows say little
-MAX_LOSS = 0.02  # of the main metric, by the lower end of the interval of its change
+CALIBRATION_ROWS = 128
+CALIBRATION_TOKENS = 512  # of a batch
+TOLERANCE = {"fp32": 0.001, "int8": 0.01}  # share of the predictions that may change, by precision
+LOGIT_TOLERANCE = {"fp32": 0.001, "int8": None}
 
 
 def export(
@@ -63,145 +56,111 @@ def export(
     if os.path.lexists(output) or not output.parent.is_dir():
         raise InputError(f"--output {output}: a new folder is needed, in one that exists; name another")
     with needed("onnx"):
-        import onnx
+        import onnx  # noqa: F401 - so that the error comes before the work
     opened = open_model(folder, ComputeOptions("cpu"))
-    original = opened.predictor
-    rows, labels, source = rows_of(opened, rows_file, NUM_ROWS)
+    if rows_file is None:
+        rows, labels, source = rows_of_run(opened, NUM_ROWS, ("dev", "test", "train"))
+    else:
+        rows = rows_of_file(opened, rows_file, NUM_ROWS)
+        labels = None
+        source = rows_file
     aside = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     aside.mkdir()
     try:
         say(f"exporting {folder} in {precision}")
-        # Loaded once more, because the predictor's model has layers of this project
-        model, tokenizer = load_checkpoint(folder)
-        inputs, pad_id = write_graph(model, aside / GRAPH), model.config.pad_token_id or 0
-        tokenizer.backend_tokenizer.no_padding()
-        tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
-        # A prediction and --threshold precision=P read these; the last one has the unit of numbers
-        beside = [name for name in (DECISION, LOGITS, "config.json") if (folder / name).is_file()]
-        for name in beside:
-            shutil.copyfile(folder / name, aside / name)
-        made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-        if precision == "int8":
-            made["weight_bits"] = 7 if cuts_off_sums() else 8
-            known, *_ = rows_of(opened, rows_file, CALIBRATION_ROWS, ("train",))
-            tokens = original.tokenize(known)
-            order = token_batches(np.array(list(map(len, tokens.windows))), CALIBRATION_TOKENS)
-            arrays = [padded(tokens.take(some), pad_id) for some in order]
-            quantise(aside / GRAPH, [{name: batch[name] for name in inputs} for batch in arrays])
-        graph = onnx.load(str(aside / GRAPH))
-        # It stays empty where all weights are smaller than what onnx moves
-        (aside / WEIGHTS).touch()
-        onnx.save(graph, str(aside / GRAPH), save_as_external_data=True, location=WEIGHTS)
-        data = {name: opened.recorded[name] for name in READING if name in opened.recorded}
-        if train := data.get("train"):
-            # Only the name of the train file, or of the first of several
-            data["train"] = Path(train if isinstance(train, str) else train[0]).name
-        sizes = {name: (aside / name).stat().st_size for name in (GRAPH, WEIGHTS)}
-        record = ExportRecord(
-            labels=original.task.label_names,
-            max_length=original.max_length,
-            truncation_side=tokenizer.truncation_side,
-            pad_id=pad_id,
-            inputs=inputs,
-            precision=precision,
-            data=data,
-            problem_type=original.task.problem_type,
-            files=dict.fromkeys((TOKENIZER, *beside)) | sizes,
-            proof={},
-            made=made,
-        )
-        checked = [aside / name for name in record.files]
-        digests = {path.name: checksum(path) for path in checked} | {RECORD: record.answers_digest()}
-        record = replace(record, sha256=digests)
+        record = write_model(aside, opened, precision, rows_file)
+        digests = {name: checksum(aside / name) for name in record.files}
+        record = replace(record, sha256=digests | {RECORD: record.answers_digest()})
         write_json(aside / RECORD, asdict(record))
         say(f"comparing {len(rows):,} rows")
-        allowed = TOLERANCE[precision] if tolerance is None else tolerance
+        original = opened.predictor
         before = original.logits(original.tokenize(rows))
         exported = open_model(aside, ComputeOptions()).predictor
-        proof, why = prove(before, exported, rows, labels, allowed, LOGIT_TOLERANCE[precision])
-        if why is None:
+        proof = prove(before, exported, rows, labels)
+        if tolerance is None:
+            tolerance = TOLERANCE[precision]
+        refused = reason_to_refuse(proof, tolerance, LOGIT_TOLERANCE[precision])
+        if refused is None:
             record = replace(record, proof=proof | {"rows_of": source})
             write_json(aside / RECORD, asdict(record))
             sync(aside)
             aside.rename(output)
-        template = page_environment(Path(__file__).parent, autoescape=False).get_template("proof.txt.jinja")
-        return template.render(proof=proof, threshold=SURE).rstrip(), why
+        return proof_text(proof), refused
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def rows_of(
-    opened: OpenedModel, file: str | None, count: int, splits: tuple[str, ...] = ("dev", "test", "train")
-) -> tuple[list[Row], np.ndarray | None, str]:
-    """Return up to `count` rows, chosen at random, of a file, or with their labels of the first of `splits`
-    that the run has; and the name of that. Raises InputError for an invalid file, a folder that is no run,
-    and data that is gone or has other labels."""
-    random = np.random.default_rng(0)
-    if file is not None:
-        options = options_of_run(Path(file), opened.recorded)
-        rows = [row for row in RowReader(file, options, need_label=False).rows() if isinstance(row, Row)]
-        if not rows:
-            raise InputError(f"{file}: there are no valid rows; name another file with --rows")
-        return [rows[at] for at in np.sort(random.permutation(len(rows))[:count])], None, file
-    remedy = "name a file of texts with --rows"
-    dataset = dataset_of_run(opened.folder, "a comparison needs", remedy)
-    label_names = opened.predictor.task.label_names
-    if dataset.label_names != label_names:
-        raise InputError(
-            f"{opened.folder}: its data has the labels {listed(dataset.label_names)}, the model "
-            f"{listed(label_names)}; {remedy}"
-        )
-    split = next(dataset.splits[name] for name in splits if name in dataset.splits)
-    at = np.sort(random.permutation(len(split))[:count])
-    return [split.table.row(row) for row in split.rows[at]], np.asarray(split.labels[at]), split.name
+def write_model(aside: Path, opened: OpenedModel, precision: str, rows_file: str | None) -> ExportRecord:
+    """Write all files of an exported model into the folder `aside`, except its record, which is returned."""
+    folder = opened.folder
+    original = opened.predictor
+    # Loaded once more, because the predictor's model has layers of this project
+    model, tokenizer = load_checkpoint(folder)
+    inputs = write_graph(model, aside / GRAPH)
+    pad_id = model.config.pad_token_id or 0
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.save(str(aside / TOKENIZER))
+    # A prediction reads the first, --threshold precision=P the second; the last one has the unit of a number
+    copied = [name for name in (DECISION, LOGITS, "config.json") if (folder / name).is_file()]
+    for name in copied:
+        shutil.copyfile(folder / name, aside / name)
+    made = {"from": folder.resolve().name, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    if precision == "int8":
+        made["weight_bits"] = 7 if cuts_off_sums() else 8
+        quantise(aside / GRAPH, calibration_batches(opened, rows_file, inputs, pad_id))
+    move_weights_out(aside)
+    files = dict.fromkeys((TOKENIZER, *copied))
+    for name in (GRAPH, WEIGHTS):
+        files[name] = (aside / name).stat().st_size
+    return ExportRecord(
+        labels=original.task.label_names,
+        max_length=original.max_length,
+        truncation_side=tokenizer.truncation_side,
+        pad_id=pad_id,
+        inputs=inputs,
+        precision=precision,
+        data=recorded_reading(opened.recorded),
+        problem_type=original.task.problem_type,
+        files=files,
+        proof={},
+        made=made,
+    )
 
 
-def prove(
-    before: np.ndarray,
-    exported: Predictor,
-    rows: list[Row],
-    labels: np.ndarray | None,
-    tolerance: float,
-    logit_tolerance: float | None,
-) -> tuple[dict, str | None]:
-    """Compare a predictor with the logits `before`, (num_rows, num_labels), of the original: all rows in
-    batches of similar length, some also alone and in one batch of mixed lengths.
+def calibration_batches(
+    opened: OpenedModel, rows_file: str | None, inputs: list[str], pad_id: int
+) -> list[dict[str, np.ndarray]]:
+    """Return the inputs of the graph, by name, for rows on which outliers are found."""
+    if rows_file is None:
+        rows, _labels, _source = rows_of_run(opened, CALIBRATION_ROWS, ("train",))
+    else:
+        rows = rows_of_file(opened, rows_file, CALIBRATION_ROWS)
+    tokens = opened.predictor.tokenize(rows)
+    lengths = np.array([len(window) for window in tokens.windows])
+    batches = []
+    for indices in token_batches(lengths, CALIBRATION_TOKENS):
+        arrays = padded(tokens.take(indices), pad_id)
+        batches.append({name: arrays[name] for name in inputs})
+    return batches
 
-    Return what is kept of that, with the change of the main metric where `labels` (num_rows, ...) are known,
-    its 95 % interval by a paired bootstrap; and why the predictor is not accepted, or None: see `export`.
-    """
-    task, few = exported.task, rows[:OTHER_BATCHES]
-    after = exported.logits(exported.tokenize(rows))
-    alone = np.concatenate([exported.logits(exported.tokenize([row])) for row in few])
-    mixed = exported.logits(exported.tokenize(few), sort=False)
-    changed, largest = np.zeros(len(rows), dtype=bool), 0.0
-    for logits in (after, alone, mixed):
-        same = before[: len(logits)]
-        changed[: len(logits)] |= task.differ(same, logits)
-        # Not a number counts as an endless difference
-        largest = max(largest, float(np.nan_to_num(np.abs(same - logits), nan=np.inf).max()))
-    sure = task.confidence(task.probabilities(before)) >= SURE
-    proof = {"rows": len(rows), "largest_logit_difference": largest, "flipped": int(changed.sum())}
-    proof |= {"sure": int(sure.sum()), "sure_flipped": int((sure & changed).sum())}
-    metric, low, high = None, 0.0, 0.0
-    if labels is not None:
-        metric = task.main_metric
-        scores = [task.score(labels, np.nan_to_num(logits)) for logits in (before, after)]
-        values = [measure(task, one)[metric] for one in scores]
-        low, high = differences(task, *scores)[metric][1]
-        proof |= {"metric": metric, f"{metric}_before": values[0], f"{metric}_after": values[1]}
-        proof[f"{metric}_change"] = [low, high]
-    which, wrong = f" of which the model was sure (from {SURE:g} on)", proof["sure_flipped"]
-    of = proof["sure"]
-    if of < MIN_SURE:
-        which, wrong, of = "", proof["flipped"], proof["rows"]
-    why = None
-    if wrong > tolerance * of:
-        why = f"{wrong:,} of {of:,} predictions{which} changed, allowed is a share of {tolerance:g}"
-    elif -low > MAX_LOSS:
-        name = BY_KEY[metric].english
-        why = f"{name} changed by {low:+.4f} to {high:+.4f} (95 %), allowed is a loss of {MAX_LOSS:g}"
-    elif logit_tolerance is not None and not largest <= logit_tolerance:
-        why = f"a logit differs by {largest:.3g}, allowed is {logit_tolerance:g}"
-    return proof, why
+
+def move_weights_out(aside: Path) -> None:
+    """Write the graph in the folder `aside` once more, with its weights in a file of their own."""
+    import onnx
+
+    graph = onnx.load(str(aside / GRAPH))
+    # It stays empty where all weights are smaller than what onnx moves
+    (aside / WEIGHTS).touch()
+    onnx.save(graph, str(aside / GRAPH), save_as_external_data=True, location=WEIGHTS)
+
+
+def recorded_reading(recorded: dict) -> dict:
+    """Return the settings of a run that say how its files are read; of its train file only the name, or that
+    of the first of several."""
+    reading = {name: recorded[name] for name in READING if name in recorded}
+    train = reading.get("train")
+    if train:
+        first_file = train if isinstance(train, str) else train[0]
+        reading["train"] = Path(first_file).name
+    return reading

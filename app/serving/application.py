@@ -49,7 +49,7 @@ from .queue import BatchQueue
 from .uploads import MAX_TEXT, TooLarge, Upload, read_upload
 
 if TYPE_CHECKING:
-    from ..explanation.explanation import ExplainedModel
+    from ..explanation.explained_model import ExplainedModel
 
 logger = logging.getLogger(__name__)
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
@@ -301,14 +301,16 @@ class Service:
         texts = (row.text,) if row.pair is None else (row.text, row.pair)
 
         def explanations() -> list[dict]:
-            from ..explanation.explanation import ExplainedModel, explain, explanation_shown
+            from ..explanation.explained_model import ExplainedModel
+            from ..explanation.explanation import explain
+            from ..explanation.page import explanation_parts
 
             if self.explained is None:
                 # Of the model in memory: the files may be those of another one by now
                 self.explained = ExplainedModel(self.model.folder, opened=self.model)
             found = explain(self.explained, texts, wanted.label, DRAWS)
             with in_language(wanted.language):
-                return list(map(explanation_shown, found))
+                return list(map(explanation_parts, found))
 
         if self.explaining.locked():
             raise HTTPException(429, "another text is being explained; try again later", {"Retry-After": "1"})

@@ -14,17 +14,11 @@ pytest.importorskip("captum", reason="needs captum: pip install -r requirements/
 from app.data.rows import Row
 from app.data.tokens import LongTexts, RowEncoder
 from app.errors import InputError, TrainingError
-from app.explanation.explanation import (
-    MIN_UNITS,
-    ExplainedModel,
-    Explanation,
-    deletion_test,
-    explain,
-    explanation_shown,
-    render_page,
-    render_text,
-    tokenise,
-)
+from app.explanation.deletion_test import MIN_UNITS, deletion_test
+from app.explanation.explained_model import ExplainedModel
+from app.explanation.explanation import Explanation, explain
+from app.explanation.page import explanation_parts, render_page, render_text
+from app.explanation.tokenised_text import tokenise
 from app.prediction.open_model import RECORD, ComputeOptions, ExportRecord, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.runtime.disk import write_json
@@ -39,7 +33,7 @@ FILLER = "今天电影手机质量快递今天电影手机质量"
 
 def said(one: Explanation, what: str, language: str = "en") -> Any:
     """Return what people read of an explanation: its heading, verdict or notes."""
-    return spoken_in(language, explanation_shown, one)[what]
+    return spoken_in(language, explanation_parts, one)[what]
 
 
 def explain_one(model: ExplainedModel | Path, *texts: str, **settings) -> Explanation:
@@ -198,7 +192,7 @@ def test_what_explains_nothing_or_cannot_be_tested_is_said_to_be_no_explanation(
 
 def test_a_long_text_is_explained_where_the_model_reads_it_as_one_row(tmp_path, monkeypatch):
     # A row may be longer than a batch
-    monkeypatch.setattr("app.explanation.explanation.BATCH_TOKENS", 10)
+    monkeypatch.setattr("app.explanation.explained_model.PASS_TOKENS", 10)
     folder = save_checkpoint(tmp_path)
     (folder / "config.yaml").write_text("data: {long: head_tail, max_length: 18}\n")
     text = "今天真开" + "电影" * 40 + "手机质量不好讨厌差评快递"

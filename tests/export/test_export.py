@@ -21,8 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 
 from app.errors import InputError
-from app.export import graph as graphs
-from app.export.graph import FIRST_TOKENS, quantise
+from app.export import quantisation
+from app.export.faster_graph import FIRST_TOKENS
+from app.export.quantisation import quantise
 from app.prediction import onnx_runtime
 from app.prediction.onnx_runtime import cuts_off_sums
 from app.prediction.open_model import (
@@ -240,7 +241,7 @@ def test_outliers_are_computed_apart(tmp_path, monkeypatch):
     assert errors[4] < 0.001 < 0.1 < errors[0]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["graph.onnx", "small.onnx"]
     # Weights have 7 bits where sums are cut off
-    monkeypatch.setattr(graphs, "cuts_off_sums", lambda: True)
+    monkeypatch.setattr(quantisation, "cuts_off_sums", lambda: True)
     quantise(path, [{"x": rows}], 4)
     stored = map(numpy_helper.to_array, onnx.load(str(path)).graph.initializer)
     assert max(np.abs(array.astype(int)).max() for array in stored if array.dtype == np.int8) in (63, 64)

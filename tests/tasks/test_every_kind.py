@@ -20,7 +20,8 @@ from app.batching.loader import Batch
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
-from app.explanation.explanation import ExplainedModel, explain
+from app.explanation.explained_model import ExplainedModel
+from app.explanation.explanation import explain
 from app.report.logits_file import read_run
 from app.report.metrics import BY_KEY, measure
 from app.run import work
