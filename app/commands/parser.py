@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from inspect import cleandoc
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..config.command_line import plain_value
 from ..config.help import describe
 from ..config.schema import HINTS
-from ..errors import InputError
+from ..errors import InputError, show
 from ..prediction import WantedPrecision
 
 # This is the help of --device
@@ -27,6 +27,10 @@ class Parser(argparse.ArgumentParser):
         description = re.sub(r"python -m app [\w-]+", prog, cleandoc(doc))
         options |= {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
         super().__init__(prog, description=description, **options)
+
+    def print_help(self, file: object = None) -> NoReturn:
+        """Print the help and exit; argparse itself would hide that it cannot be written."""
+        raise SystemExit(show(self.format_help()))
 
     def error(self, message: str) -> None:
         """Raise InputError; argparse itself would print the message and exit."""

@@ -110,7 +110,7 @@ def test_the_newest_finished_classifier_is_chosen(tmp_path):
     for name in ("old", "new"):
         starts = [{"started": "2026-01-01T08:00:00+08:00"}]
         (tmp_path / name / "run_history.json").write_text(json.dumps({"starts": starts}))
-        add_finish(tmp_path / name, "0" * 64)
+        add_finish(tmp_path / name)
     shutil.copytree(tmp_path / "old", tmp_path / "backup")
     (tmp_path / "backup" / "report.json").touch()
     assert choose_run(tmp_path) == tmp_path / "new"
