@@ -42,7 +42,7 @@ TEXTS = ["天地差玄黄1", "宇宙好天地2", "的差好3", "的书桌4", "�
 USUAL = {"train__epochs": 2, "train__save_every": 2, "output__resume": "auto"}
 USUAL |= {"data__dev_size": 0.3, "data__test_size": 0.2, "train__schedule": "constant"}
 CASES = {
-    "one label": (write_complaints, {"data__task": "single_label", "train__best_metric": "loss"}),
+    "one label": (write_complaints, {"data__task": "single_label", "train__epochs": 4}),
     "several labels": (write_posts, {"data__task": "multi_label"}),
     "rare_f1": (write_complaints, {"data__task": "single_label", "train__best_metric": "rare_f1"}),
 }
@@ -82,9 +82,10 @@ def test_a_finished_run_that_is_stopped_while_it_trains_for_longer_answers_as_be
     trained = runs(case)
     assert trained.start() == 0
     content = (trained.folder / "decision.json").read_bytes()
+    assert json.loads(content).keys() & {"temperature", "thresholds", "rare_threshold"}
     last_step = load_training_state(trained.folder).progress.step
     labels, probabilities = answers(trained.folder)
-    assert trained.start(steps=3, train__epochs=4) == 143
+    assert trained.start(steps=3, train__epochs=8) == 143
     assert not is_finished(trained.folder)
     assert answers(trained.folder)[0] == labels
     assert (answers(trained.folder)[1] == probabilities).all()
