@@ -226,7 +226,7 @@ FILES = [
 
 @pytest.mark.parametrize(("name", "content", "options", "label"), FILES)
 def test_files_of_fixes(write, name, content, options, label):
-    fixes = read_fixes(write(name, content), options, ["A", "B", "C", "高兴"])
+    fixes = read_fixes(write(name, content), options, ["A", "B", "C", "高兴"], accept_ids=True)
     assert fixes == {0xA1 if name.startswith("export") else int(text_hashes(["乙"])[0]): label}
 
 
@@ -255,6 +255,6 @@ WRONG = [
 @pytest.mark.parametrize(("content", "options", "message"), WRONG)
 def test_errors_of_fixes_name_file_and_line(write, content, options, message):
     with pytest.raises(InputError, match=rf"f\.csv.*{message}"):
-        read_fixes(write("f.csv", content), options, ["A", "B", "a"])
+        read_fixes(write("f.csv", content), options, ["A", "B", "a"], accept_ids=True)
     with pytest.raises(InputError, match=r"nothing\.csv"):
-        read_fixes("nothing.csv", options, [])
+        read_fixes("nothing.csv", options, [], accept_ids=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from app.runs.folds import compare_runs
 
 from app.checkpoints.run_folder import HISTORY, read_starts
 from app.config.schema import Config, DataConfig, ModelConfig
@@ -19,6 +18,7 @@ from app.errors import InputError
 from app.model.tokenizer import load_tokenizer
 from app.prediction.open_model import ComputeOptions, choose_run, open_model
 from app.run import main
+from app.runs.comparison import compare_runs
 from app.runs.series import JOB, Series, read_report
 from app.training.build import open_stores
 from app.training.log import read_evaluations
