@@ -1,5 +1,6 @@
 """What makes two jobs the same, in a run that resumes and on all ranks, and what a refusal says."""
 
+import hashlib
 import json
 import platform
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from app.checkpoints import run_folder
 from app.checkpoints.training_state import changes, check_ranks, job_signature
 from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
+from app.data.cache import MANIFEST
 from app.errors import InputError
 from app.modes.group import Group
 from app.modes.mode import Single
@@ -128,6 +130,10 @@ def test_another_cache_is_refused_by_its_content(config, tmp_path):
     content = bytearray(tokens.read_bytes())
     content[2] += 1
     tokens.write_bytes(content)
+    # A file that does not fit its digest is built again; this cache was built with other tokens
+    manifest = tokens.with_name(MANIFEST)
+    digest = hashlib.blake2b(content).hexdigest()
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {tokens.name: digest}))
     with pytest.raises(InputError) as caught:
         compare_ranks(config, moved)
     assert f"data.cache_dir is {config.data.cache_dir} (" in str(caught.value)

@@ -396,10 +396,9 @@ def test_a_file_of_other_columns_than_the_run_s_is_an_error(predict, run, capsys
     assert "text 'title', second text 'content'" in capsys.readouterr().err
 
 
-def test_a_text_that_is_a_file_names_the_option_for_files(calibrated, tmp_path, capsys):
-    file = tmp_path / "posts.csv"
-    file.write_text("text\n今天\n", encoding="utf-8")
-    assert predict(["--checkpoint", str(calibrated), str(file)]) == 2
+def test_a_text_that_is_a_file_names_the_option_for_files(predict, capsys):
+    Path("posts.csv").write_text("text\n今天\n", encoding="utf-8")
+    assert predict("posts.csv") == 2
     assert "there is a file" in capsys.readouterr().err
 
 

@@ -17,6 +17,7 @@ from sklearn.metrics import precision_recall_curve
 
 from app.api import load
 from app.batching.loader import Batch
+from app.checkpoints.run_folder import HISTORY, LOCK, REPORT, STATES
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError
@@ -26,12 +27,15 @@ from app.report.logits_file import read_run
 from app.report.metrics import BY_KEY, measure
 from app.run import work
 from app.runtime.disk import read_json
-from app.tasks.task import sigmoid
+from app.tasks.task import DECISION, sigmoid
 from tests.multi_label_runs import arguments, predict_again, read_predictions, task_of, train, write_posts
 from tests.ranks import SMALL
 from tests.saved_classifier import save_checkpoint
 from tests.tiny import LABELS, WORDS, write_tiny
 from tests.verbs import compare, export, predict
+
+# What a checkpoint of transformers does not have
+ONLY_A_RUN = shutil.ignore_patterns(DECISION, HISTORY, LOCK, REPORT, STATES)
 
 MASKED = "masked_language_modelling"
 # A path may end where others go on
@@ -211,9 +215,8 @@ def test_an_exported_model_and_an_explanation_decide_alike(name, run_of, tmp_pat
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     if name == "regression":
-        # As where the run was interrupted: config.json has the unit
-        left_out = shutil.ignore_patterns("decision.json")
-        run = Path(shutil.copytree(run, tmp_path / "copy", ignore=left_out))
+        # Without what only a run has: config.json has the unit
+        run = Path(shutil.copytree(run, tmp_path / "copy", ignore=ONLY_A_RUN))
     assert export([str(run), "--output", str(folder)]) == 0
     if name != "regression":
         answers = load(run).predict(texts).tolist()
@@ -293,9 +296,9 @@ def test_a_stopped_run_resumes_to_the_same_bits(name, tmp_path, at_step):
 
 @pytest.mark.parametrize("name", ["regression", "single_path", "multi_path"])
 def test_a_model_alone_knows_its_unit_and_what_is_between_levels(name, run_of, tmp_path, capsys):
-    """And so does a run before its report; thresholds are not in config.json."""
+    """Without what only a run has; thresholds are not in config.json."""
     run, folder = run_of(name), tmp_path / name
-    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("decision.json"))
+    shutil.copytree(run, folder, ignore=ONLY_A_RUN)
     texts = [row["text"] for row in read_predictions(run / "predictions.csv")]
     found, wanted = (load(one).predict(texts).tolist() for one in (folder, run))
     assert name == "multi_path" or found == wanted
