@@ -35,7 +35,8 @@ def disk(tmp_path) -> Iterator[Callable[[int], Path]]:
         return folder
 
     yield mount
-    subprocess.run(["umount", str(folder)], check=False)
+    # Files of it may still be mapped
+    subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,7 @@ def test_an_export_that_does_not_fit(checkpoint, disk, tmp_path, capsys):
         assert status == 1, said
         check_one_error(said)
         assert list(folder.iterdir()) == []
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_cache_that_does_not_fit(data, disk, tmp_path, capsys):
@@ -155,7 +156,7 @@ def test_a_cache_that_does_not_fit(data, disk, tmp_path, capsys):
         assert main("single", "", words) == 1
         check_one_error(capsys.readouterr().err)
         assert not list(folder.rglob("*.aside-*"))
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def to_full(call: Callable[..., int], *arguments: object) -> int:
