@@ -15,7 +15,8 @@ from tests.tiny import tiny_lines
 
 SECONDS = 100  # the other process waits so long, and does nothing
 SETTINGS = {"train.threads": 1, "train.eval_every": 2, "train.best_metric": "loss"}
-SETTINGS |= {"train.schedule": "constant", "train.warmup": 0, "model.config": SMALL}
+SETTINGS |= {"train.schedule": "constant", "train.warmup": 0, "model.name": "random"}
+SETTINGS |= {"model.config": SMALL}
 SHAPE = {"max_length": 16, "batch_size": 16, "precision": "fp32", "device": "cpu"}
 
 
