@@ -251,7 +251,7 @@ def open_cache(folder: Path) -> tuple[list, list, list]:
     """Return the texts, labels and tokens of a split."""
     data = DataConfig(train=str(folder / "rows.tsv"), cache_dir=str(folder / "cache"), max_length=32)
     dataset = open_dataset(data)
-    tokenizer = load_tokenizer(ModelConfig(), dataset, data.max_length, data.cache_dir)
+    tokenizer = load_tokenizer(ModelConfig("random"), dataset, data.max_length, data.cache_dir)
     store = open_stores(dataset, tokenizer, data)["train"]
     split = dataset.splits["train"]
     tokens = [store.row(row).tolist() for row in split.rows]
