@@ -92,6 +92,7 @@ def test_a_run_that_does_not_fit_says_so_whichever_file_is_the_last(data, disk, 
 @pytest.mark.parametrize("size", [1000, 20_000])
 def test_a_page_is_written_whole_or_not_at_all(checkpoint, disk, capsys, size):
     """So the same command can be run again."""
+    pytest.importorskip("captum", reason="needs requirements/explain.txt")
     folder = disk(4096)
     (folder / "rest").write_bytes(bytes(4096 - 4096 * (size > 4096)))
     command = [str(checkpoint), "今天真开心电影好", "--html", str(folder / "why.html"), "--device", "cpu"]
@@ -121,6 +122,8 @@ def write_input(folder: Path, ending: str) -> Path:
     ("ending", "read"), [("csv", "txt"), ("jsonl", "txt"), ("xlsx", "txt"), ("parquet",) * 2]
 )
 def test_what_is_left_of_a_table_can_be_opened(checkpoint, disk, tmp_path, capsys, caplog, ending, read):
+    if ending == "xlsx":
+        pytest.importorskip("xlsxwriter", reason="needs requirements/excel.txt")
     source, folder = write_input(tmp_path, read), disk(20_000)
     words = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", str(source)]
     assert predict([*words, "--output", str(folder / f"out.{ending}")]) == 1
@@ -197,6 +200,7 @@ def test_predictions_that_cannot_be_written(checkpoint, tmp_path, capsys, count)
 
 
 def test_an_explanation_that_cannot_be_written(checkpoint, capsys):
+    pytest.importorskip("captum", reason="needs requirements/explain.txt")
     assert to_full(explain, [str(checkpoint), "今天真开心电影好", "--device", "cpu"]) == 1
     check_one_error(capsys.readouterr().err)
 
