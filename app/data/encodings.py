@@ -218,10 +218,10 @@ def _is_usual_chinese(letters: str) -> bool:
     return num_common > MIN_COMMON_SHARE * len(letters)
 
 
-def line_blocks(path: Source, encoding: str) -> Iterator[list[str]]:
+def line_blocks(path: Source, encoding: str, keeps_marks: bool = False) -> Iterator[list[str]]:
     """Yield the lines of a file, in lists; LF, CR, or both end a line. Bytes that cannot be decoded become
-    surrogates, which `wrong_character` reports. A byte order mark at the beginning of a line is left out: the
-    mark of a file that was appended to another one stands there."""
+    surrogates, which `wrong_character` reports. A byte order mark at the beginning of a line is left out
+    unless `keeps_marks`: the mark of a file that was appended to another one stands there."""
     # It leaves out the mark at the beginning of the file
     codec = "utf-8-sig" if encoding == "utf-8" else encoding
     # UTF-16 has no single bytes that could be kept
@@ -232,7 +232,7 @@ def line_blocks(path: Source, encoding: str) -> Iterator[list[str]]:
         with path.open("rb", START) if isinstance(path, Path) else nullcontext(path.file) as file:
             text = io.TextIOWrapper(file, codec, errors, newline="")
             while lines := list(islice(text, BLOCK_ROWS)):
-                if BYTE_ORDER_MARK in "".join(lines):
+                if not keeps_marks and BYTE_ORDER_MARK in "".join(lines):
                     lines = [line.removeprefix(BYTE_ORDER_MARK) or "\n" for line in lines]
                 yield lines
                 number += len(lines)

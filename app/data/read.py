@@ -261,7 +261,8 @@ def read_blocks(
         return column_blocks(format.batches(path), path, columns)
     if options.format == "xlsx":
         return _blocks(excel_records(path))
-    line_lists = line_blocks(path, options.encoding)
+    # A line of a quoted text may begin with a mark that is part of it
+    line_lists = line_blocks(path, options.encoding, keeps_marks=options.quoting != "none")
     if options.format in ("json", "jsonl", "fasttext") or options.quoting != "none":
         blocks = _blocks(_line_records(path, options, chain.from_iterable(line_lists)))
     else:

@@ -11,6 +11,7 @@ from contextlib import suppress
 SEPARATOR = re.compile(r"_?[^\w\s\"'“”‘’《》（）()]+_?|[ ]+")
 MIN_LINES = 10  # lines that show a separator that no format has
 LONGEST_LABEL = 40  # characters
+MIN_QUOTED_ROWS = 3  # rows that show that quotes stand after spaces
 EXCEL_SEPARATOR = re.compile("sep=(.)")  # a first line that tells Excel the separator
 
 
@@ -96,18 +97,13 @@ def are_enclosed(lines: list[str], delimiter: str) -> bool:
 
 
 def are_quoted_after_spaces(lines: list[str], delimiter: str) -> bool:
-    """Return whether fields are enclosed by quotes after a space, as in `"a", "b"`. In the usual way of
-    reading such quotes are part of the field."""
-    spaced = [line for line in lines if f'{delimiter} "' in line]
-    if not spaced:
+    """Return whether each line but a header has a field with quotes after a space, as in `"a", "b"`. In the
+    usual way of reading such quotes are part of the field."""
+    rows = lines[1:]
+    if len(rows) < MIN_QUOTED_ROWS:
         return False
-    with suppress(csv.Error):
-        usual = list(csv.reader(spaced, delimiter=delimiter, strict=True))
-        skipping = list(csv.reader(spaced, delimiter=delimiter, strict=True, skipinitialspace=True))
-        fields = [cell.strip() for record in usual for cell in record]
-        is_enclosed = any(map(_is_enclosed, fields))
-        return is_enclosed and {len(record) for record in skipping} <= {len(record) for record in usual}
-    return False
+    quoted_field = re.compile(rf'{re.escape(delimiter)} +"[^"]*"({re.escape(delimiter)}|$)')
+    return all(quoted_field.search(row) for row in rows)
 
 
 def _is_enclosed(cell: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..words import _
 from .bad_row import BadRow
+from .encodings import BYTE_ORDER_MARK
 
 FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for long documents
 LABEL_PREFIX = "__label__"  # before each label in fastText's format
@@ -62,6 +63,8 @@ def quoted_records(lines: Iterator[str], delimiter: str, after_spaces: bool) -> 
             record = next(reader, None)
             is_open = record is not None
             if record:
+                if record[0].startswith(BYTE_ORDER_MARK):
+                    record[0] = without_mark(record[0])
                 yield first, record
         except csv.Error as error:
             # None of the lines of this record can be read, and each counts as a row
@@ -71,6 +74,15 @@ def quoted_records(lines: Iterator[str], delimiter: str, after_spaces: bool) -> 
             ).format(first=first, last=reader.line_num, error=str(error).partition(" - ")[0])
             for line in range(first, reader.line_num + 1):
                 yield line, BadRow(line, problem)
+
+
+def without_mark(field: str) -> str:
+    """Return the first field of a record without the byte order mark of a file that was appended to another
+    one, and without the quotes that enclose it behind the mark."""
+    field = field.removeprefix(BYTE_ORDER_MARK)
+    if len(field) > 1 and field[0] == field[-1] == '"':
+        return field[1:-1].replace('""', '"')
+    return field
 
 
 def fasttext_records(lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
