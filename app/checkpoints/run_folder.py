@@ -43,7 +43,7 @@ TEXT, PREDICTIONS, PAGE, CARD = "report.txt", "predictions.csv", "report.html", 
 # They are put aside in this order; the card is one of them, as it says what the report says
 REPORT_FILES = (LOGITS, TEXT, PREDICTIONS, PAGE, REPORT, CARD)
 CONFIG, HISTORY, SKIPPED = "config.yaml", "run_history.json", "skipped_rows.csv"
-# What a model answers, and what is said of it, depends on these files
+# The answers of a model, and what is said of it, depend on these files
 RECORDED = (MODEL, "model-*.safetensors", f"{MODEL}.index.json", "config.json", DECISION, LOGITS)
 RECORDED += ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 RECORDED += ("vocab.*", "merges.txt", "*.model")

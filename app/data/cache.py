@@ -82,7 +82,14 @@ def file_state(path: Path) -> list[int]:
 
 
 def file_digest(path: Path) -> bytes:
-    with readable(path), path.open("rb") as file:
+    """Return a digest of the content of a file; raises InputError for one that cannot be read."""
+    with readable(path):
+        return _digest(path)
+
+
+def _digest(path: Path) -> bytes:
+    """Return what `file_digest` does; raises OSError for a file that cannot be read."""
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").digest()
 
 
@@ -108,15 +115,11 @@ def is_complete(folder: Path) -> bool:
         text = (folder / MANIFEST).read_text(encoding="utf-8")
         digests = parse_json(text, folder / MANIFEST, dict[str, str], "remove it")
         # The manifest of a folder that was built names at least one file
-        return bool(digests) and all(digest == _digest(folder / name) for name, digest in digests.items())
-    # What is no JSON, and a name that cannot be one
+        is_whole = all(digest == _digest(folder / name).hex() for name, digest in digests.items())
+        return bool(digests) and is_whole
+    # The manifest may be no JSON, or have a name that no file can have
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return False
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = sys.maxsize) -> Path:
@@ -164,7 +167,7 @@ def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = 
 def _complete(temporary: Path) -> None:
     """Write the manifest of a folder that was built, and force all of it to the disk."""
     files = sorted(path for path in temporary.rglob("*") if path.is_file())
-    digests = {str(path.relative_to(temporary)): _digest(path) for path in files}
+    digests = {str(path.relative_to(temporary)): _digest(path).hex() for path in files}
     (temporary / MANIFEST).write_text(json.dumps(digests, indent=1))
     for path in (*files, temporary / MANIFEST, temporary):
         sync(path)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BUFFER = 1 << 20  # bytes of a Parquet column read at once, so that a large group of rows is not held
-ARROW_FILE = b"ARROW1\x00\x00"  # a file of Arrow begins so; a stream of Arrow has no name
+# A file of Arrow begins so, and a stream, as `datasets.save_to_disk` writes it
+ARROW_FILE = b"ARROW1\x00\x00"
+ARROW_STREAM = b"\xff\xff\xff\xff"
 
 
 def readable(path: Path) -> AbstractContextManager:
@@ -61,12 +63,16 @@ def column_blocks(
     """Yield the rows of batches as lists of values; those of columns that are not in `columns` are None. A
     number that stands for a class is its name, where the file has the names of its classes."""
     num_rows = 0
+    names_of_classes: dict[int, list[str] | None] = {}
     with readable(path):
         for batch in batches:
             values = [[None] * batch.num_rows for _column in range(batch.num_columns)]
             for index in range(batch.num_columns) if columns is None else columns:
                 values[index] = batch.column(index).to_pylist()
-                names = class_names(batch.schema, index)
+                # All batches of a file have one schema
+                if index not in names_of_classes:
+                    names_of_classes[index] = class_names(batch.schema, index)
+                names = names_of_classes[index]
                 if names:
                     values[index] = [_named(value, names) for value in values[index]]
             numbers = range(num_rows + 1, num_rows + batch.num_rows + 1)

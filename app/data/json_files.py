@@ -18,7 +18,7 @@ JSON_ERRORS = (ValueError, RecursionError)
 JSON_START = re.compile(r'\s*(\[\s*[\[{]|\{\s*\n\s*")')
 
 
-def json_line_records(path: Source, lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
+def json_line_records(lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
     """Yield the value of each line of a file of JSON Lines."""
     for number, line in enumerate(lines, 1):
         if not line.strip():

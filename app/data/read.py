@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..config.schema import DataConfig
 from ..errors import InputError
 from ..words import _
-from .column_files import arrow_batches, column_blocks, parquet_batches
+from .column_files import ARROW_FILE, ARROW_STREAM, arrow_batches, column_blocks, parquet_batches
 from .encodings import (
     BLOCK_ROWS,
     CHINESE_ENCODINGS,
@@ -75,7 +75,7 @@ FORMATS = {
     "arrow": FileFormat(
         (".arrow", ".feather"),
         "row",
-        magic=(b"ARROW1\x00\x00", b"\xff\xff\xff\xff"),
+        magic=(ARROW_FILE, ARROW_STREAM),
         batches=arrow_batches,
     ),
     "xlsx": FileFormat(
@@ -274,7 +274,7 @@ def _line_records(path: Source, options: ReadOptions, lines: Iterator[str]) -> I
     if options.format == "json":
         return json_array_records(path, lines)
     if options.format == "jsonl":
-        return json_line_records(path, lines)
+        return json_line_records(lines)
     if options.format == "fasttext":
         return fasttext_records(lines)
     delimiter = FORMATS[options.format].delimiter

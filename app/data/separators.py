@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 
-# What separates fields has no letter, digit or Chinese character in it, and no quote
+# A separator has no letter, digit or Chinese character in it, and no quote
 SEPARATOR = re.compile(r"_?[^\w\s\"'“”‘’《》（）()]+_?|[ ]+")
 MIN_LINES = 10  # lines that show a separator that no format has
 LONGEST_LABEL = 40  # characters

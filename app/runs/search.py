@@ -132,7 +132,7 @@ def run_trials(
 
 def open_study(folder: Path, metric: str) -> optuna.Study:
     """Return the study of a search, which is made where there are no trials yet. Raises InputError where its
-    database is damaged or gone: without it, nobody knows which settings the trials in the folder have."""
+    database is damaged or gone: without it, the settings of the trials in the folder are unknown."""
     path = folder / STUDY
     remedy = "copy the file back, or start the search again in another output.dir"
     is_there = path.is_file() and path.stat().st_size > 0
