@@ -1,24 +1,13 @@
-"""Runs in processes of their own: the environment that they need, and how they end."""
+"""Runs in processes of their own, and how they end."""
 
-import os
 import subprocess
 from collections.abc import Iterable
-from pathlib import Path
 from typing import IO
 
 from ..modes.group import Stopped, stop_at_once
+from ..runtime.processes import child_environment
 
-PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
 MAX_ERROR_LENGTH = 500  # characters of an error line that are shown
-
-
-def child_environment() -> dict[str, str]:
-    """Return the environment of this process, changed so that `python -m app` runs this package in any
-    folder. PYTHONSAFEPATH keeps the working folder, which may have an `app`, off the module path."""
-    paths = [str(PACKAGE_FOLDER)]
-    if os.environ.get("PYTHONPATH"):
-        paths.append(os.environ["PYTHONPATH"])
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
 
 def run_to_end(command: list[str], output: IO) -> int:

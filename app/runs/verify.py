@@ -30,9 +30,10 @@ from ..modes import MODES, check_world_size, load_mode
 from ..modes.group import launch_command
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
+from ..runtime.processes import child_environment
 from ..training.build import build
 from ..training.step import StepResult, evaluate, planned_steps, train_steps
-from .child_process import child_environment, last_error
+from .child_process import last_error
 
 KINDS = ("losses", "gradients", "weights", "logits")
 CONTROL = "-control"

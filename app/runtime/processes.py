@@ -1,4 +1,5 @@
-"""This process: what launcher started it, that it ends with that, and its exit status."""
+"""This process and its children: what launcher started it, that it ends with that, its exit status, and the
+environment of children."""
 
 import os
 import signal
@@ -13,6 +14,7 @@ from ..errors import InputError, TrainingError, say, show, write_out
 from ..words import _
 from .disk import OF_THE_SYSTEM
 
+PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
 # Variables of torchrun and our own mp.spawn, horovodrun, deepspeed
 OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
 # Launchers give a process its rank, and the number of processes, in these variables; the first that is set
@@ -117,6 +119,15 @@ def end_with_launcher() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of this process, changed so that `python -m app` runs this package in any
+    folder. PYTHONSAFEPATH keeps the working folder, which may have an `app`, off the module path."""
+    paths = [str(PACKAGE_FOLDER)]
+    if os.environ.get("PYTHONPATH"):
+        paths.append(os.environ["PYTHONPATH"])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
 
 def launched_rank() -> int:

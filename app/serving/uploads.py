@@ -9,7 +9,6 @@ memory and time, which writes the rows to another file. The server takes them fr
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from ..data.rows import MAX_COLUMNS, Row
 from ..errors import InputError
 from ..prediction.open_model import OpenedModel, check_pairs
 from ..prediction.sources import Source, as_text, open_file
+from ..runtime.processes import child_environment
 
 MAX_ROWS = 1_000_000
 MAX_UNPACKED = 256 << 20  # characters of all cells, as JSON
@@ -75,19 +75,17 @@ def read_upload(path: Path, name: str, model: OpenedModel, asked: Mapping[str, A
         "asked": dict(asked),
     }
     package = __package__.partition(".")[0]
-    root = str(Path(__file__).resolve().parents[2])
-    python_path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     # Each thread would take memory, and two or more threads read a small file no faster
-    variables = {"PYTHONPATH": python_path, "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
+    variables = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
     variables |= {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
     try:
         # In a session of its own, because Ctrl-C is not to end it: what has arrived is answered
         done = subprocess.run(
-            [sys.executable, "-P", "-m", f"{package}.serving.uploads"],
+            [sys.executable, "-m", f"{package}.serving.uploads"],
             input=json.dumps(request).encode(),
             capture_output=True,
             timeout=MAX_SECONDS,
-            env=os.environ | variables,
+            env=child_environment() | variables,
             start_new_session=True,
             check=False,
         )
