@@ -125,6 +125,8 @@ def test_a_run_that_is_stopped_before_its_report_decides_as_one_that_ended_at_it
 @pytest.mark.parametrize("lora_rank", [0, 2])
 def test_a_new_best_model_of_a_longer_run_has_its_own_decision(lora_rank, runs):
     """With an adapter the weights that classify are those of the report, until the next report."""
+    if lora_rank:
+        pytest.importorskip("peft", reason="needs requirements/lora.txt")
     often = {"train__eval_every": 4, "train__schedule": "constant", "train__warmup": 0}
     often |= {"train__best_metric": "loss", "train__epochs": 4, "model__lora_rank": lora_rank}
     trained = runs("several labels")
