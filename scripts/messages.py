@@ -3,22 +3,19 @@
 python scripts/messages.py
 
 New messages are added to app/locale/zh_CN/LC_MESSAGES/app.po without a translation, those that no code has
-are removed, and app.mo is compiled from it. Then fill in what it lists, and call it again.
+are removed. Then fill in what it lists, and call it again. The program reads app.po itself.
 """
 
 import argparse
-import io
 import sys
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
-from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 APP = Path(__file__).resolve().parents[1] / "app"
 PO = APP / "locale" / "zh_CN" / "LC_MESSAGES" / "app.po"
-MO = PO.with_suffix(".mo")
 METHODS = [("**.py", "python"), ("**.jinja", "jinja2")]
 KEYWORDS = {"_": None, "N_": None, "pgettext": ((1, "c"), 2)}
 WIDTH = 110
@@ -39,15 +36,8 @@ def read_catalog() -> Catalog:
         return read_po(file, locale="zh_CN")
 
 
-def compiled(catalog: Catalog) -> bytes:
-    """Return what app.mo has for a catalogue."""
-    content = io.BytesIO()
-    write_mo(content, catalog)
-    return content.getvalue()
-
-
 def main() -> int:
-    """Update both files; return 1 where a message has no translation."""
+    """Update app.po; return 1 where a message has no translation."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     catalog = read_catalog()
     created = catalog.creation_date
@@ -56,8 +46,8 @@ def main() -> int:
     # Else the file would change each time
     catalog.creation_date = created
     with PO.open("wb") as file:
-        write_po(file, catalog, width=WIDTH, no_location=True)
-    MO.write_bytes(compiled(catalog))
+        # In the order of the alphabet, so that a moved sentence changes nothing here
+        write_po(file, catalog, width=WIDTH, no_location=True, sort_output=True)
     missing = [message.id for message in catalog if message.id and not message.string]
     for message in missing:
         print(f"{PO.name}: no translation of: {message}")  # noqa: T201
