@@ -19,8 +19,8 @@ import joblib
 import yaml
 from filelock import FileLock, Timeout
 
-from ..config.command_line import read_yaml
 from ..config.schema import Config, OutputConfig
+from ..config.yaml_files import read_yaml
 from ..data.cache import files_digest
 from ..errors import InputError, TrainingError, excerpt
 from ..report.logits_file import LOGITS

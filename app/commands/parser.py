@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
 
+from ..config.allowed_values import describe
 from ..config.command_line import plain_value
-from ..config.help import describe
 from ..config.schema import HINTS
 from ..errors import InputError, show
 from ..prediction import WantedPrecision

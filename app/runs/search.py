@@ -24,8 +24,8 @@ from plotly.io import to_html
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..checkpoints.run_folder import MODEL
+from ..config.allowed_values import member_types
 from ..config.command_line import load_config
-from ..config.help import members
 from ..config.schema import SETTINGS, TASKS, as_number
 from ..data.dataset import open_dataset
 from ..errors import InputError, TrainingError, as_input_error, say
@@ -62,7 +62,7 @@ def read_space(asked: dict[str, str], settings: list[str], task: str) -> dict[st
                 raise ValueError("two or more different values are needed")
             space[name] = ("suggest_categorical", {"choices": values})
             if len(values) == 2 and all(type(one) in (int, float) for one in values):
-                is_whole = float not in {*map(type, values), *members(SETTINGS.get(name))}
+                is_whole = float not in {*map(type, values), *member_types(SETTINGS.get(name))}
                 ends = {"low": values[0], "high": values[1], "log": is_log}
                 space[name] = ("suggest_int" if is_whole else "suggest_float", ends)
             getattr(trial, space[name][0])(name, **space[name][1])
