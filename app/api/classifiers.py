@@ -84,17 +84,17 @@ class Model:
         texts that `rows_of` refuses, and TrainingError for logits that are not finite.
         """
         answers = [prediction.answer for prediction in self._predictions(texts)]
-        label_column = self._opened.predictor.task.label_column
-        if label_column == "score":
+        answer_column = self._opened.predictor.task.answer_column
+        if answer_column == "score":
             return np.array(answers, dtype=float)
-        if label_column == "label":
+        if answer_column == "label":
             return label_array(answers)
         # np.array would make a matrix of lists of the same length
         return np.fromiter(answers, object, len(answers))
 
     def predict_proba(self, texts: Iterable) -> np.ndarray:
         """Return the probability of each label, (num_texts, num_labels) float64; raises as `predict` does."""
-        if not self._opened.predictor.task.has_confidence:
+        if self._opened.predictor.task.predicts_number:
             raise InputError(f"{self.folder}: the model gives numbers, not probabilities; call predict")
         found = [one.probabilities for one in self._predictions(texts)]
         return np.array(found).reshape(-1, len(self.label_names))

@@ -96,7 +96,7 @@ def suggest(argv: list[str], program: str) -> None:
         opened = open_model(args.checkpoint, ComputeOptions(args.device))
     folder = opened.folder
     task = opened.predictor.task
-    if not task.has_confidence:
+    if task.predicts_number:
         raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
     strategy = args.strategy or usual_strategy(task)
     check_strategy(strategy, task)
@@ -125,7 +125,7 @@ def suggest(argv: list[str], program: str) -> None:
         min(args.num, len(new_rows)),
         probabilities,
         confidence=task.confidence(probabilities),
-        answers=task.chosen(probabilities),
+        answers=task.decide_by_probabilities(probabilities),
     )
     chosen_guesses = [guesses[row_id] for row_id in chosen]
     write_predictions(args.target, POOL_FORMATS[suffix], source, opened, chosen_guesses)

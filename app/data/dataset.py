@@ -218,7 +218,7 @@ def build_dataset(
     texts = dict(zip(tables, np.split(ranks[encoded.indices], ends), strict=True))
     ids = {}
     for name, table in tables.items():
-        of_values = form.of_texts(table.label_values, label_names)
+        of_values = form.encode_labels(table.label_values, label_names)
         ids[name] = of_values[table.labels] if form.has_labels else np.zeros(table.num_rows, np.int64)
     sizes = [0 if name in tables else getattr(config, f"{name}_size") for name in ("dev", "test")]
     labels, of_train = ids["train"], texts["train"]
@@ -239,7 +239,7 @@ def build_dataset(
         rows["train"] = part_of_rows(rows["train"], groups, verb.train_share, seed)
     relabelled = None
     if config.relabel:
-        known, new = np.array(list(fixes), np.uint64), form.of_texts(list(fixes.values()), label_names)
+        known, new = np.array(list(fixes), np.uint64), form.encode_labels(list(fixes.values()), label_names)
         uses, changed = np.zeros(len(known), np.int64), 0
         for name, of_file in ids.items():
             hashes = tables[name].hashes

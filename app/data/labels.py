@@ -129,10 +129,10 @@ class LabelForm:
         check_parts(train.label_values, config, train.source)
         return sort_labels(train.label_values)
 
-    def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
+    def encode_labels(self, label_texts: list[str], names: list[str]) -> np.ndarray:
         """Return the labels of label texts, all of them known, (num_texts, ...)."""
         ids = label_ids(tuple(names))
-        return np.array([ids[text] for text in texts], dtype=np.int64)
+        return np.array([ids[text] for text in label_texts], dtype=np.int64)
 
     def groups(self, labels: np.ndarray) -> np.ndarray:
         """Return the group of each row, (num_rows,) int64, whose proportion a part of the rows keeps."""
@@ -191,8 +191,8 @@ class NumberLabels(LabelForm):
     def names(self, config: DataConfig, train: Any) -> list[str]:
         return ["score"]
 
-    def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
-        return np.array([float(text) for text in texts], dtype=np.float64)
+    def encode_labels(self, label_texts: list[str], names: list[str]) -> np.ndarray:
+        return np.array([float(text) for text in label_texts], dtype=np.float64)
 
     def groups(self, labels: np.ndarray) -> np.ndarray:
         # Ranges have about equally many rows
@@ -259,9 +259,9 @@ class LabelLists(LabelForm):
         check_parts(in_train, config, train.source)
         return in_train
 
-    def of_texts(self, texts: list[str], names: list[str]) -> np.ndarray:
-        matrix, ids = np.zeros((len(texts), len(names)), dtype=np.uint8), label_ids(tuple(names))
-        for row, text in enumerate(texts):
+    def encode_labels(self, label_texts: list[str], names: list[str]) -> np.ndarray:
+        matrix, ids = np.zeros((len(label_texts), len(names)), dtype=np.uint8), label_ids(tuple(names))
+        for row, text in enumerate(label_texts):
             matrix[row, [ids[label] for label in json.loads(text)]] = 1
         return matrix
 

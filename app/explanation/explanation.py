@@ -96,7 +96,7 @@ def explain(
             log_odds=log_odds,
             neutral=neutral,
             p_value=deletion_test(model, text, values, label_id, draws),
-            is_number=not task.has_confidence,
+            is_number=task.predicts_number,
         )
         explanations.append(explanation)
     return explanations
@@ -105,7 +105,7 @@ def explain(
 def predicted_labels(task: Task, probabilities: np.ndarray) -> list[int]:
     """Return the class ids that the model gives to a text, the most probable first. `probabilities`
     (num_labels,)."""
-    answer = task.answer(task.chosen(probabilities[None])[0])
+    answer = task.answer(task.decide_by_probabilities(probabilities[None])[0])
     names = answer if isinstance(answer, list) else [answer]
     ranked = task.ranked_labels(probabilities).tolist()
     return [label_id for label_id in ranked if task.label_names[label_id] in names]

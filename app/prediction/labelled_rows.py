@@ -41,12 +41,12 @@ class ReportPredictions:
         # Any probabilities show the columns
         added_names = list(task.columns(np.full(len(task.label_names), 0.5), threshold))
         self.other_columns = source.other_columns()
-        taken = [*row_names, task.label_column, PREDICTED, *added_names]
+        taken = [*row_names, task.answer_column, PREDICTED, *added_names]
         other_names = free_names(self.other_columns, taken, INPUT)
         self.predictions_file = PredictionsFile(file, task, row_names, added_names, other_names)
 
     def write(self, rows: Sequence[Row], predictions: Sequence[Prediction]) -> None:
-        labels = self.task.form.of_texts([row.label for row in rows], self.task.label_names)
+        labels = self.task.form.encode_labels([row.label for row in rows], self.task.label_names)
         for row, label, prediction in zip(rows, labels, predictions, strict=True):
             row_values = [row.line, row.text]
             if self.source.has_pairs:
@@ -54,7 +54,7 @@ class ReportPredictions:
             record = self.source.record(row)
             self.predictions_file.write(
                 row_values,
-                self.task.cell(label),
+                self.task.cell_text(label),
                 as_text(prediction.answer),
                 self.task.columns(prediction.probabilities, self.threshold).values(),
                 [as_text(record.get(name)) for name in self.other_columns],
@@ -113,7 +113,7 @@ def report_on(
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as aside:
         with (aside / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
             classify(file)
-        labels = task.form.of_texts(kept["labels"], task.label_names)
+        labels = task.form.encode_labels(kept["labels"], task.label_names)
         logits, readings = (np.concatenate(kept[name]) for name in ("logits", "readings"))
         title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
         scores = task.score(labels, logits)
@@ -129,7 +129,7 @@ def report_on(
             metrics,
             lengths=np.concatenate(kept["lengths"]),
             readings=readings,
-            calibrated=task.score(labels, logits, calibrated=True) if task.fitted else None,
+            calibrated=task.score(labels, logits, calibrated=True) if task.calibration else None,
             page_title=title,
             text=kept["texts"].__getitem__,
             where=kept["places"].__getitem__,

@@ -277,7 +277,7 @@ def open_model(
 def decision_threshold(folder: Path, task: Task, wanted: float | WantedPrecision | None) -> float | None:
     """Return the threshold for decisions, or None. One for a precision is chosen on the run's dev rows, and
     said with how well it does on others; raises InputError without these, and for a model of numbers."""
-    if wanted is not None and not task.has_confidence:
+    if wanted is not None and task.predicts_number:
         raise InputError("this model gives no probability; leave out --threshold")
     if not isinstance(wanted, WantedPrecision):
         return wanted

@@ -62,7 +62,7 @@ class AddedColumns:
         # Any probabilities show the columns and their types
         self.sample = task.columns(np.full(len(task.label_names), 0.5), threshold)
         self.sample |= {} if place is None else {REASON: REASON}
-        self.names = free_names([task.label_column, *self.sample], taken, TAKEN)
+        self.names = free_names([task.answer_column, *self.sample], taken, TAKEN)
 
     def values(self, prediction: Prediction) -> list:
         """Return the values of the columns, the answer as it is; an invalid row has only the reason."""

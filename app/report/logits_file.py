@@ -116,6 +116,6 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) 
         rows = zip(row_values, split.labels, task.decide(logits), probabilities, strict=True)
         for values, label, answer, of_row in rows:
             added = task.probability_columns(of_row)
-            predictions.write(values, task.cell(label), task.cell(answer), added.values())
+            predictions.write(values, task.cell_text(label), task.cell_text(answer), added.values())
         # Else it would close the file before that is forced to the disk
         text.detach()

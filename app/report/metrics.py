@@ -41,8 +41,8 @@ class Drawn:
 
     def __init__(self, task: Task, labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> None:
         self.labels, self.predicted, self.counts = labels, predicted, counts
-        self.num_labels, self.tree, self.rare = len(task.label_names), task.tree, task.rare
-        if task.has_rare and self.rare is None:
+        self.num_labels, self.tree, self.rare = len(task.label_names), task.tree, task.rare_class
+        if task.has_rare_class and self.rare is None:
             self.rare = int(np.bincount(labels, counts[0], 2).argmin())
         self.is_right = (labels == predicted).reshape(len(labels), -1).all(axis=1)
         self.distance = np.abs(predicted - labels) if labels.ndim == 1 else None
@@ -249,7 +249,7 @@ def metrics_of(task: Task) -> list[Metric]:
     """Return the metrics of a task in the order in which they are shown. Metrics by level leave out the
     lowest level of a hierarchy. The recall of the rarer of two classes is at precision `task.recall_at`."""
     depth = task.tree.depth if task.tree else 1
-    shown = [one for one in METRICS if task.has_rare or not (one.of_ranks or one.key == RARE_F1)]
+    shown = [one for one in METRICS if task.has_rare_class or not (one.of_ranks or one.key == RARE_F1)]
     shown = [one for one in shown if task.name in one.tasks and one.level < depth]
     return [replace(one, level=task.recall_at) if one.key == RECALL else one for one in shown]
 

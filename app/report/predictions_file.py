@@ -28,7 +28,7 @@ class PredictionsFile:
         other_names: Iterable[str] = (),
     ) -> None:
         self.writer = csv.writer(file)
-        self.writer.writerow([*row_names, task.label_column, PREDICTED, *added_names, *other_names])
+        self.writer.writerow([*row_names, task.answer_column, PREDICTED, *added_names, *other_names])
 
     def write(
         self,

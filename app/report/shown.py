@@ -108,7 +108,7 @@ def report_text(task: Task, metrics: Mapping, start: Mapping, title: str) -> str
         no_rows=sentence_on_missing(classes),
         pairs=metrics.get("confusions", ())[:MAX_SHOWN],
         width=max([17, *(columns_of(by_key[key].name) for key in metrics.get("intervals", ()))]),
-        right=BY_KEY[RIGHT[task.label_column]] if task.has_labels else None,
+        right=BY_KEY[RIGHT[task.answer_column]] if task.has_labels else None,
         readings=READINGS,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
@@ -147,8 +147,8 @@ def score_table(rows: Mapping) -> str:
 
 def calibration_effect(task: Task, labels: np.ndarray, logits: np.ndarray, measured_on: str) -> dict:
     """Return what the fitted temperature does to rows, as report.json has it; empty without one."""
-    effect: dict = {"measured_on": measured_on} if task.fitted else {}
-    for when, calibrated in (("before", False), ("after", True)) if task.fitted else ():
+    effect: dict = {"measured_on": measured_on} if task.calibration else {}
+    for when, calibrated in (("before", False), ("after", True)) if task.calibration else ():
         scores = task.score(labels, logits, calibrated=calibrated)
         effect[when] = {"loss": float(scores.loss.mean()), "ece": float(calibration_error(scores))}
     return effect
@@ -201,14 +201,14 @@ def render_page(
     evaluations of metrics.jsonl, `data`, the statistics of the splits, `advice`, and `facts` of the run.
     """
     names = {metric.key: metric.title for metric in metrics_of(task)}
-    main, most = task.beside_baselines[0], ON_PAGE[task.label_column]
+    main, most = task.baseline_metrics[0], ON_PAGE[task.answer_column]
     template = page_environment().get_template("report.html.jinja")
     return template.render(
         {"data": {}, "advice": {}, "facts": {}} | shown,
         task=task,
         scores=scores,
         metrics=metrics,
-        kind=task.label_column,
+        kind=task.answer_column,
         metric_names=names,
         main=main,
         best_baseline=best_baseline(metrics, main),
@@ -357,7 +357,7 @@ def render_card(content: Mapping) -> str:
 
     task, split, metrics = content["task"], content["split"], content["metrics"]
     file, results = content["splits"][split][0], []
-    for key in task.beside_baselines:
+    for key in task.baseline_metrics:
         low, high = metrics["intervals"][key]
         average, _underscore, kind = key.rpartition("_")
         results.append(
@@ -390,7 +390,7 @@ def render_card(content: Mapping) -> str:
         "content": content,
         "metrics": metrics,
         "task": task,
-        "kind": task.label_column,
+        "kind": task.answer_column,
         "shown": [metric for metric in metrics_of(task) if metric.has_interval],
         "classes": worst_labels(classes, MAX_SHOWN, MAX_CLASSES),
         "num_classes": len(classes),

@@ -35,7 +35,7 @@ def compare_runs(run_a: Path, run_b: Path) -> str:
     for key, (difference, (low, high)) in by_metric.items():
         name = BY_KEY[key].english.ljust(width)
         lines.append(f"  {name} B - A {difference:+.4f}   95 % interval {low:+.4f} to {high:+.4f}")
-    won_and_lost = f"{task.right_rows} won by B {num_won:,}, lost {num_lost:,}"
+    won_and_lost = f"{task.right_rows_name} won by B {num_won:,}, lost {num_lost:,}"
     lines.append(f"  {won_and_lost}; McNemar's exact test: p = {p_value:.4g}")
     return "\n".join(lines)
 
@@ -43,7 +43,7 @@ def compare_runs(run_a: Path, run_b: Path) -> str:
 def common_task(task_a: Task, task_b: Task) -> Task | None:
     """Return the task whose metrics both runs have, or None. Runs with ordered labels can be compared with
     runs that have the same labels without order: the metrics are those of the ordered labels."""
-    if task_a.label_column != task_b.label_column or task_a.label_names != task_b.label_names:
+    if task_a.answer_column != task_b.answer_column or task_a.label_names != task_b.label_names:
         return None
     if isinstance(task_a, type(task_b)):
         return task_a

@@ -38,7 +38,7 @@ def train_folds(series: Series, num_folds: int) -> str:
     text = folds_text(figures)
     if has_cleanlab:
         figures["labels"] = list_issues(series.folder / "label_issues.csv", rows)
-        text += "\n\n" + issues_text(figures["labels"], rows.task.label_column)
+        text += "\n\n" + issues_text(figures["labels"], rows.task.answer_column)
     return series.write("cross_validation", figures, text)
 
 

@@ -56,8 +56,8 @@ def issue_table(rows: OutOfFold, issues: FoundIssues) -> pd.DataFrame:
     }
     if rows.table.has_pairs:
         columns["text_pair"] = rows.table.column("pair", row_ids)
-    columns["given"] = [task.cell(label) for label in rows.split.labels[order]]
-    columns["suggested"] = [task.cell(answer) for answer in rows.scores.predicted[order]]
+    columns["given"] = [task.cell_text(label) for label in rows.split.labels[order]]
+    columns["suggested"] = [task.cell_text(answer) for answer in rows.scores.predicted[order]]
     columns["score"] = [f"{plausibility:.6f}" for plausibility in issues.plausibility[order]]
     columns["flagged"] = np.where(issues.is_flagged[order], "yes", "no")
     columns["text_hash"] = [written_hash(value) for value in rows.split.hashes[order].tolist()]
@@ -129,10 +129,10 @@ def judge_several_labels(labels: np.ndarray, probabilities: np.ndarray) -> tuple
     return plausibility, is_flagged
 
 
-def issues_text(figures: dict, label_column: str) -> str:
+def issues_text(figures: dict, answer_column: str) -> str:
     """Return what was found about labels in one or two sentences; `figures` are those of `list_issues`, and
-    `label_column` is the task's: "score" where labels are numbers."""
-    are_numbers = label_column == "score"
+    `answer_column` is the task's: "score" where labels are numbers."""
+    are_numbers = answer_column == "score"
     if figures["can_judge"]:
         if are_numbers:
             sentence = _(

@@ -64,7 +64,7 @@ def write_out_of_fold(path: Path, rows: OutOfFold) -> None:
         "line": rows.table.column("line", row_ids),
         "text_hash": [written_hash(value) for value in split.hashes.tolist()],
         "fold": rows.folds.astype(np.int32),
-        task.label_column: task.arrow_array(split.labels),
+        task.answer_column: task.arrow_array(split.labels),
         "predicted": task.arrow_array(rows.scores.predicted),
         "logits": pa.FixedSizeListArray.from_arrays(split.logits.ravel(), split.logits.shape[1]),
     }

@@ -207,7 +207,9 @@ class Service:
             for label in task.ranked_labels(one.probabilities)[: wanted.top_k]:
                 name, score = task.label_names[label], round(float(one.probabilities[label]), 6)
                 chosen = {"chosen": name in one.answer} if isinstance(one.answer, list) else {}
-                labels.append({"score": score if task.has_confidence else one.answer, "label": name} | chosen)
+                labels.append(
+                    {"score": one.answer if task.predicts_number else score, "label": name} | chosen
+                )
             answers.append(labels)
         if wanted.read:
             read = await asyncio.to_thread(lambda: list(map(self._how_read, rows)))

@@ -7,8 +7,8 @@ from .pretraining import Pretraining
 from .regression import Regression
 from .task import SinglePath, Task
 
-KINDS = (Task, MultiLabel, Ordinal, Regression, SinglePath, MultiPath, Pretraining)
-TASK_CLASSES = {kind.name: kind for kind in KINDS}  # by data.task
+ALL_CLASSES = (Task, MultiLabel, Ordinal, Regression, SinglePath, MultiPath, Pretraining)
+TASK_CLASSES = {task_class.name: task_class for task_class in ALL_CLASSES}  # by data.task
 
 
 def open_task(name: str, label_names: list[str]) -> Task:
@@ -20,11 +20,17 @@ def task_of_model(problem_type: str | None, label_names: list[str]) -> Task:
     one, and for a wrong number of labels. A checkpoint of another program may have no problem type; it is
     then one label a row."""
     wanted = problem_type or Task.problem_type
-    kind = next((kind for kind in KINDS if kind.problem_type == wanted), None)
-    if kind is None:
+    by_problem_type = {task_class.problem_type: task_class for task_class in ALL_CLASSES}
+    task_class = by_problem_type.get(wanted)
+    if task_class is None:
         raise InputError(f"problem_type must be one that this program trains, found {excerpt(problem_type)}")
-    if (len(label_names) > 1) != kind.has_confidence:
-        rule = "choose from two or more labels" if kind.has_confidence else "give one number"
-        found = f"found {len(label_names)} label(s) and problem_type {wanted}"
-        raise InputError(f"the model must {rule}, {found}")
-    return kind(label_names)
+    rule = None
+    if task_class.predicts_number and len(label_names) > 1:
+        rule = "give one number"
+    elif not task_class.predicts_number and len(label_names) <= 1:
+        rule = "choose from two or more labels"
+    if rule is not None:
+        raise InputError(
+            f"the model must {rule}, found {len(label_names)} label(s) and problem_type {wanted}"
+        )
+    return task_class(label_names)

@@ -18,8 +18,8 @@ class MultiLabel(Task):
     problem_type = "multi_label_classification"
     main_metric = "micro_f1"
     log_metrics = ("loss", "micro_f1", "macro_f1", "subset_accuracy")
-    beside_baselines = ("micro_f1", "macro_f1")
-    label_column, right_rows = "labels", "rows with all labels right"
+    baseline_metrics = ("micro_f1", "macro_f1")
+    answer_column, right_rows_name = "labels", "rows with all labels right"
 
     def __init__(self, label_names: list[str]) -> None:
         super().__init__(label_names)
@@ -43,7 +43,7 @@ class MultiLabel(Task):
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
         return sigmoid(logits)
 
-    def chosen(self, probabilities: np.ndarray) -> np.ndarray:
+    def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         return probabilities - self.thresholds >= 0
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
@@ -88,10 +88,10 @@ class MultiPath(MultiLabel):
     name = "multi_path"
     problem_type = "multi_path_classification"
     log_metrics = ("loss", "micro_f1", "hierarchical_f1", "macro_f1")
-    beside_baselines = ("micro_f1", "hierarchical_f1")
-    in_config = (HIERARCHY,)
+    baseline_metrics = ("micro_f1", "hierarchical_f1")
+    config_keys = (HIERARCHY,)
 
-    def chosen(self, probabilities: np.ndarray) -> np.ndarray:
-        reached = super().chosen(probabilities)
+    def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
+        reached = super().decide_by_probabilities(probabilities)
         at_or_below = reached.astype(np.float64) @ self.tree.members
         return reached & (at_or_below[:, self.tree.own] == 1)

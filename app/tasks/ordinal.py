@@ -24,7 +24,7 @@ class Ordinal(Task):
     problem_type = "ordinal_classification"
     main_metric = "kappa"
     log_metrics = ("loss", "kappa", "macro_mae", "accuracy")
-    beside_baselines = ("kappa", "accuracy")
+    baseline_metrics = ("kappa", "accuracy")
 
     def build_loss(self, labels: np.ndarray) -> Any:
         # The probabilities of a new head are the shares of the labels
@@ -53,6 +53,6 @@ class Ordinal(Task):
         between = above[:, :-1] + below[:, 1:] + library.log(-library.expm1(-steps))
         return library.hstack([below[:, :1], between, above[:, -1:]])
 
-    def chosen(self, probabilities: np.ndarray) -> np.ndarray:
+    def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the median label of each row, (num_rows,)."""
         return (np.cumsum(probabilities, axis=1)[:, :-1] < 0.5).sum(axis=1)

@@ -16,7 +16,7 @@ class Pretraining(Task):
     """A target is a hidden token; the model's outputs are logits (num_targets, vocabulary)."""
 
     name, problem_type, has_labels = "masked_language_modelling", None, False
-    log_metrics, beside_baselines = ("loss", "perplexity", "accuracy"), ("accuracy",)
+    log_metrics, baseline_metrics = ("loss", "perplexity", "accuracy"), ("accuracy",)
 
     def build_loss(self, labels: np.ndarray) -> Callable:
         from torch.nn.functional import cross_entropy

@@ -23,10 +23,10 @@ class Regression(Task):
     problem_type = "regression"
     main_metric = "spearman"  # it does not depend on the unit
     log_metrics = ("loss", "rmse", "mae", "spearman")
-    beside_baselines = ("spearman", "pearson")
-    has_confidence = False
-    label_column, right_rows = "score", "rows not more than half a standard deviation off"
-    in_config = (MEAN, SCALE)
+    baseline_metrics = ("spearman", "pearson")
+    predicts_number = True
+    answer_column, right_rows_name = "score", "rows not more than half a standard deviation off"
+    config_keys = (MEAN, SCALE)
     mean, scale = 0.0, 1.0
 
     def build_loss(self, labels: np.ndarray) -> Any:
@@ -41,7 +41,7 @@ class Regression(Task):
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
         return self.mean + self.scale * np.asarray(logits, np.float64)
 
-    def chosen(self, probabilities: np.ndarray) -> np.ndarray:
+    def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         return probabilities[:, 0]
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
@@ -71,9 +71,9 @@ class Regression(Task):
         return Scores(labels, decided, error <= near, (error / scale) ** 2, error=error, figures=figures)
 
     def answer(self, label: np.ndarray) -> float:
-        return float(self.cell(label))
+        return float(self.cell_text(label))
 
-    def cell(self, label: np.ndarray) -> str:
+    def cell_text(self, label: np.ndarray) -> str:
         return f"{float(label):.7g}"
 
     def log_odds(self, outputs: Any, label: int) -> Any:

@@ -72,28 +72,28 @@ class Task:
     """One label a row, (num_rows,) int64 ids; probabilities are softmax(logits / `temperature`).
 
     `name` is the value of data.task, `problem_type` that of transformers' config.json. Models are compared in
-    short by `main_metric`; `log_metrics` are shown after each evaluation, `beside_baselines` with the
+    short by `main_metric`; `log_metrics` are shown after each evaluation, `baseline_metrics` with the
     baselines. `loss(outputs, targets)` is a sum over outputs and targets (num_targets, ...), which the loop
     divides by `Loader.divisor`.
 
     `labels` are the true answers of rows and `predicted` those of a model, of the same shape and meaning;
     `logits` are what the model gives, (num_rows, any) float32. `tree` is the hierarchy of labels that are
-    paths. `label_column` is the column of answers in files; what people see follows from it in the tables of
-    report/. `right_rows` is what a row is that is right. `in_config` are keys of `state` that config.json has
-    too, for a model without the file of its decision.
+    paths. `answer_column` is the column of answers in files; what people see follows from it in the tables of
+    report/. `right_rows_name` says in words which rows are right. `config_keys` are keys of `state` that
+    config.json has too, for a model without the file of its decision.
     """
 
     name = "single_label"
     problem_type: str | None = "single_label_classification"
     main_metric = "macro_f1"
     log_metrics: tuple[str, ...] = ("loss", "accuracy", "macro_f1", "weighted_f1")
-    beside_baselines: tuple[str, ...] = ("accuracy", "macro_f1")
+    baseline_metrics: tuple[str, ...] = ("accuracy", "macro_f1")
     # Masked language modelling has none, and its report compares with the rows before the training
     has_labels = True
-    # A decision is more or less sure, and one that is not sure enough may be left out
-    has_confidence = True
-    label_column, right_rows = "label", "rows"
-    in_config: tuple[str, ...] = ()
+    # A number says nothing about how sure it is; other answers may be left out where they are not sure enough
+    predicts_number = False
+    answer_column, right_rows_name = "label", "rows"
+    config_keys: tuple[str, ...] = ()
     recall_at = 0.9  # the precision at which a report has the recall of the rarer of two classes
     # For `Loader`
     losses_per_row, targets = 1, None
@@ -103,25 +103,25 @@ class Task:
         self.label_names = label_names
         self.form = label_form(self.name)  # how files and datasets have the labels
         self.tree: Tree | None = None
-        self.has_rare = len(label_names) == 2 and RARE_F1 in TASKS[self.name].metrics
+        self.has_rare_class = len(label_names) == 2 and RARE_F1 in TASKS[self.name].metrics
         # The rarer of two classes, and from which log odds on it is the answer; None where argmax decides
-        self.rare: int | None = None
-        self.rare_from: float | None = None
+        self.rare_class: int | None = None
+        self.rare_log_odds: float | None = None
         self.best_metric = "auto"
         # The temperature, and why there is none, as JSON has them
-        self.fitted: dict = {}
-        self.unfitted: dict = {}
+        self.calibration: dict = {}
+        self.no_calibration: dict = {}
 
     @property
     def temperature(self) -> float:
-        return self.fitted.get("temperature", 1.0)
+        return self.calibration.get("temperature", 1.0)
 
     def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
         """Choose loss and best metric; raises InputError for settings that do not fit the data."""
         self.config, self.dataset, self.tokenizer, self.device = config, dataset, tokenizer, device
         chosen = config.train.best_metric
         self.best_metric = TASKS[self.name].metrics[0] if chosen == "auto" else chosen
-        if self.best_metric == RARE_F1 and not self.has_rare:
+        if self.best_metric == RARE_F1 and not self.has_rare_class:
             found = f"found {len(self.label_names):,}; choose another one"
             raise InputError(f"train.best_metric {RARE_F1} needs two labels, {found}")
         separator = config.data.label_hierarchy
@@ -134,8 +134,8 @@ class Task:
         from .losses import ClassLoss
 
         train, counts = self.config.train, np.bincount(labels, minlength=len(self.label_names))
-        if self.has_rare:
-            self.rare = int(counts.argmin())
+        if self.has_rare_class:
+            self.rare_class = int(counts.argmin())
         shares = torch.tensor(counts / counts.sum(), dtype=torch.get_default_dtype(), device=self.device)
         balanced = counts.sum() / len(counts) / counts
         weights = self.label_weights(balanced)
@@ -167,7 +167,7 @@ class Task:
         if settings.head == "linear":
             loader = self.loader(self.dataset.splits["train"], stores["train"], model.layout(model.can_pack))
             start_linear(model, loader, self.form.has_several)
-        model.model.config.update({key: self.state()[key] for key in self.in_config})
+        model.model.config.update({key: self.state()[key] for key in self.config_keys})
         return model
 
     def loader(self, split: Split, store: TokenStore, layout: Layout) -> Loader:
@@ -188,20 +188,22 @@ class Task:
         """Return (num_rows, num_labels) float64, fitted or as the model gives them."""
         return softmax(self.class_logits(np.asarray(logits)), self.temperature if calibrated else 1.0)
 
-    def chosen(self, probabilities: np.ndarray) -> np.ndarray:
+    def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the answers that follow from the probabilities that people see."""
-        if self.rare_from is None:
+        if self.rare_log_odds is None:
             return probabilities.argmax(axis=1)
         # A temperature divides the log odds and so what they are compared with
-        is_rare = logit(probabilities[:, self.rare]) >= self.rare_from / self.temperature
-        return np.where(is_rare, self.rare, 1 - self.rare)
+        is_rare = logit(probabilities[:, self.rare_class]) >= self.rare_log_odds / self.temperature
+        return np.where(is_rare, self.rare_class, 1 - self.rare_class)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        return self.chosen(self.probabilities(logits, calibrated=self.rare_from is not None))
+        return self.decide_by_probabilities(
+            self.probabilities(logits, calibrated=self.rare_log_odds is not None)
+        )
 
     def confidence(self, probabilities: np.ndarray) -> np.ndarray:
         """Return how sure a decision is, (num_rows,) from 0 to 1, to abstain below a threshold."""
-        return probabilities[np.arange(len(probabilities)), self.chosen(probabilities)]
+        return probabilities[np.arange(len(probabilities)), self.decide_by_probabilities(probabilities)]
 
     def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Return where two models, with these logits of the same rows, differ in answer, (num_rows,) bool."""
@@ -211,9 +213,9 @@ class Task:
         """Fit the decision on rows of dev: the thresholds that are best for them, where the task has any;
         with `hashes` (num_rows,) of their texts, which divide the rows, also the temperature."""
         if self.best_metric == RARE_F1:
-            chances = self.probabilities(logits, calibrated=False)[:, self.rare]
-            self.rare_from = float(logit(best_threshold(np.asarray(labels) == self.rare, chances)))
-        if hashes is None or self.label_column != "label":
+            chances = self.probabilities(logits, calibrated=False)[:, self.rare_class]
+            self.rare_log_odds = float(logit(best_threshold(np.asarray(labels) == self.rare_class, chances)))
+        if hashes is None or self.answer_column != "label":
             return
         labels, logits, rows = np.asarray(labels), self.class_logits(logits), len(labels)
         parts, change = np.asarray(hashes) % PARTS, 0.0
@@ -224,29 +226,29 @@ class Task:
             change += float((class_loss(*of_part, temperature) - class_loss(*of_part, 1.0)).sum())
         if change < 0:
             temperature = fit_temperature(labels, logits)
-            self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
+            self.calibration = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
         else:
-            self.unfitted = {"why": "no_better" if rows >= ENOUGH_ROWS else "few_rows", "rows": rows}
+            self.no_calibration = {"why": "no_better" if rows >= ENOUGH_ROWS else "few_rows", "rows": rows}
 
     def state(self) -> dict:
         """Return the decision as values for JSON; empty where nothing was fitted."""
         state = {HIERARCHY: self.tree.separator} if self.tree else {}
-        if self.rare is not None:
-            state["rare_class"] = self.label_names[self.rare]
-        if self.rare_from is not None:
-            state["rare_threshold"] = float(sigmoid(self.rare_from))
-        return state | self.fitted
+        if self.rare_class is not None:
+            state["rare_class"] = self.label_names[self.rare_class]
+        if self.rare_log_odds is not None:
+            state["rare_threshold"] = float(sigmoid(self.rare_log_odds))
+        return state | self.calibration
 
     def load(self, values: dict) -> None:
         """Decide by an earlier `state`; raises ValueError, LookupError or TypeError for a damaged one."""
         if "rare_class" in values:
-            self.rare = self.label_names.index(values["rare_class"])
+            self.rare_class = self.label_names.index(values["rare_class"])
             if "rare_threshold" in values:
-                self.rare_from = float(logit(checked("rare_threshold", values["rare_threshold"])))
-        if "temperature" in values or not (self.in_config or "rare_class" in values):
+                self.rare_log_odds = float(logit(checked("rare_threshold", values["rare_threshold"])))
+        if "temperature" in values or not (self.config_keys or "rare_class" in values):
             temperature = checked("temperature", values["temperature"], SMALLEST, LARGEST)
             rows = int(values.get("rows", 0))
-            self.fitted = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
+            self.calibration = {"temperature": temperature, "fitted_on": FITTED_ON, "rows": rows}
 
     def write(self, folder: Path, step: int, effect: dict) -> None:
         """Write the decision for the model of `step` into its run folder, with its effect on some rows. Where
@@ -263,10 +265,10 @@ class Task:
         `calibrate`, probabilities are as the model gives them. Raises InputError for a damaged file."""
         path, of_model = folder / DECISION, folder / "config.json"
         config = read_json(of_model, dict) if of_model.exists() else {}
-        values = {key: config[key] for key in self.in_config if config.get(key) is not None}
+        values = {key: config[key] for key in self.config_keys if config.get(key) is not None}
         try:
             values |= read_json(path, dict) if path.exists() else {}
-            if HIERARCHY in self.in_config:
+            if HIERARCHY in self.config_keys:
                 self.tree = Tree(self.label_names, values.pop(HIERARCHY))
             if values or path.exists():
                 self.load(values)
@@ -276,7 +278,7 @@ class Task:
                 f"read: {error!r}; restore it, or remove the file to decide without"
             ) from error
         if not calibrate:
-            self.fitted = {}
+            self.calibration = {}
 
     def score(
         self,
@@ -293,9 +295,9 @@ class Task:
         brier = np.exp(2 * logs).sum(axis=1) - 2 * np.exp(of_label) + 1
         confidence = np.exp(logs[at, predicted])
         scores = Scores(labels, predicted, predicted == labels, -of_label, confidence, brier)
-        if not self.has_rare:
+        if not self.has_rare_class:
             return scores
-        rare = np.bincount(labels, minlength=2).argmin() if self.rare is None else self.rare
+        rare = np.bincount(labels, minlength=2).argmin() if self.rare_class is None else self.rare_class
         figures = {key: value for key, value in self.state().items() if key.startswith("rare_")}
         return replace(scores, rare_chance=np.exp(logs[:, rare]), figures=figures)
 
@@ -303,7 +305,7 @@ class Task:
         """Return one element of `labels` or `predicted` as people see it: a string, a list, a number."""
         return self.label_names[int(label)]
 
-    def cell(self, label: np.ndarray) -> str:
+    def cell_text(self, label: np.ndarray) -> str:
         """Return one element of `labels` or `predicted` as a cell of a CSV file: a list as JSON."""
         answer = self.answer(label)
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
@@ -313,22 +315,22 @@ class Task:
         import pyarrow as pa
 
         types = {"label": pa.string(), "labels": pa.list_(pa.string()), "score": pa.float64()}
-        is_number = self.label_column == "score"
+        is_number = self.answer_column == "score"
         values = np.asarray(labels, np.float64) if is_number else list(map(self.answer, labels))
-        return pa.array(values, types[self.label_column])
+        return pa.array(values, types[self.answer_column])
 
     def columns(self, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, Any]:
         """Return what a file of predictions has of one row beside its answer, by column; `probabilities`
         (num_labels,). With a threshold of confidence also whether to accept it, its margin, and of labels in
         a hierarchy the deepest part that is sure enough."""
         shown, several = self.probability_columns(probabilities), self.form.has_several
-        if not self.has_confidence or (several and threshold is None):
+        if self.predicts_number or (several and threshold is None):
             return shown
         if several:
             sure = float(self.confidence(probabilities[None])[0])
             decision = "accept" if sure >= threshold else "abstain"
             return {"decision": decision, "confidence": round(sure, 6)} | shown
-        label = int(self.chosen(probabilities[None])[0])
+        label = int(self.decide_by_probabilities(probabilities[None])[0])
         sure = float(probabilities[label])
         record: dict[str, Any] = {"probability": round(sure, 6)}
         if threshold is not None:
@@ -345,7 +347,7 @@ class Task:
     def probability_columns(self, probabilities: np.ndarray) -> dict[str, Any]:
         """Return the probability of each label, and of each parent of a path, by the name of its column; of
         many labels, the most probable ones in one."""
-        if not self.has_confidence:
+        if self.predicts_number:
             return {}
         if len(self.label_names) > MAX_COLUMNS:
             first = np.argsort(-probabilities, kind="stable")[:MOST_PROBABLE].tolist()
@@ -360,9 +362,9 @@ class Task:
     def ranked_labels(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the ids of all labels, a single answer first, then the most probable."""
         ranked = np.argsort(-probabilities, kind="stable")
-        if self.label_column != "label":
+        if self.answer_column != "label":
             return ranked
-        answer = self.chosen(probabilities[None])
+        answer = self.decide_by_probabilities(probabilities[None])
         return np.concatenate([answer, ranked[ranked != answer]])
 
     def log_odds(self, outputs: torch.Tensor, label: int) -> torch.Tensor:
@@ -380,8 +382,8 @@ class SinglePath(Task):
     name = "single_path"
     problem_type = "single_path_classification"
     log_metrics = ("loss", "accuracy", "hierarchical_f1", "macro_f1")
-    beside_baselines = ("accuracy", "hierarchical_f1")
-    in_config = (HIERARCHY,)
+    baseline_metrics = ("accuracy", "hierarchical_f1")
+    config_keys = (HIERARCHY,)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -69,7 +69,7 @@ def write_report(
             scores,
             on_page,
             **shown.rows_of_split(of, dataset.splits["train"], components.stores[split]),
-            calibrated=task.score(of.labels, logits, calibrated=True) if task.fitted else None,
+            calibrated=task.score(of.labels, logits, calibrated=True) if task.calibration else None,
             page_title=f"{folder.name} · {title}",
             history=history,
             data=dataset.statistics,
@@ -114,10 +114,10 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
     texts = {name: sample(rows) for name, rows in components.dataset.splits.items()}
     metrics = all_metrics(task, scores)
     metrics["baselines"] = baselines(task, texts["train"], texts.get(FITTED_ON), texts[split])
-    if task.fitted:
+    if task.calibration:
         metrics["calibration"] = task.state() | effect
-    elif task.unfitted:
-        metrics["no_calibration"] = task.unfitted
+    elif task.no_calibration:
+        metrics["no_calibration"] = task.no_calibration
     is_new = shown.seen_in_train(of, train) == 0
     if split != train.name and not is_new.all():
         metrics["copies_in_train"] = {
@@ -142,7 +142,7 @@ def evidence_of(components: Components, split: str, metrics: dict, of_splits: di
     other = next(name for name in OTHERS if name != tried)
     held_out = None
     # The thresholds of several labels a row were chosen on dev rows
-    if split != "train" and task.has_labels and task.label_column == "label":
+    if split != "train" and task.has_labels and task.answer_column == "label":
         scores = [task.score(of.labels, of.logits, calibrated=True) for of in of_splits.values()]
         names = ("confidence", "correct")
         held_out = [np.concatenate([getattr(of, name) for of in scores]) for name in names]

@@ -88,7 +88,7 @@ OF_SEVERAL = np.array([[0.99, 0.99, 0.01], [0.001, 0.001, 0.001], [0.55, 0.02, 0
 
 def chosen_by(strategy: str, task, probabilities: np.ndarray) -> list[int]:
     """Return the ids of all rows, the most useful first."""
-    confidence, answers = task.confidence(probabilities), task.chosen(probabilities)
+    confidence, answers = task.confidence(probabilities), task.decide_by_probabilities(probabilities)
     return choose_rows(strategy, len(probabilities), probabilities, confidence, answers).tolist()
 
 

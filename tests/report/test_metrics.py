@@ -174,7 +174,7 @@ def test_the_tables_of_a_report_are_those_of_sklearn(name, num_rows, num_labels)
         }
         assert confusions == (wrong if num_labels > 30 else {})
         assert list(confusions.values()) == sorted(confusions.values(), reverse=True)
-        task.fitted = {"temperature": 3.0}
+        task.calibration = {"temperature": 3.0}
         calibrated = task.score(labels, logits, calibrated=True)
         expected = softmax(logits.astype(np.float64) / 3, axis=1)
         assert (calibrated.predicted == predicted).all()
@@ -257,7 +257,7 @@ def test_intervals_of_ranks_are_those_of_scipy_however_close_together_probabilit
     is_rare = generator.random(num_rows) < 0.3
     odds = generator.normal(0, 1, num_rows) + 1.2 * is_rare
     task = open_task("single_label", CLASSES[:2])
-    task.rare = 1
+    task.rare_class = 1
     scikit_learn = {"average_precision": average_precision_score, "roc_auc": roc_auc_score}
     expected = {}
     for key, reference in scikit_learn.items():
@@ -278,7 +278,7 @@ def test_intervals_of_ranks_are_those_of_scipy_however_close_together_probabilit
 def test_many_rows_of_one_class_have_intervals_of_ranks(is_rare):
     logits = np.random.default_rng(0).normal(size=(2000, 2))
     task = open_task("single_label", CLASSES[:2])
-    task.rare = 1
+    task.rare_class = 1
     found = all_metrics(task, task.score(np.full(2000, int(is_rare)), logits))["intervals"]
     assert found["average_precision"] == [float(is_rare)] * 2
     assert found["roc_auc"] == [0.5, 0.5]

@@ -98,14 +98,14 @@ def check_page(written: Written, language: str) -> None:
     assert all(f"<bdi>{name}</bdi>" in page for name in metrics.get("parents", ()))
     assert page.count('class="matrix"') == ("confusion_matrix" in metrics)
     # Of the curves; of calibration and risk; of numbers that are predicted as they are
-    others = {"label": 3 + ("calibration" in metrics), "labels": 0, "score": 1}[task.label_column]
+    others = {"label": 3 + ("calibration" in metrics), "labels": 0, "score": 1}[task.answer_column]
     assert checked.tags.count("polyline") == len(task.log_metrics) + others
     assert not re.search(r"nan|NaN|None|inf\b", re.sub(r"[a-z-]*final|info", "", page))
     errors = checked.text.split("test.jsonl, line ")[:-1]
-    if task.label_column == "labels":
+    if task.answer_column == "labels":
         worst = sorted(scores.num_wrong.tolist(), reverse=True)[:20]
         assert [int(re.findall(r"[:：] ?(\d+) · ", error)[-1]) for error in errors] == worst
-    elif task.label_column == "label":
+    elif task.answer_column == "label":
         surest = np.sort(scores.confidence[~scores.correct])[::-1][:20]
         shown = [re.findall(r" · ([\d.]+) % · ", error)[-1] for error in errors]
         assert shown == [f"{one * 100:.1f}" for one in surest]
@@ -118,7 +118,7 @@ def check_card(written: Written, language: str) -> None:
     assert (said.language, said.library_name) == (["zh"], "transformers")
     assert said.pipeline_tag == "text-classification"
     results = [(result.metric_type, result.metric_args, result.metric_value) for result in said.eval_results]
-    keys = [(key.rpartition("_"), round(metrics[key], 4)) for key in task.beside_baselines]
+    keys = [(key.rpartition("_"), round(metrics[key], 4)) for key in task.baseline_metrics]
     assert results == [(kind, {"average": of} if of else None, value) for (of, _, kind), value in keys]
     assert {result.dataset_split for result in said.eval_results} == {"test"}
     for key, (low, high) in metrics["intervals"].items():
@@ -128,8 +128,8 @@ def check_card(written: Written, language: str) -> None:
     assert not re.search(r"\bnan\b|None|Undefined|\n\n\n\n", loaded.text.replace("top_k=None", ""))
     if "calibration" in metrics:
         assert f"{metrics['calibration']['temperature']:.3f}" in loaded.text
-    assert ("alibration" in loaded.text) == (task.label_column == "label")
-    for name, scores in metrics["classes"].items() if task.label_column == "labels" else ():
+    assert ("alibration" in loaded.text) == (task.answer_column == "label")
+    for name, scores in metrics["classes"].items() if task.answer_column == "labels" else ():
         cells = " | ".join(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1"))
         row = f"| {name} | {cells} | {scores['support']} | {scores['threshold']:.4f} |"
         assert loaded.text.count(row) == 2

@@ -62,7 +62,7 @@ def test_a_temperature_that_few_rows_or_held_out_rows_do_not_support_is_not_used
     """Six rows once gave a temperature of 19.999; and rows whose logits fit have nothing to gain."""
     task = open_task("single_label", list("abcd"))
     task.fit(*overconfident(num_rows, 1.0, seed=3), np.arange(num_rows, dtype=np.uint64))
-    assert task.unfitted == {"why": why, "rows": num_rows}
+    assert task.no_calibration == {"why": why, "rows": num_rows}
     assert (task.temperature, task.state()) == (1, {})
 
 
@@ -176,13 +176,13 @@ def test_the_threshold_of_dev_has_the_best_f1_and_is_independent_of_the_temperat
     labels, logits = rare_rows(2000)
     # Too sure, so that there is a temperature
     logits, task = 2 * logits, open_task("single_label", ["a", "b"])
-    task.rare, task.best_metric = 1, "rare_f1"
+    task.rare_class, task.best_metric = 1, "rare_f1"
     task.fit(labels, logits, np.arange(len(labels)))
     assert task.temperature != 1
     chances, decided = task.probabilities(logits, calibrated=False)[:, 1], task.decide(logits)
     best = max(f1_score(labels, chances >= threshold) for threshold in np.unique(chances.round(3)))
     assert f1_score(labels, decided) >= best - 1e-3 > f1_score(labels, logits.argmax(axis=1)) + 0.1
-    assert task.chosen(task.probabilities(logits)).tolist() == decided.tolist()
+    assert task.decide_by_probabilities(task.probabilities(logits)).tolist() == decided.tolist()
     task.write(tmp_path, 1, {})
     for calibrate in (True, False):
         again = open_task("single_label", ["a", "b"])
@@ -216,7 +216,7 @@ def test_probabilities_of_ordered_labels_add_up_and_gradients_are_finite_where_o
 def test_of_ordered_labels_the_decision_is_the_median_and_says_how_sure_it_is():
     task = open_task("ordinal", list("abc"))
     probabilities = np.array([[0.4, 0.25, 0.35], [0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
-    assert task.chosen(probabilities).tolist() == [1, 0, 2]
+    assert task.decide_by_probabilities(probabilities).tolist() == [1, 0, 2]
     assert task.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
     assert task.columns(probabilities[0], 0.3)["decision"] == "abstain"
     assert [task.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
@@ -256,7 +256,7 @@ def test_the_file_of_a_run_is_read(tmp_path):
     assert several.thresholds.tolist() == [0.125, 0.25]
     assert (several.chosen_on, several.rows) == ("dev", 20)
     path_of = task_of("single_path")
-    path_of.fitted = {"temperature": 2.0}
+    path_of.calibration = {"temperature": 2.0}
     path_of.write(tmp_path, 1, {})
     again = open_task("single_path", PATHS)
     again.read(tmp_path)

@@ -143,7 +143,7 @@ def test_a_run_learns_and_its_figures_and_predictions_follow_from_its_logits(nam
     assert report["intervals"][key][0] > least
     rows = read_predictions(run / "predictions.csv")
     for column, answers in ((kind.column, test.labels), ("predicted", task.decide(test.logits))):
-        assert [row[column] for row in rows] == list(map(task.cell, answers))
+        assert [row[column] for row in rows] == list(map(task.cell_text, answers))
 
 
 def as_columns(row: dict) -> dict:
