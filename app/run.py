@@ -40,7 +40,7 @@ def main(name: str, description: str, argv: list[str] | None = None) -> int:
         config = load_config(words, f"run_{name}.py", description)
         with ended_by_ctrl_c():
             mode = load_mode(name)
-            from .modes.group import launch
+            from .modes.launch import launch
         if options.nprocs is not None and (options.nprocs < 1 or mode.launcher != "spawn"):
             raise InputError("--nprocs, from 1 on, is for run_mp.py; --help names other launchers")
         if reason := mode.unavailable_reason():
@@ -57,7 +57,7 @@ def work(config: Config, name: str) -> int:
         from .training.train import Run
     from .checkpoints.training_state import check_asked, with_saved_choices
     from .modes import check_world_size, load_mode
-    from .modes.group import Stopped
+    from .modes.signals import Stopped
     from .runtime.disk import OF_THE_SYSTEM
     from .training.log import start_logging
     from .training.step import is_out_of_memory

@@ -30,7 +30,7 @@ import app.config.schema
 from app.checkpoints import training_state
 from app.config.command_line import load_config
 from app.modes import load_mode
-from app.modes.group import end_after, launch, launch_command, mp
+from app.modes.launch import end_after, launch, launch_command, mp
 from app.run import main, work
 from app.runtime.devices import trim_heap
 from app.runtime.processes import launched_rank
@@ -44,7 +44,8 @@ TORCHRUN = launch_command("torchrun", [], 2)
 OLD_LAUNCHER = [*PYTHON, "torch.distributed.launch", *TORCHRUN[3:]]
 # All that a rank needs and what starts no thread; the server passes over what is not installed
 IMPORTED = ["accelerate", "horovod.torch", "peft", "sklearn.feature_extraction.text"]
-IMPORTED += ["sklearn.linear_model", "tests.ranks", "torch.utils.tensorboard", "app.modes.library_modes"]
+IMPORTED += ["sklearn.linear_model", "tests.ranks", "torch.utils.tensorboard"]
+IMPORTED += [f"app.modes.{name}_mode" for name in ("accelerate", "deepspeed", "horovod")]
 IMPORTED += [f"transformers.models.bert.{name}_bert" for name in ("modeling", "tokenization")]
 # What DeepSpeed imports, also when it makes its engine
 IMPORTED += ["deepspeed", "distutils.core", "networkx", "torch._inductor.compile_fx"]

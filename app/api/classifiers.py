@@ -352,8 +352,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
         from ..model.pretrained import checkpoint_place
         from ..model.recipe import with_head
-        from ..modes.group import Stopped
         from ..modes.mode import Single
+        from ..modes.signals import Stopped
         from ..training.train import Run
 
         has_pairs, path = rows[0].pair is not None, folder / "train.jsonl"

@@ -158,7 +158,7 @@ def verify(argv: list[str], program: str) -> int:
     import pandas as pd
 
     from ..modes import MODES, load_mode
-    from ..modes.group import launch
+    from ..modes.launch import launch
     from ..runs.series import plan_mode
     from ..runs.verify import KINDS, Comparison, compare_apart, run_trainings
     from ..runtime.devices import choose_device, has_memory, is_cuda

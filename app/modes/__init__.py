@@ -6,12 +6,12 @@ from ..errors import InputError
 from ..runtime.processes import launched_size
 
 MODES = {
-    "accelerate": ".library_modes:Accelerate",
+    "accelerate": ".accelerate_mode:Accelerate",
     "ddp": ".mode:DDP",
-    "deepspeed": ".library_modes:DeepSpeed",
+    "deepspeed": ".deepspeed_mode:DeepSpeed",
     "dp": ".mode:DataParallel",
     "fsdp": ".mode:FSDP",
-    "horovod": ".library_modes:Horovod",
+    "horovod": ".horovod_mode:Horovod",
     "mp": ".mode:SpawnedDDP",
     "single": ".mode:Single",
 }
@@ -19,8 +19,9 @@ MODES = {
 
 def load_mode(name: str) -> type:
     """Return the class of a mode, a `Mode`."""
-    module, kind = MODES[name].split(":")
-    return getattr(importlib.import_module(module, __package__), kind)
+    module_name, class_name = MODES[name].split(":")
+    module = importlib.import_module(module_name, __package__)
+    return getattr(module, class_name)
 
 
 def check_world_size(name: str, world_size: int) -> None:
@@ -28,9 +29,10 @@ def check_world_size(name: str, world_size: int) -> None:
     # Under some launchers of MPI nothing in the environment says how many were started
     variable, started = launched_size()
     if started > world_size:
-        from .group import launch_command
+        from .launch import launch_command
 
-        command = " ".join(launch_command(load_mode(name).launcher, [f"run_{name}.py"], started))
+        launcher = load_mode(name).launcher
+        command = " ".join(launch_command(launcher, [f"run_{name}.py"], started))
         raise InputError(
             f"{started} processes were asked for, but mode {name} has {world_size}, each training alone; "
             f"start it with {command}, or unset {variable}"

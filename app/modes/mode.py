@@ -25,7 +25,8 @@ from ..config.schema import Config
 from ..errors import TrainingError, listed
 from ..runtime import devices
 from ..runtime.devices import Precision, choose_device, fastest_precision, has_memory, is_cuda
-from .group import Group, TorchGroup
+from .group import Group
+from .torch_group import TorchGroup
 
 Tensors = dict[str, torch.Tensor]
 # In place of the state of a trained weight that never had a gradient
@@ -40,13 +41,14 @@ class Mode:
     the learning rate into the groups of `optimizer`, and frees the gradients by it. Communication is in
     `group`, arithmetic in `precision`."""
 
-    launcher = "one"  # what starts the processes; `launch` and `launch_command` in group.py know them
+    launcher = "one"  # what starts the processes; `launch` and `launch_command` in launch.py know them
     group_class: type[Group] = Group
     accepts_packed = True  # whether the wrapped model takes packed batches
     records_passes = False  # as CUDA graphs; nothing but the model's kernels may run in a pass
     is_sharded = False  # whether a rank holds only its part of the weights or of the optimizer's state
     has_float64 = True  # whether it can train weights in float64, as `python -m app verify` does
-    package, install = "torch", ""  # what the mode needs, and the command that installs it
+    package = "torch"  # what the mode needs
+    install = ""  # the command that installs it
     state_form = "whole"  # how a training state is cut, which must not change when a run resumes
 
     def __init__(self, config: Config) -> None:
@@ -90,7 +92,7 @@ class Mode:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.name == "fp16")
         model.autocast = self.precision.autocast
         self.module, self.optimizer = self.wrap(self.on_device(model))
-        self.parameters = [one for one in self.module.parameters() if one.requires_grad]
+        self.parameters = list(trained_parameters(self.module).values())
 
     def on_device(self, model: nn.Module) -> nn.Module:
         """Return the model on the device; a mode that cuts the model moves one part after the other."""
@@ -148,7 +150,8 @@ class Mode:
         # Where other processes are connected by a group of the user's program, these weights are still whole
         is_full = self.group.is_of_torch
         options = StateDictOptions(full_state_dict=is_full, cpu_offload=True, ignore_frozen_params=is_partial)
-        return self.copies(state_dict.get_model_state_dict(module.model, options=options))
+        weights = state_dict.get_model_state_dict(module.model, options=options)
+        return self.copies(weights)
 
     def load_weights(self, weights: Tensors) -> None:
         """Load what `weights` returned; what is not trained may be missing, and stays as it is."""
@@ -170,7 +173,8 @@ class Mode:
         )
         flat = state_dict.get_optimizer_state_dict(model, self.optimizer, options=options)
         # It also has the settings of the parameter groups, which follow from the configuration
-        state = self.copies({name: value for name, value in flat.items() if name.startswith("state.")})
+        tensors = {name: value for name, value in flat.items() if name.startswith("state.")}
+        state = self.copies(tensors)
         if self.group.rank == 0:
             for name, parameter in trained_parameters(model).items():
                 if parameter not in self.optimizer.state:
@@ -188,52 +192,63 @@ class Mode:
         for key, value in tensors.items():
             parameter_name, _, name = key.removeprefix("state.").rpartition(".")
             state[parameter_name][name] = value
-        given = self.group.broadcast(list(state))
-        check_names("states of the optimizer", trained, given, trained)
-        without = self.group.broadcast([name for name, values in state.items() if NO_GRADIENT in values])
-        loaded = {name: values for name, values in state.items() if name not in without}
-        whole = state_dict.get_optimizer_state_dict(model, self.optimizer) | {"state": loaded}
+        loaded_names = self.group.broadcast(list(state))
+        check_names("states of the optimizer", needed=trained, loaded=loaded_names, allowed=trained)
+        without_gradient = [name for name, values in state.items() if NO_GRADIENT in values]
+        without_gradient = self.group.broadcast(without_gradient)
+        loaded_state = {name: values for name, values in state.items() if name not in without_gradient}
+        whole_state = state_dict.get_optimizer_state_dict(model, self.optimizer) | {"state": loaded_state}
+        if not tensors:
+            # Rank 0 has the tensors, and sends them
+            whole_state = {}
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=self.group.is_of_torch)
         # The names have been checked
         options.strict = False
-        state_dict.set_optimizer_state_dict(model, self.optimizer, whole if tensors else {}, options=options)
-        for name in without:
+        state_dict.set_optimizer_state_dict(model, self.optimizer, whole_state, options=options)
+        for name in without_gradient:
             # torch has made a step of no size to get a state for each parameter
             self.optimizer.state.pop(trained[name], None)
 
     def gradients(self) -> Tensors:
         """Return the gradients, unscaled, on every rank; to be called before the optimizer step."""
         scale = self.scaler.get_scale()
-        return {
-            name: (full_tensor(parameter.grad).detach() / scale).cpu()
-            for name, parameter in self.unwrapped_module().named_parameters()
-            if parameter.grad is not None
-        }
+        gradients = {}
+        for name, parameter in self.unwrapped_module().named_parameters():
+            if parameter.grad is not None:
+                gradient = full_tensor(parameter.grad).detach()
+                gradients[name] = (gradient / scale).cpu()
+        return gradients
 
     def copies(self, tensors: Tensors) -> Tensors:
         """Return tensors that later steps do not change: on the CPU torch gives the parameters themselves."""
-        return tensors if has_memory(self.device) else {name: one.clone() for name, one in tensors.items()}
+        if has_memory(self.device):
+            return tensors
+        return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def check_names(what: str, needed: Iterable[str], given: Iterable[str], allowed: Iterable[str]) -> None:
-    """Raise TrainingError unless all the needed names of parameters are given, and only allowed ones."""
-    missing = sorted(set(needed) - set(given))
-    unknown = sorted(set(given) - set(allowed))
+def check_names(values: str, needed: Iterable[str], loaded: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raise TrainingError unless all the needed names of parameters are loaded, and only allowed ones.
+    `values` says in the message what is loaded."""
+    missing = sorted(set(needed) - set(loaded))
+    unknown = sorted(set(loaded) - set(allowed))
     if missing or unknown:
         raise TrainingError(
-            f"the {what} of a run must be those of its model; missing: {listed(missing, 3) or 'none'}; of no "
-            f"parameter: {listed(unknown, 3) or 'none'}; resume with the version of this program that wrote "
-            "them, or start a new run in another output.dir"
+            f"the {values} of a run must be those of its model; "
+            f"missing: {listed(missing, 3) or 'none'}; of no parameter: {listed(unknown, 3) or 'none'}; "
+            "resume with the version of this program that wrote them, "
+            "or start a new run in another output.dir"
         )
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return the whole of a tensor that may be sharded over the ranks; every rank must call it."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    if hasattr(tensor, "full_tensor"):
+        return tensor.full_tensor()
+    return tensor
 
 
 class Single(Mode):
@@ -252,8 +267,9 @@ class DataParallel(Mode):
         module = model
         if is_cuda(self.device):
             # The first one must be that of the model
-            order = sorted(range(torch.cuda.device_count()), key=lambda at: at != self.device.index)
-            module = nn.DataParallel(model, order)
+            own_index = self.device.index
+            device_indices = sorted(range(torch.cuda.device_count()), key=lambda index: index != own_index)
+            module = nn.DataParallel(model, device_indices)
         return module, model.build_optimizer(self.config.train)
 
 
@@ -272,11 +288,15 @@ class DDP(ProcessGroupMode):
     """Each rank has the whole model. Gradients are averaged over ranks during the backward pass."""
 
     def wrap(self, model: nn.Module) -> Wrapped:
-        # Models of other kinds may have weights that no pass uses, such as the pooler of BigBird
-        options = {"gradient_as_bucket_view": True, "find_unused_parameters": not model.can_pack}
         # torch 2.13 renames broadcast_buffers; 2.11 does not know the new name
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            module = DistributedDataParallel(model, broadcast_buffers=False, **options)
+            module = DistributedDataParallel(
+                model,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+                # A model that is not like BERT may have weights that no pass uses, as BigBird's pooler
+                find_unused_parameters=not model.can_pack,
+            )
         return module, model.build_optimizer(self.config.train)
 
     def warm_up(self, inputs: dict[str, torch.Tensor]) -> None:
@@ -288,7 +308,9 @@ class DDP(ProcessGroupMode):
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager:
         # Around the forward pass too: DDP decides there whether this backward is synchronised.
-        return nullcontext() if is_last else self.module.no_sync()
+        if is_last:
+            return nullcontext()
+        return self.module.no_sync()
 
 
 class SpawnedDDP(DDP):
@@ -309,14 +331,14 @@ class FSDP(ProcessGroupMode):
 
     def wrap(self, model: nn.Module) -> Wrapped:
         mesh = init_device_mesh(self.device.type, (self.group.world_size,))
-        layers, kept_parts = units(model.model.base_model)
+        layers, float32_parts = modules_to_shard(model.model.base_model)
         policy = MixedPrecisionPolicy()
         if self.config.train.precision == "bf16":
             # Matrices of layers are sent as autocast casts them; shards, summed gradients and optimizer stay
             # fp32. Autocast casts no norms and embeddings: in bf16 they would make bf16 of the states.
             # Not for fp16: the loss scaler would have to fit gradients of fp16 parameters too.
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
-            for module in kept_parts:
+            for module in float32_parts:
                 fully_shard(module, mesh=mesh)
         for layer in layers:
             fully_shard(layer, mesh=mesh, mp_policy=policy)
@@ -330,22 +352,22 @@ class FSDP(ProcessGroupMode):
         return self.module
 
 
-def units(encoder: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
+def modules_to_shard(encoder: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
     """Return the modules of an encoder that are gathered by themselves, children before their parents, as
     `fully_shard` needs it: its layers, which have numbers for names, and the parts of layers that autocast
     leaves in fp32, which are embeddings and what has no matrix, such as norms."""
     layers = []
-    kept_parts = []
+    float32_parts = []
     prefixes = []
     for name, module in encoder.named_modules():
         is_in_layer = name.startswith(tuple(prefixes))
         if is_in_layer and stays_in_float32(module):
-            kept_parts.append(module)
+            float32_parts.append(module)
         elif name.rpartition(".")[2].isdigit() and not isinstance(module, nn.ModuleList):
             # A list has no pass of its own, around which it could be gathered
             layers.append(module)
             prefixes.append(f"{name}.")
-    return layers[::-1], kept_parts
+    return layers[::-1], float32_parts
 
 
 def stays_in_float32(module: nn.Module) -> bool:

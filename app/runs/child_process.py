@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Iterable
 from typing import IO
 
-from ..modes.group import Stopped, stop_at_once
+from ..modes.signals import Stopped, stop_at_once
 from ..runtime.processes import child_environment
 
 MAX_ERROR_LENGTH = 500  # characters of an error line that are shown

@@ -29,7 +29,7 @@ from ..config.command_line import load_config
 from ..config.schema import SETTINGS, TASKS, as_number
 from ..data.dataset import open_dataset
 from ..errors import InputError, TrainingError, as_input_error, say
-from ..modes.group import Stopped
+from ..modes.signals import Stopped
 from ..report.metrics import BY_KEY
 from ..runtime.disk import write_text
 from .series import Series, as_arguments, read_report, rendered

@@ -18,7 +18,8 @@ from ..config.shipped import MODULE
 from ..data.dataset import Dataset
 from ..errors import InputError, TrainingError, say, show
 from ..modes import MODES, load_mode
-from ..modes.group import Stopped, launch_command
+from ..modes.launch import launch_command
+from ..modes.signals import Stopped
 from ..report.shown import page_environment
 from ..runtime.disk import read_json, write_json, write_text
 from ..tasks import TASK_CLASSES

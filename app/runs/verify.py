@@ -27,7 +27,7 @@ from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..errors import InputError, say
 from ..modes import MODES, check_world_size, load_mode
-from ..modes.group import launch_command
+from ..modes.launch import launch_command
 from ..modes.mode import Mode
 from ..runtime.devices import DTYPES
 from ..runtime.processes import child_environment

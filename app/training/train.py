@@ -19,8 +19,8 @@ from ..checkpoints.decision import fit_decision
 from ..checkpoints.training_state import RunProgress, Saver, TrainingState, check_ranks, job_signature
 from ..data.report import render
 from ..errors import TrainingError, show
-from ..modes.group import Stopped, StopSignals, stop_at_once
 from ..modes.mode import Mode
+from ..modes.signals import Stopped, StopSignals, stop_at_once
 from ..report.commands import command_after_pretraining, predict_command
 from ..report.logits_file import split_of_report
 from ..report.metrics import is_better, metrics_in_training

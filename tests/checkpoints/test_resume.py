@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from app.modes.group import launch_command
+from app.modes.launch import launch_command
 from tests.processes import finish
 from tests.ranks import Disturbance, check_run, largest_difference, need, run, settings
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from app.modes.mode import DDP, FSDP, Mode, Single, units
+from app.modes.mode import DDP, FSDP, Mode, Single, modules_to_shard
 
 
 class MeanOfMeans(DDP):
@@ -63,7 +63,7 @@ class StatesInBF16(FSDP):
     def wrap(self, model):
         mesh = init_device_mesh(self.device.type, (self.group.world_size,))
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
-        layers, _ = units(model.model.base_model)
+        layers, _ = modules_to_shard(model.model.base_model)
         for module in [*layers, model.model.base_model]:
             fully_shard(module, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh)

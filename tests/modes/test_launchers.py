@@ -13,7 +13,8 @@ import torch
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.modes import check_world_size
-from app.modes.group import TorchGroup, launch_command
+from app.modes.launch import launch_command
+from app.modes.torch_group import TorchGroup
 from app.run import main, work
 from app.runs.verify import run_trainings
 from app.runtime.processes import launched_rank

@@ -14,7 +14,7 @@ import torch
 from app.batching.collate import collate
 from app.config.schema import Config, DeepSpeedConfig, TrainConfig
 from app.errors import InputError
-from app.modes.library_modes import deepspeed_config
+from app.modes.deepspeed_mode import deepspeed_config
 from app.modes.mode import FSDP, DataParallel
 from app.runtime.devices import at_least_float32
 from tests.tiny import tiny_model, token_rows

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from app.batching.loader import to_device
 from app.errors import InputError
 from app.runtime.devices import choose_device, fastest_precision, peak_memory
-from app.modes.group import backends
+from app.modes.torch_group import backends
 
 device = choose_device("auto")
 assert (device, choose_device("npu", 1)) == (torch.device("npu", 0), torch.device("npu", 1))

@@ -18,7 +18,7 @@ import pytest
 from safetensors.torch import load_file
 
 from app.checkpoints.training_state import load_training_state
-from app.modes.group import launch_command
+from app.modes.launch import launch_command
 from tests import ranks
 from tests.processes import ROOT, wait_until
 from tests.ranks import OLD_LAUNCHER, PYTHON, TORCHRUN, check_run, largest_difference, need
