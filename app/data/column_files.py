@@ -35,6 +35,7 @@ def parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
     with readable(path), path.open("rb") as opened:
         file = parquet.ParquetFile(opened, buffer_size=BUFFER, page_checksum_verification=True)
         for batch in file.iter_batches(BLOCK_ROWS):
+            check_names(batch.schema)
             num_rows += batch.num_rows
             yield batch
         if file.metadata.num_rows != num_rows:
@@ -53,8 +54,18 @@ def arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
         else:
             batches = ipc.open_stream(opened)
         for batch in batches:
+            check_names(batch.schema)
             for start in range(0, batch.num_rows, BLOCK_ROWS):
                 yield batch.slice(start, BLOCK_ROWS)
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Raise UnicodeDecodeError where the name of a column is no UTF-8.
+
+    Arrow decodes a name when it is asked for. That must not happen first outside of `readable`.
+    """
+    for index in range(len(schema)):
+        str(schema.field(index).name)
 
 
 def column_blocks(

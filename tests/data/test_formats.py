@@ -78,6 +78,29 @@ def test_the_contract_of_a_format(write, format):
     assert get_args(FormatName) == ("auto", *FORMATS)
 
 
+@pytest.mark.parametrize("format", [name for name in FORMATS if name not in ("text", "fasttext", "xlsx")])
+def test_a_flipped_bit_in_the_name_of_a_column_is_an_input_error_or_changes_the_name(write, format):
+    """The names stand in a file as they are, in some formats several times. A name that is no text is refused
+    like any other damage. A workbook is compressed, and its checksum finds the bit."""
+    content = content_of(format)
+    positions = []
+    for name in (b"id", b"label", b"text"):
+        start = content.find(name)
+        while start >= 0:
+            positions += range(start, start + len(name))
+            start = content.find(name, start + 1)
+    assert positions
+    for position in positions:
+        for bit in range(8):
+            damaged = bytearray(content)
+            damaged[position] ^= 1 << bit
+            try:
+                row_list = read(write("rows", bytes(damaged)), format=format)
+            except InputError:
+                continue
+            assert row_list
+
+
 def case(name, content, expected, lines=None, **options) -> tuple:
     """Return a file, the rows that it has, and their lines, with these settings."""
     return name, content, expected, lines, options
