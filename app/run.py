@@ -55,7 +55,8 @@ def work(config: Config, name: str) -> int:
     input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
     with ended_by_ctrl_c():
         from .training.train import Run
-    from .checkpoints.training_state import check_asked, with_saved_choices
+    from .checkpoints.ranks import check_same_precision
+    from .checkpoints.resume import with_saved_choices
     from .modes import check_world_size, load_mode
     from .modes.signals import Stopped
     from .runtime.disk import OF_THE_SYSTEM
@@ -72,7 +73,7 @@ def work(config: Config, name: str) -> int:
             if mode.group.rank != launched_rank():
                 # Not every launcher of MPI gives the rank in the environment
                 start_logging(mode.group.rank == 0)
-            check_asked(mode.group, config)
+            check_same_precision(mode.group, config)
             return Run(name, mode, ends_process=True).run()
     except (InputError, TrainingError) as error:
         return refuse(error, 2 if isinstance(error, InputError) else 1)

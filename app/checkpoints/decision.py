@@ -1,6 +1,8 @@
-"""The decision of the best model so far: what was fitted on dev for its weights, such as thresholds. Its file
-is beside the weights, and must never stay there with other ones: it is removed just before new weights take
-the place of the old, and the new decision is written after that."""
+"""The decision of the best model so far: what was fitted on dev for its weights, such as thresholds.
+
+Its file is beside the weights, and must never stay there with other weights. So it is removed just before new
+weights take the place of the old ones, and the new decision is written after that.
+"""
 
 import shutil
 from contextlib import suppress
@@ -25,7 +27,9 @@ def fit_decision(task: Task, dev: Split | None, logits: np.ndarray | None, step:
         rows = logits_of(dev, logits)
         fitted.fit(rows.labels, rows.logits, rows.hashes)
     values = fitted.state()
-    return values | {"step": step} if values else {}
+    if not values:
+        return {}
+    return values | {"step": step}
 
 
 def remove_decision(folder: Path) -> None:
@@ -50,8 +54,10 @@ def is_of_other_weights(folder: Path, source: Path, step: int) -> bool:
     """Return whether the decision in `folder` has to go before the weights of `step` come from `source`: it
     is for another step, or missing while `source` has it. A damaged file is kept where nothing can replace
     it: reading it is an error, which says more than its absence."""
-    found = step_of_decision(folder)
-    return found != step and (found is not None or step_of_decision(source) == step)
+    decision_step = step_of_decision(folder)
+    if decision_step == step:
+        return False
+    return decision_step is not None or step_of_decision(source) == step
 
 
 def copy_decision(source: Path, folder: Path, step: int) -> None:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from ..checkpoints.run_folder import CHECKPOINTS, CONFIG, MODEL, finished_at, holds_run
+from ..checkpoints.run_files import CHECKPOINTS, CONFIG, MODEL, holds_run
+from ..checkpoints.run_history import finished_at
 from ..config.command_line import load_data_settings
 from ..config.schema import HINTS, LongTextMode
 from ..config.yaml_files import read_yaml

@@ -13,7 +13,9 @@ from transformers import AutoTokenizer
 from ..batching import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..batching.collate import collate
 from ..batching.loader import to_device
-from ..checkpoints.run_folder import MODEL, check_record, holds_run, read_settings
+from ..checkpoints.model_record import check_record
+from ..checkpoints.run_files import MODEL, holds_run
+from ..checkpoints.run_history import read_settings
 from ..data.tokens import CUT, LongTexts, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest, say
 from ..model.classifier import Classifier, max_positions

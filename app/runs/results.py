@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkpoints.run_folder import check_record
+from ..checkpoints.model_record import check_record
 from ..report.logits_file import LOGITS, SplitLogits, check_same_rows, read_run, split_of_report
 from ..tasks.task import DECISION, Scores, Task
 from ..text_table import text_table

@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from plotly.io import to_html
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..checkpoints.run_folder import MODEL
+from ..checkpoints.run_files import MODEL
 from ..config.allowed_values import member_types
 from ..config.command_line import load_config
 from ..config.schema import SETTINGS, TASKS, as_number

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from ..checkpoints.run_folder import CHECKPOINTS, LOCK, REPORT, flat_settings, is_finished
-from ..checkpoints.training_state import FREE_TO_RESUME, LENGTH, changes, data_of, drop_states, listed_changes
+from ..checkpoints.job import FREE_TO_RESUME, LENGTH, data_files, describe_changes, join_changes
+from ..checkpoints.run_files import CHECKPOINTS, LOCK, REPORT, is_finished
+from ..checkpoints.run_history import flat_settings
+from ..checkpoints.training_state import drop_states
 from ..config.command_line import load_config
 from ..config.schema import Config
 from ..config.shipped import MODULE
@@ -51,14 +53,14 @@ class Series:
         job_file = self.folder / JOB
         job = {"kind": self.description}
         job |= flat_settings(self.config.to_dict())
-        job |= data_of(dataset)
+        job |= data_files(dataset)
         job |= searched
         if job_file.is_file():
             recorded_job = read_json(job_file, dict, "copy the file back, or choose another output.dir")
-            changed = changes(recorded_job, job, FREE_TO_CONTINUE)
-            if changed:
+            changes = describe_changes(recorded_job, job, FREE_TO_CONTINUE)
+            if changes:
                 raise InputError(
-                    f"{self.folder} holds these runs with other settings or data: {listed_changes(changed)}; "
+                    f"{self.folder} holds these runs with other settings or data: {join_changes(changes)}; "
                     "change them back, or choose another output.dir"
                 )
         elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):

@@ -22,13 +22,13 @@ from torch import nn
 from torch.linalg import vector_norm
 from torch.utils._pytree import tree_leaves
 
-from ..checkpoints.training_state import RunProgress, Tensors
+from ..checkpoints.progress import RunProgress
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..errors import InputError, say
 from ..modes import MODES, check_world_size, load_mode
 from ..modes.launch import launch_command
-from ..modes.mode import Mode
+from ..modes.mode import Mode, Tensors
 from ..runtime.devices import DTYPES
 from ..runtime.processes import child_environment
 from ..training.build import build

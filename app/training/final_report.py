@@ -9,8 +9,10 @@ import numpy as np
 import torch
 
 from ..checkpoints.decision import copy_decision, is_of_other_weights, remove_decision
-from ..checkpoints.run_folder import ADAPTER, CARD, MODEL, PAGE, PREDICTIONS, REPORT, TEXT, add_finish
-from ..checkpoints.training_state import RunProgress, drop_states
+from ..checkpoints.model_record import add_finish
+from ..checkpoints.progress import RunProgress
+from ..checkpoints.run_files import ADAPTER, CARD, MODEL, PAGE, PREDICTIONS, REPORT, TEXT
+from ..checkpoints.training_state import drop_states
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model

@@ -22,7 +22,8 @@ from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..checkpoints.run_folder import HISTORY, flat_settings
+from ..checkpoints.run_files import HISTORY
+from ..checkpoints.run_history import flat_settings
 from ..config.schema import Config, OutputConfig
 from ..errors import InputError, first_line
 from ..model.read_tokens import ReadTokens

@@ -14,7 +14,7 @@ import torch
 
 from ..batching.loader import Batch, Loader
 from ..batching.plan import BatchPlan, evaluation_batches, micro_batches
-from ..checkpoints.training_state import RunProgress
+from ..checkpoints.progress import RunProgress
 from ..config.schema import TrainConfig
 from ..data.dataset import Split
 from ..errors import TrainingError, first_line

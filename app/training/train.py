@@ -14,9 +14,17 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from ..checkpoints import run_folder, training_state
+from ..checkpoints import resume
 from ..checkpoints.decision import fit_decision
-from ..checkpoints.training_state import RunProgress, Saver, TrainingState, check_ranks, job_signature
+from ..checkpoints.job import job_signature
+from ..checkpoints.model_record import add_record
+from ..checkpoints.progress import RunProgress
+from ..checkpoints.ranks import check_ranks
+from ..checkpoints.run_files import put_reports_aside
+from ..checkpoints.run_folder import cannot_write, check_run_folder, open_run_folder
+from ..checkpoints.run_history import describe_start, write_start
+from ..checkpoints.saver import Saver
+from ..checkpoints.training_state import TrainingState
 from ..data.report import render
 from ..errors import TrainingError, show
 from ..modes.mode import Mode
@@ -43,7 +51,7 @@ class Run:
         self.mode, self.group = mode, mode.group
         self.with_report, self.ends_process = with_report, ends_process
         # These settings are checked before the long work
-        self.group.on_rank_0(partial(run_folder.check_run_folder, mode.config.output))
+        self.group.on_rank_0(partial(check_run_folder, mode.config.output))
         self.group.on_rank_0(partial(check_trackers, mode.config.output))
         # All ranks are here before rank 0 looks at the cores, and wait: none of them keeps a core busy
         self.group.gather_values(None)
@@ -55,7 +63,7 @@ class Run:
         self.job = job_signature(self.config, dataset, components.tokenizer, model, best_metric)
         check_ranks(self.group, name, self.config, dataset, components.stores, self.job)
         self.job |= {"steps": self.total_steps, "the optimizer state": mode.state_form}
-        self.start = run_folder.describe_start(name, self.group.world_size, str(mode.device))
+        self.start = describe_start(name, self.group.world_size, str(mode.device))
         self.stopped_by = 0  # the number of the signal that has stopped the run
         self.status = 0  # 1 where the report could not be printed
         self.failure: Exception | None = None  # rank 0 cannot write: all ranks end with it after a step
@@ -67,7 +75,7 @@ class Run:
         with ExitStack() as self.closing:
             self.group.on_rank_0(self.open_folder)
             mode.setup(components.model, self.config)
-            self.progress = training_state.load_state(mode, self.state, self.folder, self.job)
+            self.progress = resume.load_state(mode, self.state, self.folder, self.job)
             # The results of steps stay on the device until they are needed.
             self.steps: list[StepResult] = []
             self.collect = partial(add_losses, mode, self.loaders["train"], self.steps, self.progress)
@@ -91,10 +99,11 @@ class Run:
     def open_folder(self) -> None:
         """Open the run folder, find the state to resume from, and describe the job; rank 0 calls it."""
         logger.info(render(self.components.dataset, self.components.stores))
-        self.folder, is_resumed, lock = run_folder.open_run_folder(self.config.output)
-        self.closing.callback(lock.release)
-        if is_resumed:
-            self.state = training_state.find_state(self.folder, self.job)
+        opened = open_run_folder(self.config.output)
+        self.closing.callback(opened.lock.release)
+        self.folder = opened.path
+        if opened.is_resumed:
+            self.state = resume.state_to_resume(self.folder, self.job)
         else:
             self.record_start()
         model, is_packed = self.components.model, self.loaders["train"].layout.packed
@@ -113,9 +122,9 @@ class Run:
         step = self.state.progress.step if self.state else None
         if start and self.state and self.state.job["steps"] != self.total_steps:
             # It trains for longer: from here on it is not finished
-            run_folder.keep_reports(self.folder, step)
+            put_reports_aside(self.folder, step)
         if start:
-            run_folder.write_start(self.folder, self.config, start, self.components.dataset, step)
+            write_start(self.folder, self.config, start, self.components.dataset, step)
 
     def run(self) -> int:
         """Run to the end; return the exit status: 0, 1 where the report could not be printed, or 128 + the
@@ -137,7 +146,7 @@ class Run:
             except (OSError, SafetensorError) as error:
                 if self.folder is None:
                     raise
-                raise run_folder.cannot_write(error, self.folder) from error
+                raise cannot_write(error, self.folder) from error
         return self.status
 
     def train(self) -> None:
@@ -207,7 +216,7 @@ class Run:
         except (OSError, SafetensorError) as error:
             if self.group.world_size == 1:
                 raise
-            self.failure = self.failure or run_folder.cannot_write(error, self.folder)
+            self.failure = self.failure or cannot_write(error, self.folder)
 
     def evaluate_dev(self) -> bool:
         """Evaluate on dev, stop early where that is due; return whether this is the best checkpoint so far.
@@ -263,11 +272,11 @@ class Run:
             best_step = self.progress.best_step
             self.group.on_rank_0(partial(merge_adapter, self.folder, self.components, best_step))
         if not self.with_report:
-            self.group.on_rank_0(partial(run_folder.add_record, self.folder))
+            self.group.on_rank_0(partial(add_record, self.folder))
             return
         split, logits = split_of_report(self.loaders), self.dev_logits
         if self.progress.best_step != self.progress.step:
-            training_state.load_best(self.mode, self.folder)
+            resume.load_best_weights(self.mode, self.folder)
         results = {split: self.evaluate(split)}
         if split != "dev" and "dev" in self.loaders:
             results["dev"] = self.evaluate("dev") if logits is None else logits

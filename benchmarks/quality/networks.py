@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from app.checkpoints.run_folder import REPORT, code_version
+from app.checkpoints.run_files import REPORT
+from app.checkpoints.run_history import code_version
 from app.config.schema import DataConfig
 from app.config.shipped import ROOT
 from app.data.cache import content_key, file_digest

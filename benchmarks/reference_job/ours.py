@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from app.batching.plan import BatchPlan, micro_batches
-from app.checkpoints.training_state import RunProgress
+from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.modes.mode import Single
 from app.training.log import start_logging

@@ -22,7 +22,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from app.checkpoints.run_folder import is_finished
+from app.checkpoints.run_files import is_finished
 from app.errors import InputError, TrainingError
 from app.prediction.torch_runtime import load_checkpoint
 from chinese_text_classifier import TextClassifier, load

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from app.api import load
-from app.checkpoints import training_state
-from app.checkpoints.run_folder import is_finished
-from app.checkpoints.training_state import load_training_state, restore_best_model
+from app.checkpoints import saver
+from app.checkpoints.resume import restore_best_model
+from app.checkpoints.run_files import is_finished
+from app.checkpoints.training_state import load_training_state
 from app.config.command_line import load_config
 from app.run import work
 from app.runtime.disk import read_json
@@ -155,7 +156,7 @@ def test_weights_never_stay_with_the_decision_of_others(runs, monkeypatch, capsy
         raise RuntimeError("the machine has failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(training_state, "write_decision", fail)
+        patch.setattr(saver, "write_decision", fail)
         with pytest.raises(RuntimeError, match="the machine has failed"):
             trained.start(train__max_steps=12, **often)
     assert not (trained.folder / "decision.json").exists()

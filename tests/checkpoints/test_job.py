@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.checkpoints import run_folder
-from app.checkpoints.training_state import changes, check_ranks, job_signature
+from app.checkpoints import ranks
+from app.checkpoints.job import describe_changes, job_signature
+from app.checkpoints.ranks import check_ranks
+from app.checkpoints.run_history import code_version, describe_start
 from app.config.schema import Config, DataConfig, ModelConfig, OutputConfig, TrainConfig
 from app.data.cache import MANIFEST
 from app.errors import InputError
@@ -64,7 +66,7 @@ def with_data(config: Config, **settings) -> Config:
     ],
 )
 def test_a_changed_setting_is_named(config, job, settings, wanted):
-    assert changes(job, signature(with_data(config, **settings))) == [f"data.{wanted}"]
+    assert describe_changes(job, signature(with_data(config, **settings))) == [f"data.{wanted}"]
 
 
 def test_files_count_by_their_content(config, job, tmp_path):
@@ -72,15 +74,17 @@ def test_files_count_by_their_content(config, job, tmp_path):
     moved, other = tmp_path / "moved.txt", write_tiny(tmp_path / "rows.tsv", 21, seed=1)
     moved.write_bytes(Path(config.data.train).read_bytes())
     settings = {"train": str(moved), "cache_dir": str(tmp_path / "cache"), "labels": LABELS, "format": "tsv"}
-    assert changes(job, signature(with_data(config, **settings))) == []
-    found, *_ = changes(job, signature(with_data(config, train=str(other))))
+    assert describe_changes(job, signature(with_data(config, **settings))) == []
+    found, *_ = describe_changes(job, signature(with_data(config, train=str(other))))
     assert found.startswith(f"data.train was {config.data.train} (60 rows, content ")
     assert f" and is {other} (63 rows, content " in found
 
     models = (("base", "aaaa"), ("moved", "aaaa"), ("moved", "bbbb"))
     of = [job | {"model.name": {"path": path, "content": content}} for path, content in models]
-    assert changes(of[0], of[1]) == []
-    assert changes(of[0], of[2]) == ["model.name was base (content aaaa) and is moved (content bbbb)"]
+    assert describe_changes(of[0], of[1]) == []
+    assert describe_changes(of[0], of[2]) == [
+        "model.name was base (content aaaa) and is moved (content bbbb)"
+    ]
 
     vocabularies = []
     for name, characters in (("one", "abc"), ("copy", "abc"), ("other", "abd")):
@@ -88,8 +92,8 @@ def test_files_count_by_their_content(config, job, tmp_path):
         path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + "\n".join(characters), encoding="utf-8")
         vocabularies.append(signature(replace(config, model=replace(config.model, vocab_file=str(path)))))
     first, copy, second = vocabularies
-    assert changes(first, copy) == []
-    assert changes(first, second)[0].startswith("the tokenizer (model.vocab_file, ")
+    assert describe_changes(first, copy) == []
+    assert describe_changes(first, second)[0].startswith("the tokenizer (model.vocab_file, ")
 
 
 class TwoRanks(Group):
@@ -159,15 +163,15 @@ def test_another_setting_on_a_rank_is_named(config, group, key, value):
 
 def test_the_version_of_numpy_is_compared_between_ranks_and_noted_at_each_start(config):
     """The batch plan is a permutation by its generator."""
-    assert run_folder.code_version()["numpy"] == np.__version__
-    assert run_folder.describe_start("ddp", 2, "cpu")["numpy"] == np.__version__
+    assert code_version()["numpy"] == np.__version__
+    assert describe_start("ddp", 2, "cpu")["numpy"] == np.__version__
 
 
 def test_other_code_and_another_mode_are_named(config, monkeypatch):
     with pytest.raises(InputError, match=r"mode is ddp on rank 0 .* and fsdp on rank 1"):
         compare_ranks(config, config, "fsdp")
     versions = iter([{"app": "beef", "torch": "1.0"}, {"app": "beef", "torch": "2.0"}])
-    monkeypatch.setattr(run_folder, "code_version", lambda: next(versions))
+    monkeypatch.setattr(ranks, "code_version", lambda: next(versions))
     with pytest.raises(InputError, match=r"torch is 1.0 on rank 0 .* and 2.0 on rank 1"):
         compare_ranks(config, config)
 

@@ -8,15 +8,11 @@ import torch
 from safetensors import SafetensorError
 
 from app.checkpoints import training_state
-from app.checkpoints.run_folder import HISTORY, cannot_write, saved_states
-from app.checkpoints.training_state import (
-    RunProgress,
-    drop_states,
-    find_state,
-    load_training_state,
-    restore_best_model,
-    save_training_state,
-)
+from app.checkpoints.progress import RunProgress
+from app.checkpoints.resume import restore_best_model, state_to_resume
+from app.checkpoints.run_files import HISTORY, saved_states, step_of_state
+from app.checkpoints.run_folder import cannot_write
+from app.checkpoints.training_state import drop_states, load_training_state, save_training_state
 from app.errors import InputError, TrainingError
 from app.runtime.disk import checksum
 from tests.processes import full_disk
@@ -44,7 +40,7 @@ def state_of(folder: Path, step: int) -> Path:
 
 
 def steps(folder: Path) -> list[int]:
-    return [int(path.name[5:]) for path in saved_states(folder)]
+    return [step_of_state(state) for state in saved_states(folder)]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -73,10 +69,10 @@ def test_a_state_comes_back_as_it_was_with_its_best_model(tmp_path):
 def test_a_run_of_random_weights_of_an_earlier_version_resumes(tmp_path):
     """Its job has null where it is called random now."""
     save(tmp_path, 7, JOB | {"model.name": None})
-    assert find_state(tmp_path, JOB | {"model.name": "random"}).progress == progress_of(7)
+    assert state_to_resume(tmp_path, JOB | {"model.name": "random"}).progress == progress_of(7)
     other = JOB | {"model.name": {"path": "hfl/rbt3", "content": "hfl/rbt3 0123"}}
     with pytest.raises(InputError, match=r"model\.name was random and is hfl/rbt3"):
-        find_state(tmp_path, other)
+        state_to_resume(tmp_path, other)
 
 
 def flip_a_bit(path: Path) -> None:

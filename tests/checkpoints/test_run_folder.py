@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import yaml
 
-from app.checkpoints.run_folder import LOCK, check_run_folder, lock_folder, open_run_folder, run_to_resume
+from app.checkpoints.run_files import LOCK
+from app.checkpoints.run_folder import check_run_folder, lock_folder, open_run_folder, run_to_resume
 from app.config.schema import OutputConfig
 from app.errors import InputError
 from app.prediction.torch_runtime import load_checkpoint
@@ -45,9 +46,9 @@ def started(seconds_ago: int) -> str:
 
 def open_folder(folder: str | None = "run", **settings) -> bool:
     """Open a folder as rank 0 does; return whether a run in it is resumed."""
-    _, is_resumed, lock = open_run_folder(OutputConfig(dir=folder, **settings))
-    lock.release()
-    return is_resumed
+    opened = open_run_folder(OutputConfig(dir=folder, **settings))
+    opened.lock.release()
+    return opened.is_resumed
 
 
 @pytest.mark.parametrize("present", ["notes.txt", "src/config.yaml", "report.json", ".gitkeep"])

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from transformers import BertConfig
 
-from app.checkpoints.run_folder import write_start
-from app.checkpoints.training_state import with_saved_choices
+from app.checkpoints.resume import with_saved_choices
+from app.checkpoints.run_history import write_start
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.config.shipped import FEW_LABELS_CONFIG

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from app.batching.loader import collate
-from app.checkpoints.training_state import RunProgress
+from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.model.classifier import Classifier

@@ -16,7 +16,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from app.checkpoints.run_folder import add_finish
+from app.checkpoints.model_record import add_finish
 from app.data.read import ReadOptions
 from app.data.rows import RowReader
 from app.errors import InputError, TrainingError

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.checkpoints.run_folder import MODEL, REPORT, describe_start, write_start
-from app.checkpoints.training_state import RunProgress
+from app.checkpoints.progress import RunProgress
+from app.checkpoints.run_files import MODEL, REPORT
+from app.checkpoints.run_history import describe_start, write_start
 from app.config.command_line import load_config
 from app.modes.mode import Single
 from app.tasks.task import Scores, Task

@@ -24,7 +24,7 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
-from app.checkpoints.run_folder import CARD, PAGE, TEXT
+from app.checkpoints.run_files import CARD, PAGE, TEXT
 from app.config.schema import TASKS as SETTINGS
 from app.config.schema import TrainConfig
 from app.report import metrics as table

@@ -18,7 +18,7 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from app.checkpoints.run_folder import CARD, PAGE, PREDICTIONS, TEXT
+from app.checkpoints.run_files import CARD, PAGE, PREDICTIONS, TEXT
 from app.report.bootstrap import all_metrics
 from app.report.metrics import BY_KEY, metrics_of
 from app.report.shown import render_card, render_page, row_groups

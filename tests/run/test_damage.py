@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
-from app.checkpoints.run_folder import HISTORY, read_starts
+from app.checkpoints.run_files import HISTORY
+from app.checkpoints.run_history import read_starts
 from app.config.schema import Config, DataConfig, ModelConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError

@@ -17,7 +17,7 @@ from sklearn.metrics import precision_recall_curve
 
 from app.api import load
 from app.batching.loader import Batch
-from app.checkpoints.run_folder import HISTORY, LOCK, REPORT, STATES
+from app.checkpoints.run_files import HISTORY, LOCK, REPORT, STATES
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.checkpoints.training_state import RunProgress
+from app.checkpoints.progress import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.errors import TrainingError
 from app.model import attention

@@ -10,7 +10,7 @@ import torch
 
 from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
-from app.checkpoints.training_state import RunProgress
+from app.checkpoints.progress import RunProgress
 from app.config.schema import Config, TrainConfig
 from app.model.trained_weights import freeze
 from app.modes.mode import Single
