@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from app.config.schema import DataConfig, ModelConfig, VerbArguments
-from app.data.dataset import fold_of_rows, near_copies, part_of_rows, split_rows
 from app.data.labels import label_form
+from app.data.near_copies import find_near_copies
+from app.data.splits import fold_of_rows, part_of_rows, split_rows
 from app.data.tokens import open_store
 from app.errors import InputError
 from app.model.tokenizer import load_tokenizer
@@ -22,11 +23,11 @@ def split_of(labels, hashes, dev: float, test: float, seed: int, names=(), split
     the state of any generator."""
     form = label_form("multi_label" if labels.ndim > 1 else "single_label")
     settings = DataConfig(split=split, split_seed=seed)
-    found = split_rows(form, labels, hashes, settings, [dev, test], list(names))
+    found = split_rows(form, labels, hashes, settings, dev_size=dev, test_size=test, label_names=list(names))
     np.random.seed(99)
     random.seed(99)
     state = random.getstate()
-    again = split_rows(form, labels, hashes, settings, [dev, test], list(names))
+    again = split_rows(form, labels, hashes, settings, dev_size=dev, test_size=test, label_names=list(names))
     assert random.getstate() == state
     assert [rows.tolist() for rows in again.values()] == [rows.tolist() for rows in found.values()]
     assert tuple(found) == SIDES
@@ -126,6 +127,16 @@ def test_a_class_with_few_texts_is_in_train_first(texts, dev, test, where):
     assert [side for side in SIDES if (labels[split[side]] == 1).any()] == where
 
 
+def test_a_class_may_have_only_texts_of_other_classes():
+    """The first row of each of its texts has another label."""
+    labels = np.repeat([0, 1, 2], [50, 50, 5])
+    hashes = np.r_[np.arange(100), np.arange(5)]
+    split = split_of(labels, hashes, 10, 10, 0, "甲乙丙")
+    assert (len(split["dev"]), len(split["test"])) == (10, 10)
+    fold = fold_of_rows(label_form("single_label"), labels, hashes, 5, 0)
+    assert np.bincount(fold).tolist() == [21] * 5
+
+
 @pytest.mark.parametrize(
     ("task", "labels", "texts"),
     [("regression", np.arange(60) / 60, 3), ("masked_language_modelling", np.zeros(60, int), 1)],
@@ -133,8 +144,16 @@ def test_a_class_with_few_texts_is_in_train_first(texts, dev, test, where):
 def test_groups_without_names_that_have_few_texts_are_named_by_their_number(task, labels, texts):
     form, hashes = label_form(task), np.arange(60)
     with pytest.raises(InputError, match=r"of \d classes .* is 'group 1' with 1; add rows"):
-        split_rows(form, labels, hashes * texts // 60, DataConfig(), [0.1, 0.1], ["score"])
-    assert split_rows(form, labels, hashes, DataConfig(), [6, 6], ["score"])
+        split_rows(
+            form,
+            labels,
+            hashes * texts // 60,
+            DataConfig(),
+            dev_size=0.1,
+            test_size=0.1,
+            label_names=["score"],
+        )
+    assert split_rows(form, labels, hashes, DataConfig(), dev_size=6, test_size=6, label_names=["score"])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -220,8 +239,8 @@ def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypat
         for at in generator.sample(range(len(letters)), round(len(letters) * share)):
             letters[at] = generator.choice(characters)
         changed.append("".join(letters))
-    monkeypatch.setattr("app.data.dataset.BATCH_ROWS", 7)
-    found = near_copies(train, changed)
+    monkeypatch.setattr("app.data.near_copies.BATCH_ROWS", 7)
+    found = find_near_copies(train, changed)
     expected = []
     for text in changed:
         matchers = [SequenceMatcher(None, one, text, autojunk=False) for one in train]
@@ -230,7 +249,7 @@ def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypat
     assert found.tolist() == expected
     assert 30 < (found >= 0).sum() < 60
     others = [NEAR, OTHER, TEXTS[2], "好", "这家店的味道很差，再也不会来的了吧"]
-    assert near_copies(TEXTS, others).tolist() == [0, -1, 2, -1, -1]
+    assert find_near_copies(TEXTS, others).tolist() == [0, -1, 2, -1, -1]
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -252,7 +271,7 @@ def test_the_dataset_has_near_copies_and_the_report_their_number(opened, report_
 @pytest.mark.parametrize(("most", "looked"), [(700, []), (900, ["test"]), (9999, ["dev", "test"])])
 def test_a_split_with_too_many_texts_is_not_compared(opened, monkeypatch, most, looked):
     """Of one that fits, also where train is more than half of the limit."""
-    monkeypatch.setattr("app.data.dataset.MAX_BYTES", most)
+    monkeypatch.setattr("app.data.build_dataset.MAX_BYTES", most)
     lines = [f"{text}第{number}条\t{number % 2}\n" for number, text in enumerate(TEXTS * 6)]
     files = {"train": "".join(lines[:12]), "dev": "".join(lines[12:]), "test": f"{NEAR}\t0\n{OTHER}\t1\n"}
     found = opened(**files).splits

@@ -1,0 +1,147 @@
+"""Tables -> the folder of a dataset in the cache: row ids and labels of each split, and their statistics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from ..config.schema import DataConfig
+from .cache import save_array
+from .labels import LabelForm, label_form
+from .near_copies import MAX_BYTES, compared_bytes, find_near_copies
+from .relabel import apply_fixes
+from .split_statistics import split_statistics
+from .splits import SPLITS, fold_of_rows, part_of_rows, split_rows
+from .table import Table
+
+
+def build_dataset(
+    folder: Path, tables: dict[str, Table], label_names: list[str], config: DataConfig, fixes: dict[int, str]
+) -> None:
+    """Write the row ids and labels of each split, and the statistics of the data report, into `folder`.
+
+    `tables` has the table of each configured file. The train table also has the rows of splits without a
+    file. Which rows are in which split does not depend on `fixes`, so that runs before and after them can be
+    compared. Raises InputError for labels that nothing can be learnt from and splits that cannot be made.
+    """
+    form = label_form(config.task)
+    table_texts = _number_texts(tables)
+    table_labels = {name: _labels_of_table(form, table, label_names) for name, table in tables.items()}
+    rows = _rows_of_splits(form, tables, table_labels, table_texts, config, label_names)
+    relabelled = None
+    if config.relabel:
+        table_labels, relabelled = apply_fixes(fixes, form, label_names, tables, table_labels)
+
+    split_tables = {name: tables.get(name, tables["train"]) for name in SPLITS}
+    labels = {}
+    texts = {}
+    for name in SPLITS:
+        table_name = name if name in tables else "train"
+        labels[name] = table_labels[table_name][rows[name]]
+        texts[name] = table_texts[table_name][rows[name]]
+    form.check(labels["train"], tables["train"].source, label_names)
+    statistics = split_statistics(form, labels, texts, label_names)
+
+    for name in SPLITS:
+        save_array(folder / f"{name}_rows.npy", rows[name].astype(np.int64))
+        save_array(folder / f"{name}_labels.npy", labels[name])
+    if config.verb.folds:
+        # The vocabulary of random weights is the same in every fold: it is made of the rows of all folds
+        save_array(folder / "all_rows.npy", np.arange(tables["train"].num_rows))
+    copies = {}
+    if label_names:
+        copies = _near_copies_of_splits(split_tables, rows)
+    # They are not in the digest of the folder, which ranks compare: processors may round in other ways
+    (folder / "copies").mkdir()
+    for name, train_position in copies.items():
+        is_copy = train_position >= 0
+        save_array(folder / "copies" / f"{name}.npy", np.where(is_copy, rows["train"][train_position], -1))
+        is_same_text = texts[name] == texts["train"][train_position]
+        statistics[name]["near_copies"] = int((is_copy & ~is_same_text).sum())
+    (folder / "dataset.json").write_text(json.dumps([statistics, relabelled], indent=1))
+
+
+def _number_texts(tables: dict[str, Table]) -> dict[str, np.ndarray]:
+    """Return for each table the number of the text of each row, (num_rows,) int32. Equal texts have the same
+    number in all tables. A number takes less memory than the hash of a text."""
+    import pyarrow as pa
+
+    hashes = pa.array(np.concatenate([table.hashes for table in tables.values()]))
+    encoded = hashes.dictionary_encode()
+    # The numbers are in the order of the hashes, and do not depend on the order of rows
+    numbers = np.argsort(np.argsort(encoded.dictionary)).astype(np.int32)
+    ends = np.cumsum([table.num_rows for table in tables.values()])
+    parts = np.split(numbers[encoded.indices], ends[:-1])
+    return dict(zip(tables, parts, strict=True))
+
+
+def _labels_of_table(form: LabelForm, table: Table, label_names: list[str]) -> np.ndarray:
+    """Return the labels of all rows of a table, (num_rows, ...) as their form has them."""
+    if not form.has_labels:
+        return np.zeros(table.num_rows, np.int64)
+    labels_of_values = form.encode_labels(table.label_values, label_names)
+    return labels_of_values[table.labels]
+
+
+def _rows_of_splits(
+    form: LabelForm,
+    tables: dict[str, Table],
+    labels: dict[str, np.ndarray],
+    texts: dict[str, np.ndarray],
+    config: DataConfig,
+    label_names: list[str],
+) -> dict[str, np.ndarray]:
+    """Return the row ids of each split in its table, (num_rows,)."""
+    verb = config.verb
+    train_labels = labels["train"]
+    train_texts = texts["train"]
+    dev_size = 0 if "dev" in tables else config.dev_size
+    if verb.folds:
+        fold = fold_of_rows(form, train_labels, train_texts, verb.folds, config.split_seed)
+        # The checkpoint is chosen without the rows of the fold
+        outside = np.flatnonzero(fold != verb.fold)
+        rows = split_rows(
+            form,
+            train_labels[outside],
+            train_texts[outside],
+            config,
+            dev_size=dev_size,
+            test_size=0,
+            label_names=label_names,
+        )
+        rows = {name: outside[positions] for name, positions in rows.items()}
+        rows["test"] = np.flatnonzero(fold == verb.fold)
+    else:
+        rows = split_rows(
+            form,
+            train_labels,
+            train_texts,
+            config,
+            dev_size=dev_size,
+            test_size=0 if "test" in tables else config.test_size,
+            label_names=label_names,
+        )
+    for name in ("dev", "test"):
+        if name in tables:
+            rows[name] = np.arange(tables[name].num_rows)
+    if verb.train_share < 1:
+        groups = form.groups(train_labels[rows["train"]])
+        rows["train"] = part_of_rows(rows["train"], groups, verb.train_share, config.split_seed)
+    return rows
+
+
+def _near_copies_of_splits(tables: dict[str, Table], rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return for dev and test the position among the train rows of which each row is a near copy, else -1,
+    (num_rows,) int64; nothing for a split that has no rows, or too many to compare them."""
+    num_bytes = {name: compared_bytes(table.sizes[rows[name]]) for name, table in tables.items()}
+    train_texts = None
+    copies = {}
+    for name in ("dev", "test"):
+        if not len(rows[name]) or num_bytes["train"] + num_bytes[name] > MAX_BYTES:
+            continue
+        if train_texts is None:
+            train_texts = tables["train"].joined_texts(rows["train"])
+        copies[name] = find_near_copies(train_texts, tables[name].joined_texts(rows[name]))
+    return copies
