@@ -43,7 +43,8 @@ def _process_as_before() -> Iterator[None]:
     """Undo what a run sets in its process, so that no test depends on another."""
     # A fixture of a whole file may have run the program already
     restore()
-    environment, torch = dict(os.environ), sys.modules.get("torch")
+    environment = dict(os.environ)
+    torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     yield
     use_language("auto")

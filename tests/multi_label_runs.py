@@ -25,7 +25,9 @@ NAMES = sorted(WORDS)
 
 def write_posts(path: Path, words: dict[str, str] = WORDS, counts: Sequence[int] = (0, 1, 1, 2, 3)) -> Path:
     """Write JSON Lines whose texts have characters of their labels, of which they have one of `counts`."""
-    generator, names, lines = random.Random(0), sorted(words), []
+    generator = random.Random(0)
+    names = sorted(words)
+    lines = []
     for number in range(150):
         labels = generator.sample(names, generator.choice(counts))
         text = "".join(character for name in labels for character in generator.choices(words[name], k=3))

@@ -149,7 +149,8 @@ def start_ranks(
     ]
     for process in ranks:
         process.start()
-    deadline, failed_at = time.monotonic() + seconds, None
+    deadline = time.monotonic() + seconds
+    failed_at = None
     while None in (codes := [process.exitcode for process in ranks]):
         time.sleep(0.02)
         assert time.monotonic() < deadline, f"the run did not end: {codes}\n{log and log.read_text()}"
@@ -187,9 +188,12 @@ def disturbed_work(mode: str, argv: list[str], disturbances: list[Disturbance]) 
     """Be one rank of a run, to which happens what is planned for it."""
     # So that the tests need not wait
     app.config.schema.MIN_TIMEOUT = 1
-    mode_class, rank = load_mode(mode), launched_rank()
+    mode_class = load_mode(mode)
+    rank = launched_rank()
     plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
-    step, finish, seen = mode_class.step, Run.finish, []
+    step = mode_class.step
+    finish = Run.finish
+    seen = []
 
     def disturbed(self, max_norm):
         what = plan.get(len(seen), "nothing")
@@ -202,14 +206,16 @@ def disturbed_work(mode: str, argv: list[str], disturbances: list[Disturbance]) 
 
     def keep_and_finish(self):
         """Write the last weights and optimizer state beside the run folder, which keeps the best only."""
-        weights, optimizer = self.mode.weights(), self.mode.optimizer_state()
+        weights = self.mode.weights()
+        optimizer = self.mode.optimizer_state()
         if self.folder and optimizer:
             tensors = {name: value.contiguous() for name, value in (weights | optimizer).items()}
             save_file(tensors, self.folder.with_name(f"{self.folder.name}.final"))
         return finish(self)
 
     # The first thing a step does with the whole gradients
-    mode_class.step, Run.finish = disturbed, keep_and_finish
+    mode_class.step = disturbed
+    Run.finish = keep_and_finish
     ACTIONS[plan.get(-1, "nothing")](None)
     return work(load_config([word.replace("RANK", str(rank)) for word in argv]), mode)
 

@@ -11,7 +11,8 @@ import pytest
 from scripts import fetch_data
 from tests.processes import REAL_DATA, ROOT
 
-NAME, CONTENT = "tiny/train.tsv", b"text\tlabel\n"
+NAME = "tiny/train.tsv"
+CONTENT = b"text\tlabel\n"
 
 
 def test_the_first_mirror_with_the_known_file_is_taken_and_no_other_file(tmp_path, monkeypatch):
@@ -51,10 +52,12 @@ def test_every_set_has_its_origin_and_licence_and_the_configurations_name_their_
     for sha256, place in fetch_data.FILES.values():
         assert re.fullmatch("[0-9a-f]{64}", sha256)
         assert re.fullmatch(r"\S+/\S+@[0-9a-f]{40}/\S+", place)
-    used, how = set(), r"^# Its files: python scripts/fetch_data\.py data/public (.*)$"
+    used = set()
+    how = r"^# Its files: python scripts/fetch_data\.py data/public (.*)$"
     for path in (ROOT / "configs").glob("*.yaml"):
         text = path.read_text(encoding="utf-8")
-        files, command = set(re.findall(r"data/public/(\S+/\S+)", text)), re.search(how, text, re.MULTILINE)
+        files = set(re.findall(r"data/public/(\S+/\S+)", text))
+        command = re.search(how, text, re.MULTILINE)
         assert {name.partition("/")[0] for name in files} == set(command[1].split() if command else [])
         used |= files
     assert used == set(fetch_data.FILES)

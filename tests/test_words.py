@@ -24,11 +24,13 @@ def test_the_catalogue_has_the_messages_of_the_code_and_no_others():
     of_code, of_catalogue = ({(one.context, one.id) for one in of if one.id} for of in both)
     assert of_code - of_catalogue == set(), "run scripts/messages.py"
     assert of_catalogue - of_code == set(), "no code has these"
-    ids, calls = {message for _context, message in of_code}, 0
+    ids = {message for _context, message in of_code}
+    calls = 0
     for path in sorted((ROOT / "app").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("_", "N_", "pgettext"):
-                last, where = node.args[-1], f"{path}:{node.lineno}"
+                last = node.args[-1]
+                where = f"{path}:{node.lineno}"
                 if isinstance(last, ast.Constant):
                     calls += 1
                     assert last.value in ids, where

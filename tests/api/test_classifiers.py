@@ -132,7 +132,8 @@ def tiny(**parameters) -> TextClassifier:
 
 
 def test_it_learns_and_answers_as_a_classifier_also_when_it_was_pickled(tmp_path, monkeypatch, capsys):
-    started, before = [], torch.random.get_rng_state()
+    started = []
+    before = torch.random.get_rng_state()
     sys.addaudithook(lambda event, words: started.append(words[0]) if event == "subprocess.Popen" else None)
     monkeypatch.chdir(tmp_path)
     fitted = tiny().fit(TRAIN, TARGETS)
@@ -151,7 +152,8 @@ def test_it_learns_and_answers_as_a_classifier_also_when_it_was_pickled(tmp_path
     assert capsys.readouterr().out == ""
 
 
-TWO, EPOCHS = ["好", "坏"], "train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1"
+TWO = ["好", "坏"]
+EPOCHS = "train.epochs must be auto or an integer from 1 to 1,000,000,000, found -1"
 
 
 @pytest.mark.parametrize(
@@ -238,13 +240,15 @@ def test_two_fits_and_a_thread_that_loads_give_what_each_gives_alone(checkpoint)
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_a_fit_prints_only_when_asked_and_leaves_the_output_of_others_alone(tmp_path, capsys, verbose):
-    streams, done = [], threading.Event()
+    streams = []
+    done = threading.Event()
 
     def watch() -> None:
         while not streams or not done.wait(0.001):
             streams.append(sys.stdout)
 
-    thread, stream = threading.Thread(target=watch), sys.stdout
+    thread = threading.Thread(target=watch)
+    stream = sys.stdout
     thread.start()
     try:
         tiny(epochs=1, output_dir=tmp_path / "run", verbose=verbose).fit(TRAIN, TARGETS)
@@ -282,7 +286,8 @@ print(classifier.fit(['好', '坏'] * 8, ['喜好', '厌恶'] * 8).predict(['好
 @pytest.mark.slow
 def test_the_installed_package_works_beside_an_app_of_the_project(tmp_path, checkpoint):
     """As pip installs it, in the folder of a program with a package `app`, as web projects have one."""
-    site, project = tmp_path / "installed", tmp_path / "project"
+    site = tmp_path / "installed"
+    project = tmp_path / "project"
     install = split("-m pip install --quiet --no-deps --no-compile --target")
     finish([sys.executable, *install, str(site), str(ROOT)], status=0)
     names = {path.name.partition("-")[0] for path in site.iterdir()}

@@ -22,7 +22,8 @@ def test_rows_of_padding_fill_a_packed_batch_up(lengths):
     rows = token_rows(lengths)
     inputs = collate(rows, [1] * len(rows), Layout(True, varlen=True, multiple_of=8, pad_id=9))
     plain = collate(rows, [1] * len(rows), Layout(True, varlen=True))
-    total, tokens = sum(lengths), -(-sum(lengths) // 8) * 8
+    total = sum(lengths)
+    tokens = -(-sum(lengths) // 8) * 8
     assert inputs["input_ids"].shape == (1, tokens)
     assert inputs["input_ids"][0, total:].tolist() == [9] * (tokens - total)
     for name in ("input_ids", "position_ids", "token_type_ids"):

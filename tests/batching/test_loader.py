@@ -19,7 +19,8 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def windows(tmp_path_factory):
     """A split, and the token store of its rows of one to five windows."""
-    folder, tokenizer = tmp_path_factory.mktemp("windows"), tiny_tokenizer()
+    folder = tmp_path_factory.mktemp("windows")
+    tokenizer = tiny_tokenizer()
     texts = ["abc", "abcdefghijklmnop" * 2, "ponmlkjihg" * 9, "a", "fedcba" * 4, "abcd" * 5]
     rows = [[" ".join(text), "xy"[at % 2]] for at, text in enumerate(texts)]
     (folder / "rows.json").write_text(json.dumps(rows))
@@ -63,5 +64,6 @@ def test_a_run_fills_its_batches_up_in_bf16_on_the_cpu(tmp_path, precision, long
     with Single(Config(DataConfig(**files, long=long), model, train)) as mode:
         for loader in build(mode.config, mode).loaders.values():
             positions = np.arange(min(5, len(loader)))
-            tokens, real = loader.load(positions, CPU).inputs["input_ids"].shape[1], loader.lengths(positions)
+            tokens = loader.load(positions, CPU).inputs["input_ids"].shape[1]
+            real = loader.lengths(positions)
             assert tokens == -(-real.sum() // multiple) * multiple

@@ -11,7 +11,8 @@ from app.batching.masking import TARGET_SHARE, MaskedLoader, masked_row
 from tests.tiny import open_tiny, tiny_model
 
 CPU = torch.device("cpu")
-SPECIAL, MASK = [0, 1, 2, 3], 3
+SPECIAL = [0, 1, 2, 3]
+MASK = 3
 hide = partial(masked_row, mask_id=MASK, ordinary_ids=np.arange(4, 1000))
 
 
@@ -21,7 +22,8 @@ def random_row(seed: int) -> np.ndarray:
 
 def test_masks_are_a_pure_function_of_seed_draw_and_row():
     tokens = random_row(0)
-    first, again = hide(tokens, 5, 3, 7), hide(tokens.copy(), 5, 3, 7)
+    first = hide(tokens, 5, 3, 7)
+    again = hide(tokens.copy(), 5, 3, 7)
     assert np.array_equal(first.tokens, again.tokens)
     assert np.array_equal(first.places, again.places)
     for other in [(5, 3, 8), (6, 3, 7), (5, 4, 7), (5, EVALUATION, 7)]:
@@ -65,7 +67,8 @@ def test_masked_batches_have_the_same_targets_in_each_layout_and_cut(tmp_path):
     assert ids.tolist() == padded.inputs["input_ids"][padded.inputs["masked"]].tolist()
     assert packed.positions.tolist() == positions.tolist()
 
-    loader, batch = loaders[0], np.arange(10)
+    loader = loaders[0]
+    batch = np.arange(10)
     fresh = loader.load(batch, CPU, 4).labels
     divisor = loader.divisor(batch, 4)
     assert divisor == sum(len(loader.load(part, CPU, 4).labels) for part in np.array_split(batch, 3))

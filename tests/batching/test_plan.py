@@ -41,7 +41,8 @@ def test_every_row_trains_once_an_epoch_and_the_last_batch_is_smaller(num_rows, 
 @SHARDS
 @pytest.mark.parametrize("num_rows", [1, 3, 8, 33, 500])
 def test_micro_batches_of_all_shards_are_the_batch(num_rows, num_shards, accumulation):
-    batch, lengths = np.random.default_rng(1).permutation(1000)[:num_rows], random_lengths(1000)
+    batch = np.random.default_rng(1).permutation(1000)[:num_rows]
+    lengths = random_lengths(1000)
     shards = micro_batches(batch, lengths[batch], num_shards, accumulation)
     of_shards = [np.concatenate(shard) for shard in shards]
     assert all_rows(shards) == sorted(batch)

@@ -56,7 +56,8 @@ def train(name: str, job, *commands: dict) -> list[dict]:
     """Return a program's answer to each command, after its details."""
     if reason := reference_job.missing(name):
         pytest.skip(reason)
-    waiting, sent = iter(commands), []
+    waiting = iter(commands)
+    sent = []
 
     def receive() -> dict:
         command = next(waiting, None)
@@ -127,7 +128,8 @@ def test_the_rows_of_a_round_follow_from_its_seed():
 
 
 def test_other_rows_than_those_of_the_round_fail_the_benchmark():
-    lengths, rows = np.array([5, 6, 7, 8]), {OURS: [0, 3], "trainer_tuned": [0, 3]}
+    lengths = np.array([5, 6, 7, 8])
+    rows = {OURS: [0, 3], "trainer_tuned": [0, 3]}
     same = {"rows": 2, "real_tokens": 13}
     reference_job.check_rows({OURS: same, "trainer_tuned": same}, rows, lengths)
     found = "trainer_tuned was given 2 rows of 13 tokens, and trained 2 rows of 11 tokens"
@@ -150,7 +152,8 @@ def test_the_results_over_rounds():
     rates = {"fp32": 6e6, "bf16": 9e6, COPIES: 2e9}
     rounds = [one_round | {"matrix_products": rates} for one_round in rounds]
     results = reference_job.summarise_rounds(rounds, {"encoder_weights": 1000})
-    ours, peer = results["programs"][OURS], results["programs"]["trainer_tuned"]
+    ours = results["programs"][OURS]
+    peer = results["programs"]["trainer_tuned"]
     assert ours["rows_per_second"] == 48
     assert ours["seconds_per_step"] == pytest.approx(2 / 3)
     assert ours["padding"] == 0
@@ -214,7 +217,8 @@ def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     pytest.importorskip("onnxruntime")
     words = "--rows 30 --rounds 1 --probe-rows 8 --precision bf16 --runtimes"
     report, printed = results_of(prediction, tmp_path, words, spawned=0)
-    job, programs = report["job"], report["programs"]
+    job = report["job"]
+    programs = report["programs"]
     assert job["rows"] == 30
     assert set(report["ratios"]) == {"torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8"}
     other_labels = report["check"]["other_labels"]
@@ -236,7 +240,8 @@ def test_the_client_of_the_server_counts_answers_that_are_of_another_text(tmp_pa
     from tests.serving.running_server import running
 
     opened = open_model(save_checkpoint(tmp_path), ComputeOptions("cpu"))
-    texts, names = random_texts(12), opened.predictor.task.label_names
+    texts = random_texts(12)
+    names = opened.predictor.task.label_names
     found = opened.predictor.predict(as_rows(texts))
     wanted = [dict(zip(names, one.probabilities.tolist(), strict=True)) for one in found]
     job = {"clients": 3, "seconds": 0.5, "texts": texts, "wanted": wanted, "tolerance": 1e-4}

@@ -86,7 +86,8 @@ def test_systems_are_compared_on_the_same_rows():
         guesses = generator.integers(0, 3, len(labels))
         return scores(labels, np.where(generator.random(len(labels)) < right, labels, guesses), 3)
 
-    good, bad = [cell(0.8), cell(0.8)], [cell(0.3)]
+    good = [cell(0.8), cell(0.8)]
+    bad = [cell(0.3)]
     for metric, (value, (low, high)) in differences(labels, good, bad, 3).items():
         mean = (good[0][metric] + good[1][metric]) / 2
         assert value == pytest.approx(mean - bad[0][metric])

@@ -71,7 +71,8 @@ def test_a_changed_setting_is_named(config, job, settings, wanted):
 
 def test_files_count_by_their_content(config, job, tmp_path):
     """Moved files and another cache are the same job; so are the weights of a moved model."""
-    moved, other = tmp_path / "moved.txt", write_tiny(tmp_path / "rows.tsv", 21, seed=1)
+    moved = tmp_path / "moved.txt"
+    other = write_tiny(tmp_path / "rows.tsv", 21, seed=1)
     moved.write_bytes(Path(config.data.train).read_bytes())
     settings = {"train": str(moved), "cache_dir": str(tmp_path / "cache"), "labels": LABELS, "format": "tsv"}
     assert describe_changes(job, signature(with_data(config, **settings))) == []
@@ -210,7 +211,8 @@ def test_ranks_with_other_rows_end_with_one_error_and_leave_no_folder(mode, worl
     for rank in range(world_size):
         write_tiny(tmp_path / f"rows-{rank}.tsv", 40 - (rank == 1))
     data = [f"--data.train={tmp_path}/rows-RANK.tsv", f"--data.cache_dir={tmp_path}/cache-RANK"]
-    folder, log = tmp_path / "run", tmp_path / "log"
+    folder = tmp_path / "run"
+    log = tmp_path / "log"
     check_run(mode, world_size, settings(data, folder, train__epochs=1), log=log, status=2)
     assert "rows-0.tsv (120 rows, content " in log.read_text()
     assert "rows-1.tsv (117 rows, content " in log.read_text()

@@ -80,7 +80,9 @@ def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, chan
     need(mode)
     if changes is LORA:
         pytest.importorskip("peft")
-    whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
+    whole = tmp_path / "whole"
+    stopped = tmp_path / "stopped"
+    log = tmp_path / "log"
     argv = settings(data, stopped, **changes)
     chance = random.Random(f"{mode} {world_size} 1")
     steps = []
@@ -122,7 +124,8 @@ def test_a_finished_run_that_trains_for_longer_ends_bit_identical(
     need(mode)
     changes = {"model__dropout": 0.2, "train__schedule": "constant", "model__architecture": architecture}
     changes |= {"train__warmup": 0, "train__eval_every": 5}
-    stopped, log = tmp_path / "stopped", tmp_path / "log"
+    stopped = tmp_path / "stopped"
+    log = tmp_path / "log"
     for folder, epochs in ((stopped, 2), (stopped, 4), (tmp_path / "whole", 4)):
         check_run(mode, world_size, settings(data, folder, **changes, train__epochs=epochs), log=log)
     assert log.read_text().count("Resuming from step 12.") == 1
@@ -140,7 +143,8 @@ def test_one_run_resumes_through_all_modes(data, tmp_path):
     """Each takes over where the one before was stopped, with another number of processes; dropout is off."""
     changes = CALM | {"train__epochs": 8, "train__save_every": 100, "train__eval_every": 1000}
     check_run("single", 1, settings(data, tmp_path / "whole", **changes))
-    argv, log = settings(data, tmp_path / "stopped", **changes), tmp_path / "log"
+    argv = settings(data, tmp_path / "stopped", **changes)
+    log = tmp_path / "log"
     for mode, world_size in PLACES:
         check_run(mode, world_size, argv, [Disturbance(4, "SIGTERM")], log, status=143)
     check_run("single", 1, argv, log=log)
@@ -152,7 +156,8 @@ def test_one_run_resumes_through_all_modes(data, tmp_path):
 def test_zero_resumes_as_it_was_only(data, tmp_path):
     """The shards of its optimizer fit no other stage, number of processes or mode."""
     need("deepspeed")
-    argv, log = settings(data, tmp_path / "run"), tmp_path / "log"
+    argv = settings(data, tmp_path / "run")
+    log = tmp_path / "log"
     check_run("deepspeed", 2, argv, [Disturbance(4, "SIGTERM")], log, status=143)
     cut = "the optimizer state was cut by DeepSpeed (ZeRO 2, 2 processes) and is "
     for mode, world_size, changes, now in (
@@ -178,7 +183,8 @@ def test_horovod_takes_over(data, tmp_path):
 
 def test_a_rank_that_ends_later_than_others_ends_as_they_do(data, tmp_path):
     """The launcher sends SIGTERM when the first has left; one whose log closes later leaves likewise."""
-    log, argv = tmp_path / "log", settings(data, tmp_path / "run", output__trackers="[tensorboard]")
+    log = tmp_path / "log"
+    argv = settings(data, tmp_path / "run", output__trackers="[tensorboard]")
     disturbances = [Disturbance(-1, "close_late"), Disturbance(3, "SIGTERM", 1)]
     check_run("ddp", 3, argv, disturbances, log, status=143)
     assert "Stopped by SIGTERM after step" in log.read_text()

@@ -25,7 +25,8 @@ from tests.ranks import settings
 NOW = datetime.now().astimezone()
 LAUNCHER = "/tmp/torchelastic_x/exp_1"
 OTHER_BITS = "they may compute other bits"
-NEW, AUTO = OutputConfig(dir="run"), OutputConfig(dir="run", resume="auto")
+NEW = OutputConfig(dir="run")
+AUTO = OutputConfig(dir="run", resume="auto")
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
@@ -157,7 +158,8 @@ def hold(folder: Path, ready) -> None:
 @pytest.mark.parametrize("config", [NEW, AUTO, OutputConfig(name="exp", resume="auto")])
 @pytest.mark.parametrize("call", [check_run_folder, open_run_folder])
 def test_a_second_run_is_refused_until_the_first_is_dead(config, call):
-    folder, context = make_run(config.dir or "checkpoints/exp-001", launcher=None), get_context("fork")
+    folder = make_run(config.dir or "checkpoints/exp-001", launcher=None)
+    context = get_context("fork")
     ready = context.Event()
     first = context.Process(target=hold, args=(folder, ready))
     first.start()
@@ -256,7 +258,8 @@ def test_a_run_resumes_under_another_version_of_numpy_and_says_so(start, earlier
 
 def test_weights_that_the_training_did_not_write_are_refused(start):
     assert start() == 0
-    weights, model = Path("run/model.safetensors"), load_checkpoint(Path("run"))[0]
+    weights = Path("run/model.safetensors")
+    model = load_checkpoint(Path("run"))[0]
     whole = weights.read_bytes()
     flipped = bytes([whole[-1] ^ 1])
     # Also of the same size, from another place of the file

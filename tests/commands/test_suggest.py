@@ -60,9 +60,11 @@ def test_the_least_certain_rows_are_chosen_or_the_surest_of_each_label(suggest):
     def chosen(name: str, *options: str) -> list[tuple[str, float]]:
         return [(row["label"], float(row["probability"])) for row in suggest(name, "--num", *options)]
 
-    every, five = chosen("all.csv", "99"), chosen("five.csv", "5", "--strategy", "least_confidence")
+    every = chosen("all.csv", "99")
+    five = chosen("five.csv", "5", "--strategy", "least_confidence")
     assert [value for _, value in five] == sorted(value for _, value in every)[:5]
-    sure, labels = chosen("sure.csv", "6", "--strategy", "highest_confidence"), {label for label, _ in every}
+    sure = chosen("sure.csv", "6", "--strategy", "highest_confidence")
+    labels = {label for label, _ in every}
     assert len(sure) == 6
     assert {*sure[: len(labels)]} == {max(row for row in every if row[0] == label) for label in labels}
 
@@ -88,7 +90,8 @@ OF_SEVERAL = np.array([[0.99, 0.99, 0.01], [0.001, 0.001, 0.001], [0.55, 0.02, 0
 
 def chosen_by(strategy: str, task, probabilities: np.ndarray) -> list[int]:
     """Return the ids of all rows, the most useful first."""
-    confidence, answers = task.confidence(probabilities), task.decide_by_probabilities(probabilities)
+    confidence = task.confidence(probabilities)
+    answers = task.decide_by_probabilities(probabilities)
     return choose_rows(strategy, len(probabilities), probabilities, confidence, answers).tolist()
 
 
@@ -115,7 +118,8 @@ def test_the_surest_rows_of_ordered_labels_are_of_each_answer():
 
 def test_a_model_of_several_labels_says_how_it_chose_and_refuses_ties(tmp_path, capsys):
     train(write_posts(tmp_path / "posts.jsonl"), tmp_path / "run", train__max_steps=2)
-    pool, target = tmp_path / "pool.csv", tmp_path / "next.csv"
+    pool = tmp_path / "pool.csv"
+    target = tmp_path / "next.csv"
     pool.write_text("text\n今天真开心\n差\n一般\n", encoding="utf-8")
     words = [str(pool), str(target), "--checkpoint", str(tmp_path / "run"), "--device", "cpu"]
     assert main([*words, "--strategy", "breaking_ties"]) == 2

@@ -62,7 +62,8 @@ def test_helps_and_mistakes_are_told_without_torch_and_helps_have_commands():
     assert "torch" not in modules.split()
     helps = dict(zip([*TRAINERS, "list", "first modules", *VERBS, *DOORS], parts, strict=True))
     assert all(f"python {script}" in helps[script] for script in TRAINERS)
-    first, lines = {*helps["first modules"].split()}, helps["list"].splitlines()
+    first = {*helps["first modules"].split()}
+    lines = helps["list"].splitlines()
     assert {"app.commands", "app.errors"} <= first
     assert not SLOW_IMPORTS & first
     assert lines[0] == "usage: python -m app VERB [options]"

@@ -102,7 +102,8 @@ def test_a_file_changes_what_it_names_and_is_written_and_read_back(load):
         "model:\n  name: random\ntrain:\n  epochs: 7\n  learning_rate: 3e-4\n  class_weights: [1.0, 2]\n"
         "data:\n  labels: [好, 😀]\n  header: no\n  text_column: 0\n"
     )
-    config, defaults = load(text), Config().to_dict()
+    config = load(text)
+    defaults = Config().to_dict()
     defaults["model"]["name"] = "random"
     defaults["train"] |= {"epochs": 7, "learning_rate": 3e-4, "class_weights": [1.0, 2.0]}
     defaults["data"] |= {"labels": ["好", "😀"], "header": False, "text_column": 0}

@@ -19,7 +19,8 @@ ROWS = "".join(f"text {number},{number % 2}\n" for number in range(20))
 DEV = "好,1\n坏,2\n"
 NAMED = ROWS.replace(",0", ",坏").replace(",1", ",好")
 PACKED = b"PK\x03\x04", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"\xd0\xcf\x11\xe0", b"PAR1\x15"
-NO_ENCODINGS, NO_LABELS = ("idna", "punycode", "utf\0-8", "gbk2", "hex"), ("1.5", "NaN", "0.5", "null")
+NO_ENCODINGS = ("idna", "punycode", "utf\0-8", "gbk2", "hex")
+NO_LABELS = ("1.5", "NaN", "0.5", "null")
 NO_ENCODING = "data.encoding must be a text encoding|try utf-8 or gb18030"
 NO_LABEL = "label must be a string or an integer"
 BY_NAME = {"text_column": "text", "label_column": "label"}
@@ -121,10 +122,12 @@ def test_a_file_that_cannot_be_used(write, tmp_path, name, content, parts, setti
 @pytest.mark.parametrize(("name", "content", "parts", "labels"), ROW, ids=lambda one: str(one)[:20])
 def test_an_invalid_row(write, tmp_path, name, content, parts, labels):
     """One message names it; `skip` leaves out this row alone, and lists it with the same message."""
-    good, content = GOOD[name].encode(), content if isinstance(content, bytes) else content.encode()
+    good = GOOD[name].encode()
+    content = content if isinstance(content, bytes) else content.encode()
     content = good + content + good
     path = write(name, b"[" + content.rstrip(b",\n") + b"]" if name == "a.json" else content)
-    parts, options = f"{parts}|--data.on_bad_row skip", ReadOptions()
+    parts = f"{parts}|--data.on_bad_row skip"
+    options = ReadOptions()
     message = refused(parts, read, path, tmp_path / "a", options, False, labels)
     table = read(path, tmp_path / "b", options, True, labels)
     assert (table.num_rows, table.skipped, table.texts([0, 1])) == (2, 1, ["今天", "今天"])
@@ -135,7 +138,8 @@ def test_an_invalid_row(write, tmp_path, name, content, parts, labels):
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "id,body\n7,好\n"), ("a.jsonl", '["7", "好"]\n')])
 def test_a_text_to_classify_is_not_guessed_among_unnamed_columns(write, name, content):
-    path, is_csv = write(name, content), name == "a.csv"
+    path = write(name, content)
+    is_csv = name == "a.csv"
     columns = "id, body" if is_csv else "7, 好"
     refused(f"which column is the text: found the columns {columns}", rows_of, path, False)
     assert rows_of(path, False, text_column=1, header=True if is_csv else None)[0].text == "好"
@@ -231,7 +235,9 @@ THREE = pd.DataFrame({"text": ["好", "坏", "真"], "label": ["1", "0", "1"]})
 
 def test_no_flipped_bit_of_a_parquet_file_changes_the_number_of_its_rows(write):
     """The footer says how many rows there are, in several places, and pyarrow believes any of them."""
-    content, told, draw = THREE.to_parquet(row_group_size=2, store_schema=False), [], random.Random(0)
+    content = THREE.to_parquet(row_group_size=2, store_schema=False)
+    told = []
+    draw = random.Random(0)
     for place in range(len(content)):
         flipped = bytearray(content)
         flipped[place] ^= 1 << draw.randrange(8)

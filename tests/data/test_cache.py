@@ -68,7 +68,8 @@ def test_files_are_one_set_in_the_order_of_their_names(opened, posts, ending):
     # A limit is that of each file
     limited = opened(train=f"{posts}/*.{ending}", limit=15)
     assert rows_of(limited) == [row for rows in PARTS.values() for row in rows[:15]]
-    table, number = dataset.files["train"], 10 if ending == "parquet" else 11
+    table = dataset.files["train"]
+    number = 10 if ending == "parquet" else 11
     assert table.where(9) == f"{posts}/a.{ending}, {table.row_unit} {number}"
     assert table.where(10) == f"{posts}/b.{ending}, {table.row_unit} {number - 9}"
     assert opened(train=[f"{posts}/{name}.{ending}" for name in "abc"], **sizes).folder == dataset.folder
@@ -87,7 +88,8 @@ def test_the_cache_follows_the_contents(tmp_path, opened, write, posts):
         path.unlink()
     write("posts/_SUCCESS", "")
     write("posts/.hidden", "x")
-    before, built = opened(train=str(posts)), tables()
+    before = opened(train=str(posts))
+    built = tables()
     os.rename(posts / "b.csv", posts / "b2.csv")
     renamed = opened(train=str(posts))
     assert renamed.folder == before.folder

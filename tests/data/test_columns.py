@@ -103,7 +103,8 @@ def test_predict_serve_and_python_take_the_same_columns(write, tmp_path, monkeyp
     rows_of = pytest.importorskip("app.serving.application", exc_type=ImportError).rows_of
     checkpoint = save_checkpoint(tmp_path / "model")
     write("model/config.yaml", f"data: {{text_column: [{', '.join(TEXT_COLUMNS)}]}}\n")
-    model, plain = load(checkpoint, device="cpu"), load(save_checkpoint(tmp_path / "plain"), device="cpu")
+    model = load(checkpoint, device="cpu")
+    plain = load(save_checkpoint(tmp_path / "plain"), device="cpu")
     expected = plain.predict_proba(JOINED)
     frame = pd.DataFrame(ROWS, columns=TEXT_COLUMNS).assign(id=1)
     for texts in (frame, frame.to_dict("records"), ROWS):
@@ -150,7 +151,8 @@ def table_of(cells, separator: str = "\t") -> str:
     return "".join(f"{text}{separator}{cell}\n" for text, cell in zip(TEXTS, cells, strict=False))
 
 
-FRAME, MANY = pd.DataFrame({"text": TEXTS, "labels": SETS}), pd.DataFrame(MATRIX, columns=["a", "b", "c"])
+FRAME = pd.DataFrame({"text": TEXTS, "labels": SETS})
+MANY = pd.DataFrame(MATRIX, columns=["a", "b", "c"])
 AS_LINES = {"orient": "records", "lines": True}
 
 
@@ -194,7 +196,8 @@ def rows_with(labels: list[str], again: int = 12) -> str:
 
 
 LISTS = table_of(map(json.dumps, SETS))
-A_B, NO_C = "text\ta\tb\n甲\t0\t1\n", "text\ta\tb\tc\n甲\t0\t1\t0\n乙\t1\t1\t0\n"
+A_B = "text\ta\tb\n甲\t0\t1\n"
+NO_C = "text\ta\tb\tc\n甲\t0\t1\t0\n乙\t1\t1\t0\n"
 ONE = ["体育-球类-足球", "体育 - 田径", "体育", "财经-股票"]
 OF_ONE = rows_with(ONE)
 PATH_NAMES = ["体育", "体育-球类-足球", "体育-田径", "财经-股票"]

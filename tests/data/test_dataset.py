@@ -65,7 +65,8 @@ def test_sizes_of_the_splits(opened, settings, sizes):
 
 def test_statistics(opened):
     train = ROWS + "甲\t愤怒\n甲\t愤怒\n甲\t高兴\n乙\t高兴\n乙\t😀\n text 0 \t愤怒\n"
-    dev, test = "甲\t愤怒\n甲\t愤怒\n丙\t高兴\n", "甲\t愤怒\n丙\t高兴\n丁\t😀\n"
+    dev = "甲\t愤怒\n甲\t愤怒\n丙\t高兴\n"
+    test = "甲\t愤怒\n丙\t高兴\n丁\t😀\n"
     dataset = opened(train=train, dev=dev, test=test)
     assert [labelled(dataset, name) for name in ("dev", "test")] == [rows_in(dev), rows_in(test)]
     assert [Path(table.source).name for table in dataset.tables] == ["train.tsv", "dev.tsv", "test.tsv"]
@@ -138,7 +139,8 @@ def test_the_embedded_sample_set(opened):
 
 
 def test_the_composed_example_of_several_labels_is_what_its_script_and_datasheet_say(tmp_path):
-    path, made = ROOT / "data" / "composed" / "posts.jsonl", tmp_path / "made.jsonl"
+    path = ROOT / "data" / "composed" / "posts.jsonl"
+    made = tmp_path / "made.jsonl"
     finish([sys.executable, "scripts/compose_labels.py", str(made)], status=0)
     assert made.read_bytes() == path.read_bytes()
     assert path.stat().st_size < 150_000
@@ -156,7 +158,8 @@ def test_fixes_replace_labels_and_nothing_else(opened, report_of, write, tmp_pat
     settings = {"dev_size": 0.1, "test_size": 0.1, "text_pair_column": "other" if pairs else None}
     settings["train"] = "\n".join(tiny_lines(20, pairs))
     before = opened(**settings)
-    table, labels = before.tables[0], dict(labelled(before, *SPLITS))
+    table = before.tables[0]
+    labels = dict(labelled(before, *SPLITS))
     content = (tmp_path / "train.tsv").read_bytes()
     chosen = [row for row in range(table.num_rows) if labels[table.row(row).text] != "正面"][:5]
     if column == "text_hash":
@@ -201,8 +204,11 @@ DOCCANO = (
     "2,丙,2,a.tsv,3,1,A,B,0.2,no,h00000000000000b2,,\n"
 )
 TWO = LABEL_STUDIO.format('"{""choices"":[""C"",""B""]}"')
-ONE, LISTS, GB = ReadOptions(), ReadOptions(task="multi_label"), ReadOptions(encoding="gb18030")
-BARS, B_C = replace(LISTS, label_separator="|"), '["B", "C"]'
+ONE = ReadOptions()
+LISTS = ReadOptions(task="multi_label")
+GB = ReadOptions(encoding="gb18030")
+BARS = replace(LISTS, label_separator="|")
+B_C = '["B", "C"]'
 FILES = [
     # Rows without a label are no fixes
     ("f.csv", "rank,text,given,label\n1,甲,A,\n2,乙,A,B\n3,丙,B, \n", ONE, "B"),

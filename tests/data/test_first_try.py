@@ -75,7 +75,8 @@ def test_a_usual_name_that_is_a_label_is_no_header(table):
 
 
 def test_columns_without_names_are_seen_by_their_values(table):
-    label_first, assumed = [row[::-1] for row in REVIEWS], {"text_column": 1, "label_column": 0}
+    label_first = [row[::-1] for row in REVIEWS]
+    assumed = {"text_column": 1, "label_column": 0}
     for rows in (label_first, sorted(label_first)):
         found = table("tsv", rows, separator="\t")
         assert (found.columns, found.assumed) == ("text '1', label '0'", assumed)
@@ -149,7 +150,8 @@ def test_quotes_of_tsv_are_part_of_the_text_unless_they_enclose_fields(opened, h
 
 
 def test_one_percent_of_the_rows_may_be_empty(table):
-    rows, header = [(text, number % 2) for number, text in enumerate(texts(99))], ("text", "label")
+    rows = [(text, number % 2) for number, text in enumerate(texts(99))]
+    header = ("text", "label")
     found = table("csv", [*rows, (" ", 1)], header)
     assert (found.num_rows, found.skipped) == (99, 1)
     assert found.skipped_rows()[0]["problem"].startswith("the text is empty")
@@ -190,7 +192,8 @@ def test_a_list_in_a_cell_is_its_label_and_a_bracket_part_of_a_name(opened, cell
 
 @pytest.mark.parametrize("cell", SEVERAL)
 def test_several_labels_and_objects_in_a_cell_name_the_task_that_reads_lists(opened, cell):
-    train, message = LABELLED.replace("体育", cell), "line 2: a row must have one label, .* --data.task multi"
+    train = LABELLED.replace("体育", cell)
+    message = "line 2: a row must have one label, .* --data.task multi"
     with pytest.raises(InputError, match=message):
         opened(train=train, on_bad_row="skip")
     if "重点" in cell:
@@ -218,7 +221,8 @@ def test_values_of_other_types_are_labels_and_decimals_numbers(opened, values, n
 
 @pytest.mark.parametrize(("true", "false"), [("true", "false"), ("1.0", "0.0")])
 def test_truth_values_and_whole_floats_of_json_and_csv_are_the_same_labels(opened, true, false):
-    names, shown = ["0", "1"] if true == "1.0" else ["false", "true"], [false, true]
+    names = ["0", "1"] if true == "1.0" else ["false", "true"]
+    shown = [false, true]
     rows = [f'{{"text": "{text}", "label": {shown[at % 2]}}}' for at, (text, _) in enumerate(ROWS)]
     assert opened("jsonl", train=lines(*rows)).label_names == names
     rows = [f"{text},{shown[at % 2]}" for at, (text, _) in enumerate(ROWS)]
@@ -230,10 +234,12 @@ def test_truth_values_and_whole_floats_of_json_and_csv_are_the_same_labels(opene
 @pytest.mark.parametrize(("one", "zero"), [("True", "False"), ("TRUE", "FALSE"), ("1.0", "0"), (True, False)])
 def test_columns_of_truth_values_are_suggested_and_read(opened, one, zero):
     rows = [[text, *(one if label == name else zero for name in NAMES)] for text, label in ROWS]
-    ending, content = "csv", lines(",".join(["text", *NAMES]), *(",".join(map(str, row)) for row in rows))
+    ending = "csv"
+    content = lines(",".join(["text", *NAMES]), *(",".join(map(str, row)) for row in rows))
     if one is True:
         objects = [dict(zip(["text", *NAMES], row, strict=True)) for row in rows]
-        ending, content = "jsonl", lines(*map(json.dumps, objects))
+        ending = "jsonl"
+        content = lines(*map(json.dumps, objects))
     setting = r"set --data\.task multi_label --data\.label_columns '\[体育, 教育, 科技, 财经\]'"
     with pytest.raises(InputError, match=setting):
         opened(ending, train=content)

@@ -37,7 +37,8 @@ def rows(path, **options) -> list[tuple[str, str]]:
 def content_of(format: str, pairs=PAIRS) -> bytes:
     """Return a file of a format with the columns id, label and text, as pandas writes it."""
     texts, labels = zip(*pairs, strict=True)
-    frame, file = pd.DataFrame({"id": 7, "label": labels, "text": texts}), io.BytesIO()
+    frame = pd.DataFrame({"id": 7, "label": labels, "text": texts})
+    file = io.BytesIO()
     if format == "parquet":
         return frame.to_parquet(row_group_size=2)
     if format == "xlsx":
@@ -59,7 +60,8 @@ def content_of(format: str, pairs=PAIRS) -> bytes:
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_contract_of_a_format(write, format):
     """Every format has the same rows, numbered as its unit says, keeps records, and obeys the limit."""
-    path, need_label = write("rows", content_of(format)), format != "text"
+    path = write("rows", content_of(format))
+    need_label = format != "text"
     found = list(RowReader(path, ReadOptions(format), need_label).rows(keep_records=True))
     assert [row.text for row in found] == [text for text, _ in PAIRS]
     assert [row.label for row in found] == [label if need_label else None for _, label in PAIRS]
@@ -251,7 +253,8 @@ NOT_GB18030 = {
 
 @pytest.mark.parametrize(("content", "line"), NOT_GB18030.values(), ids=NOT_GB18030)
 def test_other_encodings_are_errors_with_their_line(write, content, line):
-    path, message = write("a.tsv", content), r"(.|\n)*invalid byte.*--data\.encoding.*big5, utf-16-le"
+    path = write("a.tsv", content)
+    message = r"(.|\n)*invalid byte.*--data\.encoding.*big5, utf-16-le"
     with pytest.raises(InputError, match=rf"a\.tsv, line {line}: {message}"):
         list(open_file(str(path), {"text_column": 0}, {}).rows("error"))
 
@@ -342,7 +345,8 @@ def book(tmp_path):
 
 
 def test_what_a_sheet_holds(book):
-    header, blank = [None, "id", "标签", "文本", "备注"], [None] * 5
+    header = [None, "id", "标签", "文本", "备注"]
+    blank = [None] * 5
     path = book([], [header, [], [0, 7, 1, "今天", None], [], [1, 8, 0.0, "气死", "?"], blank], [])
     assert rows(path) == [("今天", "1"), ("气死", "0")]
     assert [row.line for row in read(path)] == [3, 5]
@@ -427,7 +431,8 @@ def test_a_workbook_without_calamine(book, monkeypatch):
 def test_damaged_workbooks_give_rows_or_one_error(book, seeds):
     """Bits of the archive, or of the XML inside it, are changed."""
     path = book(SHEET)
-    whole, messages = path.read_bytes(), []
+    whole = path.read_bytes()
+    messages = []
     with zipfile.ZipFile(path) as file:
         entries = {name: file.read(name) for name in file.namelist()}
     for seed in seeds:

@@ -89,7 +89,8 @@ def text_of(draw: random.Random, format: str, quoted: bool) -> str | None:
 def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
     """Return a case whose file is not written yet."""
     format = draw.choice(FORMATS)
-    is_table, need_label = format in ("csv", "tsv"), format != "text" and draw.random() < 0.7
+    is_table = format in ("csv", "tsv")
+    need_label = format != "text" and draw.random() < 0.7
     encoding = "utf-8" if format == "parquet" else draw.choice(ENCODINGS)
     quoting = draw.choice(["auto", "auto", "none", "double"]) if is_table else "auto"
     is_quoted = is_table and (quoting == "double" or quoting == "auto" and format == "csv")
@@ -125,7 +126,8 @@ def valid_case(number: int, folder: Path, draw: random.Random) -> Case:
 
 
 def text_file(draw, columns: dict, format: str, quoted: bool, header: bool, encoding: str) -> str:
-    separator, is_ebcdic = "\t" if format == "tsv" else ",", encoding == "cp037"
+    separator = "\t" if format == "tsv" else ","
+    is_ebcdic = encoding == "cp037"
     shape = draw.choice(["array", "object"] if "label" in columns else ["string", "array", "object"])
     ascii_only = is_ebcdic or draw.random() < 0.5
     # Texts that must be refused
@@ -167,8 +169,10 @@ def parquet_file(draw: random.Random, columns: dict[str, list]) -> bytes:
     }
     if "label" in columns:
         arrays |= {name: others[name] for name in draw.sample(list(others), draw.choice([0, 1, 3]))}
-    sink, compression = pyarrow.BufferOutputStream(), draw.choice(["none", "snappy", "gzip", "zstd"])
-    table, size_of_groups = pyarrow.table(arrays), draw.choice([3, 100])
+    sink = pyarrow.BufferOutputStream()
+    compression = draw.choice(["none", "snappy", "gzip", "zstd"])
+    table = pyarrow.table(arrays)
+    size_of_groups = draw.choice([3, 100])
     parquet.write_table(table, sink, compression=compression, row_group_size=size_of_groups)
     return sink.getvalue().to_pybytes()
 
@@ -181,7 +185,8 @@ def make_case(number: int, folder: Path) -> Case:
     name, damage = ("long line", long_line) if number % LONG_EVERY == 0 else (name, DAMAGES[name][1])
     case.description += f", {name}"
     if (content := damage(case, draw)) is not None:
-        case.content, case.rows = content.encode() if isinstance(content, str) else content, None
+        case.content = content.encode() if isinstance(content, str) else content
+        case.rows = None
     if case.content is not None and not case.path.exists():
         case.path.write_bytes(case.content)
     return case
@@ -204,7 +209,8 @@ def flipped_bits(case: Case, draw: random.Random) -> bytes:
 
 def mixed_encodings(case: Case, draw: random.Random) -> bytes:
     other = draw.choice(["gb18030", "utf-16-le", "big5"])
-    row, end = "好坏\t1".encode(other), "正".encode(other)
+    row = "好坏\t1".encode(other)
+    end = "正".encode(other)
     return b"\n".join(draw.choice([line, row, line + end]) for line in case.content.split(b"\n"))
 
 
@@ -254,7 +260,8 @@ def deep_json(case: Case, draw: random.Random) -> str:
 def packed(case: Case, draw: random.Random) -> bytes:
     magic = [lambda data: b"PK\x03\x04" + data, lambda data: b"\x28\xb5\x2f\xfd" + data]
     pack = draw.choice([gzip.compress, bz2.compress, lzma.compress, *magic])
-    case.options, case.refused = ReadOptions(case.options.format), True
+    case.options = ReadOptions(case.options.format)
+    case.refused = True
     return pack(case.content)
 
 
@@ -265,7 +272,8 @@ def link(case: Case, draw: random.Random) -> None:
 
 
 def no_regular_file(case: Case, draw: random.Random) -> None:
-    path, pipe = case.path, case.path.with_name(f"pipe{case.number}")
+    path = case.path
+    pipe = case.path.with_name(f"pipe{case.number}")
     os.mkfifo(pipe)
     targets = {"link to a pipe": pipe, "device": "/dev/null", "endless device": "/dev/zero", "loop": path}
     targets["dangling link"] = path.with_name("nowhere")
@@ -278,7 +286,9 @@ def no_regular_file(case: Case, draw: random.Random) -> None:
         path.symlink_to(targets[what])
     case.path = names.get(what, path)
     case.description += f": {what}"
-    case.content, case.rows, case.refused = None, None, True
+    case.content = None
+    case.rows = None
+    case.refused = True
 
 
 # The weight of each, and what returns the new content of the file, or None if the rows stay
@@ -363,7 +373,8 @@ def check_rows(case: Case, found: list[Row | BadRow]) -> None:
 
 def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | None:
     """Return the numbers that rows must have, header included; None where that is undefined."""
-    format, encoding = case.options.format, case.options.encoding
+    format = case.options.format
+    encoding = case.options.encoding
     if format == "parquet":
         with case.path.open("rb") as file:
             return list(range(1, parquet.ParquetFile(file).metadata.num_rows + 1))
@@ -390,7 +401,9 @@ def quoted_places(text: str, separator: str) -> list[int]:
     """Return the line on which each record of quoted text begins that is not blank."""
     cell = rf'(?:"[^"]*(?:""[^"]*)*"|(?!")[^{separator}\r\n]*)'
     record = re.compile(rf"({cell}(?:{separator}{cell})*)(?:{LINE_END}|\Z)")
-    places, line, position = [], 1, 0
+    places = []
+    line = 1
+    position = 0
     while position < len(text):
         match = record.match(text, position)
         assert match, f"quotes that do not pair in line {line}"
@@ -416,7 +429,8 @@ def check_prediction_source(case: Case) -> None:
 
 def check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> None:
     """The table on disk has the good rows, and counts the bad ones."""
-    target, names = folder / "table", LABELS if case.number % 2 else None
+    target = folder / "table"
+    names = LABELS if case.number % 2 else None
     target.mkdir()
     good = [row.text for row in found or [] if isinstance(row, Row)]
     _, message = attempt(case, lambda: build_table(target, str(case.path), case.options, True, names))
@@ -464,7 +478,8 @@ YAML_NOISE = ["&a ", "*a", "!!python/object/apply:os.system [ls]", "!x ", "[", "
 
 @pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 400), marks=pytest.mark.slow)], ids=str)
 def test_damaged_configurations(tmp_path, seeds):
-    path, refused = tmp_path / "damaged.yaml", 0
+    path = tmp_path / "damaged.yaml"
+    refused = 0
     for seed in seeds:
         draw = random.Random(seed)
         text = draw.choice(CONFIGS).read_text(encoding="utf-8")

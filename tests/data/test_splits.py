@@ -44,7 +44,8 @@ def random_rows(seed: int):
     texts of each without conflicts."""
     generator = random.Random(seed)
     num_classes = generator.randint(2, 12)
-    labels, hashes = [], []
+    labels = []
+    hashes = []
     for label in range(num_classes):
         texts = [generator.getrandbits(64) for _ in range(generator.choice([6, 8, 30, 300]))]
         repeated = texts + generator.choices(texts, k=generator.choice([0, len(texts) // 3]))
@@ -87,7 +88,8 @@ def test_a_random_split_is_a_shuffled_list(case, seed):
 def test_a_stratified_split(seed):
     """Sizes and proportions are met, every class is in every split, and no text is in two."""
     labels, hashes, names = random_rows(seed)
-    num_rows, generator = len(labels), random.Random(seed)
+    num_rows = len(labels)
+    generator = random.Random(seed)
     dev, test = (generator.choice([0, 1, num_rows // 20, num_rows // 10, num_rows // 5]) for _ in range(2))
     split = split_of(labels, hashes, dev, test, seed, names)
     other = split_of(labels, hashes, dev, test, seed + 1, names)
@@ -142,7 +144,8 @@ def test_a_class_may_have_only_texts_of_other_classes():
     [("regression", np.arange(60) / 60, 3), ("masked_language_modelling", np.zeros(60, int), 1)],
 )
 def test_groups_without_names_that_have_few_texts_are_named_by_their_number(task, labels, texts):
-    form, hashes = label_form(task), np.arange(60)
+    form = label_form(task)
+    hashes = np.arange(60)
     with pytest.raises(InputError, match=r"of \d classes .* is 'group 1' with 1; add rows"):
         split_rows(
             form,
@@ -207,7 +210,9 @@ def test_folds_keep_labels_and_texts_together(task):
 
 
 def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path, opened):
-    cache, tested, tokens = tmp_path / "cache", [], set()
+    cache = tmp_path / "cache"
+    tested = []
+    tokens = set()
     settings = {"train": "\n".join(tiny_lines(20)), "test": "is not read", "dev_size": 0.1}
     for fold in range(2):
         dataset = opened(**settings, verb=VerbArguments(folds=2, fold=fold))
@@ -225,7 +230,8 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
 
 TEXTS = ["今天的天气真好，我们去公园里散步吧", "快递送了三天还没有到，客服也不回复"]
 TEXTS += ["这家店的味道不错，下次还会再来的", "手机的电池用半天就没有电了，想退货"]
-NEAR, OTHER = "今天的天气真好呀，我们去公园散步吧！", "电影的结局让人想不到，值得再看一遍"
+NEAR = "今天的天气真好呀，我们去公园散步吧！"
+OTHER = "电影的结局让人想不到，值得再看一遍"
 
 
 def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypatch):
@@ -235,7 +241,8 @@ def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypat
     train = ["".join(generator.choices(characters, k=generator.randrange(8, 40))) for _ in range(150)]
     changed = []
     for text in train[:60]:
-        letters, share = list(text), generator.choice([0.05, 0.1, 0.4])
+        letters = list(text)
+        share = generator.choice([0.05, 0.1, 0.4])
         for at in generator.sample(range(len(letters)), round(len(letters) * share)):
             letters[at] = generator.choice(characters)
         changed.append("".join(letters))
@@ -261,7 +268,8 @@ def test_the_dataset_has_near_copies_and_the_report_their_number(opened, report_
     columns = {"text_column": 0, "label_column": 1 + pairs, "text_pair_column": 1 if pairs else None}
     files = {"train": rows(TEXTS * 6), "test": rows([OTHER, NEAR, TEXTS[1]])}
     dataset = opened(**files, **columns, header=False)
-    test, train = dataset.splits["test"], dataset.splits["train"]
+    test = dataset.splits["test"]
+    train = dataset.splits["train"]
     assert train.copies is None
     assert [at if at < 0 else train.table.row(at).text for at in test.copies] == [-1, TEXTS[0], TEXTS[1]]
     assert dataset.statistics["test"]["also_in"] == {"train": 1}

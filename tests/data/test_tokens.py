@@ -181,7 +181,8 @@ def test_a_text_without_a_token_is_named(strange, table_of, tmp_path):
     message = "each text must have a token, and the tokenizer makes none of '气气'"
     with pytest.raises(InputError, match=f"row 2: {message}"):
         list(load_predictor(folder, 32, device="cpu").predict(as_rows(["今天", "气气", "好"])))
-    tokenizer, table = load_tokenizer(ModelConfig(str(folder)), None, 32, ""), [["今天", 1]] * 9
+    tokenizer = load_tokenizer(ModelConfig(str(folder)), None, 32, "")
+    table = [["今天", 1]] * 9
     with pytest.raises(InputError, match=rf"rows\.json, element 10: {message}; remove the row"):
         open_store(table_of([*table, ["气气", 2]]), tokenizer, 32, str(tmp_path / "cache"))
 
@@ -200,18 +201,23 @@ def trained(kind: str = "WordPiece") -> Tokenizer:
     if kind == "WordPiece":
         model = models.WordPiece(unk_token="[UNK]")
         trainer = trainers.WordPieceTrainer(vocab_size=150, **settings)
-        normalizer, words = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+        normalizer = normalizers.BertNormalizer()
+        words = pre_tokenizers.BertPreTokenizer()
     elif kind == "BPE":
         settings["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
-        model, trainer = models.BPE(), trainers.BpeTrainer(vocab_size=320, **settings)
-        normalizer, words = None, pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model = models.BPE()
+        trainer = trainers.BpeTrainer(vocab_size=320, **settings)
+        normalizer = None
+        words = pre_tokenizers.ByteLevel(add_prefix_space=False)
     else:
         settings |= {"unk_token": "[UNK]", "max_piece_length": 8}
-        model, trainer = models.Unigram(), trainers.UnigramTrainer(vocab_size=120, **settings)
+        model = models.Unigram()
+        trainer = trainers.UnigramTrainer(vocab_size=120, **settings)
         words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
         normalizer = normalizers.NFKC()
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, words
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = words
     tokenizer.train_from_iterator(TRAINING, trainer)
     tokenizer.add_special_tokens([*SPECIAL[:4], AddedToken("[MASK]", lstrip=True, rstrip=True)])
     ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
@@ -258,7 +264,8 @@ def windows_of(rows: tokens.EncodedRows) -> list[list[list[int]]]:
     ],
 )
 def test_rows_are_those_of_the_whole_text(kind, max_length, side, long):
-    tokenizer, texts = trained(kind), long_texts_of(kind)
+    tokenizer = trained(kind)
+    texts = long_texts_of(kind)
     rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), max_length, side, long).encode(texts, str)
     for text, windows, is_cut in zip(texts, windows_of(rows), rows.is_cut, strict=True):
         first, *ids, last = tokenizer.encode(text).ids
@@ -270,7 +277,8 @@ def test_rows_are_those_of_the_whole_text(kind, max_length, side, long):
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_pairs_are_cut_as_the_tokenizer_cuts_them(side):
-    tokenizer, texts = trained(), long_texts_of("pairs")
+    tokenizer = trained()
+    texts = long_texts_of("pairs")
     pairs = list(zip(texts[:10], texts[12:22], strict=True))
     rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), 64, side).encode(pairs, str)
     tokenizer.enable_truncation(64, direction=side)
@@ -282,7 +290,8 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(side):
 
 @pytest.mark.parametrize("long", [CUT, LongTexts("windows", 4)])
 def test_no_more_of_a_long_text_is_read_than_needed(long):
-    encoder, read = RowEncoder(trained(), 16, "right", long), []
+    encoder = RowEncoder(trained(), 16, "right", long)
+    read = []
     encode = encoder.tokenizer.encode_batch_fast
     encoder.tokenizer = SimpleNamespace(encode_batch_fast=lambda texts: read.extend(texts) or encode(texts))
     encoder.encode(["好" * 10**6, "a good day " * 10**5], str)
@@ -370,7 +379,8 @@ def test_a_store_holds_what_the_tokenizer_makes(table_of, store_of, tiny_tokeniz
 def test_the_bits_are_the_same_for_any_chunks(table_of, store_of, tiny_tokenizer, monkeypatch, case):
     texts = ["好" * (1 + 7 * number % 40) + f"第{number}条" for number in range(60)]
     rows = [[text, *([text[::-1]] * (case == "pairs")), index % 3] for index, text in enumerate(texts)]
-    table, long = table_of(rows), LongTexts("windows", max_windows=3) if case == "windows" else CUT
+    table = table_of(rows)
+    long = LongTexts("windows", max_windows=3) if case == "windows" else CUT
     assert table.has_pairs == (case == "pairs")
 
     def content(cache: str) -> dict[str, bytes]:
@@ -398,7 +408,8 @@ def test_a_store_is_built_once_for_rows_tokenizer_and_length(table_of, store_of,
     """Calling a tokenizer leaves its last truncation and padding in it; they do not reach the store."""
     table = table_of([["今天真开心", 0], ["气死我了", 1]])
     store = store_of(table, tiny_tokenizer, 16)
-    wanted, before = rows_of(store), store.folder.stat().st_mtime_ns
+    wanted = rows_of(store)
+    before = store.folder.stat().st_mtime_ns
     tiny_tokenizer(["好", "今天真开心"], padding="max_length", truncation=True, max_length=4)
     again = store_of(table, tiny_tokenizer, 16)
     assert (again.folder, rows_of(again), store.folder.stat().st_mtime_ns) == (store.folder, wanted, before)
@@ -430,7 +441,8 @@ def test_a_damaged_store_is_built_again(table_of, store_of, tiny_tokenizer, dama
 def test_processes_that_start_at_once_get_one_whole_store(write, tmp_path):
     texts = [f"今天真开心{'好' * (number % 7)} {number}" for number in range(2000)]
     source = write("rows.tsv", "".join(f"{text}\t{len(text) % 2}\n" for text in texts))
-    cache, tokenizer = tmp_path / "cache", tokenizer_of(characters="今天真开心好0123")
+    cache = tmp_path / "cache"
+    tokenizer = tokenizer_of(characters="今天真开心好0123")
     wanted = tokenizer(texts, truncation=True, max_length=16)["input_ids"]
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         started = [pool.submit(tokens_of_file, str(source), str(cache), tokenizer) for _ in range(2)]

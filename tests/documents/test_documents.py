@@ -134,9 +134,11 @@ def check_start(target: str, arguments: list[str]) -> None:
     # The name of app where it is installed
     target = target.replace("chinese_text_classifier", "app")
     if target == "app.run":
-        target, arguments = f"run_{arguments[0]}.py", arguments[1:]
+        target = f"run_{arguments[0]}.py"
+        arguments = arguments[1:]
     if target == "predict.py":
-        target, arguments = "app", ["predict", *arguments]
+        target = "app"
+        arguments = ["predict", *arguments]
     if target == "torch.distributed.launch":
         check_launcher("torchrun", arguments)
     elif target == "pytest":
@@ -180,9 +182,13 @@ def check_parser(target: str, arguments: list[str]) -> None:
     def stop(self, args=None, namespace=None):
         raise Parsed(original(self, args, namespace)[1])
 
-    path, run, place = sys.path, runpy.run_module, target
+    path = sys.path
+    run = runpy.run_module
+    place = target
     if target.endswith(".py"):
-        path, run, place = [str((ROOT / target).parent), *sys.path], runpy.run_path, str(ROOT / target)
+        path = [str((ROOT / target).parent), *sys.path]
+        run = runpy.run_path
+        place = str(ROOT / target)
     with (
         patch.object(argparse.ArgumentParser, "parse_known_args", stop),
         patch.object(sys, "argv", [target, *arguments]),
@@ -248,7 +254,8 @@ def is_setting(name: str) -> bool:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_option_and_setting_exists(document):
     for code in inline_code(read(document)):
-        name, words = re.split("[ =]", code)[0], code.split()
+        name = re.split("[ =]", code)[0]
+        words = code.split()
         if re.match(rf"({'|'.join(GROUPS)})\.\w", name) and not name.endswith(RUN_FILES):
             assert is_setting(name)
         elif re.match(r"--\w", name) and not (is_setting(name[2:]) or name[2:] in SHORT_OPTIONS):

@@ -93,7 +93,8 @@ def two_passes(steps: list[int]) -> str:
         # The mean of 2x(wx - 2x) over two rows, of four
         gradient += (first**2 + (first + 1) ** 2) * (weight - 2) / 4
         if number in steps:
-            weight, gradient = weight - 0.002 * gradient, 0.0
+            weight = weight - 0.002 * gradient
+            gradient = 0.0
     kept = rf" {', '.join(map(str, steps))}  .* {weight:.5f}$"
     assert re.search(kept, docstring_of(ACCELERATE), re.MULTILINE)
     return f"{steps}; the final weight is {weight:.5f}"
@@ -102,7 +103,8 @@ def two_passes(steps: list[int]) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_accelerate_reaches_the_known_weight(number):
-    command, processes = commands_of(ACCELERATE)[number], number + 1
+    command = commands_of(ACCELERATE)[number]
+    processes = number + 1
     assert command.startswith("torchrun" if number else "python")
     # Where DeepSpeed is installed, it says something in brackets
     assert [line for line in run(command).stdout.splitlines() if not line.startswith("[")] == [
@@ -133,7 +135,8 @@ def test_ray_gives_each_row_what_predict_gives_it(tmp_path):
     (tmp_path / "posts").mkdir()
     for number, rows in enumerate((table[:150], table[150:])):
         parquet.write_table(rows, tmp_path / "posts" / f"{number}.parquet")
-    checkpoint, posts = str(save_checkpoint(tmp_path / "bert")), str(tmp_path / "posts")
+    checkpoint = str(save_checkpoint(tmp_path / "bert"))
+    posts = str(tmp_path / "posts")
     options = ["--checkpoint", checkpoint, "--input", posts, "--output"]
     # Both actors and a reader have room on two cores
     script = "runpy.run_path('examples/ray_predict.py', run_name='__main__')"

@@ -57,7 +57,8 @@ def several(tmp_path_factory) -> Path:
 def known(tmp_path_factory) -> ExplainedModel:
     """A model that is known: 好 and 喜 speak for 正面, 差 and 讨 for 负面, all others for nothing."""
     model = ExplainedModel(save_checkpoint(tmp_path_factory.mktemp("known")), "cpu")
-    bert, head = model.model.bert, model.model.classifier
+    bert = model.model.bert
+    head = model.model.classifier
     width = bert.config.hidden_size
     with torch.no_grad():
         for weight in model.model.parameters():
@@ -66,7 +67,8 @@ def known(tmp_path_factory) -> ExplainedModel:
             if isinstance(module, torch.nn.LayerNorm):
                 module.weight.fill_(1)
         words = bert.embeddings.word_embeddings.weight
-        words[:, 0], words[:, 2] = 1, -1
+        words[:, 0] = 1
+        words[:, 2] = -1
         for characters, sign in (("好喜", 1), ("差讨", -1)):
             words[model.tokenizer.convert_tokens_to_ids([*characters]), 1] = 4.0 * sign
         attention = bert.encoder.layer[0].attention
@@ -123,7 +125,8 @@ def test_attributions_add_up_to_the_difference_from_a_masked_text(fixture, reque
 
 def test_each_predicted_label_of_several_is_explained(several):
     model = ExplainedModel(several, "cpu")
-    explanations, [pipeline] = explain(model, (TEXT,)), of_pipeline(several, [TEXT])
+    explanations = explain(model, (TEXT,))
+    [pipeline] = of_pipeline(several, [TEXT])
     [prediction] = open_model(several, ComputeOptions("cpu")).predictor.predict(as_rows([TEXT]))
     predicted = [one.label for one in explanations]
     assert predicted == explanations[0].predicted
@@ -147,7 +150,8 @@ def test_each_predicted_label_of_several_is_explained(several):
 
 def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
     result = explain_one(save_checkpoint(tmp_path, **NUMBER), TEXT)
-    score, shown = result.probabilities[0], render_text(result)
+    score = result.probabilities[0]
+    shown = render_text(result)
     assert result.values.sum() == pytest.approx(result.log_odds - result.neutral, rel=0.02)
     assert result.log_odds == pytest.approx(score, rel=1e-4)
     assert shown.startswith(f"score: {score:.4g}\n")
@@ -254,7 +258,8 @@ def test_what_cannot_be_explained_is_an_error(model, checkpoint, tmp_path, capsy
         damaged.model.classifier.bias.fill_(float("nan"))
     with pytest.raises(TrainingError, match="finite"):
         explain_one(damaged, TEXT)
-    made, kind = {"from": "sample-007"}, "single_label_classification"
+    made = {"from": "sample-007"}
+    kind = "single_label_classification"
     record = ExportRecord(LABELS, 8, "right", 0, [], "fp32", kind, {}, {}, {}, made)
     write_json(tmp_path / RECORD, asdict(record))
     assert main([str(tmp_path), TEXT]) == 2
@@ -265,7 +270,8 @@ def test_what_cannot_be_explained_is_an_error(model, checkpoint, tmp_path, capsy
 
 
 def test_the_verb_speaks_the_language_of_the_user_and_reads_as_the_run(tmp_path, capsys, monkeypatch):
-    folder, page = str(save_checkpoint(tmp_path / "model")), tmp_path / "why.html"
+    folder = str(save_checkpoint(tmp_path / "model"))
+    page = tmp_path / "why.html"
     # The progress bar of save_pretrained
     capsys.readouterr()
     assert main([folder, TEXT, "--text_pair", "手机质量不好"]) == 0

@@ -100,7 +100,8 @@ def test_labels_and_probabilities_are_those_of_torch_and_the_record_says_so(expo
 @pytest.mark.parametrize("name", ["model.safetensors", WEIGHTS], ids=["torch", "onnx"])
 def test_replaced_and_truncated_weights_do_not_change_a_loaded_model(exported, tmp_path, name):
     folder = shutil.copytree(exported[name == WEIGHTS], tmp_path / "copy")
-    predictor, rows = open_model(folder, CPU).predictor, as_rows(random_texts(40))
+    predictor = open_model(folder, CPU).predictor
+    rows = as_rows(random_texts(40))
 
     def found() -> list[list[float]]:
         return [prediction.probabilities.tolist() for prediction in predictor.predict(rows)]
@@ -142,7 +143,8 @@ def test_other_models(tmp_path, architecture, config):
 
 
 def test_a_full_disk_is_one_error_and_leaves_no_folder(exported, tmp_path, capsys):
-    output, rows = tmp_path / "out", texts_file(tmp_path)
+    output = tmp_path / "out"
+    rows = texts_file(tmp_path)
     with full_disk():
         assert export([str(exported[0]), "--rows", rows, "--output", str(output)]) == 1
     assert f"--output {output}: cannot be written: File too large; free space" in capsys.readouterr().err
@@ -159,7 +161,8 @@ def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_pat
     dockerfile = (ROOT / "examples" / "Dockerfile").read_text(encoding="utf-8")
     assert 'ARG PACKAGES="numpy scipy safetensors tokenizers tqdm joblib"' in dockerfile
     assert "${PACKAGES} -r requirements/serve.txt -r requirements/onnx.txt" in dockerfile
-    source, home = texts_file(tmp_path), tmp_path / "home"
+    source = texts_file(tmp_path)
+    home = tmp_path / "home"
     home.mkdir()
     # Some libraries behave otherwise where they see that they are tested.
     dropped = {"CI", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY", "OMP_NUM_THREADS"}
@@ -168,7 +171,8 @@ def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_pat
 
     def printed(code: str, *words: str) -> str:
         code = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT.split()}))\n{RUN_VERB}{code}"
-        command, options = [sys.executable, "-c", code, *words], {"cwd": ROOT, "env": kept, "check": True}
+        command = [sys.executable, "-c", code, *words]
+        options = {"cwd": ROOT, "env": kept, "check": True}
         return subprocess.run(command, **options, capture_output=True, encoding="utf-8").stdout
 
     words = ["--checkpoint", str(folder), "--input", source]
@@ -187,7 +191,8 @@ def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_pat
 def test_int8_that_changes_too_much_is_not_written(exported, tmp_path, capsys):
     """With the labels in balance many rows are close calls; the tolerance is a share of rows."""
     checkpoint = shutil.copytree(exported[0], tmp_path / "balanced")
-    output, source = tmp_path / "small", texts_file(tmp_path, 200)
+    output = tmp_path / "small"
+    source = texts_file(tmp_path, 200)
     predictor = load_predictor(checkpoint, device="cpu")
     logits = predictor.logits(predictor.tokenize(as_rows(random_texts(200))))
     model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
@@ -212,7 +217,10 @@ def run_graph(path: Path, rows: np.ndarray) -> np.ndarray:
 def test_outliers_are_computed_apart(tmp_path, monkeypatch):
     """Of a feed-forward layer whose input has one channel, and which has two neurons, far larger than
     the others, and that matter little."""
-    generator, path, width, neurons = np.random.default_rng(0), tmp_path / "graph.onnx", 16, 64
+    generator = np.random.default_rng(0)
+    path = tmp_path / "graph.onnx"
+    width = 16
+    neurons = 64
     arrays = {
         "first": generator.normal(size=(width, neurons)) / 4,
         "bias": generator.normal(size=neurons),
@@ -233,7 +241,8 @@ def test_outliers_are_computed_apart(tmp_path, monkeypatch):
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path))
     rows = generator.normal(size=(64, width)).astype(np.float32)
     rows[:, 3] *= 100
-    exact, errors = run_graph(path, rows), {}
+    exact = run_graph(path, rows)
+    errors = {}
     for count in (0, 4):
         small = shutil.copy(path, tmp_path / "small.onnx")
         quantise(small, [{"x": rows[:32]}], count)
@@ -323,7 +332,9 @@ def test_weights_of_8_bits_are_refused_where_sums_are_cut_off(copy, monkeypatch)
 
 
 def test_a_run_is_compared_on_its_own_dev_rows_and_its_thresholds_are_kept(tmp_path, capsys):
-    run, folder, posts = tmp_path / "run", tmp_path / "run-onnx", write_posts(tmp_path / "posts.jsonl")
+    run = tmp_path / "run"
+    folder = tmp_path / "run-onnx"
+    posts = write_posts(tmp_path / "posts.jsonl")
     train(posts, run, train__epochs=2, data__test_size=0.2, data__dev_size=0.2)
     rows = read_predictions(run / "predictions.csv")
     # A setting of an earlier version
@@ -333,7 +344,8 @@ def test_a_run_is_compared_on_its_own_dev_rows_and_its_thresholds_are_kept(tmp_p
     printed = capsys.readouterr().out
     assert "micro F1 before, after" in printed
     assert "+0.0000 to +0.0000 (95 % interval" in printed
-    record, path = read_record(folder), folder / "decision.json"
+    record = read_record(folder)
+    path = folder / "decision.json"
     assert record.problem_type == "multi_label_classification"
     assert path.read_bytes() == (run / "decision.json").read_bytes()
     assert (record.proof["rows"], record.proof["flipped"]) == (30, 0)

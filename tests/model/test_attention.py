@@ -17,7 +17,8 @@ from app.model.pretrained import build_masked_model, build_model, check_passes, 
 from tests.tiny import plain_model, tiny_model, tiny_tokenizer, token_rows
 from tests.training.tiny_training import SETTINGS, Training
 
-BF16, FP32 = torch.bfloat16, torch.float32
+BF16 = torch.bfloat16
+FP32 = torch.float32
 GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
 LOCAL = ["sliding_attention", "full_attention", "sliding_attention"]
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 500.0, "original_max_position_embeddings": 16}
@@ -77,7 +78,8 @@ def outcome(model, inputs: dict) -> tuple[torch.Tensor, dict]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, how):
     # So each two values of shape, training and varlen meet; and dropout has its own gradients
-    varlen, drops = how == "varlen", how == "nothing dropped"
+    varlen = how == "varlen"
+    drops = how == "nothing dropped"
     model = model_of(shape, 1e-9 if drops else 0.0)
     model.train(drops or varlen == (list(SHAPES).index(shape) % 2 == 0))
     plain = plain_model(model)
@@ -113,7 +115,8 @@ def test_bf16_differs_by_its_rounding(shape):
 @pytest.mark.parametrize(("shape", "expected"), [("bert", BF16), ("roberta", BF16), ("qwen3", FP32)])
 def test_the_dtype_of_states_between_layers(shape, expected):
     """Sums over many layers, as in decoders, stay in fp32."""
-    model, dtypes = model_of(shape).train(), []
+    model = model_of(shape).train()
+    dtypes = []
     layers = getattr(model.model.base_model, "encoder", model.model.base_model)
     layer = (layers.layer if hasattr(layers, "layer") else layers.layers)[-1]
     layer.register_forward_pre_hook(lambda module, args: dtypes.append(args[0].dtype))
@@ -185,7 +188,8 @@ def test_attention_dropout_in_training(shape):
 )
 def test_layers_that_are_computed_again_give_the_same_bits(shape, changes):
     """With dropout, and micro-batches; each layer is computed twice in a step."""
-    runs, calls = [], []
+    runs = []
+    calls = []
     for is_on in (False, True):
         settings = replace(SETTINGS, max_steps=4, accumulation_steps=2, gradient_checkpointing=is_on)
         runs.append(Training(settings, shape=shape, dropout=0.3, **changes))
@@ -217,7 +221,8 @@ def test_logits_of_masked_tokens_are_those_of_transformers(architecture, tmp_pat
     save_model(tmp_path, model.model, weights(model), tiny_tokenizer(pad_id))
     plain, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"] | info["unexpected_keys"]
-    rows, places = token_rows([9, 4, 17]), [(0, 3), (1, 1), (1, 2), (2, 16)]
+    rows = token_rows([9, 4, 17])
+    places = [(0, 3), (1, 1), (1, 2), (2, 16)]
     padded = collate(rows, None, model.layout(False))
     mask = torch.zeros_like(padded["input_ids"], dtype=torch.bool)
     for row, place in places:

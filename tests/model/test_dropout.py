@@ -10,7 +10,8 @@ from app.model.attention_rule import Rule
 from app.model.dropout import Drop, Dropout
 from tests.tiny import token_rows
 
-BF16, FP32 = torch.bfloat16, torch.float32
+BF16 = torch.bfloat16
+FP32 = torch.float32
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -43,7 +44,8 @@ def test_the_elements_of_a_draw_do_not_depend_on_each_other():
 @pytest.mark.parametrize("of_rows", [False, True], ids=["all tokens", "first tokens"])
 def test_attention_with_dropout(lengths, of_rows):
     torch.manual_seed(2)
-    times, num_queries = 4000, 3 if of_rows else sum(lengths)
+    times = 4000
+    num_queries = 3 if of_rows else sum(lengths)
     query, key, value = (torch.randn(count, 2, 8) for count in (num_queries, sum(lengths), sum(lengths)))
     parts = [query.split([1] * 3 if of_rows else lengths), key.split(lengths), value.split(lengths)]
     by_row = [[states.transpose(0, 1) for states in of_row] for of_row in zip(*parts, strict=True)]

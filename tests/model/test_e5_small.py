@@ -20,7 +20,10 @@ from app.model.e5_tokenizer import SPECIAL_TOKENS
 from app.model.pretrained import build_model, checkpoint_place
 from app.runtime.disk import checksum
 
-HIDDEN, INNER, LAYERS, POSITIONS = 32, 64, 2, 16
+HIDDEN = 32
+INNER = 64
+LAYERS = 2
+POSITIONS = 16
 PIECES = split("<s> <pad> </s> <unk> , ▁ 今天 ▁de 真 开心 ～ の 한국 été abc 😀 <mask>")
 
 
@@ -34,7 +37,8 @@ def blocks(weights: np.ndarray) -> bytes:
 def write_tiny_file(path: Path) -> dict[str, np.ndarray]:
     """Write the file; return its tensors as they should be read. Matrices are whole numbers from -8 to 7,
     which are stored in 4 bits and halved by their scale, the others float32."""
-    random, layers = np.random.default_rng(0), range(LAYERS)
+    random = np.random.default_rng(0)
+    layers = range(LAYERS)
     sizes = dict.fromkeys(("q", "k", "v", "ao"), (HIDDEN, HIDDEN))
     sizes |= {"fi": (INNER, HIDDEN), "fo": (HIDDEN, INNER)}
     shapes = {f"l{layer}.{name}.w": shape for layer in layers for name, shape in sizes.items()}
@@ -87,7 +91,8 @@ tiny_file = pytest.fixture(be_the_fetched_file)
 @pytest.fixture
 def built(tmp_path) -> tuple[Path, dict]:
     """A checkpoint of a tiny data file, and the tensors of the file."""
-    tensors, checkpoint = write_tiny_file(tmp_path / "file"), tmp_path / "checkpoint"
+    tensors = write_tiny_file(tmp_path / "file")
+    checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     build_checkpoint(checkpoint, tmp_path / "file")
     return checkpoint, tensors

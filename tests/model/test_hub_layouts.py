@@ -26,8 +26,10 @@ from tests.ranks import settings
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 96}
 IDS = ("vocab_size", "bos_token_id", "eos_token_id")
-BASE, LARGE = (768, 12, 12, 3072), (1024, 24, 16, 4096)
-BIN, TENSORS = "pytorch_model.bin", "model.safetensors"
+BASE = (768, 12, 12, 3072)
+LARGE = (1024, 24, 16, 4096)
+BIN = "pytorch_model.bin"
+TENSORS = "model.safetensors"
 OTHERS = ["tf_model.h5", "flax_model.msgpack", "onnx/model.onnx"]
 JSON = ["tokenizer.json", "tokenizer_config.json"]
 QWEN3_FILES = [TENSORS, "vocab.json", *JSON]
@@ -65,9 +67,11 @@ def shape(kind: str, *sizes: int, **changes) -> dict:
 E5 = {"architectures": ["BertModel"], "tokenizer_class": "XLMRobertaTokenizer", "vocab_size": 250037}
 EMBEDDING = {"vocab_size": 151669, "max_position_embeddings": 32768, "eos_token_id": 151643}
 QWEN = (1024, 28, 16, 3072)
-MACBERT, ERLANGSHEN = "hfl/chinese-macbert-base", "IDEA-CCNL/Erlangshen-DeBERTa-v2-97M-Chinese"
+MACBERT = "hfl/chinese-macbert-base"
+ERLANGSHEN = "IDEA-CCNL/Erlangshen-DeBERTa-v2-97M-Chinese"
 BGE = shape("bert", 512, 4, 8, 2048, architectures=["BertModel"])
-BERT_FILES, ERNIE_FILES = [BIN, "vocab.txt", *JSON, *OTHERS], [BIN, "vocab.txt"]
+BERT_FILES = [BIN, "vocab.txt", *JSON, *OTHERS]
+ERNIE_FILES = [BIN, "vocab.txt"]
 # The configuration of a model, its files, and parts of the names of its weights where others are usual today
 PUBLISHED = {
     "bert-base-chinese": (shape("bert", *BASE), [TENSORS, *BERT_FILES], OLD_NORMS),
@@ -110,8 +114,10 @@ def vocabulary(size: int, places: dict[int, str], pieces: list[str]) -> dict[str
 
 def make_tokenizer(name: str, config: dict) -> PreTrainedTokenizerFast:
     """Return a tokenizer of the published class, size and special tokens; others are characters, or bytes."""
-    kind, size = config["model_type"], config["vocab_size"]
-    alphabet, characters = sorted(pre_tokenizers.ByteLevel.alphabet()), [*string.digits, *gb2312_characters()]
+    kind = config["model_type"]
+    size = config["vocab_size"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    characters = [*string.digits, *gb2312_characters()]
     if kind == "qwen3":
         end = config["bos_token_id"]
         places = {end: "<|endoftext|>", end + 1: "<|im_start|>", end + 2: "<|im_end|>"}
@@ -166,7 +172,8 @@ def publish(folder: Path, name: str, config: dict, files: list[str], renamed: di
     for file in files:
         if file.startswith(TENSORS) or (file.startswith(BIN) and TENSORS not in files):
             pattern = file.removesuffix(".index.json").replace(".", "{suffix}.")
-            size, safe = "1MB" if file.endswith(".index.json") else "9GB", TENSORS in file
+            size = "1MB" if file.endswith(".index.json") else "9GB"
+            safe = TENSORS in file
             save_torch_state_dict(
                 named, folder, filename_pattern=pattern, max_shard_size=size, safe_serialization=safe
             )
@@ -196,7 +203,8 @@ def test_a_published_model_trains_and_is_read_by_transformers(tmp_path, data, ca
     if not is_wide or name.endswith(("e5-large", "Embedding-0.6B")):
         sizes = sizes | {key: config[key] % 120_000 for key in IDS if key in config}
     config = config | sizes
-    hub, run = tmp_path / "hub", tmp_path / "run"
+    hub = tmp_path / "hub"
+    run = tmp_path / "run"
     published, tokenizer = publish(hub, name, config, files, renamed)
     changes = {"model__name": hub, "train__max_steps": 5, "train__batch_size": 4, "data__max_length": 64}
     # So small that the weights are still those of the hub

@@ -42,7 +42,8 @@ def encode(folder: Path, texts: list[str]):
 
 def states_and_logits(folder, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return what the last layer reads of each text, and the logits, by transformers."""
-    model, states = AutoModelForSequenceClassification.from_pretrained(folder).eval(), []
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    states = []
     last_layer(model)[1].register_forward_pre_hook(lambda _, given: states.append(given[0]))
     with torch.no_grad():
         logits = model(**encode(folder, texts)).logits
@@ -51,7 +52,8 @@ def states_and_logits(folder, texts: list[str]) -> tuple[np.ndarray, np.ndarray]
 
 def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     """All of it by transformers and scikit-learn, on means of the encoder as it was before."""
-    run, encoder = tmp_path / "run", save_checkpoint(tmp_path / "encoder")
+    run = tmp_path / "run"
+    encoder = save_checkpoint(tmp_path / "encoder")
     data = [f"--data.train={write_tiny(tmp_path / 'rows.tsv')}", f"--data.cache_dir={tmp_path / 'cache'}"]
     changes = {"model__name": encoder, "data__dev_size": 0, "data__test_size": 0.2}
     assert main("single", "", settings(data, run, **STILL, **changes)) == 0
@@ -68,7 +70,8 @@ def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     np.testing.assert_allclose(states, wanted, atol=0.02)
     lines = [line.split("\t") for line in tiny_lines(20)[1:]]
     known, _ = states_and_logits(run, [text for text, _ in lines])
-    length, centre = np.linalg.norm(known, axis=1).mean(), known.mean(axis=0)
+    length = np.linalg.norm(known, axis=1).mean()
+    centre = known.mean(axis=0)
     model = LogisticRegression(C=C, max_iter=1000).fit((known - centre) / length, [name for _, name in lines])
     answers = [load_predictor(run).task.label_names[label] for label in logits.argmax(axis=1)]
     # A fifth of the rows was for the test, so that weights differ a little
@@ -79,7 +82,8 @@ def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
 
 
 def test_several_labels_a_row(tmp_path):
-    encoder, posts = save_checkpoint(tmp_path / "encoder"), write_posts(tmp_path / "posts.jsonl")
+    encoder = save_checkpoint(tmp_path / "encoder")
+    posts = write_posts(tmp_path / "posts.jsonl")
     sizes = {"data__dev_size": 0.2, "data__test_size": 0.2}
     report = train_posts(posts, tmp_path / "run", **STILL, **sizes, model__name=encoder)
     assert report["micro_f1"] > report["baselines"]["most frequent set"]["micro_f1"]
@@ -154,7 +158,8 @@ LEARNS = {"model__config__initializer_range": 0.2, "train__learning_rate": 0.03,
 @needs_peft
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "qwen3", "modernbert", "deberta-v2"])
 def test_all_linear_layers_of_the_encoder_get_factors_and_the_head_is_trained(architecture):
-    plain, model = tiny_model(architecture).model, tiny_model(architecture)
+    plain = tiny_model(architecture).model
+    model = tiny_model(architecture)
     add_lora(model, 4)
     encoder = f"{plain.base_model_prefix}."
     head = {name for name, _ in plain.named_parameters() if not name.startswith(encoder) or "pooler" in name}
@@ -222,7 +227,8 @@ FROZEN = {"model__lora_rank": 0, "model__freeze": "encoder"}
 @pytest.mark.parametrize("part", [pytest.param({}, marks=needs_peft), FROZEN], ids=["lora", "freeze"])
 def test_a_run_resumes_with_the_weights_it_began_with_only(data, base, tmp_path, capfd, part):
     """Its training states do not have them."""
-    copy, folder = shutil.copytree(base, tmp_path / "base"), tmp_path / "run"
+    copy = shutil.copytree(base, tmp_path / "base")
+    folder = tmp_path / "run"
     assert train(data, folder, **part, model__name=copy, train__epochs=1) == 0
     (state,) = (folder / "state").iterdir()
     assert not any("embeddings" in name for name in load_file(state / "weights.safetensors"))

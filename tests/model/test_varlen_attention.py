@@ -6,7 +6,8 @@ import torch
 from app.model.attention_rule import Rule
 from app.model.varlen_attention import attend_varlen, has_varlen_kernels
 
-BF16, FP32 = torch.bfloat16, torch.float32
+BF16 = torch.bfloat16
+FP32 = torch.float32
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ class MissingUnscale(DDP):
 class UnsynchronisedGradients(DDP):
     """Wraps nothing: every rank trains alone on its share."""
 
-    wrap, unwrapped_module, micro_batch = Mode.wrap, Mode.unwrapped_module, Mode.micro_batch
+    wrap = Mode.wrap
+    unwrapped_module = Mode.unwrapped_module
+    micro_batch = Mode.micro_batch
 
 
 class WrongPrecision(Single):

@@ -38,7 +38,8 @@ WINDOWS = "data.long=windows data.max_length=10 data.max_windows=3 "
 DECODER = "model.architecture=qwen3 model.config.num_key_value_heads=1 model.config.head_dim=16 "
 MODERNBERT = "model.architecture=modernbert "
 ALBERT = "model.architecture=albert model.config.embedding_size=16 "
-MULTI, MASKED = "data.task=multi_label ", "data.task=masked_language_modelling "
+MULTI = "data.task=multi_label "
+MASKED = "data.task=masked_language_modelling "
 
 # Settings, of `train` where they name no group; batches are padded where the name says so, and a case whose
 # name begins with a precision is computed in it, all others in float64
@@ -110,7 +111,8 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
     with load_mode(mode)(replace(base, deepspeed=replace(base.deepspeed, stage=int(stage)))) as opened:
         for training in trainings:
             case, precision = training.split(":")
-            config, overflows = settings_of(case, data), case == "fp16_overflow"
+            config = settings_of(case, data)
+            overflows = case == "fp16_overflow"
             if precision.endswith(verify.CONTROL):
                 steps = 2 * config.train.accumulation_steps
                 config = replace(config, train=replace(config.train, accumulation_steps=steps))

@@ -52,10 +52,12 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def differ(data, tmp_path_factory) -> Callable[..., list[Comparison]]:
     """Return a function that trains cases in a mode, and returns what differs from one process."""
-    place, known = tmp_path_factory.mktemp("single"), set()
+    place = tmp_path_factory.mktemp("single")
+    known = set()
 
     def train(mode: str, nprocs: int, launcher: str, out: Path, stage: int, trainings: list[str]) -> None:
-        words, log = (mode, str(data), str(out), str(stage), *trainings), out / "log"
+        words = (mode, str(data), str(out), str(stage), *trainings)
+        log = out / "log"
         if launcher != "horovodrun":
             fork(be_rank, words, nprocs, log)
             return
@@ -99,7 +101,8 @@ def modes() -> list:
         # Each mode with its own way of making a step trains every case in two processes; `mp` is DDP
         usual = (1, 2) if launcher == "one" else None if launcher == "spawn" else (2, 2)
         for count, stage in runs:
-            cases, label = CASES if (count, stage) == usual else FEWER, f"{name}-{count}-stage{stage}"
+            cases = CASES if (count, stage) == usual else FEWER
+            label = f"{name}-{count}-stage{stage}"
             found.append(pytest.param(name, count, cases, stage, id=label, marks=pytest.mark.slow))
     return found
 

@@ -145,7 +145,8 @@ def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
     offload = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
     (tmp_path / "offload.json").write_text(json.dumps(offload), encoding="utf-8")
     changes = {key: str(value).format(tmp_path) for key, value in changes.items()}
-    log, argv = tmp_path / "log", settings(data, tmp_path / "run", train__max_steps=3, **changes)
+    log = tmp_path / "log"
+    argv = settings(data, tmp_path / "run", train__max_steps=3, **changes)
     assert start_ranks(main, (mode, "", argv), 1, log, is_alone=True) == [0], log.read_text()[-3000:]
     said = log.read_text()
     assert "1 process(es)" in said
@@ -184,7 +185,8 @@ def test_a_launcher_starts_two_processes_that_leave_a_plain_checkpoint(mode, com
 @pytest.mark.slow
 def test_a_launcher_under_which_processes_would_train_alone_is_refused(data, tmp_path):
     need("horovod")
-    log, words = tmp_path / "log", settings(data, tmp_path / "run")
+    log = tmp_path / "log"
+    words = settings(data, tmp_path / "run")
     assert 2 in start_ranks(main, ("horovod", "", words), 2, log)
     assert "2 processes were asked for, but mode horovod has 1, each training alone" in log.read_text()
 
@@ -200,7 +202,8 @@ def test_accelerate_trains_as_ddp_whatever_its_configuration_says(data, tmp_path
 @pytest.mark.slow
 def test_a_file_that_deepspeed_refuses_leaves_no_run(data, tmp_path):
     need("deepspeed")
-    file, log = tmp_path / "ds.json", tmp_path / "log"
+    file = tmp_path / "ds.json"
+    log = tmp_path / "log"
     argv = settings(data, tmp_path / "run", deepspeed__config=file)
     for zero in ({"reduce_bucket_size": "large"}, {"mics_shard_size": 2}):
         file.write_text(json.dumps({"zero_optimization": zero}))

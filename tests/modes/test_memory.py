@@ -21,7 +21,8 @@ from app.runtime.devices import at_least_float32
 from tests.ranks import fork, need
 from tests.tiny import tiny_model, token_rows
 
-RANKS, LAYERS = 4, 16
+RANKS = 4
+LAYERS = 16
 SIZES = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": LAYERS}
 # DeepSpeed keeps small parameters whole, and up to a thousand million others for the backward pass
 ZERO = {"stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 400_000}
@@ -184,7 +185,8 @@ def test_no_rank_ever_has_the_whole_model_on_its_device(name, precision, tmp_pat
     fork(be_rank, (name, precision, zero, str(tmp_path)), RANKS, tmp_path / "log")
     for rank in range(1, RANKS):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
-        whole, unit = found["whole"], found["unit"]
+        whole = found["whole"]
+        unit = found["unit"]
         # Embeddings and head are less than a layer; the next layer is gathered beside the one that computes
         assert found["moved"] <= whole / RANKS + unit, found
         assert found["gathered"] <= 4 * unit, found

@@ -27,7 +27,8 @@ def test_a_copy_in_its_own_thread_computes_in_the_configured_precision(precision
     """torch's parallel_apply calls each copy so; autocast and its dtype belong to a thread."""
     config = Config(train=TrainConfig(device="cpu", threads=1, precision=precision, learning_rate=0.1))
     with DataParallel(config) as mode:
-        model, dtypes = tiny_model(), []
+        model = tiny_model()
+        dtypes = []
         mode.setup(model, config)
         query = model.model.bert.encoder.layer[0].attention.self.query
         query.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
@@ -61,7 +62,8 @@ def test_copies_have_the_weights_of_their_own_device():
 def test_parameters_are_gathered_in_bf16_under_bf16_only(monkeypatch, precision):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    model, gathered = tiny_model().train(), set()
+    model = tiny_model().train()
+    gathered = set()
     for layer in model.model.bert.encoder.layer:
         layer.output.dense.register_forward_hook(lambda module, *_: gathered.add(module.weight.dtype))
     config = Config(train=TrainConfig(precision=precision, device="cpu", learning_rate=0.1))

@@ -23,7 +23,8 @@ from tests.processes import ROOT, finish, wait_until
 from tests.saved_classifier import random_texts
 from tests.verbs import predict as main
 
-COUNT, FILES = 60_000, 12
+COUNT = 60_000
+FILES = 12
 NEEDS_RAY = "needs Ray: pip install -r requirements/ray.txt -c constraints.txt"
 OPTIONS = {"address": "local", "num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
 START = f"import ray, sys; ray.init(**{OPTIONS}, logging_level='warning')"
@@ -63,7 +64,8 @@ def words(checkpoint, source, output, *options: str) -> list[str]:
 
 @pytest.mark.slow
 def test_rows_of_csv_are_those_of_predict(tmp_path, local_ray, posts, checkpoint, capsys):
-    output, expected = tmp_path / "labels", []
+    output = tmp_path / "labels"
+    expected = []
     assert main(words(checkpoint, posts, output)) == 0
     assert f"{output}: 140 rows, each of them once" in capsys.readouterr().err
     for name in ("a", "b"):

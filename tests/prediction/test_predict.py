@@ -298,7 +298,8 @@ def report(predict, calibrated) -> Callable[..., int]:
 
 
 def test_a_report_is_about_the_rows_of_the_file(report, calibrated, capsys, monkeypatch):
-    texts, out = random_texts(60), Path("out")
+    texts = random_texts(60)
+    out = Path("out")
     true = np.random.default_rng(0).integers(0, 3, 60)
     monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
     assert report(texts, [LABELS[number] for number in true]) == 0
@@ -306,7 +307,8 @@ def test_a_report_is_about_the_rows_of_the_file(report, calibrated, capsys, monk
     said = capsys.readouterr()
     assert said.out == (out / "report.txt").read_text(encoding="utf-8")
     assert "new.csv: 60 rows" in said.err
-    probabilities, written = of_pipeline(calibrated, texts), read_json(out / "report.json")
+    probabilities = of_pipeline(calibrated, texts)
+    written = read_json(out / "report.json")
     found = probabilities.argmax(1)
     assert written["accuracy"] == pytest.approx(accuracy_score(true, found))
     assert written["macro_f1"] == pytest.approx(f1_score(true, found, average="macro"))
@@ -343,7 +345,8 @@ TITLES = [["的一", *line.split("\t")] for line in tiny_lines(20)[1:]]
 def run(tmp_path_factory) -> Path:
     """A run on titles, which tell the label, beside a column of a usual name, in a CSV file in GB18030."""
     folder = tmp_path_factory.mktemp("titles")
-    rows, output = folder / "rows.txt", folder / "checkpoints" / "run"
+    rows = folder / "rows.txt"
+    output = folder / "checkpoints" / "run"
     with rows.open("w", encoding="gb18030", newline="") as file:
         csv.writer(file).writerows([["content", "title", "label"], *TITLES])
     titles = {"format": "csv", "text_column": "title", "encoding": "gb18030", "remove_spaces": True}
@@ -376,7 +379,8 @@ def test_a_file_is_read_as_by_the_newest_run_or_its_export(run, tmp_path, monkey
 
 def test_a_file_of_other_columns_than_the_run_s_is_an_error(predict, run, capsys):
     Path("other.csv").write_text("content,label\n今天,正面\n", encoding="utf-8")
-    options, titles = ["--input", "other.csv", "--data.encoding", "utf-8"], run.parents[1] / "rows.txt"
+    options = ["--input", "other.csv", "--data.encoding", "utf-8"]
+    titles = run.parents[1] / "rows.txt"
     assert predict(*options, "--text_column", "content", model=run) == 0
     pairs = shutil.copytree(run, "pairs")
     settings = (run / "config.yaml").read_text(encoding="utf-8")

@@ -32,7 +32,8 @@ from tests.verbs import predict as main
 @pytest.mark.parametrize("architecture", ["bert", "distilbert"])
 @pytest.mark.parametrize("has_pairs", [False, True])
 def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path, architecture, has_pairs):
-    folder, texts = save_checkpoint(tmp_path, architecture), random_texts(40)
+    folder = save_checkpoint(tmp_path, architecture)
+    texts = random_texts(40)
     rows = as_rows(texts, texts[::-1] if has_pairs else None)
     predictor = load_predictor(folder, device="cpu", batch_tokens=200)
     assert predictor.runtime.layout.packed == (architecture == "bert")
@@ -46,7 +47,8 @@ def test_predictions_are_those_of_transformers_in_the_order_of_the_rows(tmp_path
 
 
 def test_rows_are_read_a_chunk_at_a_time(checkpoint):
-    taken, batches = [], []
+    taken = []
+    batches = []
 
     def rows():
         for row in as_rows(random_texts(25)):
@@ -169,7 +171,8 @@ def test_all_columns_of_a_csv_file_and_the_reason_of_a_bad_row(predict, capsys):
     assert [row["predicted_label"] for row in again] == [row["label"] for row in first]
 
 
-GOOD, BAD = "今天".encode(), "天".encode()[:2]
+GOOD = "今天".encode()
+BAD = "天".encode()[:2]
 INVALID = {
     "text.csv": (b"text,other\n%b,a\n%b,b\n" % (GOOD, BAD), "text,other"),
     "key.jsonl": (b'{"text": "%b"}\n{"text": "%b", "o%b": 1}\n' % (GOOD, GOOD, BAD), "text,o\ufffd\ufffd"),
@@ -258,7 +261,8 @@ def test_parquet_keeps_its_types(predict):
 
 def test_excel_keeps_numbers_and_dates_and_texts_are_text_cells(predict):
     openpyxl = pytest.importorskip("openpyxl", reason=NEEDS_OPENPYXL)
-    book, day = openpyxl.Workbook(), datetime(2026, 1, 5, 8, 30)
+    book = openpyxl.Workbook()
+    day = datetime(2026, 1, 5, 8, 30)
     rows = [["编号", "内容", "时间", "分", None, "公式", "长号"], [7, "今天", day, 4.5, "旁", "=1+1", 10**15]]
     rows.append([8, *[None] * 6])
     for row in rows:
@@ -267,7 +271,8 @@ def test_excel_keeps_numbers_and_dates_and_texts_are_text_cells(predict):
     predict("posts.xlsx", "labels.xlsx", "--text_column", "内容")
     written = list(openpyxl.load_workbook("labels.xlsx").active.iter_rows())
     # Nobody has computed the formula; Excel has no more than 15 digits
-    rows[0][4], rows[1][5:] = "", [None, str(10**15)]
+    rows[0][4] = ""
+    rows[1][5:] = [None, str(10**15)]
     assert [[cell.value for cell in row[:7]] for row in written] == rows
     assert (written[0][7].value, written[0][-1].value) == ("label", "reason")
     assert written[2][-1].value.startswith("row 3: the text is empty, found null")

@@ -53,7 +53,9 @@ def random_rows(name: str, num_rows: int, num_labels: int, seed: int = 0) -> tup
 def write_rows(folder: Path, kind: str, labels: list[str], texts: tuple[str, ...]) -> dict[str, Path]:
     """Write the files of a kind of answer, by split; some rows of test are also in dev, some are long, and
     some begin with one of `texts`."""
-    generator, files, lines = random.Random(kind), {}, []
+    generator = random.Random(kind)
+    files = {}
+    lines = []
     shares = [0.85, 0.15] if kind == "two_classes" else [1.0] * len(labels)
     for split, num_rows in ROWS.items():
         copied = lines[:6] if split == "test" else []
@@ -133,7 +135,8 @@ def report_of(
 ) -> Written:
     """Write the report of a kind of answer as a run does, for the labels of the kind or others."""
     paths = write_rows(folder, kind, labels or KINDS[kind][1], texts)
-    files, out = {f"data__{split}": path for split, path in paths.items()}, folder / name
+    files = {f"data__{split}": path for split, path in paths.items()}
+    out = folder / name
     task = "single_label" if kind in SINGLE else kind
     settings = {"data__task": task, "data__max_length": 32, **files, **KINDS[kind][0]}
     config = load_config(arguments(files["data__train"], out, **settings))

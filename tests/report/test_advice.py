@@ -82,7 +82,8 @@ def rows_of(accuracy: float, num_classes: int, changed: float, num_rows: int, se
     """Return how sure and how right the calibrated decisions of a model are, whose accuracy on true labels is
     about `accuracy`; a share of the labels was changed to another class."""
     generator = np.random.default_rng(seed)
-    least, size = 1 / num_classes, (2, 4.5, 10)[seed % 3]
+    least = 1 / num_classes
+    size = (2, 4.5, 10)[seed % 3]
     mean = max((accuracy - least) / (1 - least), 0.01)
     confidence = least + (1 - least) * generator.beta(mean * size, (1 - mean) * size, num_rows)
     correct = generator.random(num_rows) < confidence

@@ -105,7 +105,8 @@ def test_baselines_of_several_and_of_many_labels(monkeypatch):
     assert found["most frequent set"]["micro_f1"] == 0, "the most frequent set is the empty one"
     assert found["most frequent set"]["subset_accuracy"] == (test[1].sum(axis=1) == 0).mean()
     assert baselines_of("multi_label", 4, train, None, test)[LOGISTIC]["micro_f1"] > 0.9
-    many, classes = [chr(0x4E00 + at % 60) * 3 for at in range(600)], np.arange(600) % 60
+    many = [chr(0x4E00 + at % 60) * 3 for at in range(600)]
+    classes = np.arange(600) % 60
     rows = many[:60], classes[:60]
     assert baselines_of("single_label", 60, rows, None, rows)["TF-IDF + naive Bayes"]["accuracy"] > 0.9
     rows = many, np.eye(60, dtype=np.uint8)[classes]
@@ -116,7 +117,8 @@ def test_baselines_of_several_and_of_many_labels(monkeypatch):
 
 
 def test_logits_come_back_as_they_were_and_other_rows_are_refused(tmp_path):
-    path, splits = tmp_path / "logits.safetensors", open_tiny(tmp_path)[0].splits
+    path = tmp_path / "logits.safetensors"
+    splits = open_tiny(tmp_path)[0].splits
     logits = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
     written = {name: logits_of(splits[name], logits[: len(splits[name])]) for name in ("test", "dev")}
     write_logits(path, written, open_task("single_label", LABELS), 7)
@@ -128,7 +130,8 @@ def test_logits_come_back_as_they_were_and_other_rows_are_refused(tmp_path):
         assert (split.hashes == splits[name].table.hashes[splits[name].rows]).all()
         check_same_rows(split, written[name])
         for key in ARRAYS:
-            array, expected = getattr(split, key), getattr(written[name], key)
+            array = getattr(split, key)
+            expected = getattr(written[name], key)
             assert array.dtype == expected.dtype, key
             assert (array == expected).all(), key
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -53,7 +53,8 @@ def case(name: str, num_rows: int) -> tuple[Task, np.ndarray, np.ndarray]:
 
 def answers(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the labels of 200 rows, and answers that have something to do with them."""
-    generator, num_labels = np.random.default_rng(0), len(task_of(name).label_names)
+    generator = np.random.default_rng(0)
+    num_labels = len(task_of(name).label_names)
     labels = generator.integers(0, num_labels, 200)
     if name == "regression":
         return labels + 1e6, labels + 1e6 + generator.normal(0, 2, 200).round(1)
@@ -122,7 +123,8 @@ def test_metrics_are_those_of_other_libraries_also_of_rows_that_are_drawn_again(
     (labels, predicted), task = answers(name), task_of(name)
     counts = np.random.default_rng(0).multinomial(200, np.full(200, 1 / 200), 3)
     counts = np.r_[np.ones((1, 200), int), counts]
-    drawn, metrics = Drawn(task, labels, predicted, counts), {one.key: one for one in metrics_of(task)}
+    drawn = Drawn(task, labels, predicted, counts)
+    metrics = {one.key: one for one in metrics_of(task)}
     for key, reference in REFERENCES[name].items():
         rows = [[np.repeat(of, count, axis=0) for of in (labels, predicted)] for count in counts]
         assert metrics[key].of_answers(drawn) == pytest.approx([reference(*of) for of in rows]), key
@@ -144,13 +146,16 @@ SIZES = [("single_label", *size) for size in ((1, 2), (7, 2), (300, 3), (1000, 1
 def test_the_tables_of_a_report_are_those_of_sklearn(name, num_rows, num_labels):
     """The last of several labels is never there."""
     labels, logits = random_rows(name, num_rows, num_labels)
-    task, ids = open_task(name, [f"label {index}" for index in range(num_labels)]), list(range(num_labels))
-    averages, options = ["macro", "weighted"], {"labels": ids, "zero_division": 0}
+    task = open_task(name, [f"label {index}" for index in range(num_labels)])
+    ids = list(range(num_labels))
+    averages = ["macro", "weighted"]
+    options = {"labels": ids, "zero_division": 0}
     if name == "single_label":
         predicted = logits.argmax(1)
         loss = log_loss(labels, softmax(logits.astype(float), axis=1), labels=ids)
     else:
-        labels[:, -1], averages = 0, [*averages, "micro"]
+        labels[:, -1] = 0
+        averages = [*averages, "micro"]
         task.fit(labels, logits)
         predicted = sigmoid(logits) >= task.thresholds
         loss = np.mean([log_loss(labels[:, at], sigmoid(logits)[:, at], labels=[0, 1]) for at in ids])
@@ -207,7 +212,9 @@ def test_a_metric_is_one_entry_of_the_table(name, monkeypatch, tmp_path):
     monkeypatch.setattr(table, "METRICS", (*table.METRICS, error_rate))
     monkeypatch.setitem(table.BY_KEY, "error_rate", error_rate)
     written = report_of(tmp_path, name)
-    task, metrics, scores = written.task, written.report, written.scores
+    task = written.task
+    metrics = written.report
+    scores = written.scores
     low, high = metrics["intervals"]["error_rate"]
     assert low < metrics["error_rate"] < high
     assert metrics["error_rate"] == pytest.approx(1 - scores.correct.mean())
@@ -286,7 +293,8 @@ def test_many_rows_of_one_class_have_intervals_of_ranks(is_rare):
 
 @pytest.mark.parametrize("num_rows", [1, 20])
 def test_rows_that_are_all_right_have_intervals(num_rows):
-    task, logits = open_task("single_label", CLASSES[:2]), np.tile(np.float32([[5, 0]]), (num_rows, 1))
+    task = open_task("single_label", CLASSES[:2])
+    logits = np.tile(np.float32([[5, 0]]), (num_rows, 1))
     found = all_metrics(task, task.score(np.zeros(num_rows, int), logits))["intervals"]
     assert found["accuracy"] == [1.0, 1.0]
     assert found["loss"][0] == pytest.approx(0.0067153, rel=1e-4)
@@ -344,7 +352,8 @@ def test_seed_variance_is_that_of_each_seed_and_sampling_that_of_the_rows(name, 
         assert found[metric]["mean"] == pytest.approx(np.mean(expected))
         assert found[metric]["seed_standard_deviation"] == pytest.approx(np.std(expected, ddof=1))
     assert found["loss"]["values"] == pytest.approx([of_seed.loss.mean() for of_seed in scores])
-    mean, deviation = found[key]["mean"], found[key]["sampling_standard_deviation"]
+    mean = found[key]["mean"]
+    deviation = found[key]["sampling_standard_deviation"]
     of_row = np.mean([of_seed.correct for of_seed in scores], axis=0)
     assert deviation == pytest.approx(of_row.std() / np.sqrt(2000), rel=0.1)
     ends = mean - 1.96 * deviation, mean + 1.96 * deviation

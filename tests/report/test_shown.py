@@ -83,7 +83,10 @@ def check_harmless(page: str) -> Checker:
 def check_page(written: Written, language: str) -> None:
     """The page is harmless, and has every figure with its interval, the charts of its kind, and
     the errors of which the model was surest, or the worst."""
-    page, metrics, task, scores = written.read(PAGE), written.report, written.task, written.scores
+    page = written.read(PAGE)
+    metrics = written.report
+    task = written.task
+    scores = written.scores
     checked = check_harmless(page)
     # Links lead to sections of the page
     targets = [value for name, value in checked.attributes if name == "href"]
@@ -113,7 +116,9 @@ def check_page(written: Written, language: str) -> None:
 
 def check_card(written: Written, language: str) -> None:
     """A hub reads the metadata of the card, which has every figure with its interval in both languages."""
-    loaded, metrics, task = ModelCard.load(written.folder / CARD), written.report, written.task
+    loaded = ModelCard.load(written.folder / CARD)
+    metrics = written.report
+    task = written.task
     said = loaded.data
     assert (said.language, said.library_name) == (["zh"], "transformers")
     assert said.pipeline_tag == "text-classification"
@@ -153,7 +158,8 @@ def flat(value, where: str = "") -> dict:
 def test_the_report_of_a_kind_of_answer_is_whole_and_its_figures_are_those_that_are_kept(kind, tmp_path):
     """Values may differ by 1e-12, ends of intervals by 0.002. The solver of ridge regression stops at a
     tolerance: processors of two kinds were seen to end 4e-11 apart."""
-    kept, written = json.loads(GOLDEN.read_text(encoding="utf-8"))[kind], report_of(tmp_path, kind)
+    kept = json.loads(GOLDEN.read_text(encoding="utf-8"))[kind]
+    written = report_of(tmp_path, kind)
     found = golden(written)
     expected = flat(kept["report"])
     for where, value in expected.items():
@@ -241,7 +247,8 @@ def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
 def test_pages_of_one_row_and_of_many_classes(num_rows, num_labels):
     labels, logits = random_rows("single_label", num_rows, num_labels)
     task = open_task("single_label", [f"类别{label:03d}" for label in range(num_labels)])
-    scores, lengths = task.score(labels, logits), np.arange(num_rows) % 60
+    scores = task.score(labels, logits)
+    lengths = np.arange(num_rows) % 60
     shown = {"page_title": "run", "text": str, "where": str}
     page = render_page(task, scores, all_metrics(task, scores), lengths, lengths % 3, **shown)
     assert not re.search(r"nan|NaN|None|inf\b", page)
@@ -252,8 +259,10 @@ def test_pages_of_one_row_and_of_many_classes(num_rows, num_labels):
 
 def test_groups_count_every_row_once():
     generator = np.random.default_rng(0)
-    correct, lengths = generator.random(500) < 0.8, generator.integers(3, 60, 500)
-    readings, seen = generator.integers(0, 3, 500), generator.integers(0, 2, 500)
+    correct = generator.random(500) < 0.8
+    lengths = generator.integers(3, 60, 500)
+    readings = generator.integers(0, 3, 500)
+    seen = generator.integers(0, 2, 500)
     by_length, by_reading, by_seen = row_groups(correct, lengths, readings, seen).values()
     for found in (by_length, by_reading, by_seen):
         assert sum(group["rows"] for group in found.values()) == 500

@@ -124,7 +124,8 @@ def write_input(folder: Path, ending: str) -> Path:
 def test_what_is_left_of_a_table_can_be_opened(checkpoint, disk, tmp_path, capsys, caplog, ending, read):
     if ending == "xlsx":
         pytest.importorskip("xlsxwriter", reason="needs requirements/excel.txt")
-    source, folder = write_input(tmp_path, read), disk(20_000)
+    source = write_input(tmp_path, read)
+    folder = disk(20_000)
     words = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", str(source)]
     assert predict([*words, "--output", str(folder / f"out.{ending}")]) == 1
     check_one_error(capsys.readouterr().err)

@@ -42,7 +42,8 @@ def with_npu(tmp_path):
     """Run Python with the stand-in device, which must end with `status`; return the finished process."""
 
     def run(*arguments, status=0, **environment):
-        command, environment = [sys.executable, *arguments], installed(tmp_path) | environment
+        command = [sys.executable, *arguments]
+        environment = installed(tmp_path) | environment
         return finish(command, tmp_path, status=status, **environment)
 
     return run

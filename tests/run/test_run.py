@@ -64,7 +64,9 @@ def check_against_pipeline(folder: Path, texts: list | None = None) -> None:
 @pytest.fixture(scope="module")
 def finished(data, tmp_path_factory):
     """One finished run: its folder, and what it printed to standard output and standard error."""
-    place, stdout, stderr = tmp_path_factory.mktemp("finished"), StringIO(), StringIO()
+    place = tmp_path_factory.mktemp("finished")
+    stdout = StringIO()
+    stderr = StringIO()
     with chdir(place), redirect_stdout(stdout), redirect_stderr(stderr):
         folder = finish(data)
     return place / folder, stdout.getvalue(), stderr.getvalue()
@@ -102,7 +104,8 @@ def test_log_file_holds_what_was_said_with_times(finished):
 
 def test_report_counts_every_row_once_and_predictions_are_those_of_plain_transformers(finished, data):
     folder, stdout, _ = finished
-    report, rows = read_json(folder / "report.json"), read_csv(folder / "predictions.csv")
+    report = read_json(folder / "report.json")
+    rows = read_csv(folder / "predictions.csv")
     assert report["split"] == "test"
     assert "long_texts" not in report, "nothing is said where all rows fit"
     assert report["data"]["test"]["rows"] == report["rows"] == len(rows) == 12
@@ -151,7 +154,8 @@ def test_metrics_and_curves_have_the_numbers_of_the_log_and_the_best_is_reported
 
 
 def test_same_seed_same_weights_to_the_bit(finished, data):
-    again, other = finish(data), finish(data, "--train.seed", "7", folder="other")
+    again = finish(data)
+    other = finish(data, "--train.seed", "7", folder="other")
     for name in ("model.safetensors", "predictions.csv"):
         content = (finished[0] / name).read_bytes()
         assert (again / name).read_bytes() == content != (other / name).read_bytes()
@@ -279,17 +283,20 @@ def test_the_report_has_accuracy_without_copies_of_training_texts(write):
 @pytest.mark.parametrize(("way", "part"), [("head_tail", "not_whole"), ("windows", "several_windows")])
 def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way, part):
     """The label is in the end of the text only; every fourth row is long, one has 100,000 characters."""
-    generator, lines = random.Random(0), ["text\tlabel\n"]
+    generator = random.Random(0)
+    lines = ["text\tlabel\n"]
     for number in range(120):
         length = generator.randint(12, 30) if number % 4 == 0 else 2
-        length, end = 50_000 if number == 60 else length, generator.choices(WORDS[LABELS[number % 3]], k=6)
+        length = 50_000 if number == 60 else length
+        end = generator.choices(WORDS[LABELS[number % 3]], k=6)
         lines.append(f"{'的一' * length}{number}{''.join(end)}\t{LABELS[number % 3]}\n")
     data = ["--data.train", str(write("rows.tsv", "".join(lines))), "--data.cache_dir", "cache"]
     windows = ["--data.max_windows", "5"] if way == "windows" else []
     folder = finish(data, *split(f"--data.max_length 20 --train.epochs 1 --data.long {way}"), *windows)
     rows = read_csv(folder / "predictions.csv")
     texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
-    options, done = ComputeOptions("cpu", calibrate=False), []
+    options = ComputeOptions("cpu", calibrate=False)
+    done = []
     predictor = open_model(folder, options).predictor
     found = predictor.predict(texts, chunk_rows=5, on_batch=done.append)
     wanted = [[float(row[f"p_{name}"]) for name in predictor.task.label_names] for row in rows]

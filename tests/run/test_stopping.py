@@ -64,7 +64,8 @@ def whole(data, tmp_path_factory) -> list[bytes]:
 def test_a_signal_in_the_last_evaluations_or_a_crash_costs_only_the_report(
     split, what, start, whole, tmp_path, capsys
 ):
-    before, run = [*map(signal.getsignal, SIGNALS)], tmp_path / "run"
+    before = [*map(signal.getsignal, SIGNALS)]
+    run = tmp_path / "run"
     if what is CRASH:
         with pytest.raises(RuntimeError, match="the machine has failed"):
             start(split, what)
@@ -96,7 +97,8 @@ def test_a_report_that_is_being_written_is_finished(start, tmp_path, monkeypatch
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 def test_a_signal_to_one_rank_in_the_last_evaluation_stops_all(mode, data, tmp_path):
-    argv, log = settings(data, tmp_path / "run", train__epochs=1), tmp_path / "log"
+    argv = settings(data, tmp_path / "run", train__epochs=1)
+    log = tmp_path / "log"
     check_run(mode, 2, argv, [Disturbance(-1, "terminate_in_evaluation", 1)], log, status=143)
     assert "Stopped by SIGTERM after step 6; " in log.read_text()
     check_run(mode, 2, argv, log=log)
@@ -127,7 +129,8 @@ def test_the_cache_may_be_removed_while_a_run_trains(data, start, at_step, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "mode", "world_size", "trackers"), FAILING)
 def test_a_folder_or_file_that_fails_is_said_by_all_ranks(what, mode, world_size, trackers, data, tmp_path):
-    log, changes = tmp_path / "log", {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5}
+    log = tmp_path / "log"
+    changes = {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5}
     changes |= {"output__trackers": trackers}
     argv = settings(data, tmp_path / "run", **changes)
     check_run(mode, world_size, argv, [Disturbance(10, what)], log, status=1)

@@ -47,12 +47,14 @@ def run(folder: Path, verb: str, *words: str) -> tuple[str, str, dict]:
     """Run a verb on the file rows in `folder`, with forked runs; return its two outputs and its figures."""
     data = [f"--data.train={folder / 'rows'}", f"--data.cache_dir={folder / 'cache'}", "--train.epochs=10"]
     data.append(f"--output.dir={folder / 'out'}")
-    out, err = StringIO(), StringIO()
+    out = StringIO()
+    err = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         if "--mode" not in words:
             patch.setattr("app.runs.series.run_to_end", run_forked)
         assert run_verb(verb, [*TINY, *data, *words]) == 0, err.getvalue()
-    said, path = out.getvalue(), folder / "out" / f"{FIGURES[verb]}.txt"
+    said = out.getvalue()
+    path = folder / "out" / f"{FIGURES[verb]}.txt"
     assert path.read_text(encoding="utf-8").strip() in said
     return said, err.getvalue(), read_json(path.with_suffix(".json"))
 
@@ -85,11 +87,13 @@ def test_each_row_is_decided_by_the_run_that_did_not_see_it_and_figures_are_thos
     folder, text, figures, rows = folds
     posts = list(map(json.loads, (folder / "rows").read_text(encoding="utf-8").splitlines()))
     for one in figures["folds"]:
-        part, decided = rows["fold"] == one["fold"], folder / "out" / f"fold-{one['fold']}"
+        part = rows["fold"] == one["fold"]
+        decided = folder / "out" / f"fold-{one['fold']}"
         tested = [row["text"] for row in read_predictions(decided / "predictions.csv")]
         assert tested == [posts[row]["text"] for row in np.flatnonzero(part)]
         thresholds = read_json(decided / "decision.json")["thresholds"]
-        labels, predicted = rows["labels"][part], rows["predicted"][part]
+        labels = rows["labels"][part]
+        predicted = rows["predicted"][part]
         chances = expit(rows["logits"][part])
         assert np.array_equal(predicted, chances >= [thresholds[name] for name in NAMES])
         assert one["rows"] == part.sum() == 50
@@ -152,7 +156,8 @@ def noisy_rows(task: Task, num_rows: int = 2000) -> tuple[np.ndarray, np.ndarray
     if task is LISTS:
         # So that it is wrong by itself in few of its many labels
         logits += true * 4.0 - 2
-    generator, labels = np.random.default_rng(2), true.copy()
+    generator = np.random.default_rng(2)
+    labels = true.copy()
     for row in generator.permutation(num_rows)[: num_rows // 20]:
         others = np.flatnonzero((true != true[row]).reshape(num_rows, -1).any(axis=1))
         labels[row] = true[generator.choice(others)]
@@ -178,7 +183,9 @@ def test_rows_that_are_predicted_otherwise_are_ranked_by_the_probability_of_thei
     else:
         expected = softmax(logits.astype(float), axis=1)[np.arange(len(labels)), labels]
     issues = find_issues(task, scores, logits)
-    order, quality, flagged = issues.order, issues.plausibility, issues.is_flagged
+    order = issues.order
+    quality = issues.plausibility
+    flagged = issues.is_flagged
     assert quality == pytest.approx(expected)
     assert (np.diff(quality[order]) >= 0).all()
     assert set(order.tolist()) == set(np.flatnonzero(~scores.correct).tolist())
@@ -189,14 +196,16 @@ def test_rows_that_are_predicted_otherwise_are_ranked_by_the_probability_of_thei
 
 def test_numbers_that_are_far_off_are_found():
     pytest.importorskip("cleanlab", reason="needs requirements/labels.txt")
-    task, generator = open_task("regression", ["score"]), np.random.default_rng(0)
+    task = open_task("regression", ["score"])
+    generator = np.random.default_rng(0)
     labels = generator.normal(5, 1, 300)
     predicted = labels + generator.normal(0, 0.2, 300)
     at = generator.permutation(300)[:15]
     labels[at] += 2 * np.where(labels[at] < 5, 1, -1)
     scores = task.score(labels, predicted[:, None], predicted)
     issues = find_issues(task, scores, predicted[:, None])
-    order, flagged = issues.order, issues.is_flagged
+    order = issues.order
+    flagged = issues.is_flagged
     assert flagged[at].all()
     assert set(order[: len(at)]) == set(at)
     figures = {"can_judge": True, "ranked": len(order), "flagged": int(flagged.sum())}
@@ -298,7 +307,8 @@ def test_a_run_that_fails_names_its_error_and_its_log(tmp_path, monkeypatch):
 
 def test_a_series_keeps_its_settings_and_data(tmp_path):
     """Also where these are a folder of files."""
-    path, moved = tmp_path / "rows", tmp_path / "moved"
+    path = tmp_path / "rows"
+    moved = tmp_path / "moved"
     path.mkdir()
     for seed, name in enumerate(("a.tsv", "b.tsv")):
         write_tiny(path / name, rows_per_label=10, seed=seed)

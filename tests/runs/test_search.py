@@ -119,7 +119,8 @@ def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd, monkeyp
     assert run_verb("tune", arguments) == 0
     assert "optimism of the search" in capfd.readouterr().out
     folder = tmp_path / "search"
-    figures, rows = read_json(folder / "search.json"), trials(folder)
+    figures = read_json(folder / "search.json")
+    rows = trials(folder)
     assert [row["state"] for row in rows.values()] == ["COMPLETE"] * 3
     values = sorted(float(row["value"]) for row in rows.values())
     assert (figures["best_dev"], figures["median_dev"]) == (values[2], values[1])
@@ -169,7 +170,8 @@ def test_the_trials_of_a_killed_search_are_continued(tmp_path, monkeypatch):
     """Killed once and stopped once in the middle of trials: each goes on in its folder with its settings."""
     monkeypatch.setattr("app.runs.series.run_to_end", run_forked)
     write_tiny(tmp_path / "rows.tsv", rows_per_label=30)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
+    killed = tmp_path / "killed"
     assert run_verb("tune", words(tmp_path, "whole", "--trials", "2")) == 0
     arguments = words(tmp_path, "killed", "--trials", "2")
     process = start(arguments)

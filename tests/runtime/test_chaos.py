@@ -46,7 +46,10 @@ class Job:
     """One run folder and its log, disturbed and then finished."""
 
     def __init__(self, data: list[str], whole, place: Path):
-        self.data, self.whole, self.folder, self.log = data, whole, place / "run", place / "log"
+        self.data = data
+        self.whole = whole
+        self.folder = place / "run"
+        self.log = place / "log"
 
     def run(self, mode: str, world_size: int, *disturbances: Disturbance, **waiting) -> list[int]:
         argv = settings(self.data, self.folder, **JOB)
@@ -171,7 +174,8 @@ WIDE |= {"model__config.num_hidden_layers": 2}
 
 def test_memory_runs_out(job):
     """Allocations really fail; smaller micro-batches are taken, and the result is the same."""
-    wide, plain = WIDE | {"model__config.intermediate_size": 16384}, job.folder.with_name("plain")
+    wide = WIDE | {"model__config.intermediate_size": 16384}
+    plain = job.folder.with_name("plain")
     check_run("single", 1, settings(job.data, plain, **wide))
     argv = settings(job.data, job.folder, **wide)
     check_run("single", 1, argv, [Disturbance(1, "limit_memory")], job.log)
@@ -182,7 +186,8 @@ def test_memory_runs_out(job):
 @pytest.mark.parametrize(("mode", "world_size"), [("ddp", 2), ("fsdp", 2)])
 def test_memory_runs_out_where_the_others_cannot_be_told(mode, world_size, job):
     wide = WIDE | {"model__config.intermediate_size": 16384 * world_size}
-    argv, limited = settings(job.data, job.folder, **wide), Disturbance(1, "limit_memory", 1)
+    argv = settings(job.data, job.folder, **wide)
+    limited = Disturbance(1, "limit_memory", 1)
     codes = run(mode, world_size, argv, [limited], job.log, seconds=SECONDS)
     assert all(codes), codes
     assert "--output.resume auto --train.accumulation_steps N" in job.log.read_text()

@@ -166,7 +166,8 @@ def test_torchrun_restarts_and_the_run_resumes(data, folder):
 
 def test_a_machine_is_lost_and_another_joins(data, folder):
     """Each machine is an agent of torchrun; that of machine 0 hosts the rendezvous."""
-    slow, whole = folder.with_name("slow"), folder.with_name("whole")
+    slow = folder.with_name("slow")
+    whole = folder.with_name("whole")
     changes = {"train__epochs": 60, "train__save_every": 5, "train__timeout": 10, "model__dropout": 0}
     words = settings(data, folder, **changes, output__resume="auto")
     with socket.socket() as probe:
@@ -194,7 +195,8 @@ def test_a_machine_is_lost_and_another_joins(data, folder):
         return wait_until(last_step, 120, partial(said, folder))
 
     slow.touch()
-    first, second = join(0), join(1)
+    first = join(0)
+    second = join(1)
     step = wait_for_steps(2, 5)
     for process in [*psutil.Process(second.pid).children(recursive=True), second]:
         process.kill()

@@ -10,7 +10,8 @@ from app.modes.mode import Single
 from app.runtime import devices
 from app.runtime.devices import busy_cores, load_message
 
-AMD, INTEL = "AuthenticAMD", "GenuineIntel"
+AMD = "AuthenticAMD"
+INTEL = "GenuineIntel"
 # Two cores as Linux lists them; {0} is the vendor, {1} has the instruction sets
 CORE = (
     "processor\t: {{0}}\nvendor_id\t: {0}\nmodel name\t: a core: of 2\nflags\t\t: fpu avx2 {1}\nbugs\t\t:\n\n"

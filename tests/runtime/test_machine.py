@@ -98,13 +98,16 @@ def test_a_run_ends_with_its_launcher_and_says_so_and_survives_another_parent(tm
     alone = [(SHELL, {}), (SHELL, RANKS), (LAUNCHER, {}), (LAUNCHER, RANKS)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
     environment |= {"PYTHONPATH": str(ROOT)}
-    places, parents, runs = [tmp_path / str(number) for number in range(7)], [], []
+    places = [tmp_path / str(number) for number in range(7)]
+    parents = []
+    runs = []
     for (parent, variables), place in zip([*launched, *alone], places, strict=True):
         command = [*parent, sys.executable, "-c", RUN, f"{place}.begun", f"{place}.done"]
         with Path(f"{place}.log").open("w") as file:
             parents.append(subprocess.Popen(command, env=environment | variables, stdout=file, stderr=file))
     for place in places:
-        begun, log = Path(f"{place}.begun"), Path(f"{place}.log")
+        begun = Path(f"{place}.begun")
+        log = Path(f"{place}.log")
         wait_until(lambda begun=begun: begun.exists() and begun.read_text(), said=log.read_text)
         runs.append(psutil.Process(int(begun.read_text())))
     for parent in parents:

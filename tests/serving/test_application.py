@@ -169,7 +169,8 @@ def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
     assert "the text is empty" in found[-1]["reason"]
     summary = json.loads(answer.headers["x-summary"])
     assert (summary["rows"], summary["invalid"]) == (301, 1)
-    chosen, content = {"name": "a.csv"}, "甲,乙\n一,二\n".encode()
+    chosen = {"name": "a.csv"}
+    content = "甲,乙\n一,二\n".encode()
     assert client.post("/predict_file", params=chosen, files={"file": content}).status_code == 415
     refused = client.post("/predict_file", params=chosen, content=content)
     assert refused.status_code == 422

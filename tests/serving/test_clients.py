@@ -39,7 +39,8 @@ def held(checkpoint) -> OpenedModel:
 
 
 def test_a_full_queue_refuses_and_what_it_took_is_answered(held):
-    runtime, answers = held.predictor.runtime, []
+    runtime = held.predictor.runtime
+    answers = []
     with running(held, ServeOptions(capacity=3)) as address:
         runtime.hold()
         thread = threading.Thread(target=lambda: answers.append(classify(address, ["今天", "真好"])))
@@ -110,7 +111,8 @@ def test_requests_on_more_connections_than_allowed_are_refused_and_later_taken(h
 def test_clients_that_were_answered_together_are_waited_for_no_longer_than_set(checkpoint, wait, batches):
     """The windows of their texts are computed together too."""
     predictor = load_predictor(checkpoint, 20, LongTexts("windows", 6), device="cpu")
-    runtime, texts = HeldRuntime(predictor.runtime), random_texts(3)
+    runtime = HeldRuntime(predictor.runtime)
+    texts = random_texts(3)
     wanted = [one.probabilities.max() for one in predictor.predict(as_rows(texts))]
     predictor.runtime = runtime
     opened = OpenedModel(checkpoint, predictor)

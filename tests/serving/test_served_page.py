@@ -46,8 +46,10 @@ def served(browser) -> Iterator[Callable[..., Page]]:
     with ExitStack() as stack:
 
         def serve(model: OpenedModel, locale: str = "en-US", options: ServeOptions = OPTIONS) -> Page:
-            address, page = stack.enter_context(running(model, options)), browser.new_page(locale=locale)
-            own, fine = (address, "blob:", "data:"), ("log", "info", "debug")
+            address = stack.enter_context(running(model, options))
+            page = browser.new_page(locale=locale)
+            own = (address, "blob:", "data:")
+            fine = ("log", "info", "debug")
             page.on("console", lambda one: None if one.type in fine else problems.append(one.text))
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.on("request", lambda one: None if one.url.startswith(own) else problems.append(one.url))
@@ -115,7 +117,8 @@ def test_a_csv_file_comes_back_with_its_columns(tmp_path, served, model, encodin
 
 
 def test_label_lists_and_what_is_not_sure_enough_are_marked(served, several):
-    answers, rows = answers_of(several, TEXTS), list(several.predictor.predict(as_rows(TEXTS)))
+    answers = answers_of(several, TEXTS)
+    rows = list(several.predictor.predict(as_rows(TEXTS)))
     confidence = several.predictor.task.confidence(np.stack([row.probabilities for row in rows]))
     # Between two rows: six of twelve are sure enough
     threshold = float(np.sort(confidence)[5:7].mean())
@@ -142,7 +145,8 @@ def test_numbers_are_shown_and_a_key_is_asked_for(served, number):
     page.wait_for_selector("#key-row:not([hidden])")
     page.fill("#key", "secret")
     classify(page, TEXTS)
-    wanted, rows = pytest.approx(answers_of(number, TEXTS), rel=1e-5), downloaded(page)
+    wanted = pytest.approx(answers_of(number, TEXTS), rel=1e-5)
+    rows = downloaded(page)
     assert list(map(float, shown(page))) == wanted
     assert list(rows[0]) == ["text", "score"]
     assert [float(row["score"]) for row in rows] == wanted

@@ -80,7 +80,8 @@ def test_a_threshold_is_the_best_of_all_that_could_be():
     chosen = choose_thresholds(labels, probabilities)
     assert chosen[4] == 0.5, "no row has the label"
     for label in range(4):
-        has, column = labels[:, label], probabilities[:, label]
+        has = labels[:, label]
+        column = probabilities[:, label]
         assert f1_score(has, column >= chosen[label]) == pytest.approx(best_f1(has, column))
 
 
@@ -136,7 +137,8 @@ def test_of_equally_good_thresholds_one_between_far_logits_and_the_nearest_to_a_
     assert sigmoid(-3.0) < choose_thresholds(labels, sigmoid(logits))[0] < sigmoid(-1.0)
     assert sigmoid(-43.0) < choose_thresholds(labels, sigmoid(logits - 40))[0] < sigmoid(-41.0)
     # Where only a threshold between near ones is the best, it is chosen
-    labels, logits = np.array([[1], [1], [0], [0]]), np.array([[3.0], [1.0 + 1e-6], [1.0], [-2.0]])
+    labels = np.array([[1], [1], [0], [0]])
+    logits = np.array([[3.0], [1.0 + 1e-6], [1.0], [-2.0]])
     assert sigmoid(1.0) < choose_thresholds(labels, sigmoid(logits))[0] < sigmoid(1.0 + 1e-6)
 
 
@@ -175,11 +177,14 @@ def test_figures_of_the_rarer_class_are_those_of_scikit_learn_and_have_intervals
 def test_the_threshold_of_dev_has_the_best_f1_and_is_independent_of_the_temperature(tmp_path):
     labels, logits = rare_rows(2000)
     # Too sure, so that there is a temperature
-    logits, task = 2 * logits, open_task("single_label", ["a", "b"])
-    task.rare_class, task.best_metric = 1, "rare_f1"
+    logits = 2 * logits
+    task = open_task("single_label", ["a", "b"])
+    task.rare_class = 1
+    task.best_metric = "rare_f1"
     task.fit(labels, logits, np.arange(len(labels)))
     assert task.temperature != 1
-    chances, decided = task.probabilities(logits, calibrated=False)[:, 1], task.decide(logits)
+    chances = task.probabilities(logits, calibrated=False)[:, 1]
+    decided = task.decide(logits)
     best = max(f1_score(labels, chances >= threshold) for threshold in np.unique(chances.round(3)))
     assert f1_score(labels, decided) >= best - 1e-3 > f1_score(labels, logits.argmax(axis=1)) + 0.1
     assert task.decide_by_probabilities(task.probabilities(logits)).tolist() == decided.tolist()
@@ -243,8 +248,10 @@ def test_of_a_path_and_one_that_ends_above_it_the_longer_one_is_predicted():
 
 
 def test_the_file_of_a_run_is_read(tmp_path):
-    path, names = tmp_path / "decision.json", ["a", "b"]
-    one, several = open_task("single_label", names), open_task("multi_label", names)
+    path = tmp_path / "decision.json"
+    names = ["a", "b"]
+    one = open_task("single_label", names)
+    several = open_task("multi_label", names)
     one.read(tmp_path)
     several.read(tmp_path)
     assert (one.temperature, several.thresholds.tolist()) == (1, [0.5, 0.5])
@@ -279,7 +286,8 @@ def test_a_damaged_file_is_an_error_and_a_pipe_in_its_place_does_not_hang(tmp_pa
 
 @pytest.mark.parametrize("value", ["-0.1", "1e300", "NaN", "Infinity", '"0.5"', "true", "null"])
 def test_a_number_that_no_fit_gives_is_an_error_with_file_and_value(tmp_path, value):
-    path, found = tmp_path / "decision.json", re.escape(f"found {json.loads(value)!r}")
+    path = tmp_path / "decision.json"
+    found = re.escape(f"found {json.loads(value)!r}")
     path.write_text(f'{{"temperature": {value}, "thresholds": {{"a": 0.5, "b": {value}}}}}')
     with pytest.raises(InputError, match=f"{path}.*: .*temperature must be from 0.05 to 20, {found}"):
         open_task("single_label", ["a", "b"]).read(tmp_path)
@@ -288,15 +296,18 @@ def test_a_number_that_no_fit_gives_is_an_error_with_file_and_value(tmp_path, va
 
 
 LOGITS = torch.tensor([[0.5, -1.0, 0.2], [2.0, 0.0, 1.0], [-1.0, 0.3, 0.1]])
-LABELS, LISTS = torch.tensor([0, 2, 1]), torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
-SHARES, WEIGHTS = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.5, 1.0, 3.0])
+LABELS = torch.tensor([0, 2, 1])
+LISTS = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+SHARES = torch.tensor([0.7, 0.2, 0.1])
+WEIGHTS = torch.tensor([0.5, 1.0, 3.0])
 ADJUSTED = LOGITS + SHARES.log()
 # The probabilities of what is true
 OF_LABEL = torch.softmax(LOGITS.double(), dim=1)[torch.arange(3), LABELS]
 OF_LISTS = torch.sigmoid(torch.where(LISTS.bool(), LOGITS.double(), -LOGITS.double()))
 LIST_WEIGHTS = torch.where(LISTS.bool(), WEIGHTS.double(), 1.0)
 CPU = torch.device("cpu")
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 
 
 @pytest.mark.parametrize(
@@ -318,7 +329,8 @@ def test_a_loss_is_its_formula_and_the_gradient_of_sure_rows_is_finite(loss, lab
 
 
 def test_balanced_weights_of_classes_are_those_of_scikit_learn():
-    labels, task = np.repeat([0, 1, 2], [30, 6, 30]), open_task("single_label", LABEL_NAMES)
+    labels = np.repeat([0, 1, 2], [30, 6, 30])
+    task = open_task("single_label", LABEL_NAMES)
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
     task.device, task.config = CPU, Config(train=TrainConfig(class_weights="balanced"))
     assert task.build_loss(labels).weights.tolist() == pytest.approx(expected)

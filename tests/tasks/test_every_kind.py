@@ -49,7 +49,9 @@ def write_lines(path: Path, rows: list[dict]) -> Path:
 
 def write_counted(path: Path, column: str, answers: list, rows: int = 160) -> Path:
     """Write rows whose answer is the later one the more often a character is in the text."""
-    generator, lines, size = random.Random(0), [], len(answers)
+    generator = random.Random(0)
+    lines = []
+    size = len(answers)
     for number in range(rows):
         often = generator.randrange(size)
         characters = list("好" * often + "天" * (size - often))
@@ -60,7 +62,8 @@ def write_counted(path: Path, column: str, answers: list, rows: int = 160) -> Pa
 
 def write_complaints(path: Path) -> Path:
     """Write rows of which one in eight is 投诉, by one character that others have too."""
-    generator, lines = random.Random(0), []
+    generator = random.Random(0)
+    lines = []
     for number in range(400):
         is_rare = number % 8 == 0
         seen = "差" if generator.random() < (0.8 if is_rare else 0.15) else "好"
@@ -94,7 +97,8 @@ class Kind(NamedTuple):
 write_stars = partial(write_counted, column="label", answers=["1", "1", "2", "2", "10", "10"])
 write_news, write_several = (partial(write_posts, words=PATHS, counts=of) for of in ([1], [0, 1, 1, 2]))
 write_scores = partial(write_counted, column="score", answers=[1000 + 2.5 * often for often in range(8)])
-HIERARCHY, FLAT = {"data__label_hierarchy": "-", "train__epochs": 8}, {"data__task": "single_label"}
+HIERARCHY = {"data__label_hierarchy": "-", "train__epochs": 8}
+FLAT = {"data__task": "single_label"}
 LARGE = {"data__test_size": 0.2, "data__dev_size": 0.2}
 RARE = {"train__best_metric": "rare_f1", "train__epochs": 4, "data__dev_size": 0.3, "data__test_size": 0.3}
 HUBER = {"data__task": "regression", "train__loss": "huber"}
@@ -116,7 +120,8 @@ def run_of(tmp_path_factory) -> Callable[[str], Path]:
 
     @cache
     def trained(name: str) -> Path:
-        kind, folder = KINDS[name], tmp_path_factory.mktemp(name)
+        kind = KINDS[name]
+        folder = tmp_path_factory.mktemp(name)
         train(kind.write(folder / kind.file), folder / "run", **{"data__task": name} | kind.settings)
         return folder / "run"
 
@@ -163,8 +168,11 @@ FORMS += [("multi_label", as_columns, COLUMNS), ("multi_label", as_joined, JOINE
 @pytest.mark.parametrize(("name", "write", "options"), FORMS)
 def test_a_saved_model_predicts_and_reports_what_its_run_did(name, write, options, run_of, tmp_path, capsys):
     """Also where files have several labels in another form."""
-    run, column, out = run_of(name), KINDS[name].column, tmp_path / "out"
-    wanted, rows = read_json(run / "report.json"), read_predictions(run / "predictions.csv")
+    run = run_of(name)
+    column = KINDS[name].column
+    out = tmp_path / "out"
+    wanted = read_json(run / "report.json")
+    rows = read_predictions(run / "predictions.csv")
     value = {"label": str, "labels": json.loads, "score": float}[column]
     lines = [write({"text": row["text"], column: value(row[column])}) for row in rows]
     words = ["--input", str(write_lines(tmp_path / "rows.jsonl", lines)), "--report", str(out), *options]
@@ -176,7 +184,8 @@ def test_a_saved_model_predicts_and_reports_what_its_run_did(name, write, option
         assert report[key] == pytest.approx(wanted[key], rel=1e-4)
         assert report["intervals"][key] == pytest.approx(interval, rel=1e-4)
     assert "95 % intervals" in capsys.readouterr().out
-    found, told = read_predictions(out / "predictions.csv"), predict_again(run, rows, tmp_path / "f.jsonl")
+    found = read_predictions(out / "predictions.csv")
+    told = predict_again(run, rows, tmp_path / "f.jsonl")
     answers = [value(row["predicted"]) for row in rows]
     for again in (
         load(run).predict([row["text"] for row in rows]).tolist(),
@@ -195,7 +204,9 @@ def test_a_saved_model_predicts_and_reports_what_its_run_did(name, write, option
 
 @pytest.mark.parametrize(("name", "missing"), [("multi_label", "负面"), ("ordinal", "10")])
 def test_a_report_on_other_rows_names_the_labels_that_no_row_has(name, missing, run_of, tmp_path, capsys):
-    run, column, out = run_of(name), KINDS[name].column, tmp_path / "out"
+    run = run_of(name)
+    column = KINDS[name].column
+    out = tmp_path / "out"
     rows = [row for row in read_predictions(run / "predictions.csv") if missing not in row[column]]
     value = {"label": str, "labels": json.loads}[column]
     file = write_lines(
@@ -210,7 +221,8 @@ def test_a_report_on_other_rows_names_the_labels_that_no_row_has(name, missing, 
 
 @pytest.mark.parametrize("name", ["ordinal", "single_path", "rare_class", "regression"])
 def test_an_exported_model_and_an_explanation_decide_alike(name, run_of, tmp_path):
-    run, folder = run_of(name), tmp_path / "onnx"
+    run = run_of(name)
+    folder = tmp_path / "onnx"
     texts = [row["text"] for row in read_predictions(run / "predictions.csv")[:2]]
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
@@ -244,7 +256,9 @@ def compared(runs: list[Path], capsys) -> tuple[dict[str, tuple], str]:
 @pytest.mark.parametrize("name", [name for name in LABELLED if KINDS[name].other])
 def test_runs_are_compared_row_by_row(name, run_of, tmp_path, capsys):
     """Also with a run that takes the labels otherwise."""
-    run, other, column = run_of(name), tmp_path / "other", KINDS[name].column
+    run = run_of(name)
+    other = tmp_path / "other"
+    column = KINDS[name].column
     train(run.parent / "rows.jsonl", other, **{"train__epochs": 1} | KINDS[name].other)
     now, before = (read_json(one / "report.json") for one in (run, other))
     capsys.readouterr()
@@ -266,7 +280,8 @@ def test_runs_are_compared_row_by_row(name, run_of, tmp_path, capsys):
 
 
 def test_what_cannot_be_compared_is_an_error_and_several_are_with_the_first(run_of, tmp_path, capsys):
-    run, other = run_of("ordinal"), run_of("multi_label")
+    run = run_of("ordinal")
+    other = run_of("multi_label")
     for words, message in (
         ([run, tmp_path], "the logits of a finished run are needed"),
         ([run], "two or more runs are needed"),
@@ -297,7 +312,8 @@ def test_a_stopped_run_resumes_to_the_same_bits(name, tmp_path, at_step):
 @pytest.mark.parametrize("name", ["regression", "single_path", "multi_path"])
 def test_a_model_alone_knows_its_unit_and_what_is_between_levels(name, run_of, tmp_path, capsys):
     """Without what only a run has; thresholds are not in config.json."""
-    run, folder = run_of(name), tmp_path / name
+    run = run_of(name)
+    folder = tmp_path / name
     shutil.copytree(run, folder, ignore=ONLY_A_RUN)
     texts = [row["text"] for row in read_predictions(run / "predictions.csv")]
     found, wanted = (load(one).predict(texts).tolist() for one in (folder, run))
@@ -326,7 +342,8 @@ def test_predictions_say_how_far_a_path_is_sure(name, run_of, tmp_path):
 
 
 def test_the_rarer_class_is_decided_from_its_threshold_on(run_of, tmp_path):
-    run, out = run_of("rare_class"), tmp_path / "out"
+    run = run_of("rare_class")
+    out = tmp_path / "out"
     report, decision = (read_json(run / name) for name in ("report.json", "decision.json"))
     assert report["rare_class"] == decision["rare_class"] == "投诉"
     assert report["rare_threshold"] == decision["rare_threshold"] != 0.5
@@ -340,9 +357,11 @@ def test_the_rarer_class_is_decided_from_its_threshold_on(run_of, tmp_path):
     pd.read_json(run.parent / "rows.jsonl", lines=True).to_parquet(file)
     words = ["--checkpoint", str(run), "--input", str(file), "--report", str(out)]
     assert predict([*words, "--threshold", "precision=0.05"]) == 0
-    rows, report = read_predictions(out / "predictions.csv"), read_json(out / "report.json")
+    rows = read_predictions(out / "predictions.csv")
+    report = read_json(out / "report.json")
     assert [row["text"] for row in rows] == pd.read_parquet(file)["text"].tolist()
-    is_rare, chances = [row["label"] == "投诉" for row in rows], [float(row["p_投诉"]) for row in rows]
+    is_rare = [row["label"] == "投诉" for row in rows]
+    chances = [float(row["p_投诉"]) for row in rows]
     precision, recall, _ = precision_recall_curve(is_rare, chances)
     assert report["recall_at_precision"] == pytest.approx(recall[precision >= 0.05].max())
     assert "recall at precision 0.05" in (out / "report.txt").read_text(encoding="utf-8")
@@ -352,7 +371,8 @@ def test_the_rarer_class_is_decided_from_its_threshold_on(run_of, tmp_path):
 def test_the_pipeline_of_transformers_gives_the_probabilities_of_several_labels(run_of):
     from transformers import pipeline
 
-    run, how = run_of("multi_label"), {"top_k": None, "device": "cpu"}
+    run = run_of("multi_label")
+    how = {"top_k": None, "device": "cpu"}
     rows = read_predictions(run / "predictions.csv")[:5]
     classify = pipeline("text-classification", str(run), function_to_apply="sigmoid", **how)
     assert classify.model.config.problem_type == "multi_label_classification"
@@ -371,7 +391,8 @@ def test_a_run_without_dev_rows_uses_a_half(tmp_path):
 def test_a_head_starts_at_the_shares_of_the_labels(tmp_path):
     """Balanced weights of several labels are rows without one to rows with it."""
     posts = write_posts(tmp_path / "posts.jsonl")
-    task, balanced = task_of(posts), task_of(posts, class_weights="balanced")
+    task = task_of(posts)
+    balanced = task_of(posts, class_weights="balanced")
     shares = np.asarray(task.dataset.splits["train"].labels).mean(axis=0)
     assert sigmoid(task.head_bias) == pytest.approx(shares, abs=0.01)
     assert balanced.head_bias == pytest.approx(np.zeros(3), abs=0.05)

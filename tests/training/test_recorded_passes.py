@@ -24,7 +24,8 @@ class NotRecorded(Single):
 
 def test_rows_of_padding_change_no_output_and_no_gradient(pairs):
     training = Training(pairs=pairs, varlen=True)
-    module, loader = training.mode.module, training.loader
+    module = training.mode.module
+    loader = training.loader
     inputs = loader.load(np.arange(7), torch.device("cpu")).inputs
     end = inputs["input_ids"].shape[1]
     filled = fill(inputs, 10, end + 70, 40, loader.layout)
@@ -42,7 +43,9 @@ def test_rows_of_padding_change_no_output_and_no_gradient(pairs):
 
 def test_a_step_of_two_micro_batches_is_not_replayed(pairs):
     """The second replay would write over the gradients of the first."""
-    training, batch, replayed = Training(pairs=pairs), np.arange(8), []
+    training = Training(pairs=pairs)
+    batch = np.arange(8)
+    replayed = []
     passes = Passes(training.mode, training.loader, training.loss)
     passes.forward = lambda inputs: replayed.append(inputs) or training.mode.forward(inputs)
     for micro_batches in ([batch], [batch[:4], batch[4:]]):

@@ -17,7 +17,8 @@ from app.training.step import Passes, add_losses, evaluate
 from tests.ranks import Disturbance, run, settings
 from tests.training.tiny_training import SETTINGS, Training, step_result
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 VARLEN = pytest.mark.parametrize("varlen", [False, True], ids=["grouped", "varlen"])
 
 
@@ -136,7 +137,9 @@ def test_a_step_that_cannot_be_repeated_is_an_error(mode_class, error, message):
 @pytest.mark.parametrize("pairs", [False, True], ids=["singles", "pairs"])
 def test_evaluate_returns_the_logits_of_each_row_in_order(pairs, packed):
     training = Training(pairs=pairs, packed=packed, dropout=0.3)
-    model, loader, device = training.mode.module, training.loader, training.mode.device
+    model = training.mode.module
+    loader = training.loader
+    device = training.mode.device
     batches = [loader.load(np.array([position]), device) for position in range(len(loader))]
     with torch.inference_mode():
         one_by_one = torch.cat([model.eval()(**batch.inputs) for batch in batches]).numpy()
@@ -201,7 +204,8 @@ def test_losses_add_up_and_an_overflow_under_fp16_is_no_error(training):
     assert (progress.logged, progress.evaluated) == ([0.0, 0], [6.0, 3])
 
 
-ROWS, ALL = "rows whose logits are not finite", "all logits are finite; rows of the batch"
+ROWS = "rows whose logits are not finite"
+ALL = "all logits are finite; rows of the batch"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +242,8 @@ def test_a_model_that_is_not_a_number_is_not_the_best(data, tmp_path, world_size
     """The weights are spoilt in the step before the first evaluation; its own loss is finite."""
     argv = settings(data, tmp_path / "run", train__epochs=2, train__eval_every=2)
     disturbances = [Disturbance(1, "spoil_weights", rank) for rank in range(world_size)]
-    mode, log = "ddp" if world_size > 1 else "single", tmp_path / "log"
+    mode = "ddp" if world_size > 1 else "single"
+    log = tmp_path / "log"
     assert run(mode, world_size, argv, disturbances, log) == [1] * world_size, log.read_text()
     # Two ranks may write on one line
     error = r"error(?: \(rank 1\))?: evaluation on dev needs finite logits, found "

@@ -41,9 +41,11 @@ def run(config: TrainConfig, *mode_class: type, **options) -> Training:
 @cache
 def reference(name: str, pairs: bool) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
     """Train in plain torch, on whole batches, padded; return weights, losses and gradient norms."""
-    config, (dataset, tokenizer, _) = SETTINGS[name], tiny_data(pairs)
+    config = SETTINGS[name]
+    (dataset, tokenizer, _) = tiny_data(pairs)
     model = plain_model(tiny_model(vocab_size=len(tokenizer)).train())
-    split, groups = dataset.splits["train"], []
+    split = dataset.splits["train"]
+    groups = []
     for key, parameter in model.named_parameters():
         decay = 0.0 if parameter.ndim == 1 else config.weight_decay
         is_head = "pooler" in key or "classifier" in key
@@ -55,7 +57,8 @@ def reference(name: str, pairs: bool) -> tuple[dict[str, torch.Tensor], list[flo
     masks = (kept, 2 - kept) if config.r_drop else (1.0, 1.0)
     steps_per_epoch = int(np.ceil(len(split) / config.batch_size))
     total = steps_per_epoch * config.epochs
-    losses, norms = [], []
+    losses = []
+    norms = []
     for step in range(total):
         order = np.random.default_rng([config.seed, step // steps_per_epoch]).permutation(len(split))
         first = step % steps_per_epoch * config.batch_size
@@ -112,7 +115,8 @@ def test_weights_are_those_of_a_hand_written_loop(settings, accumulation, packed
 @pytest.mark.parametrize("pairs", [False, True], ids=["singles", "pairs"])
 def test_the_comparison_sees_what_it_should(pairs):
     """The settings act: clipping in some steps, and each moves the weights by more than the tolerance."""
-    config, (weights, _, norms) = SETTINGS["sgd"], reference("sgd", pairs)
+    config = SETTINGS["sgd"]
+    (weights, _, norms) = reference("sgd", pairs)
     assert min(norms) < config.max_grad_norm < max(norms)
     others = {"max_grad_norm": 0.0, "weight_decay": 0.0, "warmup": 0, "batch_size": 12, "seed": 1}
     for name, value in (others | {"head_learning_rate": 0.01}).items():
@@ -162,14 +166,16 @@ class TorchClipping(Single):
 @pytest.mark.parametrize("max_norm", [0.0, 1e6, 6.0, 0.01])
 def test_clipping_has_the_bits_of_torchs_own(max_norm):
     config = replace(SETTINGS["adamw"], max_grad_norm=max_norm)
-    found, expected = run(config), run(config, TorchClipping)
+    found = run(config)
+    expected = run(config, TorchClipping)
     found.assert_same_bits(expected)
     assert found.norms == expected.norms
 
 
 def test_fp16_norms_and_clipping_are_of_unscaled_gradients_and_overflow_waits():
     config = replace(SETTINGS["sgd"], max_steps=3, max_grad_norm=0.5)
-    found, exact = Training(replace(config, precision="fp16")), run(config)
+    found = Training(replace(config, precision="fp16"))
+    exact = run(config)
     found.mode.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     assert found.run().norms == pytest.approx(exact.norms, rel=0.05)
     assert min(found.norms) > 0.5, "clipping must act"
@@ -177,7 +183,8 @@ def test_fp16_norms_and_clipping_are_of_unscaled_gradients_and_overflow_waits():
 
     found = Training(replace(config, precision="fp16", max_steps=25, epochs=5))
     found.mode.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**32)
-    start, moved = {name: value.clone() for name, value in found.weights.items()}, []
+    start = {name: value.clone() for name, value in found.weights.items()}
+    moved = []
     found.run(after_step=lambda state, step: moved.append(difference(found.weights, start)))
     skipped = [step.skipped for step in found.steps]
     first = skipped.index(False)

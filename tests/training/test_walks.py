@@ -53,7 +53,8 @@ def test_a_step_goes_through_the_files_of_its_walk():
 def test_a_row_goes_through_the_files_of_its_walk(data, tmp_path):
     found = called(lambda: main("single", "", settings(data, tmp_path / "run", train__epochs=1)))
     rooms = re.compile(r"app/(data|tasks|report|training)/(?!__init__).*\.py")
-    on_the_way, walk = set(filter(rooms.fullmatch, found)), files_of("One row, from its file to the report")
+    on_the_way = set(filter(rooms.fullmatch, found))
+    walk = files_of("One row, from its file to the report")
     assert on_the_way - BESIDE <= walk
     # Some are for formats, labels and fixes that this file does not have
     assert len(walk - on_the_way) <= 4

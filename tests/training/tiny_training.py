@@ -77,7 +77,8 @@ class Training:
         self.mode.setup(model, self.mode.config)
         self.loss = SmoothedCrossEntropy("cross_entropy", WEIGHTS.to(self.mode.device))
         self.plan = BatchPlan(len(self.loader), self.config.batch_size, self.config.seed)
-        self.state, self.steps = RunProgress(), []
+        self.state = RunProgress()
+        self.steps = []
 
     def run(self, until: int | None = None, after_step=lambda state, step: None) -> "Training":
         """Train until a step, or to the end."""
