@@ -54,7 +54,7 @@ def work(config: Config, name: str) -> int:
     """Run one job in this process, which is one rank of the mode; return the exit status. It is 0; 2 for bad
     input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
     with ended_by_ctrl_c():
-        from .training.train import Run
+        from .training.open_run import open_run
     from .checkpoints.ranks import check_same_precision
     from .checkpoints.resume import with_saved_choices
     from .modes import check_world_size, load_mode
@@ -74,7 +74,8 @@ def work(config: Config, name: str) -> int:
                 # Not every launcher of MPI gives the rank in the environment
                 start_logging(mode.group.rank == 0)
             check_same_precision(mode.group, config)
-            return Run(name, mode, ends_process=True).run()
+            with open_run(name, mode, ends_process=True) as run:
+                return run.run()
     except (InputError, TrainingError) as error:
         return refuse(error, 2 if isinstance(error, InputError) else 1)
     except (RuntimeError, MemoryError, OSError) as error:

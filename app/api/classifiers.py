@@ -354,7 +354,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         from ..model.recipe import with_head
         from ..modes.mode import Single
         from ..modes.signals import Stopped
-        from ..training.train import Run
+        from ..training.open_run import open_run
 
         has_pairs, path = rows[0].pair is not None, folder / "train.jsonl"
         with path.open("w", encoding="utf-8") as file:
@@ -391,7 +391,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             data = replace(config.data, cache_dir=str(folder / "cache"))
             with Single(replace(config, model=model, data=data)) as mode:
                 try:
-                    status = Run("single", mode, with_report).run()
+                    with open_run("single", mode, with_report) as run:
+                        status = run.run()
                 except Stopped as stop:
                     status = 128 + stop.number
         if status == 128 + signal.SIGINT:

@@ -104,6 +104,10 @@ class Saver:
             save_model(folder, self.model.model, weights, self.tokenizer, before_move=remove_old_decision)
         write_decision(best_folder, decision)
 
+    def close(self) -> None:
+        """Let the write that is going on come to its end."""
+        self.pool.shutdown()
+
     def check(self) -> None:
         """Raise the error of a write that has ended, where there is one."""
         if self.running and self.running.done():

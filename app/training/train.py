@@ -1,152 +1,99 @@
-"""A run of one rank, from its settings to its report: read it from top to bottom, then `step.py`. Each
-process makes a `Run`, which opens all that it works with, and calls `run`."""
+"""A run of one rank, from its first step to its report. Read `open_run.py` first, which opens all that a run
+works with, then this file from top to bottom, then `step.py`."""
 
 import logging
 import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 
-from ..checkpoints import resume
 from ..checkpoints.decision import fit_decision
-from ..checkpoints.job import job_signature
 from ..checkpoints.model_record import add_record
 from ..checkpoints.progress import RunProgress
-from ..checkpoints.ranks import check_ranks
-from ..checkpoints.run_files import put_reports_aside
-from ..checkpoints.run_folder import cannot_write, check_run_folder, open_run_folder
-from ..checkpoints.run_history import describe_start, write_start
+from ..checkpoints.resume import load_best_weights
+from ..checkpoints.run_folder import cannot_write
+from ..checkpoints.run_start import RunStart
 from ..checkpoints.saver import Saver
-from ..checkpoints.training_state import TrainingState
-from ..data.report import render
 from ..errors import TrainingError, show
 from ..modes.mode import Mode
 from ..modes.signals import Stopped, StopSignals, stop_at_once
 from ..report.commands import command_after_pretraining, predict_command
 from ..report.logits_file import split_of_report
 from ..report.metrics import is_better, metrics_in_training
-from ..runtime.devices import busy_cores, has_memory, load_message, peak_memory
-from .build import build
+from ..runtime.devices import peak_memory
+from .build import Components
 from .final_report import merge_adapter, write_report
-from .log import RunLog, check_trackers, token_limit
-from .step import BATCH_ROWS, StepResult, add_losses, evaluate, planned_steps, train_steps
+from .log import RunLog
+from .step import BATCH_ROWS, StepResult, add_losses, evaluate, train_steps
 
 logger = logging.getLogger(__name__)
 
 
 class Run:
-    """One run of one rank. Every rank makes one and calls the same; rank 0 has the run folder. A caller that
-    needs only the model may do without the report; the run then counts as not finished. Where this process
-    ends with the run (`ends_process`), the report is also printed, there may be a progress bar, and signals
-    after the report are ignored."""
+    """One run of one rank, which `open_run` makes. Every rank calls the same; rank 0 has the run folder.
 
-    def __init__(self, name: str, mode: Mode, with_report: bool = True, ends_process: bool = False) -> None:
-        self.mode, self.group = mode, mode.group
-        self.with_report, self.ends_process = with_report, ends_process
-        # These settings are checked before the long work
-        self.group.on_rank_0(partial(check_run_folder, mode.config.output))
-        self.group.on_rank_0(partial(check_trackers, mode.config.output))
-        # All ranks are here before rank 0 looks at the cores, and wait: none of them keeps a core busy
-        self.group.gather_values(None)
-        self.group.on_rank_0(self.log_load)
-        self.components = components = build(mode.config, mode)
-        self.config, self.task, self.loaders = components.config, components.task, components.loaders
-        self.total_steps = planned_steps(components.plan, self.config.train)
-        dataset, model, best_metric = components.dataset, components.model, self.task.best_metric
-        self.job = job_signature(self.config, dataset, components.tokenizer, model, best_metric)
-        check_ranks(self.group, name, self.config, dataset, components.stores, self.job)
-        self.job |= {"steps": self.total_steps, "the optimizer state": mode.state_form}
-        self.start = describe_start(name, self.group.world_size, str(mode.device))
+    A caller that needs only the model may do without the report (`with_report`); the run then counts as not
+    finished. Where this process ends with the run (`ends_process`), the report is also printed, there may be
+    a progress bar, and signals after the report are ignored.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        components: Components,
+        start: RunStart,
+        progress: RunProgress,
+        log: RunLog,
+        saver: Saver,
+        with_report: bool,
+        ends_process: bool,
+    ) -> None:
+        self.mode = mode
+        self.group = mode.group
+        self.components = components
+        self.config = components.config
+        self.task = components.task
+        self.loaders = components.loaders
+        self.start = start
+        self.folder = start.folder
+        self.total_steps = start.job["steps"]
+        self.progress = progress
+        self.log = log
+        self.saver = saver
+        self.with_report = with_report
+        self.ends_process = ends_process
+        # The results of steps stay on the device until they are needed
+        self.steps: list[StepResult] = []
         self.stopped_by = 0  # the number of the signal that has stopped the run
         self.status = 0  # 1 where the report could not be printed
         self.failure: Exception | None = None  # rank 0 cannot write: all ranks end with it after a step
         self.dev_logits: np.ndarray | None = None  # of the best checkpoint, if this process has evaluated it
-        # Only rank 0 has a folder, and the training state from which it resumes, where there is one.
-        self.folder: Path | None = None
-        self.state: TrainingState | None = None
-        # The stack closes at the end all that is opened here, the last first.
-        with ExitStack() as self.closing:
-            self.group.on_rank_0(self.open_folder)
-            mode.setup(components.model, self.config)
-            self.progress = resume.load_state(mode, self.state, self.folder, self.job)
-            # The results of steps stay on the device until they are needed.
-            self.steps: list[StepResult] = []
-            self.collect = partial(add_losses, mode, self.loaders["train"], self.steps, self.progress)
-            limit = token_limit(mode, components) if self.folder else None
-            of_run = self.folder, self.config, (*self.task.log_metrics, best_metric), self.total_steps
-            self.log = RunLog(*of_run, self.progress.step, limit, with_bar=ends_process)
-            self.closing.callback(self.log.close)
-            self.saver = Saver(mode, self.folder, model, components.tokenizer, self.job, self.record_start)
-            self.closing.callback(self.saver.pool.shutdown)
-            self.closing = self.closing.pop_all()
-
-    def log_load(self) -> None:
-        """Say where other programs need the cores; rank 0 calls it while the others wait for it."""
-        threads = torch.get_num_threads()
-        if has_memory(self.mode.device) or threads == 1:
-            return
-        message = load_message(busy_cores(), threads, self.group.local_world_size)
-        if message:
-            logger.info(message)
-
-    def open_folder(self) -> None:
-        """Open the run folder, find the state to resume from, and describe the job; rank 0 calls it."""
-        logger.info(render(self.components.dataset, self.components.stores))
-        opened = open_run_folder(self.config.output)
-        self.closing.callback(opened.lock.release)
-        self.folder = opened.path
-        if opened.is_resumed:
-            self.state = resume.state_to_resume(self.folder, self.job)
-        else:
-            self.record_start()
-        model, is_packed = self.components.model, self.loaders["train"].layout.packed
-        way = "packed" if is_packed else f"padded ({model.why_padded or 'this mode splits them'})"
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        logger.info(
-            f"Model\n  {model.model.config.model_type}, {parameters / 1e6:.1f} million parameters, "
-            f"{self.config.train.precision}, batches {way}\n"
-            f"  {self.group.world_size} process(es), {self.mode.device}; {self.total_steps:,} steps of "
-            f"{self.config.train.batch_size} rows\n  run folder {self.folder}"
-        )
-
-    def record_start(self) -> None:
-        """Write that the run starts or resumes, before its first file; rank 0 calls it."""
-        start, self.start = self.start, None
-        step = self.state.progress.step if self.state else None
-        if start and self.state and self.state.job["steps"] != self.total_steps:
-            # It trains for longer: from here on it is not finished
-            put_reports_aside(self.folder, step)
-        if start:
-            write_start(self.folder, self.config, start, self.components.dataset, step)
 
     def run(self) -> int:
         """Run to the end; return the exit status: 0, 1 where the report could not be printed, or 128 + the
         signal that stopped it."""
-        with self.closing:
-            try:
-                if not self.progress.is_trained(self.total_steps):
-                    self.train()
-                self.log.bar.close()
-                if self.stopped_by:
-                    # A barrier: the launcher ends all other ranks as soon as one has ended.
-                    self.group.broadcast(None)
-                    return 128 + self.stopped_by
-                with stop_at_once():
-                    self.finish()
-            except Stopped as stop:
-                logger.info("Stopped by %s before the report was complete; --resume auto writes it.", stop)
+        try:
+            if not self.progress.is_trained(self.total_steps):
+                self.train()
+            self.log.bar.close()
+            if self.stopped_by:
+                # A barrier: the launcher ends all other ranks as soon as one has ended.
+                self.group.broadcast(None)
+                return 128 + self.stopped_by
+            with stop_at_once():
+                self.finish()
+        except Stopped as stop:
+            logger.info("Stopped by %s before the report was complete; --resume auto writes it.", stop)
+            raise
+        except (OSError, SafetensorError) as error:
+            if self.folder is None:
                 raise
-            except (OSError, SafetensorError) as error:
-                if self.folder is None:
-                    raise
-                raise cannot_write(error, self.folder) from error
+            raise cannot_write(error, self.folder) from error
         return self.status
 
     def train(self) -> None:
@@ -184,6 +131,10 @@ class Run:
                 with self.failure_of_rank_0():
                     self.saver.save(progress, is_best, with_state, self.decision_fit())
         progress.stop = progress.stopped_early or bool(self.stopped_by)
+
+    def collect(self) -> None:
+        """Read the losses of the steps since the last call from the device; every rank calls it."""
+        add_losses(self.mode, self.loaders["train"], self.steps, self.progress)
 
     def log_step(self, step: StepResult) -> None:
         """Log a step, of which the loss is read from the device only now and then."""
@@ -267,7 +218,7 @@ class Run:
                 f"all {self.progress.step} steps were skipped, because their numbers were not finite: "
                 "nothing was trained, and there is no report; start again with train.precision fp32"
             )
-        self.group.on_rank_0(self.record_start)
+        self.group.on_rank_0(self.start.record)
         if self.components.model.adapter:
             best_step = self.progress.best_step
             self.group.on_rank_0(partial(merge_adapter, self.folder, self.components, best_step))
@@ -276,7 +227,7 @@ class Run:
             return
         split, logits = split_of_report(self.loaders), self.dev_logits
         if self.progress.best_step != self.progress.step:
-            resume.load_best_weights(self.mode, self.folder)
+            load_best_weights(self.mode, self.folder)
         results = {split: self.evaluate(split)}
         if split != "dev" and "dev" in self.loaders:
             results["dev"] = self.evaluate("dev") if logits is None else logits

@@ -12,8 +12,8 @@ from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.modes.mode import Single
 from app.training.log import start_logging
+from app.training.open_run import open_run
 from app.training.step import StepResult, train_steps
-from app.training.train import Run
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 
@@ -33,9 +33,8 @@ def main(job: Job, meter: Meter) -> None:
     """Train, with the log, the TensorBoard events and the run folder of any run."""
     config = load_config(job.our_arguments, "run_single.py")
     start_logging(is_main=True)
-    with Single(config) as mode:
-        run = Run("single", mode)
-        components, settings = run.components, mode.config.train
+    with Single(config) as mode, open_run("single", mode) as run:
+        components, settings = run.components, run.config.train
         loader, positions = components.loaders["train"], np.array(job.order())
         plan = GivenRows(len(positions), job.batch_size, job.seed, positions=positions)
 
@@ -55,9 +54,6 @@ def main(job: Job, meter: Meter) -> None:
                 tokens += sum(part.numel() for part in inputs)
             return Sizes(rows, real_tokens, tokens)
 
-        try:
-            meter.start(take_sizes, precision=settings.precision)
-            run.log.started = time.perf_counter()
-            train_steps(mode, loader, plan, components.task.loss, run.progress, after_step)
-        finally:
-            run.closing.close()
+        meter.start(take_sizes, precision=settings.precision)
+        run.log.started = time.perf_counter()
+        train_steps(mode, loader, plan, components.task.loss, run.progress, after_step)
