@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +22,11 @@ from ..data.bad_row import BadRow
 from ..data.labels import label_ids, label_text
 from ..data.rows import Row, join_texts
 from ..errors import InputError, TrainingError, excerpt, listed, shorten
-from ..prediction.open_model import ComputeOptions, check_pairs, choose_run, open_model
+from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output import AddedColumns, written
 from ..prediction.predictor import Prediction
 from ..prediction.sources import text_rows
+from ..prediction.trained_model import choose_run
 from ..runtime.processes import MODEL_LOCK
 from .files import OwnFolder, file_states, read_files, write_new_folder
 
@@ -112,13 +113,19 @@ class Model:
 
     def _predictions(self, texts: Iterable, keep_bad: bool = False) -> Iterator[Prediction]:
         opened = self._opened
-        pair = [opened.recorded.get(name) for name in ("text_column", "text_pair_column")]
+        reading = opened.trained.reading
+        pair = [reading.text_column, reading.text_pair_column]
         is_named = all(isinstance(name, str) for name in pair)
         if is_named and hasattr(texts, "columns") and set(pair) <= set(texts.columns):
             texts = texts[pair]
-        rows = rows_of(texts, opened.recorded, opened.text_columns, keep_bad)
+        rows = rows_of(
+            texts,
+            columns=opened.trained.text_columns,
+            remove_spaces=reading.remove_spaces,
+            keep_bad=keep_bad,
+        )
         for row in [row for row in rows if isinstance(row, Row)][:1]:
-            check_pairs(self.folder, opened.recorded, row.pair is not None, "give texts of that kind")
+            opened.trained.check_pairs(row.pair is not None, "give texts of that kind")
         return opened.predictor.predict(rows)
 
     def save(self, folder: str | Path) -> Path:
@@ -147,7 +154,10 @@ class Model:
 
 
 def rows_of(
-    texts: Iterable, recorded: Mapping[str, Any], columns: Sequence[str] | None = None, keep_bad: bool = False
+    texts: Iterable,
+    columns: Sequence[str] | None = None,
+    remove_spaces: bool = False,
+    keep_bad: bool = False,
 ) -> list[Row | BadRow]:
     """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns; of a
     model of several `columns`, also as rows of a data frame, dictionaries with the names of the columns, or
@@ -172,7 +182,7 @@ def rows_of(
             else:
                 value = tuple(value) or None
         values.append(value)
-    rows = list(text_rows(values, recorded))
+    rows = list(text_rows(values, remove_spaces))
     pairs = {row.pair is not None: row.line - 1 for row in rows if isinstance(row, Row)}
     if len(pairs) > 1:
         raise InputError(f"{RULE}, found both: texts[{pairs[True]}] is a pair, texts[{pairs[False]}] is not")
@@ -317,7 +327,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         e5-small-zh, the default model, the InputError has the command that fetches it.
         """
         settings = self._settings()
-        rows = rows_of(X, {})
+        rows = rows_of(X)
         labels = labels_of(y)
         if len(labels) != len(rows):
             raise InputError(

@@ -8,7 +8,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 from ..errors import InputError
-from ..prediction.open_model import model_files
+from ..prediction.trained_model import model_files
 
 # The time of the last change in nanoseconds and the bytes of each file, by name
 FileStates = dict[str, tuple[int, int]]

@@ -45,8 +45,8 @@ def explain(argv: list[str], program: str) -> int:
     add("--html", type=Path, metavar="FILE", help="new page to write (default: none)")
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
-    from ..prediction.open_model import check_pairs, recorded_settings
     from ..prediction.output import check_output, write_page
+    from ..prediction.trained_model import read_trained_model
 
     if args.html is not None:
         check_output(args.html, "--html")
@@ -54,8 +54,8 @@ def explain(argv: list[str], program: str) -> int:
     from ..explanation.explanation import explain as explain_texts
     from ..explanation.page import render_page, render_text
 
-    recorded = recorded_settings(args.model)
-    check_pairs(args.model, recorded, args.text_pair is not None, "a pair is a text and --text_pair")
+    trained = read_trained_model(args.model)
+    trained.check_pairs(args.text_pair is not None, "a pair is a text and --text_pair")
     texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
     model = ExplainedModel(args.model, args.device)
     explanations = explain_texts(model, texts, args.label)
@@ -83,10 +83,11 @@ def suggest(argv: list[str], program: str) -> None:
     args = _suggest_arguments(argv, program)
     import numpy as np
 
-    from ..prediction.open_model import ComputeOptions, check_pairs, dataset_of_run, open_model
+    from ..prediction.open_model import ComputeOptions, open_model
     from ..prediction.output import check_output, write_predictions
     from ..prediction.sources import open_file
     from ..prediction.suggested_rows import check_strategy, choose_rows, usual_strategy
+    from ..prediction.trained_model import dataset_of_run
 
     suffix = args.target.suffix.lower()
     if suffix not in POOL_FORMATS:
@@ -100,7 +101,7 @@ def suggest(argv: list[str], program: str) -> None:
         raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
     strategy = args.strategy or usual_strategy(task)
     check_strategy(strategy, task)
-    source = open_file(args.pool, opened.recorded, {}, keeps_columns=True)
+    source = open_file(args.pool, opened.trained, {}, keeps_columns=True)
     dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
     known_texts: set[str | tuple[str, str]] = set()
     for table in dataset.tables:
@@ -117,7 +118,7 @@ def suggest(argv: list[str], program: str) -> None:
     if not new_rows:
         raise InputError(f"{source.name}: the pool has no new row ({message}); name another file")
     say(f"{source.name}: {message}")
-    check_pairs(folder, opened.recorded, source.has_pairs, "name a pool of the same form")
+    opened.trained.check_pairs(source.has_pairs, "name a pool of the same form")
     guesses = list(opened.predictor.predict(new_rows))
     probabilities = np.stack([guess.probabilities for guess in guesses])
     chosen = choose_rows(
@@ -170,21 +171,21 @@ def export(argv: list[str], program: str) -> int:
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
     args = parser.parse_args(argv)
     from ..export.export import export as export_model
-    from ..prediction.open_model import recorded_settings
     from ..prediction.output import written
+    from ..prediction.trained_model import read_trained_model
     from ..report.commands import first_train_file, path_word, predict_command, verb_command
 
     ending = "-onnx" if args.precision == "fp32" else f"-onnx-{args.precision}"
     output = args.output or Path(f"{args.model}{ending}")
     with written(f"--output {output}"):
         proof, problem = export_model(args.model, output, args.precision, args.tolerance, args.rows)
-    recorded = recorded_settings(args.model)
-    file = first_train_file(recorded)
+    trained = read_trained_model(args.model)
+    file = first_train_file(trained.train_files)
     if problem is None:
-        saved = f"Saved in {output}; classify text with: {predict_command(output, recorded, file)}"
+        saved = f"Saved in {output}; classify text with: {predict_command(output, trained.reading, file)}"
         return show(f"{proof}\n{saved}\n")
     show(f"{proof}\n")
-    remedy = f"Predict with the run itself: {predict_command(args.model, recorded, file)}"
+    remedy = f"Predict with the run itself: {predict_command(args.model, trained.reading, file)}"
     if args.precision == "int8":
         command = verb_command("export", path_word(args.model))
         remedy = f"In fp32 it is exact, and larger and slower: {command}"

@@ -158,7 +158,8 @@ def run(argv: list[str], program: str) -> int:
     """Classify what the command line asks for and return the exit status; raises InputError, or TrainingError
     where that fails."""
     args = parse(build_parser(program), argv)
-    from ..prediction.open_model import ComputeOptions, choose_run
+    from ..prediction.open_model import ComputeOptions
+    from ..prediction.trained_model import choose_run
 
     args.compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
     folder = Path(args.checkpoint) if args.checkpoint else choose_run()
@@ -175,21 +176,25 @@ def run(argv: list[str], program: str) -> int:
 
 def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
-    from ..prediction.open_model import check_pairs, open_model, recorded_settings
+    from ..prediction.open_model import open_model
     from ..prediction.output import check_output, write_predictions
     from ..prediction.sources import Source, open_file, text_rows
+    from ..prediction.trained_model import read_trained_model
 
-    recorded, keeps_columns = recorded_settings(folder), args.output_format != "parquet"
+    trained = read_trained_model(folder)
+    keeps_columns = args.output_format != "parquet"
     if args.texts:
-        source = Source("command line", "text", "text", lambda: text_rows(args.texts, recorded))
+        source = Source(
+            "command line", "text", "text", lambda: text_rows(args.texts, trained.reading.remove_spaces)
+        )
     else:
-        source = open_file(args.input, recorded, args.asked, keeps_columns=keeps_columns)
+        source = open_file(args.input, trained, args.asked, keeps_columns=keeps_columns)
     if not keeps_columns and source.format != "parquet":
         raise InputError(
             f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
             f"{source.format}; write .csv, .xlsx or .jsonl"
         )
-    check_pairs(folder, recorded, source.has_pairs, PAIRS_REMEDY)
+    trained.check_pairs(source.has_pairs, PAIRS_REMEDY)
     if args.output is not None:
         check_output(args.output)
     # Reading a file twice is cheap, and finds a bad last row before the first one is classified
@@ -222,7 +227,7 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
 def report(args: argparse.Namespace, model_folder: Path) -> int:
     """Classify rows with labels, write a report on them and print it; returns and raises as `run` does."""
     from ..prediction.labelled_rows import check_report_folder, report_on
-    from ..prediction.open_model import check_pairs, open_model
+    from ..prediction.open_model import open_model
     from ..prediction.sources import open_file
 
     folder = check_report_folder(args.report)
@@ -234,9 +239,8 @@ def report(args: argparse.Namespace, model_folder: Path) -> int:
             "--data.label_separator and --data.label_columns are for several labels a row, and "
             f"{opened.folder} has one; leave them out"
         )
-    recorded = opened.recorded | {"task": task.name}
-    source = open_file(args.input, recorded, asked, need_label=True, keeps_columns=True)
-    check_pairs(model_folder, opened.recorded, source.has_pairs, PAIRS_REMEDY)
+    source = open_file(args.input, opened.trained, asked, need_label=True, keeps_columns=True)
+    opened.trained.check_pairs(source.has_pairs, PAIRS_REMEDY)
     with progress_bar(source.count(args.on_bad_row), _is_seen(sys.stderr)) as bar:
         text = report_on(opened, source.rows(args.on_bad_row), source, folder, bar.update)
     status = show(f"{text}\n")

@@ -11,14 +11,10 @@ import torch
 
 from ..data.tokens import RowEncoder
 from ..errors import InputError, TrainingError
-from ..prediction.open_model import (
-    OpenedModel,
-    is_exported,
-    long_texts,
-    read_record,
-    recorded_settings,
-)
+from ..prediction.export_record import is_exported, read_record
+from ..prediction.open_model import OpenedModel
 from ..prediction.torch_runtime import TorchRuntime, load_checkpoint, longest_row, task_of_checkpoint
+from ..prediction.trained_model import read_trained_model, warn_without_decision
 from ..runtime.devices import choose_device
 
 PASS_TOKENS = 4096  # tokens of a pass: its rows times its longest row
@@ -61,13 +57,14 @@ class ExplainedModel:
     def _read(self, folder: Path, device: str) -> torch.nn.Module:
         model, self.tokenizer = load_checkpoint(folder)
         self.task = task_of_checkpoint(folder, model.config)
-        self.recorded = recorded_settings(folder)
-        max_length = longest_row(model.config, self.tokenizer, self.recorded.get("max_length"))
+        self.trained = read_trained_model(folder)
+        warn_without_decision(self.trained, self.task)
+        max_length = longest_row(model.config, self.tokenizer, self.trained.max_length)
         self.encoder = RowEncoder(
             self.tokenizer.backend_tokenizer,
             max_length,
             self.tokenizer.truncation_side,
-            long_texts(self.recorded),
+            self.trained.long_texts,
         )
         self.device = choose_device(device)
         return model
@@ -76,7 +73,7 @@ class ExplainedModel:
         predictor = opened.predictor
         self.tokenizer = predictor.runtime.tokenizer
         self.task = predictor.task
-        self.recorded = opened.recorded
+        self.trained = opened.trained
         self.encoder = predictor.encoder
         self.device = predictor.runtime.device
         # Its attention and its last layer are changed for packed batches, which a copy undoes for itself

@@ -63,7 +63,7 @@ def explain(
             f"--label must be a label of the model, found {excerpt(label)}{nearest(label, task.label_names)} "
             f"(known: {listed(task.label_names)})"
         )
-    [row] = text_rows([texts], model.recorded)
+    [row] = text_rows([texts], model.trained.reading.remove_spaces)
     if isinstance(row, BadRow):
         raise InputError(f"the text cannot be explained: {row.problem}")
     text = tokenise(model.encoder, row, model.tokenizer.unk_token_id)

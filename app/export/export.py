@@ -12,18 +12,9 @@ import numpy as np
 
 from ..batching import token_batches
 from ..errors import InputError, needed, say
+from ..prediction.export_record import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord
 from ..prediction.onnx_runtime import cuts_off_sums, padded
-from ..prediction.open_model import (
-    GRAPH,
-    READING,
-    RECORD,
-    TOKENIZER,
-    WEIGHTS,
-    ComputeOptions,
-    ExportRecord,
-    OpenedModel,
-    open_model,
-)
+from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.torch_runtime import check_folder, load_checkpoint
 from ..report.logits_file import LOGITS
 from ..runtime.disk import checksum, sync, write_json
@@ -120,7 +111,7 @@ def write_model(aside: Path, opened: OpenedModel, precision: str, rows_file: str
         pad_id=pad_id,
         inputs=inputs,
         precision=precision,
-        data=recorded_reading(opened.recorded),
+        data=opened.trained.settings(),
         problem_type=original.task.problem_type,
         files=files,
         proof={},
@@ -153,14 +144,3 @@ def move_weights_out(aside: Path) -> None:
     # It stays empty where all weights are smaller than what onnx moves
     (aside / WEIGHTS).touch()
     onnx.save(graph, str(aside / GRAPH), save_as_external_data=True, location=WEIGHTS)
-
-
-def recorded_reading(recorded: dict) -> dict:
-    """Return the settings of a run that say how its files are read; of its train file only the name, or that
-    of the first of several."""
-    reading = {name: recorded[name] for name in READING if name in recorded}
-    train = reading.get("train")
-    if train:
-        first_file = train if isinstance(train, str) else train[0]
-        reading["train"] = Path(first_file).name
-    return reading

@@ -6,14 +6,15 @@ import numpy as np
 
 from ..data.rows import Row, RowReader
 from ..errors import InputError, listed
-from ..prediction.open_model import OpenedModel, dataset_of_run
+from ..prediction.open_model import OpenedModel
 from ..prediction.sources import options_of_run
+from ..prediction.trained_model import dataset_of_run
 
 
 def rows_of_file(opened: OpenedModel, file: str, count: int) -> list[Row]:
     """Return up to `count` valid rows of a file, chosen at random, in its order. Raises InputError for an
     invalid file, and for one without valid rows."""
-    options = options_of_run(Path(file), opened.recorded)
+    options = options_of_run(Path(file), opened.trained)
     reader = RowReader(file, options, need_label=False)
     rows = [row for row in reader.rows() if isinstance(row, Row)]
     if not rows:

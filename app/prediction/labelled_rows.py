@@ -83,7 +83,7 @@ def report_on(
     Integers are ids of labels only where data.labels of the run named them: the order of labels that came
     from a train file means nothing to the file that is read here."""
     predictor, task = opened.predictor, opened.predictor.task
-    accept_ids = opened.recorded.get("labels") is not None
+    accept_ids = opened.trained.set_labels is not None
     kept = defaultdict(list)
     known: set[str] = set()
 

@@ -32,10 +32,12 @@ from ..data.rows import Row
 from ..errors import InputError, TrainingError, excerpt, listed, needed, shorten
 from ..runtime.disk import checksum, write_text
 from . import ON_BAD_ROW
-from .open_model import ComputeOptions, check_pairs, is_exported, model_files, open_model, recorded_settings
+from .export_record import is_exported
+from .open_model import ComputeOptions, open_model
 from .output import AddedColumns, parquet_columns, text_columns
 from .predictor import CHUNK_ROWS
 from .sources import as_text, open_file
+from .trained_model import model_files, read_trained_model
 
 # The column that tells the rows of all files apart: the number of the file, then that of its line in it
 ROW_ID, LINE_BITS = "row_id", 40
@@ -71,9 +73,9 @@ class Job:
     def tables(self, number: int, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a file, read as `predict` does: their columns, in Parquet with their types, else
         as text, then row_id and what the actors need. Raises InputError for other columns than `schema`."""
-        recorded, name = recorded_settings(self.folder), self.names[number]
-        source = open_file(name, recorded, self.asked, keeps_columns=not name.lower().endswith(".parquet"))
-        check_pairs(self.folder, recorded, source.has_pairs, "name files of that form")
+        trained, name = read_trained_model(self.folder), self.names[number]
+        source = open_file(name, trained, self.asked, keeps_columns=not name.lower().endswith(".parquet"))
+        trained.check_pairs(source.has_pairs, "name files of that form")
         rows, wanted = source.rows(self.on_bad_row), schema.names[:-2] if schema else []
         read = parquet_columns if source.format == "parquet" else partial(text_columns, wanted=wanted)
         for table, some in read(source, rows):

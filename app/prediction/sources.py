@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, time
 from functools import cached_property, partial
 from itertools import chain, count, zip_longest
@@ -23,6 +23,7 @@ from ..data.rows import Row, RowReader
 from ..errors import InputError, readable
 from ..words import _
 from . import OF_LABELS
+from .trained_model import TrainedModel
 
 MAX_SHOWN = 10  # invalid rows in a summary
 
@@ -135,48 +136,56 @@ class Source:
         return "\n".join(lines)
 
 
-def text_rows(texts: Iterable[str | tuple[str, ...]], recorded: Mapping[str, Any]) -> Iterator[Row | BadRow]:
-    """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1, as a model
-    with these `recorded` settings reads them."""
+def text_rows(texts: Iterable[str | tuple[str, ...]], remove_spaces: bool = False) -> Iterator[Row | BadRow]:
+    """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1."""
     for line, value in enumerate(texts, 1):
         parts = zip(value if isinstance(value, tuple) else (value,), ("text", "second text"), strict=False)
         try:
-            cleaned = [clean_text(one, recorded.get("remove_spaces"), what) for one, what in parts]
+            cleaned = [clean_text(one, remove_spaces, what) for one, what in parts]
             yield Row(line, *cleaned, *[None] * (3 - len(cleaned)))
         except ValueError as error:
             yield BadRow(line, str(error), is_empty=isinstance(error, EmptyText))
 
 
 def options_of_run(
-    path: Path | Stream, recorded: Mapping[str, Any], asked: Mapping | None = None, need_label: bool = False
+    path: Path | Stream,
+    trained: TrainedModel,
+    asked: Mapping[str, Any] | None = None,
+    need_label: bool = False,
 ) -> ReadOptions:
-    """Return the settings with which the model of a run reads a file; `format` is never auto. `recorded` are
-    the `data` settings of the run's config.yaml. `asked` are those that were asked for now; None and auto
-    were not. Without `need_label`, the settings of labels are left out. Raises InputError as `recognised`."""
-    asked = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
-    # The recorded format and limit are those of the train file only
-    replaced = {"format", "limit"} | (set(OF_LABELS) if asked.keys() & set(OF_LABELS) else set())
-    known = {name: value for name, value in recorded.items() if name not in replaced and value is not None}
-    names = {one.name for one in fields(ReadOptions)} - (set() if need_label else set(OF_LABELS))
-    options = ReadOptions(**{name: value for name, value in (known | asked).items() if name in names})
-    train, suffix, usual = recorded.get("train") or "", path.suffix.lower(), None
-    if suffix and suffix == Path(train if isinstance(train, str) else train[0]).suffix.lower():
-        usual = recorded["format"] if recorded.get("format") in DELIMITED else SUFFIXES.get(suffix)
+    """Return the settings with which a trained model reads a file; `format` is never auto. `asked` are those
+    that were asked for now; None and auto were not. Without `need_label`, the settings of labels are left
+    out. Raises InputError as `recognised`."""
+    asked_settings = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
+    # The format and the limit of the training are those of the train file only
+    options = replace(trained.reading, format=DataConfig.format, limit=None)
+    if not need_label or not asked_settings.keys().isdisjoint(OF_LABELS):
+        options = replace(options, **dict.fromkeys(OF_LABELS))
+    if not need_label:
+        for name in OF_LABELS:
+            asked_settings.pop(name, None)
+    options = replace(options, **asked_settings)
+    usual = None
+    suffix = path.suffix.lower()
+    if suffix and suffix == trained.train_suffix:
+        usual = SUFFIXES.get(suffix)
+        if trained.reading.format in DELIMITED:
+            usual = trained.reading.format
     return recognised(path, options, need_label, usual)
 
 
 def open_file(
     path: str,
-    recorded: Mapping[str, Any],
+    trained: TrainedModel,
     asked: Mapping[str, Any],
     need_label: bool = False,
     keeps_columns: bool = False,
 ) -> Source:
     """Return a file as a source; `-` is standard input, and a pipe is read as a stream.
 
-    It is read as `options_of_run` says: with the settings in `asked`, else with those that the model's run
-    has `recorded`. With `need_label`, rows have labels, and one without is invalid. Raises InputError for a
-    file that cannot be opened, and where columns or labels of plain text or a stream are asked for.
+    It is read as `options_of_run` says: with the settings in `asked`, else as in the training. With
+    `need_label`, rows have labels, and one without is invalid. Raises InputError for a file that cannot be
+    opened, and where columns or labels of plain text or a stream are asked for.
     """
     file: Path | Stream = Stream("<stdin>", sys.stdin.buffer) if path == "-" else Path(path)
     if path != "-":
@@ -190,7 +199,7 @@ def open_file(
         with readable(path):
             file = Stream(names[0], file.open("rb")) if file.is_fifo() else file
     is_stream, pair = isinstance(file, Stream), ("text_column", "text_pair_column")
-    options = options_of_run(file, recorded, asked, need_label)
+    options = options_of_run(file, trained, asked, need_label)
     if need_label and (is_stream or options.format == "text"):
         found = "a stream; save it to a file" if is_stream else "plain text; set --format tsv"
         raise InputError(f"{file}: rows with labels are needed in a table, found {found}")

@@ -14,10 +14,9 @@ from ..batching import BATCH_TOKENS, CPU_BATCH_TOKENS
 from ..batching.collate import collate
 from ..batching.loader import to_device
 from ..checkpoints.model_record import check_record
-from ..checkpoints.run_files import MODEL, holds_run
-from ..checkpoints.run_history import read_settings
+from ..checkpoints.run_files import MODEL
 from ..data.tokens import CUT, LongTexts, guarded, highest_id
-from ..errors import InputError, excerpt, listed, nearest, say
+from ..errors import InputError, excerpt, listed, nearest
 from ..model.classifier import Classifier, max_positions
 from ..model.pretrained import (
     check_passes,
@@ -32,7 +31,7 @@ from ..runtime.devices import Precision, choose_device, keep_freed_memory
 from ..runtime.disk import read_json
 from ..runtime.processes import MODEL_LOCK
 from ..tasks import task_of_model
-from ..tasks.task import DECISION, RARE_F1, Task
+from ..tasks.task import Task
 from ..words import _
 from .predictor import Predictor, Tokens
 
@@ -185,21 +184,6 @@ def longest_row(model_config, tokenizer, trained_length: int | None) -> int | No
     return min(limits, default=None)
 
 
-def warn_without_decision(folder: Path, task: Task) -> None:
-    """Say that the decision of a run is not there, where its answers would be others with it. A process that
-    is killed while it replaces its best model may leave none."""
-    if not holds_run(folder) or (folder / DECISION).exists():
-        return
-    is_rare = read_settings(folder).get("train.best_metric") == RARE_F1
-    if task.form.has_several or is_rare:
-        message = _(
-            "warning: {folder}: {file} is not there, which says from which probability on a label is given; "
-            "0.5 is taken for all labels. It was removed, or the run was stopped while it saved this model: "
-            "then finish it with --resume auto"
-        )
-        say(message.format(folder=folder, file=DECISION))
-
-
 def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
     """Return the fitted task of a checkpoint; raises InputError for another kind, too few labels, and for
     missing, repeated or unprintable ones."""
@@ -213,5 +197,4 @@ def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
     except InputError as error:
         raise InputError(f"{folder}: {error}") from error
     task.read(folder, calibrate)
-    warn_without_decision(folder, task)
     return task

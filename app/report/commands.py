@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ..config.schema import DataConfig
 from ..config.shipped import MODULE, PROGRAM, ROOT
 from ..data.files import files_of
+from ..data.read import ReadOptions
 from ..errors import InputError
 
 IN_A_CLONE = MODULE == "app"
@@ -63,11 +63,11 @@ def _is_in_root() -> bool:
     return os.path.samefile(".", ROOT)
 
 
-def predict_command(folder: Path, data: Mapping[str, Any], train_file: str) -> str:
+def predict_command(folder: Path, reading: DataConfig | ReadOptions, train_file: str) -> str:
     """Return a command that classifies with the model in `folder`: a text, or where a row of its training has
-    more than one text, the rows of `train_file`. `data` are the `data` settings of the training."""
+    more than one text, the rows of `train_file`. `reading` has the columns of the training."""
     words = ["--checkpoint", path_word(folder)]
-    is_one_text = data.get("text_pair_column") is None and not isinstance(data.get("text_column"), list)
+    is_one_text = reading.text_pair_column is None and not isinstance(reading.text_column, list)
     if is_one_text:
         words.append(EXAMPLE_TEXT)
     else:
@@ -75,10 +75,10 @@ def predict_command(folder: Path, data: Mapping[str, Any], train_file: str) -> s
     return verb_command("predict", *words)
 
 
-def first_train_file(data: Mapping[str, Any]) -> str:
-    """Return a file of the training by its `data` settings, FILE where it is not there any more."""
+def first_train_file(names: Sequence[str]) -> str:
+    """Return a file of the training by the `names` of its files, FILE where it is not there any more."""
     with suppress(InputError):
-        return files_of(data.get("train") or [], DataConfig.cache_dir)[0]
+        return files_of(names, DataConfig.cache_dir)[0]
     return "FILE"
 
 

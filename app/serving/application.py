@@ -133,7 +133,7 @@ class Question(BaseModel):
 def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
     """Return the rows of a request. Raises InputError for an invalid text, and for pairs where the model was
     trained on single texts, or the other way round."""
-    columns, items = model.text_columns, []
+    columns, items = model.trained.text_columns, []
     for item in inputs if isinstance(inputs, list) else [inputs]:
         if not isinstance(item, dict):
             texts = (item,) if isinstance(item, str) else tuple(item)
@@ -145,7 +145,7 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
         else:
             raise InputError(f"{SHAPES}; found {excerpt(item)}")
         items.append(texts)
-    wanted = len(items[0]) if model.has_pairs is None else 1 + model.has_pairs
+    wanted = len(items[0]) if model.trained.has_pairs is None else 1 + model.trained.has_pairs
     kinds = {1: "single texts", 2: "pairs of texts"}
     for number, texts in enumerate(items, 1):
         if len(texts) != wanted:
@@ -153,7 +153,7 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
                 f"inputs, text {number}: {kinds[wanted]} are needed, as in the model's training and in all "
                 f"inputs, found one of the {kinds[len(texts)]}"
             )
-    rows = list(text_rows(items, model.recorded))
+    rows = list(text_rows(items, model.trained.reading.remove_spaces))
     for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):
             raise InputError(f"inputs, text {number}: {row.problem}")
@@ -326,7 +326,7 @@ class Service:
         return {
             "model": model.folder.resolve().name,
             "labels": task.label_names,
-            "pairs": model.has_pairs,
+            "pairs": model.trained.has_pairs,
             "max_length": predictor.max_length,
             "long": predictor.long.way,
             "threshold": model.threshold,
@@ -477,7 +477,7 @@ def allowed_hosts(host: str, more: list[str]) -> tuple[str, ...]:
 def server_config(model: OpenedModel, options: ServeOptions) -> uvicorn.Config:
     """Return how uvicorn runs the application: quietly, HTTP only, with the limits of the options. The model
     classifies a row first, which raises TrainingError for a model that cannot."""
-    list(model.predictor.predict([Row(1, "好", "好" if model.has_pairs else None, None)]))
+    list(model.predictor.predict([Row(1, "好", "好" if model.trained.has_pairs else None, None)]))
     # Requests make so much garbage that the collector runs all the time; with the libraries' and the model's
     # objects to look through, it takes a tenth of the server's time
     gc.collect()

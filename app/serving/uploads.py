@@ -20,8 +20,9 @@ from typing import Any
 from ..data.bad_row import BadRow
 from ..data.rows import MAX_COLUMNS, Row
 from ..errors import InputError
-from ..prediction.open_model import OpenedModel, check_pairs
+from ..prediction.open_model import OpenedModel
 from ..prediction.sources import Source, as_text, open_file
+from ..prediction.trained_model import trained_with
 from ..runtime.processes import child_environment
 
 MAX_ROWS = 1_000_000
@@ -71,7 +72,7 @@ def read_upload(path: Path, name: str, model: OpenedModel, asked: Mapping[str, A
         "path": str(path),
         "rows_path": str(rows_path),
         "folder": str(model.folder),
-        "recorded": model.recorded,
+        "settings": model.trained.settings(),
         "asked": dict(asked),
     }
     package = __package__.partition(".")[0]
@@ -120,10 +121,11 @@ def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
 
 
-def unpack(path: str, rows_path: str, folder: str, recorded: dict, asked: dict) -> dict:
+def unpack(path: str, rows_path: str, folder: str, settings: dict, asked: dict) -> dict:
     """Write the rows of the file at `path` to `rows_path`, and return the other fields of its `Upload`."""
-    source = open_file(path, recorded, asked, keeps_columns=True)
-    check_pairs(Path(folder), recorded, source.has_pairs, "choose a file of that form")
+    trained = trained_with(Path(folder), settings)
+    source = open_file(path, trained, asked, keeps_columns=True)
+    trained.check_pairs(source.has_pairs, "choose a file of that form")
     # The names of columns are known once all rows have been read
     for number, _row in enumerate(source.rows("keep"), 1):
         if number > MAX_ROWS:

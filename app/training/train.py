@@ -251,5 +251,5 @@ class Run:
             command = command_after_pretraining(self.folder)
             return f"train a classifier on rows with labels, here in rows.tsv, with: {command}"
         train_table = self.components.dataset.splits["train"].table
-        command = predict_command(self.folder, self.config.to_dict()["data"], train_table.sources[0])
+        command = predict_command(self.folder, self.config.data, train_table.sources[0])
         return f"classify text with: {command}"

@@ -29,7 +29,7 @@ def onnx(job: PredictionJob, meter: Meter) -> None:
 
 def classify(predictor: Predictor, texts: Sequence[str]) -> list[list]:
     """Return the label and the probability of each text."""
-    predictions = predictor.predict(text_rows(list(texts), {}))
+    predictions = predictor.predict(text_rows(list(texts)))
     return [[prediction.answer, float(prediction.probabilities.max())] for prediction in predictions]
 
 

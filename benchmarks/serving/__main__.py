@@ -74,7 +74,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict:
     predictor = load_predictor(checkpoint, device="cpu")
     wanted = [
         dict(zip(predictor.task.label_names, prediction.probabilities.tolist(), strict=True))
-        for prediction in predictor.predict(text_rows(texts, {}))
+        for prediction in predictor.predict(text_rows(texts))
     ]
     file = folder / "rows_to_compare.txt"
     file.write_text("\n".join(texts), encoding="utf-8")

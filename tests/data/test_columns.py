@@ -14,6 +14,7 @@ from app.data.tokens import open_store
 from app.errors import InputError, excerpt
 from app.prediction.open_model import OpenedModel
 from app.prediction.sources import options_of_run
+from app.prediction.trained_model import read_trained_model, trained_with
 from chinese_text_classifier import load
 from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import save_checkpoint
@@ -21,7 +22,8 @@ from tests.verbs import predict
 
 
 def texts_of_run(path, recorded, asked=None, need_label=False):
-    rows = RowReader(path, options_of_run(path, recorded, asked, need_label), need_label).rows()
+    options = options_of_run(path, trained_with(path.parent, recorded), asked, need_label)
+    rows = RowReader(path, options, need_label).rows()
     return [(row.text, row.pair, row.label) for row in rows]
 
 
@@ -50,10 +52,10 @@ def test_labels_are_those_of_the_run(write):
     sets = recorded | {"task": "multi_label", "label_separator": "|"}
     assert texts_of_run(path, sets, need_label=True)[0] == ("好", None, '["x", "y"]')
     by_columns = {"task": "multi_label", "label_columns": ["x", "y"]}
-    options = options_of_run(path, sets, by_columns, need_label=True)
+    options = options_of_run(path, trained_with(path.parent, sets), by_columns, need_label=True)
     assert options == ReadOptions("csv", quoting="double", **by_columns)
     asked = {"label_column": "label", "label_separator": "|"}
-    options = options_of_run(path, by_columns, asked, need_label=True)
+    options = options_of_run(path, trained_with(path.parent, by_columns), asked, need_label=True)
     assert (options.label_columns, options.label_column) == (None, "label")
 
 
@@ -73,7 +75,8 @@ def test_labels_are_those_of_the_run(write):
     ],
 )
 def test_the_format_is_that_of_the_content_the_run_or_the_name(write, name, content, recorded, asked, format):
-    assert options_of_run(write(name, content), recorded, asked).format == format
+    path = write(name, content)
+    assert options_of_run(path, trained_with(path.parent, recorded), asked).format == format
 
 
 TEXT_COLUMNS = ["标题", "正文"]
@@ -109,7 +112,7 @@ def test_predict_serve_and_python_take_the_same_columns(write, tmp_path, monkeyp
     frame = pd.DataFrame(ROWS, columns=TEXT_COLUMNS).assign(id=1)
     for texts in (frame, frame.to_dict("records"), ROWS):
         np.testing.assert_allclose(model.predict_proba(texts), expected, atol=1e-6)
-    opened = OpenedModel(checkpoint, model._opened.predictor, {"text_column": TEXT_COLUMNS})
+    opened = OpenedModel(read_trained_model(checkpoint), model._opened.predictor)
     rows = rows_of([dict(zip(TEXT_COLUMNS, row, strict=True)) for row in ROWS], opened)
     np.testing.assert_allclose(model.predict_proba([row.text for row in rows]), expected, atol=1e-6)
     monkeypatch.chdir(tmp_path)

@@ -16,6 +16,7 @@ from app.config.schema import TrainConfig
 from app.data.rows import RowReader
 from app.errors import InputError
 from app.prediction.sources import options_of_run
+from app.prediction.trained_model import trained_with
 from app.runtime.devices import set_up_machine
 from tests.data.test_cache import rows_of
 
@@ -117,7 +118,7 @@ def test_a_separator_is_seen_by_the_lines(tmp_path, table, format, ending, separ
         assert found.columns.endswith(f"; read as {format}")
     # The test file of a run without its labels' column in use
     path = tmp_path / f"train.{ending}"
-    options = options_of_run(path, {"train": f"rows.{ending}"})
+    options = options_of_run(path, trained_with(path.parent, {"train": f"rows.{ending}"}))
     assert next(RowReader(path, options, need_label=False).rows()).text == rows[0][0]
 
 

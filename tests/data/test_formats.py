@@ -17,6 +17,7 @@ from app.data.read import FORMATS, ReadOptions, recognised
 from app.data.rows import RowReader
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
+from app.prediction.trained_model import TrainedModel, trained_with
 
 PAIRS = [("今天真开心", "高兴"), ("气死我了😀", "愤怒"), ("好，坏", "其他")]
 OBJECTS = [{"id": 7, "label": label, "text": text} for text, label in PAIRS]
@@ -172,7 +173,7 @@ def test_json_of_any_layout_parquet_and_workbooks_under_any_name(write, name, la
     path = write(name, LAYOUTS.get(layout) or content_of(layout))
     assert rows(path) == PAIRS
     format = "jsonl" if "lines of" in layout else "json"
-    assert options_of_run(path, {}).format == (format if layout in LAYOUTS else layout)
+    assert options_of_run(path, TrainedModel(path.parent)).format == (format if layout in LAYOUTS else layout)
 
 
 def test_rows_longer_than_what_is_looked_at(write):
@@ -231,7 +232,8 @@ def test_a_file_in_gb18030_is_read_as_the_same_one_in_utf8(write, opened, name):
         assert ("; encoding gb18030" in table.columns) == (encoding == "gb18030")
         # It is read again, by `predict` and `suggest`, as each file is, whatever the run's were
         column = 0 if name == "a.txt" else "text"
-        source = open_file(str(path), {"train": str(path), "encoding": "utf-8", "text_column": column}, {})
+        settings = {"train": str(path), "encoding": "utf-8", "text_column": column}
+        source = open_file(str(path), trained_with(path.parent, settings), {})
         texts = [table.row(row).text for row in range(table.num_rows)]
         assert [row.text for row in source.rows("error")] == texts == [text for text, _ in REVIEWS]
         assert ("encoding gb18030" in source.summary()) == (encoding == "gb18030")
@@ -256,7 +258,7 @@ def test_other_encodings_are_errors_with_their_line(write, content, line):
     path = write("a.tsv", content)
     message = r"(.|\n)*invalid byte.*--data\.encoding.*big5, utf-16-le"
     with pytest.raises(InputError, match=rf"a\.tsv, line {line}: {message}"):
-        list(open_file(str(path), {"text_column": 0}, {}).rows("error"))
+        list(open_file(str(path), trained_with(path.parent, {"text_column": 0}), {}).rows("error"))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -275,7 +277,11 @@ def test_lines_with_a_bad_byte_in_gb18030_are_named(write):
     message = r"a\.tsv: GB18030 text, but for invalid bytes in lines 10, 58; .* --data\.on_bad_row skip"
     with pytest.raises(InputError, match=message):
         file_encoding(path, "utf-8")
-    rows = list(open_file(str(path), {"text_column": 0}, {"encoding": "gb18030"}).rows("skip"))
+    rows = list(
+        open_file(str(path), trained_with(path.parent, {"text_column": 0}), {"encoding": "gb18030"}).rows(
+            "skip"
+        )
+    )
     assert len(rows) == len(REVIEWS) - 2
 
 
@@ -289,7 +295,8 @@ def test_utf_8_with_chinese_characters_is_utf_8_whatever_was_set(write, opened, 
     """Even if its bytes are valid in the other encoding, and mean other characters there."""
     rows = "今天真开\t1\n气死我了\t0\n好难过啊\t1\n"
     path = write("a.tsv", rows.encode())
-    source = open_file(str(path), {"encoding": encoding, "text_column": 0, "train": "a.tsv"}, {})
+    settings = {"encoding": encoding, "text_column": 0, "train": "a.tsv"}
+    source = open_file(str(path), trained_with(path.parent, settings), {})
     assert [row.text for row in source.rows("error")] == ["今天真开", "气死我了", "好难过啊"]
     assert f"; encoding utf-8, not {encoding} as set" in source.summary()
     in_chinese = write("b.tsv", rows.encode("gb18030"))
@@ -302,7 +309,10 @@ def test_utf_8_with_chinese_characters_is_utf_8_whatever_was_set(write, opened, 
 
 def test_three_short_lines_of_gb18030_are_read(write):
     path = write("a.csv", "评论内容\n很好\n太差\n".encode("gb18030"))
-    assert [row.text for row in open_file(str(path), {}, {}).rows("error")] == ["很好", "太差"]
+    assert [row.text for row in open_file(str(path), TrainedModel(path.parent), {}).rows("error")] == [
+        "很好",
+        "太差",
+    ]
 
 
 def test_a_mark_inside_of_a_file_is_no_part_of_a_value(opened):

@@ -38,6 +38,7 @@ from app.data.rows import Row, RowReader
 from app.data.table import Table, build_table
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
+from app.prediction.trained_model import TrainedModel
 
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs").glob("*.yaml"))
 FORMATS = ("csv", "tsv", "json", "jsonl", "parquet", "text")
@@ -416,14 +417,15 @@ def quoted_places(text: str, separator: str) -> list[int]:
 
 def check_prediction_source(case: Case) -> None:
     """predict.py reads the file with the same readers, without labels; each row is counted as good or bad."""
-    source, message = attempt(case, lambda: open_file(str(case.path), {}, asdict(case.options)))
+    untrained = TrainedModel(case.path.parent)
+    source, message = attempt(case, lambda: open_file(str(case.path), untrained, asdict(case.options)))
     if message is None:
         count, message = attempt(case, lambda: source.count("skip"))
     if message is None:
         assert count == sum(1 for _ in source.rows("skip"))
         if not case.need_label:
             # Without labels, which column has them is not asked either
-            options = options_of_run(case.path, {}, asdict(case.options))
+            options = options_of_run(case.path, untrained, asdict(case.options))
             assert count + source.num_bad == len(list(RowReader(case.path, options, need_label=False).rows()))
 
 

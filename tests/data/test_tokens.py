@@ -21,8 +21,8 @@ from app.data.tokens import CUT, LongTexts, RowEncoder, open_store
 from app.errors import InputError
 from app.model.tokenizer import load_tokenizer, set_prefix
 from app.model.vocabulary import SPECIAL_TOKENS, gb2312_characters
-from app.prediction.open_model import long_texts, recorded_settings
 from app.prediction.torch_runtime import load_predictor
+from app.prediction.trained_model import read_trained_model
 from tests.data.conftest import tokens_of_file
 from tests.saved_classifier import as_rows, save_checkpoint
 from tests.tiny import tiny_tokenizer as tokenizer_of
@@ -324,12 +324,12 @@ def test_settings_of_a_run_folder(write):
     written = {"long": "windows", "max_windows": 3}
     for settings, wanted in (({}, CUT), (written, LongTexts("windows", 3))):
         path = write("config.yaml", json.dumps({"data": settings}))
-        assert long_texts(recorded_settings(path.parent)) == wanted
+        assert read_trained_model(path.parent).long_texts == wanted
     message = "config.yaml: data.long must be one of cut, head_tail, windows, and data.max_windows"
     for name, value in (("long", "whole"), ("max_windows", 0), ("max_windows", "9"), ("max_windows", True)):
         write("config.yaml", json.dumps({"data": written | {name: value}}))
         with pytest.raises(InputError, match=message):
-            recorded_settings(path.parent)
+            read_trained_model(path.parent)
 
 
 TEXTS = ["今天真开心", "a", "气死我了😀", "好" * 40, "Ab 12。", "[SEP]好", "x\u2028y", "好" * 6, "好" * 7]

@@ -19,7 +19,8 @@ from app.explanation.explained_model import ExplainedModel
 from app.explanation.explanation import Explanation, explain
 from app.explanation.page import explanation_parts, render_page, render_text
 from app.explanation.tokenised_text import tokenise
-from app.prediction.open_model import RECORD, ComputeOptions, ExportRecord, open_model
+from app.prediction.export_record import RECORD, ExportRecord
+from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.runtime.disk import write_json
 from tests.report.test_shown import HIDDEN, HOSTILE, Checker, check_harmless

@@ -25,17 +25,9 @@ from app.export import quantisation
 from app.export.faster_graph import FIRST_TOKENS
 from app.export.quantisation import quantise
 from app.prediction import onnx_runtime
+from app.prediction.export_record import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord, read_record
 from app.prediction.onnx_runtime import cuts_off_sums
-from app.prediction.open_model import (
-    GRAPH,
-    RECORD,
-    TOKENIZER,
-    WEIGHTS,
-    ComputeOptions,
-    ExportRecord,
-    open_model,
-    read_record,
-)
+from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.runtime.disk import read_json, write_json
 from tests.multi_label_runs import NAMES, predict_again, read_predictions, train, write_posts

@@ -27,8 +27,8 @@ from app.errors import InputError
 from app.model.classifier import Classifier
 from app.model.pretrained import build_model, check_passes, checkpoint_place, save_model
 from app.model.tokenizer import load_tokenizer
-from app.prediction.open_model import recorded_settings
 from app.prediction.torch_runtime import load_checkpoint, load_predictor
+from app.prediction.trained_model import read_trained_model
 from tests.saved_classifier import LABELS as NAMES
 from tests.saved_classifier import as_rows, save_checkpoint
 from tests.tiny import LABELS, SIZES, tiny_model, tiny_tokenizer, token_rows
@@ -444,11 +444,11 @@ def test_tags_and_wrong_values_of_a_configuration_are_refused(write, checkpoint,
         load_config(["--config", str(path)])
     (checkpoint / "config.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="not a readable YAML file"):
-        recorded_settings(checkpoint)
+        read_trained_model(checkpoint)
     for length in ("abc", "-5", "999999999999999", "true"):
         (checkpoint / "config.yaml").write_text(f"data: {{max_length: {length}}}\n", encoding="utf-8")
         with pytest.raises(InputError, match=r"config\.yaml"):
-            recorded_settings(checkpoint)
+            read_trained_model(checkpoint)
     assert not trace.exists()
     if "touch" in text:
         yaml.unsafe_load(text)

@@ -372,9 +372,9 @@ def test_a_file_is_read_as_by_the_newest_run_or_its_export(run, tmp_path, monkey
     assert main(options) == 0
     assert accuracy_of(tmp_path / "again") == accuracy_of(run)
     opened = open_model(output, ComputeOptions())
-    assert (opened.has_pairs, opened.predictor.max_length) == (False, 16)
+    assert (opened.trained.has_pairs, opened.predictor.max_length) == (False, 16)
     recorded = {"text_column": "title", "encoding": "gb18030", "train": "rows.txt", "remove_spaces": True}
-    assert opened.recorded.items() >= recorded.items()
+    assert opened.trained.settings().items() >= recorded.items()
 
 
 def test_a_file_of_other_columns_than_the_run_s_is_an_error(predict, run, capsys):

@@ -21,9 +21,9 @@ from app.data.read import ReadOptions
 from app.data.rows import RowReader
 from app.errors import InputError, TrainingError
 from app.prediction import output as output_module
-from app.prediction.open_model import choose_run
 from app.prediction.sources import open_file
 from app.prediction.torch_runtime import load_predictor
+from app.prediction.trained_model import TrainedModel, choose_run
 from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 from tests.verbs import predict as main
@@ -327,7 +327,7 @@ def test_what_people_see_holds_no_control_characters(tmp_path, capsys, monkeypat
 def test_an_input_that_changes_between_its_two_readings_is_an_error(tmp_path, change):
     path = tmp_path / "posts.csv"
     path.write_text("text,other\n" + "今天,a\n" * 5, encoding="utf-8")
-    source = open_file(str(path), {}, {})
+    source = open_file(str(path), TrainedModel(tmp_path), {})
     assert source.count("keep") == 5
     path.write_text(f"text,other\n今天,a\n{change}", encoding="utf-8")
     with pytest.raises(InputError, match="posts.csv: a data file must not change while it is read"):

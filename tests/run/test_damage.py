@@ -17,7 +17,8 @@ from app.config.schema import Config, DataConfig, ModelConfig
 from app.data.dataset import open_dataset
 from app.errors import InputError
 from app.model.tokenizer import load_tokenizer
-from app.prediction.open_model import ComputeOptions, choose_run, open_model
+from app.prediction.open_model import ComputeOptions, open_model
+from app.prediction.trained_model import choose_run
 from app.run import main
 from app.runs.comparison import compare_runs
 from app.runs.series import JOB, Series, read_report

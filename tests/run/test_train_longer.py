@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.checkpoints.training_state import load_training_state
-from app.prediction.open_model import choose_run
+from app.prediction.trained_model import choose_run
 from app.run import main
 from tests.checkpoints.test_resume import evaluations
 from tests.ranks import settings

@@ -19,6 +19,7 @@ from app.data.tokens import LongTexts
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Predictor
 from app.prediction.torch_runtime import load_predictor
+from app.prediction.trained_model import TrainedModel, trained_with
 from app.serving.application import ServeOptions, allowed_hosts
 from tests.saved_classifier import LABELS, as_rows, random_texts
 from tests.serving.running_server import HEAD, HTTP, ask, classify, running, send
@@ -114,12 +115,17 @@ def test_requests_of_another_type_length_method_or_route_are_refused(client):
     assert client.get("/nothing").status_code == 404
 
 
+def trained_as(model: OpenedModel, **settings) -> OpenedModel:
+    """Return the model as if it had been trained with these settings of data."""
+    return replace(model, trained=trained_with(model.folder, settings))
+
+
 def test_requests_are_of_the_kind_that_the_model_was_trained_on_and_without_spaces_where_that_was(model):
     for column, inputs in (("other", ["a", "b"]), (None, [["a", "b"]])):
-        refused = ask(replace(model, recorded={"text_pair_column": column}), "predict", {"inputs": inputs})
+        refused = ask(trained_as(model, text_pair_column=column), "predict", {"inputs": inputs})
         assert refused.status_code == 422
         assert "as in the model's training" in refused.json()["error"]
-    joined = replace(model, recorded={"remove_spaces": True})
+    joined = trained_as(model, remove_spaces=True)
     answers = [ask(joined, "predict", {"inputs": text}).json() for text in ("a b", "a\tb", "ab")]
     assert answers[0] == answers[1] == answers[2] != expected(model.predictor, ["a b"])[0]
 
@@ -239,7 +245,7 @@ def test_a_text_of_8000_characters_says_what_was_read_of_it(checkpoint, model):
     assert 30 <= last <= 70
     for long, num_ranges in ((LongTexts("head_tail"), 2), (LongTexts("windows", max_windows=3), 1)):
         predictor = load_predictor(checkpoint, 32, long, device="cpu")
-        found = read(OpenedModel(checkpoint, predictor), LONG)
+        found = read(OpenedModel(TrainedModel(checkpoint), predictor), LONG)
         ranges = found["texts"][0]["ranges"]
         assert found["cut"]
         assert len(ranges) == num_ranges
@@ -302,7 +308,7 @@ def test_the_weights_in_memory_are_explained_also_where_the_files_were_replaced(
 
 def test_a_list_is_one_pair_for_explain(model):
     pytest.importorskip("captum")
-    pairs = replace(model, recorded={"text_pair_column": "other"})
+    pairs = trained_as(model, text_pair_column="other")
     as_list = ask(pairs, "explain", {"inputs": ["今天真开心", "手机质量不好"]})
     as_object = ask(pairs, "explain", {"inputs": {"text": "今天真开心", "text_pair": "手机质量不好"}})
     assert [len(found["texts"]) for found in as_list.json()] == [2]
@@ -310,7 +316,7 @@ def test_a_list_is_one_pair_for_explain(model):
 
 
 def test_two_texts_are_no_single_text_for_explain(model):
-    single = replace(model, recorded={"text_pair_column": None})
+    single = trained_as(model, text_pair_column=None)
     refused = ask(single, "explain", {"inputs": ["今天真开心", "手机质量不好"]})
     assert refused.status_code == 422
     assert refused.json()["error"].startswith("inputs, text 1: single texts are needed, as in the model's")

@@ -16,6 +16,7 @@ import httpx2
 from app.data.tokens import LongTexts
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.torch_runtime import load_predictor
+from app.prediction.trained_model import TrainedModel
 from app.serving.application import ServeOptions, listen
 from tests.processes import wait_until
 from tests.saved_classifier import as_rows, random_texts
@@ -115,7 +116,7 @@ def test_clients_that_were_answered_together_are_waited_for_no_longer_than_set(c
     texts = random_texts(3)
     wanted = [one.probabilities.max() for one in predictor.predict(as_rows(texts))]
     predictor.runtime = runtime
-    opened = OpenedModel(checkpoint, predictor)
+    opened = OpenedModel(TrainedModel(checkpoint), predictor)
     with running(opened, ServeOptions(wait=wait)) as address, ThreadPoolExecutor(3) as pool:
         runtime.rows.clear()
         # A client that is alone does not wait
