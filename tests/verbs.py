@@ -8,8 +8,10 @@ from app.commands import run_verb
 from app.words import in_language
 
 compare = partial(run_verb, "compare")
+cross_validate = partial(run_verb, "cross-validate")
 explain = partial(run_verb, "explain")
 export = partial(run_verb, "export")
+learning_curve = partial(run_verb, "learning-curve")
 predict = partial(run_verb, "predict")
 suggest = partial(run_verb, "suggest")
 

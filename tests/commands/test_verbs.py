@@ -1,9 +1,11 @@
 """`python -m app`: its verbs and the scripts at the root, their helps, and what they refuse."""
 
+import ast
 import io
 import json
 import socket
 import sys
+from itertools import pairwise
 from pathlib import Path
 from shlex import split
 
@@ -79,6 +81,35 @@ def test_helps_and_mistakes_are_told_without_torch_and_helps_have_commands():
         assert helps[script].split() == of_verb.split()
     options = helps["predict"].partition("options:")[2]
     assert options.count("(default") == options.count("\n  --") == 15
+
+
+def verbs_run_in(path: Path) -> set[str]:
+    """Return the verbs that a test file runs: by run_verb("VERB", ...), by a function of tests/verbs.py, or
+    as a command of a process, [..., "-m", "app", "VERB", ...]."""
+    names: set[object] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "tests.verbs":
+            names |= {alias.name.replace("_", "-") for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "run_verb":
+            first_argument = node.args[0]
+            if isinstance(first_argument, ast.Constant):
+                names.add(first_argument.value)
+        elif isinstance(node, (ast.List, ast.Tuple)):
+            for word, next_word in pairwise(node.elts):
+                if isinstance(next_word, ast.Constant) and ast.unparse(word) == "'app'":
+                    names.add(next_word.value)
+    return names & set(VERBS)
+
+
+def test_every_verb_is_run_by_a_test():
+    """This file has all verbs in its tables, and those of one verb are elsewhere."""
+    verbs: set[str] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        if path != Path(__file__).resolve():
+            verbs |= verbs_run_in(path)
+    # Its process is started by the tests' own server
+    verbs |= verbs_run_in(ROOT / "tests" / "serving" / "running_server.py")
+    assert set(VERBS) - verbs == set(), "add a test that runs it, by tests/verbs.py or run_verb"
 
 
 def test_a_terminal_that_lacks_a_character_shows_its_number(monkeypatch):

@@ -215,6 +215,21 @@ def test_every_script_has_a_command_and_batch_scripts_resume_when_they_are_reque
     assert ["--resume auto" in shlex.join(command) for command in batch_commands()] == [True, True]
 
 
+def test_every_verb_has_a_command_in_the_docs():
+    """With its arguments, on a page in docs/: the README has no room for all. A verb that is only named,
+    `python -m app VERB`, has none yet."""
+    verbs = set()
+    for document in DOCUMENTS:
+        if not document.startswith("docs/"):
+            continue
+        for command in PUBLISHED[document]:
+            if command[:3] == ["python", "-m", "app"] and len(command) > 4:
+                verbs.add(command[3])
+            elif command[:2] == ["python", "predict.py"] and len(command) > 2:
+                verbs.add("predict")
+    assert set(VERBS) - verbs == set(), "write a command of it on a page in docs/"
+
+
 @pytest.mark.parametrize(
     "command",
     [

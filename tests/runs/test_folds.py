@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from io import StringIO
@@ -15,7 +16,6 @@ from pyarrow import parquet
 from scipy.special import expit, softmax
 from sklearn.metrics import f1_score
 
-from app.commands import run_verb
 from app.config.command_line import load_config
 from app.data.dataset import open_dataset
 from app.errors import InputError, TrainingError
@@ -29,7 +29,7 @@ from tests.multi_label_runs import NAMES, read_predictions, write_posts
 from tests.ranks import run_forked
 from tests.report.rows_case import random_rows
 from tests.tiny import write_tiny
-from tests.verbs import spoken_in
+from tests.verbs import cross_validate, learning_curve, spoken_in
 
 TINY = split(
     "--model.name=random "
@@ -39,11 +39,11 @@ TINY = split(
 )
 SEVERAL = split("--data.task=multi_label --data.format=jsonl --data.dev_size=0.2 --train.epochs=60")
 SEVERAL += ["--train.learning_rate=0.001"]
-FIGURES = {"cross-validate": "cross_validation", "learning-curve": "learning_curve"}
+FIGURES = {cross_validate: "cross_validation", learning_curve: "learning_curve"}
 CLASSES, LISTS = (open_task(name, list("甲乙丙丁")) for name in ("single_label", "multi_label"))
 
 
-def run(folder: Path, verb: str, *words: str) -> tuple[str, str, dict]:
+def run(folder: Path, verb: Callable[[list[str]], int], *words: str) -> tuple[str, str, dict]:
     """Run a verb on the file rows in `folder`, with forked runs; return its two outputs and its figures."""
     data = [f"--data.train={folder / 'rows'}", f"--data.cache_dir={folder / 'cache'}", "--train.epochs=10"]
     data.append(f"--output.dir={folder / 'out'}")
@@ -52,7 +52,7 @@ def run(folder: Path, verb: str, *words: str) -> tuple[str, str, dict]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         if "--mode" not in words:
             patch.setattr("app.runs.series.run_to_end", run_forked)
-        assert run_verb(verb, [*TINY, *data, *words]) == 0, err.getvalue()
+        assert verb([*TINY, *data, *words]) == 0, err.getvalue()
     said = out.getvalue()
     path = folder / "out" / f"{FIGURES[verb]}.txt"
     assert path.read_text(encoding="utf-8").strip() in said
@@ -69,7 +69,7 @@ def folds(tmp_path_factory) -> tuple[Path, str, dict, dict[str, np.ndarray]]:
     for post in posts[5::15]:
         post["labels"] = [name for name in NAMES if name not in post["labels"]]
     (folder / "rows").write_text("\n".join(map(json.dumps, posts)), encoding="utf-8")
-    said, _, figures = run(folder, "cross-validate", *SEVERAL, "--folds", "3")
+    said, _, figures = run(folder, cross_validate, *SEVERAL, "--folds", "3")
     table = parquet.read_table(folder / "out" / "oof.parquet")
     assert json.loads(table.schema.metadata[b"label_names"]) == NAMES
     names = ("row_id", "line", "fold", "logits", "text_hash")
@@ -136,7 +136,7 @@ def test_the_list_of_issues_finds_wrong_labels_and_becomes_fixes_where_it_is_fil
         writer.writerows(issues)
     # What is filled in stays when the command writes the list again, with the same figures in Chinese
     filled = path.read_bytes()
-    said, errors, again = run(folder, "cross-validate", *SEVERAL, "--folds", "3", "--output.language", "zh")
+    said, errors, again = run(folder, cross_validate, *SEVERAL, "--folds", "3", "--output.language", "zh")
     assert again == figures
     low, high = figures["all_rows"]["intervals"]["micro_f1"]
     assert f"{figures['all_rows']['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in said
@@ -232,7 +232,7 @@ def test_seeds_in_two_processes_are_judged_by_their_own_thresholds(tmp_path):
     """On dev, because there are no test rows."""
     write_posts(tmp_path / "rows")
     words = split("--data.test_size 0 --seeds 2 --mode mp --processes 2 --train.epochs 3")
-    said, _, figures = run(tmp_path, "cross-validate", *SEVERAL, *words)
+    said, _, figures = run(tmp_path, cross_validate, *SEVERAL, *words)
     assert figures["seeds"] == [42, 43]
     thresholds = []
     for at, seed in enumerate((42, 43)):
@@ -251,10 +251,10 @@ def test_seeds_in_two_processes_are_judged_by_their_own_thresholds(tmp_path):
 @pytest.mark.slow
 def test_a_curve_from_the_first_command_and_again(tmp_path):
     write_tiny(tmp_path / "rows", rows_per_label=80)
-    said, _, written = run(tmp_path, "learning-curve", "--data.format=tsv")
+    said, _, written = run(tmp_path, learning_curve, "--data.format=tsv")
     assert [point["train_rows"] for point in written["points"]] == [24, 48, 96, 192]
     assert written["rows"] == 24
-    said_again, errors, _ = run(tmp_path, "learning-curve", "--data.format=tsv")
+    said_again, errors, _ = run(tmp_path, learning_curve, "--data.format=tsv")
     assert said_again == said
     assert errors.count("finished before") == 4
 

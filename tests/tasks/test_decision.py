@@ -20,7 +20,7 @@ from app.errors import InputError
 from app.report.bootstrap import all_metrics
 from app.report.shown import calibration_effect
 from app.tasks import open_task
-from app.tasks.losses import CLASS_LOSSES, LIST_LOSSES, NUMBER_LOSSES, ClassLoss, ListLoss
+from app.tasks.losses import CLASS_LOSSES, LIST_LOSSES, NUMBER_LOSSES, ClassLoss, ListLoss, Loss, NumberLoss
 from app.tasks.task import choose_thresholds, fit_temperature, sigmoid
 from tests.report.test_metrics import PATHS, task_of
 from tests.tiny import LABELS as LABEL_NAMES
@@ -310,22 +310,40 @@ NAN = float("nan")
 INF = float("inf")
 
 
-@pytest.mark.parametrize(
-    ("loss", "labels", "expected"),
-    [
-        (ClassLoss("cross_entropy", WEIGHTS), LABELS, -OF_LABEL.log() * WEIGHTS[LABELS]),
-        (ClassLoss("focal"), LABELS, -OF_LABEL.log() * (1 - OF_LABEL) ** 2),
-        (ClassLoss("logit_adjusted", shares=SHARES), LABELS, cross_entropy(ADJUSTED, LABELS) * 3),
-        (ListLoss("cross_entropy", WEIGHTS), LISTS, -OF_LISTS.log() * LIST_WEIGHTS),
-        (ListLoss("focal", WEIGHTS), LISTS, -OF_LISTS.log() * LIST_WEIGHTS * (1 - OF_LISTS) ** 2),
-    ],
-)
-def test_a_loss_is_its_formula_and_the_gradient_of_sure_rows_is_finite(loss, labels, expected):
-    assert float(loss(LOGITS, labels)) == pytest.approx(float(expected.sum()), rel=1e-6)
-    assert float(loss(LOGITS[:0], labels[:0])) == 0
+# A number is predicted 1.5 too low, 0.25 too high and 3 too high
+NUMBERS = torch.tensor([2.0, 1.75, -4.0])
+PREDICTED_NUMBERS = LOGITS[:, :1]
+ERRORS = torch.tensor([1.5, 0.25, 3.0])
+SQUARES = ERRORS**2
+# Linear from an error of 1 on
+HUBER = torch.where(ERRORS < 1, SQUARES / 2, ERRORS - 0.5)
+# The loss, outputs of the model, labels, and the value of each row or label by its formula
+FORMULAS = [
+    (ClassLoss("cross_entropy", WEIGHTS), LOGITS, LABELS, -OF_LABEL.log() * WEIGHTS[LABELS]),
+    (ClassLoss("focal"), LOGITS, LABELS, -OF_LABEL.log() * (1 - OF_LABEL) ** 2),
+    (ClassLoss("logit_adjusted", shares=SHARES), LOGITS, LABELS, cross_entropy(ADJUSTED, LABELS) * 3),
+    (ListLoss("cross_entropy", WEIGHTS), LOGITS, LISTS, -OF_LISTS.log() * LIST_WEIGHTS),
+    (ListLoss("focal", WEIGHTS), LOGITS, LISTS, -OF_LISTS.log() * LIST_WEIGHTS * (1 - OF_LISTS) ** 2),
+    (NumberLoss("cross_entropy"), PREDICTED_NUMBERS, NUMBERS, SQUARES),
+    (NumberLoss("huber"), PREDICTED_NUMBERS, NUMBERS, HUBER),
+]
+LOSS_TABLES = {ClassLoss: CLASS_LOSSES, ListLoss: LIST_LOSSES, NumberLoss: NUMBER_LOSSES}
+
+
+@pytest.mark.parametrize(("loss", "outputs", "labels", "expected"), FORMULAS)
+def test_a_loss_is_its_formula_and_the_gradient_of_sure_rows_is_finite(loss, outputs, labels, expected):
+    assert float(loss(outputs, labels)) == pytest.approx(float(expected.sum()), rel=1e-6)
+    assert float(loss(outputs[:0], labels[:0])) == 0
     sure = torch.tensor([[200.0, 0.0, 0.0], [0.0, -200.0, 0.0], [-200.0, 200.0, 0.0]], requires_grad=True)
-    loss(sure, labels).backward()
+    loss(sure[:, : outputs.shape[1]], labels).backward()
     assert sure.grad.isfinite().all()
+
+
+def test_every_loss_is_compared_with_its_formula():
+    assert set(Loss.__subclasses__()) == set(LOSS_TABLES)
+    compared = {(type(loss), loss.name) for loss, *_ in FORMULAS}
+    for loss_class, table in LOSS_TABLES.items():
+        assert {name for name in table if (loss_class, name) not in compared} == set(), "add it to FORMULAS"
 
 
 def test_balanced_weights_of_classes_are_those_of_scikit_learn():

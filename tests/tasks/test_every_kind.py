@@ -27,6 +27,7 @@ from app.report.logits_file import read_run
 from app.report.metrics import BY_KEY, measure
 from app.run import work
 from app.runtime.disk import read_json
+from app.tasks import TASK_CLASSES
 from app.tasks.task import DECISION, sigmoid
 from tests.multi_label_runs import arguments, predict_again, read_predictions, task_of, train, write_posts
 from tests.ranks import SMALL
@@ -112,6 +113,11 @@ KINDS = {
     MASKED: Kind(write_texts, {"train__epochs": 15}, file="texts.txt"),
 }
 LABELLED = [name for name in KINDS if name != MASKED]
+
+
+def test_every_kind_of_answer_has_a_run_here():
+    tasks = {kind.settings.get("data__task", name) for name, kind in KINDS.items()}
+    assert tasks == set(TASK_CLASSES), "add it to KINDS"
 
 
 @pytest.fixture(scope="module")
