@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..report.shown import page_environment, visible
+from ..report.template_environment import template_environment
+from ..report.untrusted_text import visible
 from ..text_table import text_table
 from ..words import _
 from . import sentences
@@ -108,6 +109,6 @@ def token_table(tokens: list[dict]) -> str:
 
 def render_page(explanations: list[Explanation]) -> str:
     """Return the page as HTML, in which texts of strangers cannot act."""
-    template = page_environment(Path(__file__).parent).get_template("explanation.html.jinja")
+    template = template_environment(Path(__file__).parent).get_template("explanation.html.jinja")
     parts = [explanation_parts(explanation) for explanation in explanations]
     return template.render(page_title=parts[0]["heading"], what=parts[0]["what"], explanations=parts)

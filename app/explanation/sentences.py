@@ -1,6 +1,6 @@
 """What is said of an explanation, in sentences of the current language."""
 
-from ..report.shown import MAX_LABEL, visible
+from ..report.untrusted_text import visible_label
 from ..words import _, pgettext
 from .deletion_test import MIN_UNITS
 from .explanation import Explanation
@@ -16,7 +16,7 @@ def explained_quantity(explanation: Explanation) -> str:
 
 
 def heading(explanation: Explanation) -> str:
-    label = visible(explanation.label_names[explanation.label], MAX_LABEL)
+    label = visible_label(explanation.label_names[explanation.label])
     if explanation.is_number:
         return f"{label}: {explanation.probabilities[0]:.4g}"
     if explanation.label in explanation.predicted:
@@ -32,7 +32,7 @@ def predicted_names(explanation: Explanation) -> str:
     """Return the names of the labels that the model predicts."""
     names = []
     for label in explanation.predicted[:MAX_PREDICTED]:
-        names.append(visible(explanation.label_names[label], MAX_LABEL))
+        names.append(visible_label(explanation.label_names[label]))
     return ", ".join(names) or _("no label")
 
 

@@ -5,7 +5,8 @@ import numpy as np
 from ..data.rows import Row
 from ..prediction.predictor import Predictor
 from ..report.bootstrap import differences
-from ..report.metrics import BY_KEY, measure
+from ..report.measure import measure
+from ..report.metrics import BY_KEY
 from ..tasks.task import Task
 
 OTHER_BATCHES = 64  # rows that are also computed one by one, and as one batch of mixed lengths

@@ -11,8 +11,11 @@ import numpy as np
 from ..data.rows import Row
 from ..errors import InputError
 from ..report.bootstrap import all_metrics
+from ..report.confidence import calibration_effect
+from ..report.page import PageRows, render_page
 from ..report.predictions_file import PREDICTED, PredictionsFile
-from ..report.shown import calibration_effect, cost_of_length, readings_of, render_page, report_text
+from ..report.row_groups import cost_of_length, readings_of
+from ..report.text_report import report_text
 from ..runtime.disk import whole_files, write_json, write_text
 from ..tasks.task import Task
 from . import WantedPrecision
@@ -123,16 +126,19 @@ def report_on(
         if long := cost_of_length(readings, scores.correct, predictor.long.way, predictor.max_length):
             metrics["long_texts"] = long
         text = report_text(task, metrics, {}, title)
+        page_rows = PageRows(
+            text=kept["texts"].__getitem__,
+            where=kept["places"].__getitem__,
+            lengths=np.concatenate(kept["lengths"]),
+            readings=readings,
+        )
         page = render_page(
             task,
             scores,
             metrics,
-            lengths=np.concatenate(kept["lengths"]),
-            readings=readings,
-            calibrated=task.score(labels, logits, calibrated=True) if task.calibration else None,
+            page_rows,
             page_title=title,
-            text=kept["texts"].__getitem__,
-            where=kept["places"].__getitem__,
+            calibrated=task.score(labels, logits, calibrated=True) if task.calibration else None,
         )
         write_text(aside / "report.html", page)
         write_text(aside / "report.txt", text + "\n")

@@ -128,10 +128,8 @@ def decision_threshold(folder: Path, task: Task, wanted: float | WantedPrecision
     dev = splits[FITTED_ON]
     task.recall_at = wanted.precision
     scores = task.score(dev.labels, dev.logits, calibrated=True)
-    threshold, bound, message = choose_threshold(
-        scores.confidence, scores.correct, dev.hashes, wanted.precision
-    )
-    say(message)
-    if bound < wanted.precision:
+    chosen = choose_threshold(scores.confidence, scores.correct, dev.hashes, wanted.precision)
+    say(chosen.message)
+    if chosen.precision_bound < wanted.precision:
         say(f"warning: that bound is below {wanted.precision:g}; more dev rows, or a higher precision, help")
-    return threshold
+    return chosen.confidence

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,85 +13,178 @@ from ..data.dataset import Split
 from ..tasks.task import DEFAULT_THRESHOLD, Task, choose_thresholds
 from ..words import N_
 from .bootstrap import answer_metrics
-from .metrics import distinct_rows
+from .drawn_rows import distinct_rows
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
 MAX_CHARACTERS = 256  # of a text
 MAX_ROWS = 20_000  # trained on, and measured
-MAX_FEATURES, MIN_FEATURES = 50_000, 2_000
+MAX_FEATURES = 50_000
+MIN_FEATURES = 2_000
 MAX_WEIGHTS = 5_000_000  # features x classes; naive Bayes has several tables of that size
-MAX_CLASSES = 50  # of logistic regression; beyond them its time grows with their number
-MAX_PRODUCTS, ITERATIONS = 600_000_000, (15, 100)  # of all its iterations, and how many these are
-MAX_LABELS = 500  # of one logistic regression a label, for several labels a row; more have naive Bayes
+MAX_REGRESSION_CLASSES = 50  # of logistic regression; beyond them its time grows with their number
+MAX_PRODUCTS = 600_000_000  # of all iterations of logistic regression
+MIN_ITERATIONS = 15
+MAX_ITERATIONS = 100
+MAX_REGRESSIONS = 500  # one for each label, where rows have several labels; more labels have naive Bayes
 # Labels x values that are not 0 in the features; with more, every second, third ... row is trained on.
 # 60 million take 9 seconds on one core.
 MAX_LABELS_X_VALUES = 100_000_000
-MAJORITY, MOST_FREQUENT_SET, MEAN = N_("majority class"), N_("most frequent set"), N_("mean")
-LOGISTIC_REGRESSION, NAIVE_BAYES = N_("TF-IDF + logistic regression"), N_("TF-IDF + naive Bayes")
+MAJORITY = N_("majority class")
+MOST_FREQUENT_SET = N_("most frequent set")
+MEAN = N_("mean")
+LOGISTIC_REGRESSION = N_("TF-IDF + logistic regression")
+NAIVE_BAYES = N_("TF-IDF + naive Bayes")
 RIDGE = N_("TF-IDF + ridge")
 
-Sample = tuple[list[str], np.ndarray]  # texts, and labels (num_rows, ...) as their task has them
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a split; `labels` (num_rows, ...) are as their task has them."""
+
+    texts: list[str]
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A simple model, and its answers for the rows of the report, (num_rows, ...)."""
+
+    name: str
+    predicted: np.ndarray
 
 
 def sample(split: Split) -> Sample:
     """Return texts and labels of at most `MAX_ROWS` rows, drawn at random, in their order."""
-    at, labels = np.arange(len(split)), np.asarray(split.labels)
-    if len(at) > MAX_ROWS:
-        at = np.sort(np.random.default_rng(0).choice(at, MAX_ROWS, replace=False))
-    texts = split.table.joined_texts(np.asarray(split.rows)[at])
-    return [text[:MAX_CHARACTERS] for text in texts], labels[at]
+    positions = np.arange(len(split))
+    if len(positions) > MAX_ROWS:
+        drawn = np.random.default_rng(0).choice(positions, MAX_ROWS, replace=False)
+        positions = np.sort(drawn)
+    texts = split.table.joined_texts(np.asarray(split.rows)[positions])
+    short_texts = [text[:MAX_CHARACTERS] for text in texts]
+    return Sample(short_texts, np.asarray(split.labels)[positions])
 
 
-def baselines(task: Task, train: Sample, dev: Sample | None, report: Sample) -> dict[str, dict]:
+def baselines(task: Task, train: Sample, dev: Sample | None, report_rows: Sample) -> dict[str, dict]:
     """Return metrics, `intervals` and `rows` of simple models on the rows of the report, by name. The time is
     bounded, about 15 seconds at most, and the same data give the same models."""
-    texts, labels = report
+    labels = report_rows.labels
+    if labels.ndim == 2:
+        labels = labels.astype(bool)
+    metrics = {}
+    for baseline in (
+        constant_baseline(train, labels),
+        linear_baseline(task, train, dev, report_rows.texts),
+    ):
+        metrics[baseline.name] = answer_metrics(task, labels, baseline.predicted)
+        metrics[baseline.name]["rows"] = len(labels)
+    return metrics
+
+
+def constant_baseline(train: Sample, labels: np.ndarray) -> Baseline:
+    """Give all rows the mean or the most frequent answer of the training; `labels` are those of the rows."""
     if labels.dtype.kind == "f":
-        constant, answer = MEAN, train[1].mean()
+        name = MEAN
+        answer = train.labels.mean()
     else:
-        (answers,), counts = distinct_rows(train[1])
-        constant = MAJORITY if labels.ndim == 1 else MOST_FREQUENT_SET
+        (answers,), counts = distinct_rows(train.labels)
+        name = MAJORITY if labels.ndim == 1 else MOST_FREQUENT_SET
         answer = answers[counts.argmax()]
-    name, predicted = linear(task, train, dev, texts)
-    labels = labels.astype(bool) if labels.ndim == 2 else labels
-    told = {constant: np.broadcast_to(answer, labels.shape).astype(labels.dtype), name: predicted}
-    return {name: answer_metrics(task, labels, of) | {"rows": len(labels)} for name, of in told.items()}
+    predicted = np.broadcast_to(answer, labels.shape)
+    return Baseline(name, predicted.astype(labels.dtype))
 
 
-def linear(task: Task, train: Sample, dev: Sample | None, texts: list[str]) -> tuple[str, np.ndarray]:
-    """Return the name of a linear model and its answers: ridge regression for numbers; logistic regression,
-    of many labels naive Bayes. With several labels a row it has thresholds, chosen on dev (0.5 without)."""
-    from scipy.sparse import csr_array, hstack
+def linear_baseline(task: Task, train: Sample, dev: Sample | None, texts: list[str]) -> Baseline:
+    """Train a linear model: ridge regression for numbers; logistic regression, of many labels naive Bayes.
+    Several labels a row have thresholds, chosen on dev (0.5 without)."""
+    is_number = train.labels.dtype.kind == "f"
+    num_labels = len(task.label_names)
+    vectorizer = character_vectorizer(num_labels, np.float64 if is_number else np.float32)
+    features = vectorizer.fit_transform(train.texts)
+    if is_number:
+        return ridge_baseline(features, train.labels, vectorizer.transform(texts))
+    if train.labels.ndim == 2:
+        return several_labels_baseline(vectorizer, features, train.labels, dev, texts)
+    return one_label_baseline(features, train.labels, num_labels, vectorizer.transform(texts))
+
+
+def character_vectorizer(num_labels: int, dtype: type) -> TfidfVectorizer:
     from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression, Ridge
+
+    return TfidfVectorizer(
+        analyzer="char",
+        ngram_range=(1, 2),
+        sublinear_tf=True,
+        max_features=int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES)),
+        dtype=dtype,
+    )
+
+
+def ridge_baseline(features: Any, numbers: np.ndarray, report_features: Any) -> Baseline:
+    from sklearn.linear_model import Ridge
+
+    mean = numbers.mean()
+    model = Ridge(3.0, fit_intercept=False, solver="lsqr")
+    model.fit(with_column_of_ones(features), numbers - mean)
+    return Baseline(RIDGE, mean + model.predict(with_column_of_ones(report_features)))
+
+
+def with_column_of_ones(features: Any) -> Any:
+    from scipy.sparse import csr_array, hstack
+
+    ones = csr_array(np.ones((features.shape[0], 1)))
+    return hstack([features, ones]).tocsr()
+
+
+def one_label_baseline(features: Any, labels: np.ndarray, num_labels: int, report_features: Any) -> Baseline:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.naive_bayes import ComplementNB
+
+    name = NAIVE_BAYES
+    model = ComplementNB()
+    if num_labels <= MAX_REGRESSION_CLASSES and len(np.unique(labels)) > 1:
+        name = LOGISTIC_REGRESSION
+        products = features.nnz * num_labels  # of an iteration
+        iterations = int(np.clip(MAX_PRODUCTS // products, MIN_ITERATIONS, MAX_ITERATIONS))
+        model = LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
+    fit_quietly(model, features, labels)
+    return Baseline(name, model.predict(report_features))
+
+
+def several_labels_baseline(
+    vectorizer: TfidfVectorizer, features: Any, labels: np.ndarray, dev: Sample | None, texts: list[str]
+) -> Baseline:
+    """Train a model for each label, on `features` and `labels`, (num_rows, num_labels)."""
+    from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.naive_bayes import ComplementNB
 
-    labels, num_labels, has_several = train[1], len(task.label_names), train[1].ndim == 2
-    is_number = labels.dtype.kind == "f"
-    options = {"analyzer": "char", "ngram_range": (1, 2), "sublinear_tf": True}
-    options["max_features"] = int(np.clip(MAX_WEIGHTS // num_labels, MIN_FEATURES, MAX_FEATURES))
-    vectorizer = TfidfVectorizer(dtype=np.float64 if is_number else np.float32, **options)
-    features, wanted = vectorizer.fit_transform(train[0]), vectorizer.transform(texts)
-    if is_number:
-        with_one = [hstack([of, csr_array(np.ones((of.shape[0], 1)))]).tocsr() for of in (features, wanted)]
-        model = Ridge(3.0, fit_intercept=False, solver="lsqr").fit(with_one[0], labels - labels.mean())
-        return RIDGE, labels.mean() + model.predict(with_one[1])
-    name, model = NAIVE_BAYES, ComplementNB()
-    if has_several and num_labels <= MAX_LABELS:
-        step = -(-features.nnz * num_labels // MAX_LABELS_X_VALUES)
-        features, labels, name = features[::step], labels[::step], LOGISTIC_REGRESSION
-        model = LogisticRegression(C=30, solver="liblinear", max_iter=30, tol=1e-2, random_state=0)
-    elif num_labels <= MAX_CLASSES and len(np.unique(labels)) > 1:
-        iterations = int(np.clip(MAX_PRODUCTS // (features.nnz * num_labels), *ITERATIONS))
-        name, model = LOGISTIC_REGRESSION, LogisticRegression(C=5, max_iter=iterations, tol=1e-3)
-    with warnings.catch_warnings():
-        # The model need not be the best, and a label may have no row in the sample
-        warnings.simplefilter("ignore")
-        model = (OneVsRestClassifier(model) if has_several else model).fit(features, labels)
-    if not has_several:
-        return name, model.predict(wanted)
-    thresholds = DEFAULT_THRESHOLD
+    num_labels = labels.shape[1]
+    name = NAIVE_BAYES
+    model_of_label = ComplementNB()
+    if num_labels <= MAX_REGRESSIONS:
+        name = LOGISTIC_REGRESSION
+        step = math.ceil(features.nnz * num_labels / MAX_LABELS_X_VALUES)
+        features = features[::step]
+        labels = labels[::step]
+        model_of_label = LogisticRegression(C=30, solver="liblinear", max_iter=30, tol=1e-2, random_state=0)
+    model = OneVsRestClassifier(model_of_label)
+    fit_quietly(model, features, labels)
+    thresholds: np.ndarray | float = DEFAULT_THRESHOLD
     if dev is not None:
-        chances = model.predict_proba(vectorizer.transform(dev[0])).astype(np.float64)
-        thresholds = choose_thresholds(dev[1], chances)
-    return name, model.predict_proba(wanted).astype(np.float64) - thresholds >= 0
+        dev_probabilities = label_probabilities(model, vectorizer.transform(dev.texts))
+        thresholds = choose_thresholds(dev.labels, dev_probabilities)
+    probabilities = label_probabilities(model, vectorizer.transform(texts))
+    return Baseline(name, probabilities - thresholds >= 0)
+
+
+def label_probabilities(model: Any, features: Any) -> np.ndarray:
+    return model.predict_proba(features).astype(np.float64)
+
+
+def fit_quietly(model: Any, features: Any, labels: np.ndarray) -> None:
+    """Fit a model without warnings: it need not be the best, and a label may have no row in the sample."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(features, labels)

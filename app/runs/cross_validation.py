@@ -9,7 +9,8 @@ from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset
 from ..errors import install_command, say
 from ..report.bootstrap import all_metrics
-from ..report.metrics import BY_KEY, measure, metrics_of
+from ..report.measure import measure
+from ..report.metrics import BY_KEY, metrics_of
 from ..text_table import columns_of, padded
 from ..words import _, pgettext
 from .label_issues import issues_text, list_issues

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ..report.confidence import mcnemar
-from ..report.metrics import distinct_rows
+from ..report.drawn_rows import distinct_rows
 from ..runtime.disk import write_text
 from ..tasks.task import Scores, Task
 from ..words import _

@@ -22,7 +22,7 @@ from ..errors import InputError, TrainingError, say, show
 from ..modes import MODES, load_mode
 from ..modes.launch import launch_command
 from ..modes.signals import Stopped
-from ..report.shown import page_environment
+from ..report.template_environment import template_environment
 from ..runtime.disk import read_json, write_json, write_text
 from ..tasks import TASK_CLASSES
 from ..words import _, use_language
@@ -173,5 +173,5 @@ def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:
 
 def rendered(template: str, **values: Any) -> str:
     """Return the text of one of this room's templates."""
-    environment = page_environment(Path(__file__).parent, autoescape=False)
+    environment = template_environment(Path(__file__).parent, autoescape=False)
     return environment.get_template(f"{template}.txt.jinja").render(**values).strip()

@@ -16,12 +16,16 @@ from ..checkpoints.training_state import drop_states
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL, e5_file
 from ..model.pretrained import save_model
-from ..report import shown
 from ..report.advice import render_advice, what_next
 from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
+from ..report.card import render_card
+from ..report.confidence import calibration_effect
 from ..report.logits_file import LOGITS, logits_of, write_logits, write_predictions
-from ..report.metrics import metrics_in_training
+from ..report.measure import metrics_in_training
+from ..report.page import RunDetails, render_page, rows_of_split
+from ..report.row_groups import cost_of_length, row_readings, seen_in_train
+from ..report.text_report import report_text
 from ..runtime.disk import write_json, write_text
 from ..tasks.task import FITTED_ON, Scores
 from ..words import N_, _
@@ -50,7 +54,7 @@ def write_report(
         if FITTED_ON in of_splits:
             dev = of_splits[FITTED_ON]
             task.fit(dev.labels, dev.logits, dev.hashes)
-        effect = shown.calibration_effect(task, of.labels, logits, split)
+        effect = calibration_effect(task, of.labels, logits, split)
         task.write(folder, best_step, effect)
         scores = task.score(of.labels, logits)
         metrics = report_metrics(components, split, scores, effect)
@@ -60,27 +64,29 @@ def write_report(
     on_page = metrics | {"step": best_step}
     evidence = evidence_of(components, split, on_page, of_splits, history)
     advice = what_next(task, **evidence, folder=folder)
-    text = shown.report_text(task, metrics, progress.start_metrics, title)
+    text = report_text(task, metrics, progress.start_metrics, title)
     text += f"\n\n{render_advice(advice)}" if advice else ""
     write_text(folder / TEXT, text + "\n")
     if task.has_labels:
         write_predictions(folder / PREDICTIONS, of, logits, task)
         settings = run_settings(components, progress)
-        page = shown.render_page(
+        page = render_page(
             task,
             scores,
             on_page,
-            **shown.rows_of_split(of, dataset.splits["train"], components.stores[split]),
+            rows_of_split(of, dataset.splits["train"], components.stores[split]),
             calibrated=task.score(of.labels, logits, calibrated=True) if task.calibration else None,
             page_title=f"{folder.name} · {title}",
-            history=history,
-            data=dataset.statistics,
-            advice=advice,
-            facts={_(name): value for name, value in settings.items()},
+            details=RunDetails(
+                history=history,
+                data=dataset.statistics,
+                advice=advice,
+                facts={_(name): value for name, value in settings.items()},
+            ),
         )
         write_text(folder / PAGE, page)
         content = card_content(folder.resolve().name, components, split, on_page, settings)
-        write_text(folder / CARD, f"---\n{shown.render_card(content)}")
+        write_text(folder / CARD, f"---\n{render_card(content)}")
     details = {"split": split, "step": best_step, "data": dataset.statistics}
     if dataset.relabelled:
         details["relabelled"] = dataset.relabelled
@@ -120,7 +126,7 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
         metrics["calibration"] = task.state() | effect
     elif task.no_calibration:
         metrics["no_calibration"] = task.no_calibration
-    is_new = shown.seen_in_train(of, train) == 0
+    is_new = seen_in_train(of, train) == 0
     if split != train.name and not is_new.all():
         metrics["copies_in_train"] = {
             "rows": int((~is_new).sum()),
@@ -128,8 +134,8 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
             "accuracy": float(scores.correct.mean()),
         }
     store = components.stores[split]
-    readings = shown.row_readings(store, np.asarray(of.rows))
-    if long := shown.cost_of_length(readings, scores.correct, store.long.way, store.max_length):
+    readings = row_readings(store, np.asarray(of.rows))
+    if long := cost_of_length(readings, scores.correct, store.long.way, store.max_length):
         metrics["long_texts"] = long
     return metrics
 

@@ -24,7 +24,8 @@ from ..modes.mode import Mode
 from ..modes.signals import Stopped, StopSignals, stop_at_once
 from ..report.commands import command_after_pretraining, predict_command
 from ..report.logits_file import split_of_report
-from ..report.metrics import is_better, metrics_in_training
+from ..report.measure import metrics_in_training
+from ..report.metrics import is_better
 from ..runtime.devices import peak_memory
 from .build import Components
 from .final_report import merge_adapter, write_report

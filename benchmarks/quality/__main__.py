@@ -27,7 +27,13 @@ from app.config.schema import DataConfig
 from app.data.cache import content_key
 from app.data.dataset import Dataset
 from app.errors import say
-from app.report.bootstrap import Interval, drawn_together, percentiles, resampled_means
+from app.report.bootstrap import (
+    Interval,
+    compared_metrics,
+    interval_of,
+    resampled_means,
+    resampled_metrics,
+)
 from app.runtime.disk import read_json, write_json
 from app.tasks import open_task
 from app.tasks.task import Scores
@@ -133,7 +139,7 @@ def summarise(cells: list[dict], labels: np.ndarray) -> dict:
     """Return mean and standard deviation over seeds, the mean minutes, and the 95 % interval of the mean
     accuracy over test rows: how far the mean of these seeds would move with other rows."""
     right = np.mean([np.asarray(cell["predicted"]) == labels for cell in cells], axis=0)
-    summary = {"interval": list(percentiles(resampled_means(right, np.random.default_rng(0))))}
+    summary = {"interval": list(interval_of(resampled_means(right, np.random.default_rng(0))))}
     for name in (*METRICS, "minutes"):
         values = [cell[name] for cell in cells]
         summary[name] = statistics.fmean(values)
@@ -154,11 +160,11 @@ def differences(
     no_loss = np.zeros(len(labels))
     answers = [Scores(labels, of, of == labels, no_loss) for of in predicted]
     weights = np.repeat([1 / len(cells), -1 / len(others)], [len(cells), len(others)])
-    return {
-        metric.key: (float(weights @ values), percentiles(drawn))
-        for metric, values, drawn in drawn_together(task, answers, weights)
-        if metric.key in METRICS
-    }
+    metrics = [metric for metric in compared_metrics(task) if metric.key in METRICS]
+    gains = {}
+    for result in resampled_metrics(task, answers, weights, metrics):
+        gains[result.metric.key] = (float(weights @ result.values), interval_of(result.draws))
+    return gains
 
 
 if __name__ == "__main__":

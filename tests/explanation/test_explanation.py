@@ -23,7 +23,7 @@ from app.prediction.export_record import RECORD, ExportRecord
 from app.prediction.open_model import ComputeOptions, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.runtime.disk import write_json
-from tests.report.test_shown import HIDDEN, HOSTILE, Checker, check_harmless
+from tests.report.test_report_files import HIDDEN, HOSTILE, Checker, check_harmless
 from tests.saved_classifier import LABELS, NUMBER, as_rows, of_pipeline, save_checkpoint, several_labels
 from tests.verbs import explain as main
 from tests.verbs import spoken_in

@@ -9,7 +9,7 @@ from sklearn.calibration import calibration_curve
 
 from app.errors import InputError
 from app.report.baselines import Sample, baselines, sample
-from app.report.confidence import calibration_error, choose_threshold, confidence_bins, risk_coverage
+from app.report.confidence import calibration_error, choose_threshold, confidence_bins, risk_curve
 from app.report.logits_file import ARRAYS, check_same_rows, logits_of, read_run, write_logits
 from app.tasks import open_task
 from tests.report.rows_case import random_rows
@@ -29,38 +29,48 @@ def calibrated_rows(num_rows: int, seed: int = 0, highest: float = 1) -> tuple[n
 def test_calibration_bins_are_those_of_sklearn_and_equal_confidences_share_one():
     sure, correct, _ = calibrated_rows(1004)
     accuracy, confidence = calibration_curve(correct, sure, n_bins=15, strategy="quantile")
-    rows, means, shares = confidence_bins(sure, correct)
-    assert shares == pytest.approx(accuracy)
-    assert means == pytest.approx(confidence)
-    assert rows.sum() == 1004
-    assert rows.max() - rows.min() <= 1
-    expected = (np.abs(accuracy - confidence) * rows).sum() / 1004
+    bins = confidence_bins(sure, correct)
+    assert bins.accuracy == pytest.approx(accuracy)
+    assert bins.mean_confidence == pytest.approx(confidence)
+    assert bins.rows.sum() == 1004
+    assert bins.rows.max() - bins.rows.min() <= 1
+    expected = (np.abs(accuracy - confidence) * bins.rows).sum() / 1004
     assert calibration_error(SimpleNamespace(confidence=sure, correct=correct)) == pytest.approx(expected)
-    (found,) = confidence_bins(np.full(100, 0.7), np.arange(100) < 60).T
-    assert found == pytest.approx([100, 0.7, 0.6])
+    one_bin = confidence_bins(np.full(100, 0.7), np.arange(100) < 60)
+    figures = [one_bin.rows.item(), one_bin.mean_confidence.item(), one_bin.accuracy.item()]
+    assert figures == pytest.approx([100, 0.7, 0.6])
 
 
 def test_curve_ends_with_all_rows_and_all_errors_and_equal_confidences_are_decided_together():
     sure, correct, _ = calibrated_rows(500)
-    confidence, coverage, risk = risk_coverage(sure, correct)
-    assert (np.diff(confidence) < 0).all()
-    assert (np.diff(coverage) > 0).all()
-    assert (coverage[-1], risk[-1]) == (1, pytest.approx(1 - correct.mean()))
-    assert risk[200] == pytest.approx(1 - correct[sure >= confidence[200]].mean())
-    assert len(risk_coverage(sure.round(1), correct)[0]) == 6
+    curve = risk_curve(sure, correct)
+    assert (np.diff(curve.confidence) < 0).all()
+    assert (np.diff(curve.coverage) > 0).all()
+    assert curve.coverage[-1] == 1
+    assert curve.risk[-1] == pytest.approx(1 - correct.mean())
+    assert curve.risk[200] == pytest.approx(1 - correct[sure >= curve.confidence[200]].mean())
+    assert len(risk_curve(sure.round(1), correct).confidence) == 6
 
 
 def test_the_half_that_chooses_is_not_the_half_that_measures_and_its_bound_holds_19_times_in_20():
     confidence, correct, hashes = calibrated_rows(400)
-    value, bound, said = choose_threshold(confidence, correct, hashes, 0.9)
-    other = hashes % 2 == 1
-    decided = other & (confidence >= value)
-    assert f"on the {other.sum()} rows of the other half it decides {decided.sum()} (" in said
-    assert f"precision {correct[decided].mean():.4f}, at least {bound:.4f} with 95 % confidence" in said
-    found = np.array([choose_threshold(*calibrated_rows(1000, seed), 0.9)[:2] for seed in range(60)])
+    chosen = choose_threshold(confidence, correct, hashes, 0.9)
+    measures = hashes % 2 == 1
+    decided = measures & (confidence >= chosen.confidence)
+    assert f"on the {measures.sum()} rows of the other half it decides {decided.sum()} (" in chosen.message
+    precision = correct[decided].mean()
+    expected = f"precision {precision:.4f}, at least {chosen.precision_bound:.4f} with 95 % confidence"
+    assert expected in chosen.message
+    thresholds = []
+    bounds = []
+    for seed in range(60):
+        confidence, correct, hashes = calibrated_rows(1000, seed)
+        chosen = choose_threshold(confidence, correct, hashes, 0.9)
+        thresholds.append(chosen.confidence)
+        bounds.append(chosen.precision_bound)
     # The mean of the confidences above the threshold
-    true_precision = (found[:, 0] + 1) / 2
-    assert (found[:, 1] <= true_precision).sum() >= 52
+    true_precision = (np.array(thresholds) + 1) / 2
+    assert (bounds <= true_precision).sum() >= 52
     assert true_precision.mean() == pytest.approx(0.9, abs=0.02)
 
 
@@ -90,7 +100,7 @@ def test_baselines_learn_what_can_be_learned(tmp_path):
     assert found["majority class"]["accuracy"] == pytest.approx(1 / 3)
     assert found["majority class"]["macro_f1"] == pytest.approx(0.5 / 3)
     assert found[LOGISTIC]["accuracy"] > 0.9
-    same = ["好"] * 5, np.zeros(5, int)
+    same = Sample(["好"] * 5, np.zeros(5, int))
     assert baselines_of("single_label", 2, same, None, same)["majority class"]["accuracy"] == 1
 
 
@@ -99,17 +109,19 @@ def test_baselines_of_several_and_of_many_labels(monkeypatch):
     labels, _ = random_rows("multi_label", 300, 4)
     # A character for each label of a row
     texts = ["的" + "".join(np.array(list("甲乙丙丁"))[row > 0]) for row in labels]
-    train, dev, test = ((texts[at], labels[at]) for at in (slice(200), slice(200, 250), slice(250, 300)))
+    train = Sample(texts[:200], labels[:200])
+    dev = Sample(texts[200:250], labels[200:250])
+    test = Sample(texts[250:], labels[250:])
     found = baselines_of("multi_label", 4, train, dev, test)
     assert (found[LOGISTIC]["micro_f1"], found[LOGISTIC]["intervals"]["micro_f1"]) == (1, [1, 1])
     assert found["most frequent set"]["micro_f1"] == 0, "the most frequent set is the empty one"
-    assert found["most frequent set"]["subset_accuracy"] == (test[1].sum(axis=1) == 0).mean()
+    assert found["most frequent set"]["subset_accuracy"] == (test.labels.sum(axis=1) == 0).mean()
     assert baselines_of("multi_label", 4, train, None, test)[LOGISTIC]["micro_f1"] > 0.9
-    many = [chr(0x4E00 + at % 60) * 3 for at in range(600)]
+    many_texts = [chr(0x4E00 + number % 60) * 3 for number in range(600)]
     classes = np.arange(600) % 60
-    rows = many[:60], classes[:60]
+    rows = Sample(many_texts[:60], classes[:60])
     assert baselines_of("single_label", 60, rows, None, rows)["TF-IDF + naive Bayes"]["accuracy"] > 0.9
-    rows = many, np.eye(60, dtype=np.uint8)[classes]
+    rows = Sample(many_texts, np.eye(60, dtype=np.uint8)[classes])
     assert baselines_of("multi_label", 60, rows, rows, rows)[LOGISTIC]["micro_f1"] == 1
     monkeypatch.setattr("app.report.baselines.MAX_LABELS_X_VALUES", 60 * 600)
     found = baselines_of("multi_label", 60, rows, rows, rows)

@@ -1,6 +1,7 @@
 """Metrics, their intervals, differences and seed variance."""
 
 import math
+import re
 from functools import partial
 from typing import get_args, get_type_hints
 
@@ -29,7 +30,9 @@ from app.config.schema import TASKS as SETTINGS
 from app.config.schema import TrainConfig
 from app.report import metrics as table
 from app.report.bootstrap import all_metrics, answer_metrics, differences, seed_variance
-from app.report.metrics import Drawn, Metric, is_better, measure, metrics_of
+from app.report.drawn_rows import AnswerPairs, DrawnRows
+from app.report.measure import measure
+from app.report.metrics import Metric, is_better, metrics_of
 from app.tasks import TASK_CLASSES, open_task
 from app.tasks.task import Task, sigmoid
 from app.tasks.tree import Tree
@@ -123,11 +126,11 @@ def test_metrics_are_those_of_other_libraries_also_of_rows_that_are_drawn_again(
     (labels, predicted), task = answers(name), task_of(name)
     counts = np.random.default_rng(0).multinomial(200, np.full(200, 1 / 200), 3)
     counts = np.r_[np.ones((1, 200), int), counts]
-    drawn = Drawn(task, labels, predicted, counts)
-    metrics = {one.key: one for one in metrics_of(task)}
+    drawn = DrawnRows(AnswerPairs(task, labels, predicted), counts)
+    metrics = {metric.key: metric for metric in metrics_of(task)}
     for key, reference in REFERENCES[name].items():
         rows = [[np.repeat(of, count, axis=0) for of in (labels, predicted)] for count in counts]
-        assert metrics[key].of_answers(drawn) == pytest.approx([reference(*of) for of in rows]), key
+        assert metrics[key].from_answers(drawn) == pytest.approx([reference(*of) for of in rows]), key
     levels = [key for key in metrics if key.startswith("level_")]
     assert levels == [key for key in REFERENCES[name] if key.startswith("level_")]
 
@@ -207,8 +210,13 @@ def test_any_value_is_better_than_none_and_a_lower_loss():
 @pytest.mark.parametrize("name", TASKS)
 def test_a_metric_is_one_entry_of_the_table(name, monkeypatch, tmp_path):
     """Report, page, card, comparison, seeds and folds show it with its interval."""
-    lower = {"higher_is_better": False}
-    error_rate = Metric("error_rate", "error rate", (name,), lambda of: 1 - of.mean(of.is_right), **lower)
+    error_rate = Metric(
+        key="error_rate",
+        label="error rate",
+        tasks=(name,),
+        from_answers=lambda rows: 1 - rows.accuracy(),
+        higher_is_better=False,
+    )
     monkeypatch.setattr(table, "METRICS", (*table.METRICS, error_rate))
     monkeypatch.setitem(table.BY_KEY, "error_rate", error_rate)
     written = report_of(tmp_path, name)
@@ -219,7 +227,7 @@ def test_a_metric_is_one_entry_of_the_table(name, monkeypatch, tmp_path):
     assert low < metrics["error_rate"] < high
     assert metrics["error_rate"] == pytest.approx(1 - scores.correct.mean())
     shown = f"{metrics['error_rate']:.4f}"
-    assert f"  {'error rate':17} {shown}   {low:.4f} to {high:.4f}" in written.read(TEXT)
+    assert re.search(rf"^  error rate +{shown}   {low:.4f} to {high:.4f}$", written.read(TEXT), re.MULTILINE)
     assert f"Error rate<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in written.read(PAGE)
     said = written.read(CARD)
     # Its name has no Chinese here

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from app.config.schema import TASKS, Config, TrainConfig
 from app.errors import InputError
 from app.report.bootstrap import all_metrics
-from app.report.shown import calibration_effect
+from app.report.confidence import calibration_effect
 from app.tasks import open_task
 from app.tasks.losses import CLASS_LOSSES, LIST_LOSSES, NUMBER_LOSSES, ClassLoss, ListLoss, Loss, NumberLoss
 from app.tasks.task import choose_thresholds, fit_temperature, sigmoid

@@ -24,7 +24,8 @@ from app.errors import InputError
 from app.explanation.explained_model import ExplainedModel
 from app.explanation.explanation import explain
 from app.report.logits_file import read_run
-from app.report.metrics import BY_KEY, measure
+from app.report.measure import measure
+from app.report.metrics import BY_KEY
 from app.run import work
 from app.runtime.disk import read_json
 from app.tasks import TASK_CLASSES
@@ -462,7 +463,7 @@ MANY = [f"类{number}" for number in range(60)]
 
 @pytest.mark.parametrize("output", ["o.csv", "o.jsonl"])
 def test_predictions_have_the_ten_most_probable_of_many_labels(tmp_path, output):
-    """And so have the predictions of a run, see tests/report/test_shown.py."""
+    """And so have the predictions of a run, see tests/report/test_report_files.py."""
     labels = {"id2label": dict(enumerate(MANY)), "label2id": {name: at for at, name in enumerate(MANY)}}
     checkpoint = save_checkpoint(tmp_path / "model", num_labels=60, **labels)
     (tmp_path / "rows.csv").write_text("text\n今天真开心\n差\n", encoding="utf-8")

@@ -1,8 +1,8 @@
 """What people read: report.txt, report.html and the model card of every kind of answer, whose figures stay
 what they were, and of unusual rows.
 
-Where a figure is meant to change, write golden.json with python -m tests.report.test_shown, and look at the
-difference.
+Where a figure is meant to change, write golden.json with python -m tests.report.test_report_files, and look
+at the difference.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from markdown_it import MarkdownIt
 
 from app.checkpoints.run_files import CARD, PAGE, PREDICTIONS, TEXT
 from app.report.bootstrap import all_metrics
+from app.report.card import render_card
 from app.report.metrics import BY_KEY, metrics_of
-from app.report.shown import render_card, render_page, row_groups
+from app.report.page import PageRows, render_page
+from app.report.row_groups import row_groups
 from app.tasks import open_task
 from app.training.final_report import card_content
 from app.words import _
@@ -247,10 +249,9 @@ def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
 def test_pages_of_one_row_and_of_many_classes(num_rows, num_labels):
     labels, logits = random_rows("single_label", num_rows, num_labels)
     task = open_task("single_label", [f"类别{label:03d}" for label in range(num_labels)])
-    scores = task.score(labels, logits)
-    lengths = np.arange(num_rows) % 60
-    shown = {"page_title": "run", "text": str, "where": str}
-    page = render_page(task, scores, all_metrics(task, scores), lengths, lengths % 3, **shown)
+    scores, lengths = task.score(labels, logits), np.arange(num_rows) % 60
+    rows = PageRows(text=str, where=str, lengths=lengths, readings=lengths % 3)
+    page = render_page(task, scores, all_metrics(task, scores), rows, page_title="run")
     assert not re.search(r"nan|NaN|None|inf\b", page)
     assert len(page.encode()) < 300_000
     assert ("The 40 classes with the lowest F1, of 300" in page) == (num_labels > 2)
