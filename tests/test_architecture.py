@@ -112,10 +112,6 @@ def test_a_script_only_starts_what_is_in_the_package(script):
     assert len(script.read_text(encoding="utf-8").splitlines()) <= 25
 
 
-# All ask a `Task`, which is one label a row where its methods are not overridden.
-ASKED = "app.tasks.task"
-
-
 @pytest.mark.parametrize("task", TASK_CLASSES)
 def test_a_kind_of_answer_is_named_in_four_other_files(task):
     """The table of tasks, that of forms, that of settings, and that of metrics; all others ask the
@@ -127,8 +123,7 @@ def test_a_kind_of_answer_is_named_in_four_other_files(task):
     names = {task, TASK_CLASSES[task].problem_type or task}
     naming = set()
     for name, path in MODULES.items():
-        is_imported = module != ASKED and module in imports(path)
-        if is_imported or names & strings(path):
+        if module in imports(path) or names & strings(path):
             naming.add(name)
     naming -= task_modules | form_modules
     assert naming <= {"app.tasks", "app.data.labels", "app.config.schema", "app.report.metrics"}

@@ -15,7 +15,8 @@ from ..data.dataset import Split
 from ..errors import InputError
 from ..report.logits_file import logits_of
 from ..runtime.disk import read_json, whole_file, write_json
-from ..tasks.task import DECISION, Task
+from ..tasks.decision_file import DECISION
+from ..tasks.task import Task
 
 
 def fit_decision(task: Task, dev: Split | None, logits: np.ndarray | None, step: int) -> dict:

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import InputError, excerpt
 from ..report.logits_file import LOGITS
 from ..runtime.disk import checked_value, checksum
-from ..tasks.task import DECISION
+from ..tasks.decision_file import DECISION
 from .run_files import CONFIG, HISTORY, LOCK, MODEL, REPORT, STATES
 from .run_history import add_to_last_start, read_settings, read_starts
 

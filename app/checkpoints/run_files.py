@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..report.logits_file import LOGITS
 from ..runtime.disk import whole_file
-from ..tasks.task import DECISION
+from ..tasks.decision_file import DECISION
 
 CHECKPOINTS = Path("checkpoints")
 LOCK = ".lock"

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from ..model.classifier import PackedModel
+from ..model.lora import save_adapter
 from ..model.pretrained import save_model
-from ..model.trained_weights import save_adapter
 from ..modes.mode import Mode, Tensors
 from .decision import remove_decision, write_decision
 from .progress import RunProgress

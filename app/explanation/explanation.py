@@ -12,6 +12,7 @@ import torch
 from ..data.bad_row import BadRow
 from ..errors import InputError, excerpt, listed, nearest, needed
 from ..prediction.sources import text_rows
+from ..tasks.columns import ranked_labels
 from ..tasks.task import Task
 from .deletion_test import DRAWS, MAX_P_VALUE, deletion_test
 from .explained_model import ExplainedModel, rows_of_pass
@@ -107,7 +108,7 @@ def predicted_labels(task: Task, probabilities: np.ndarray) -> list[int]:
     (num_labels,)."""
     answer = task.answer(task.decide_by_probabilities(probabilities[None])[0])
     names = answer if isinstance(answer, list) else [answer]
-    ranked = task.ranked_labels(probabilities).tolist()
+    ranked = ranked_labels(task, probabilities).tolist()
     return [label_id for label_id in ranked if task.label_names[label_id] in names]
 
 

@@ -18,7 +18,7 @@ from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
 from ..prediction.torch_runtime import check_folder, load_checkpoint
 from ..report.logits_file import LOGITS
 from ..runtime.disk import checksum, sync, write_json
-from ..tasks.task import DECISION
+from ..tasks.decision_file import DECISION
 from .graph import write_graph
 from .proof import proof_text, prove, reason_to_refuse
 from .quantisation import quantise

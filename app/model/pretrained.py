@@ -31,7 +31,8 @@ from ..runtime.disk import sync, whole_files
 from ..words import _
 from .classifier import Classifier, MaskedLanguageModel, PackedModel, max_positions
 from .e5_small import local_checkpoint
-from .trained_weights import add_mean_layer, last_layer
+from .linear_start import add_mean_layer
+from .model_parts import last_layer
 
 logger = logging.getLogger(__name__)
 HUB = "https://huggingface.co"

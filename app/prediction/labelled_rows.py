@@ -17,6 +17,7 @@ from ..report.predictions_file import PREDICTED, PredictionsFile
 from ..report.row_groups import cost_of_length, readings_of
 from ..report.text_report import report_text
 from ..runtime.disk import whole_files, write_json, write_text
+from ..tasks.columns import prediction_columns
 from ..tasks.task import Task
 from . import WantedPrecision
 from .open_model import OpenedModel
@@ -42,7 +43,7 @@ class ReportPredictions:
         if source.has_pairs:
             row_names.append("text_pair")
         # Any probabilities show the columns
-        added_names = list(task.columns(np.full(len(task.label_names), 0.5), threshold))
+        added_names = list(prediction_columns(task, np.full(len(task.label_names), 0.5), threshold))
         self.other_columns = source.other_columns()
         taken = [*row_names, task.answer_column, PREDICTED, *added_names]
         other_names = free_names(self.other_columns, taken, INPUT)
@@ -59,7 +60,7 @@ class ReportPredictions:
                 row_values,
                 self.task.cell_text(label),
                 as_text(prediction.answer),
-                self.task.columns(prediction.probabilities, self.threshold).values(),
+                prediction_columns(self.task, prediction.probabilities, self.threshold).values(),
                 [as_text(record.get(name)) for name in self.other_columns],
             )
 

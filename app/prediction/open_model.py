@@ -8,7 +8,8 @@ from pathlib import Path
 from ..data.tokens import guarded
 from ..errors import InputError, excerpt, say
 from ..tasks import task_of_model
-from ..tasks.task import FITTED_ON, Task
+from ..tasks.decision_file import FITTED_ON, read_decision_file
+from ..tasks.task import Task
 from . import WantedPrecision
 from .export_record import GRAPH, TOKENIZER, check_export, is_exported, read_record
 from .predictor import Predictor
@@ -85,7 +86,7 @@ def _exported_predictor(trained: TrainedModel, options: ComputeOptions) -> Predi
     with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     task = task_of_model(record.problem_type, record.labels)
-    task.read(folder, options.calibrate)
+    read_decision_file(folder, task, options.calibrate)
     # Before the graph is given to a library that may not survive a damaged one
     check_export(folder, record)
     runtime = OnnxRuntime(

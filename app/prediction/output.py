@@ -25,6 +25,7 @@ import numpy as np
 from ..data.column_files import parquet_batches
 from ..errors import InputError, TrainingError, listed, needed, shorten
 from ..runtime.disk import is_full, system_errors
+from ..tasks.columns import answers_as_arrow, prediction_columns, ranked_labels
 from ..tasks.task import Task
 from ..text_table import short_label
 from .predictor import CHUNK_ROWS, Prediction
@@ -60,7 +61,7 @@ class AddedColumns:
     ) -> None:
         self.task, self.threshold, self.place = task, threshold, place
         # Any probabilities show the columns and their types
-        self.sample = task.columns(np.full(len(task.label_names), 0.5), threshold)
+        self.sample = prediction_columns(task, np.full(len(task.label_names), 0.5), threshold)
         self.sample |= {} if place is None else {REASON: REASON}
         self.names = free_names([task.answer_column, *self.sample], taken, TAKEN)
 
@@ -70,14 +71,17 @@ class AddedColumns:
         if probabilities is None:
             where = f"{self.place} {row.line}: " if self.place else ""
             return [None] * (len(self.names) - 1) + [f"{where}{row.problem}"]
-        values = [answer, *self.task.columns(probabilities, self.threshold).values()]
+        values = [answer, *prediction_columns(self.task, probabilities, self.threshold).values()]
         return values if self.place is None else [*values, None]
 
     def arrays(self, predictions: Predictions) -> list:
         """Return the columns of predictions as Arrow arrays, (num_rows,) each."""
         import pyarrow as pa
 
-        types = [self.task.arrow_array([]).type, *(pa.array([one]).type for one in self.sample.values())]
+        types = [
+            answers_as_arrow(self.task, []).type,
+            *(pa.array([one]).type for one in self.sample.values()),
+        ]
         columns = list(zip(*map(self.values, predictions), strict=True)) or [[]] * len(types)
         return list(map(pa.array, columns, types))
 
@@ -222,12 +226,12 @@ def _write_lines(file: TextIO, _source: Source, added: AddedColumns, predictions
     """Write predictions of valid rows for people: answer and text, then the most probable labels."""
     task = added.task
     for row, answer, probabilities in predictions:
-        columns = task.columns(probabilities, added.threshold)
+        columns = prediction_columns(task, probabilities, added.threshold)
         answers = answer if isinstance(answer, list) else [str(answer)]
         first = [", ".join(map(short_label, answers)) or "(no label)"]
         first += [f"{columns['probability']:.4f}"] if "probability" in columns else []
         first += [columns["decision"]] if "decision" in columns else []
-        ranked = task.ranked_labels(probabilities)[:MAX_LABELS]
+        ranked = ranked_labels(task, probabilities)[:MAX_LABELS]
         shown = "  ".join(f"{short_label(task.label_names[at])} {probabilities[at]:.4f}" for at in ranked)
         for line in (f"{' '.join(first)}  {row.text}", f"    {shown}"):
             # A terminal would act on control characters

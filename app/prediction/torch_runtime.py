@@ -31,6 +31,7 @@ from ..runtime.devices import Precision, choose_device, keep_freed_memory
 from ..runtime.disk import read_json
 from ..runtime.processes import MODEL_LOCK
 from ..tasks import task_of_model
+from ..tasks.decision_file import read_decision_file
 from ..tasks.task import Task
 from ..words import _
 from .predictor import Predictor, Tokens
@@ -196,5 +197,5 @@ def task_of_checkpoint(folder: Path, config, calibrate: bool = True) -> Task:
         task = task_of_model(config.problem_type, names)
     except InputError as error:
         raise InputError(f"{folder}: {error}") from error
-    task.read(folder, calibrate)
+    read_decision_file(folder, task, calibrate)
     return task

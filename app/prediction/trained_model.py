@@ -19,7 +19,9 @@ from ..errors import InputError, excerpt, listed, say
 from ..report.commands import training_command
 from ..runtime.disk import checked_value
 from ..tasks import TASK_CLASSES
-from ..tasks.task import DECISION, RARE_F1, Task
+from ..tasks.decision_file import DECISION
+from ..tasks.task import Task
+from ..tasks.thresholds import RARE_F1
 from ..words import _
 from .export_record import RECORD, is_exported, read_record
 

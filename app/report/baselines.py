@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.dataset import Split
-from ..tasks.task import DEFAULT_THRESHOLD, Task, choose_thresholds
+from ..tasks.task import Task
+from ..tasks.thresholds import DEFAULT_THRESHOLD, choose_thresholds
 from ..words import N_
 from .bootstrap import answer_metrics
 from .drawn_rows import distinct_rows

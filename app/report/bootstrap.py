@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..tasks.task import Scores, Task
+from ..tasks.scores import Scores
+from ..tasks.task import Task
 from .confidence import INTERVAL_LEVEL
 from .drawn_rows import AnswerPairs, DrawnRows, distinct_rows, rarer_label
 from .measure import measure

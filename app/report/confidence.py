@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError
-from ..tasks.task import Scores, Task
+from ..tasks.scores import Scores
+from ..tasks.task import Task
 
 NUM_BINS = 15
 INTERVAL_LEVEL = 0.95  # of bounds and intervals

@@ -15,6 +15,8 @@ from ..data.dataset import Split
 from ..errors import InputError
 from ..runtime.disk import whole_file
 from ..tasks import open_task
+from ..tasks.columns import probability_columns
+from ..tasks.decision_file import read_decision_file
 from ..tasks.task import Task
 from .predictions_file import PredictionsFile
 
@@ -77,7 +79,7 @@ def read_run(run: Path) -> tuple[Task, dict[str, SplitLogits]]:
             f"{path}: the logits of a finished run are needed, and this file cannot be read: {error!r}; "
             "train it again with this version"
         ) from error
-    task.read(run)
+    read_decision_file(run, task)
     return task, splits
 
 
@@ -109,13 +111,13 @@ def write_predictions(path: Path, split: Split, logits: np.ndarray, task: Task) 
         columns["text_pair"] = table.column("pair", row_ids)
     row_values = zip(*columns.values(), strict=True)
     probabilities = task.probabilities(logits, calibrated=False)
-    added_names = list(task.probability_columns(probabilities[0]))
+    added_names = list(probability_columns(task, probabilities[0]))
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         predictions = PredictionsFile(text, task, columns, added_names)
         rows = zip(row_values, split.labels, task.decide(logits), probabilities, strict=True)
         for values, label, answer, of_row in rows:
-            added = task.probability_columns(of_row)
+            added = probability_columns(task, of_row)
             predictions.write(values, task.cell_text(label), task.cell_text(answer), added.values())
         # Else it would close the file before that is forced to the disk
         text.detach()

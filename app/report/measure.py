@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..tasks.task import Scores, Task
+from ..tasks.scores import Scores
+from ..tasks.task import Task
 from .class_tables import class_table
 from .drawn_rows import AnswerPairs, DrawnRows, Matches, distinct_rows, rarer_label
 from .metrics import metrics_of

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..tasks.task import RARE_F1, Scores, Task
+from ..tasks.scores import Scores
+from ..tasks.task import Task
+from ..tasks.thresholds import RARE_F1
 from ..words import N_, _
 from .confidence import calibration_error
 from .drawn_rows import DrawnRows

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
-from ..tasks.task import Scores, Task
+from ..tasks.scores import Scores
+from ..tasks.task import Task
 from .charts import Chart, chart_of, ends_around, training_curves
 from .class_tables import missing_classes_sentence, worst_classes
 from .confidence import NUM_BINS, confidence_bins, risk_curve

@@ -9,7 +9,8 @@ import pandas as pd
 from ..report.confidence import mcnemar
 from ..report.drawn_rows import distinct_rows
 from ..runtime.disk import write_text
-from ..tasks.task import Scores, Task
+from ..tasks.scores import Scores
+from ..tasks.task import Task
 from ..words import _
 from .out_of_fold import OutOfFold, written_hash
 

@@ -9,7 +9,9 @@ import numpy as np
 from ..data.table import Table
 from ..report.logits_file import ARRAYS, SplitLogits
 from ..runtime.disk import whole_file
-from ..tasks.task import Scores, Task
+from ..tasks.columns import answers_as_arrow
+from ..tasks.scores import Scores
+from ..tasks.task import Task
 from .results import read_checked_run
 
 
@@ -64,8 +66,8 @@ def write_out_of_fold(path: Path, rows: OutOfFold) -> None:
         "line": rows.table.column("line", row_ids),
         "text_hash": [written_hash(value) for value in split.hashes.tolist()],
         "fold": rows.folds.astype(np.int32),
-        task.answer_column: task.arrow_array(split.labels),
-        "predicted": task.arrow_array(rows.scores.predicted),
+        task.answer_column: answers_as_arrow(task, split.labels),
+        "predicted": answers_as_arrow(task, rows.scores.predicted),
         "logits": pa.FixedSizeListArray.from_arrays(split.logits.ravel(), split.logits.shape[1]),
     }
     metadata = {"label_names": json.dumps(task.label_names, ensure_ascii=False)}

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from ..checkpoints.model_record import check_record
 from ..report.logits_file import LOGITS, SplitLogits, check_same_rows, read_run, split_of_report
-from ..tasks.task import DECISION, Scores, Task
+from ..tasks.decision_file import DECISION
+from ..tasks.scores import Scores
+from ..tasks.task import Task
 from ..text_table import text_table
 
 FORMATS = {float: "{:.4f}", int: "{:,}", str: "{}"}  # how a cell of a table is written, by its type

@@ -43,6 +43,7 @@ from ..prediction.open_model import OpenedModel
 from ..prediction.output import REPLACED, AddedColumns, write_csv
 from ..prediction.predictor import Prediction
 from ..prediction.sources import text_rows
+from ..tasks.columns import prediction_columns, ranked_labels
 from ..words import in_language
 from .protocol import LimitedProtocol
 from .queue import BatchQueue
@@ -204,7 +205,7 @@ class Service:
         task, threshold, answers = self.model.predictor.task, self.model.threshold, []
         for one in predictions:
             labels = []
-            for label in task.ranked_labels(one.probabilities)[: wanted.top_k]:
+            for label in ranked_labels(task, one.probabilities)[: wanted.top_k]:
                 name, score = task.label_names[label], round(float(one.probabilities[label]), 6)
                 chosen = {"chosen": name in one.answer} if isinstance(one.answer, list) else {}
                 labels.append(
@@ -214,7 +215,7 @@ class Service:
         if wanted.read:
             read = await asyncio.to_thread(lambda: list(map(self._how_read, rows)))
             for at, one in enumerate(predictions):
-                columns = {} if threshold is None else task.columns(one.probabilities, threshold)
+                columns = {} if threshold is None else prediction_columns(task, one.probabilities, threshold)
                 decided = ("decision", "sure_label", "sure_probability")
                 answers[at] = {"labels": answers[at], "read": read[at]}
                 answers[at] |= {name: columns[name] for name in decided if name in columns}

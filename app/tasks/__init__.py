@@ -1,13 +1,23 @@
 """Tasks: the kinds of answers that a model learns to give. Everything else asks one and names none."""
 
 from ..errors import InputError, excerpt
-from .multi_label import MultiLabel, MultiPath
+from .multi_label import MultiLabel
 from .ordinal import Ordinal
+from .paths import MultiPath, SinglePath
 from .pretraining import Pretraining
 from .regression import Regression
-from .task import SinglePath, Task
+from .single_label import SingleLabel
+from .task import Task
 
-ALL_CLASSES = (Task, MultiLabel, Ordinal, Regression, SinglePath, MultiPath, Pretraining)
+ALL_CLASSES: tuple[type[Task], ...] = (
+    SingleLabel,
+    MultiLabel,
+    Ordinal,
+    Regression,
+    SinglePath,
+    MultiPath,
+    Pretraining,
+)
 TASK_CLASSES = {task_class.name: task_class for task_class in ALL_CLASSES}  # by data.task
 
 
@@ -19,18 +29,17 @@ def task_of_model(problem_type: str | None, label_names: list[str]) -> Task:
     """Return the task of a checkpoint by `problem_type` of its config.json; raises InputError for an unknown
     one, and for a wrong number of labels. A checkpoint of another program may have no problem type; it is
     then one label a row."""
-    wanted = problem_type or Task.problem_type
+    if not problem_type:
+        problem_type = SingleLabel.problem_type
     by_problem_type = {task_class.problem_type: task_class for task_class in ALL_CLASSES}
-    task_class = by_problem_type.get(wanted)
+    task_class = by_problem_type.get(problem_type)
     if task_class is None:
         raise InputError(f"problem_type must be one that this program trains, found {excerpt(problem_type)}")
-    rule = None
-    if task_class.predicts_number and len(label_names) > 1:
+    num_labels = len(label_names)
+    if task_class.predicts_number and num_labels > 1:
         rule = "give one number"
-    elif not task_class.predicts_number and len(label_names) <= 1:
+    elif not task_class.predicts_number and num_labels <= 1:
         rule = "choose from two or more labels"
-    if rule is not None:
-        raise InputError(
-            f"the model must {rule}, found {len(label_names)} label(s) and problem_type {wanted}"
-        )
-    return task_class(label_names)
+    else:
+        return task_class(label_names)
+    raise InputError(f"the model must {rule}, found {num_labels} label(s) and problem_type {problem_type}")

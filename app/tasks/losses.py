@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from ..runtime.devices import at_least_float32
 
-LEAST = 1e-6  # of 1 - probability, whose power below 1 has no finite gradient at 0
+MIN_ERROR = 1e-6  # of 1 - probability, whose power below 1 has no finite gradient at 0
 FOCAL_GAMMA = 2.0
 
 
@@ -18,21 +18,24 @@ def focal(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | No
     """Cross entropy times (1 - probability of the label) ** FOCAL_GAMMA: rows that are right count less.
     Lin et al. 2017, https://arxiv.org/abs/1708.02002"""
     log_of_label = F.log_softmax(at_least_float32(logits), dim=1).gather(1, labels[:, None])[:, 0]
-    losses = -log_of_label * (-torch.expm1(log_of_label)).clamp_min(LEAST) ** FOCAL_GAMMA
-    return (losses if weights is None else losses * weights[labels]).sum()
+    error = (-torch.expm1(log_of_label)).clamp_min(MIN_ERROR)
+    losses = -log_of_label * error**FOCAL_GAMMA
+    if weights is not None:
+        losses = losses * weights[labels]
+    return losses.sum()
 
 
 def binary(
     logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None, gamma: float = 0.0
 ) -> torch.Tensor:
-    """Binary cross entropy of each row and label, times (1 - probability of what is true) ** gamma; `weights`
-    (num_labels,) of rows that have the label."""
+    """Binary cross entropy of each row and label, times (1 - probability of the truth) ** gamma. `weights`
+    (num_labels,) are for rows that have the label."""
     logits = at_least_float32(logits)
     targets = labels.to(logits.dtype)
     losses = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="none")
     if gamma:
-        wrong = torch.sigmoid(torch.where(labels.bool(), -logits, logits))
-        losses = losses * wrong.clamp_min(LEAST) ** gamma
+        error = torch.sigmoid(torch.where(labels.bool(), -logits, logits))
+        losses = losses * error.clamp_min(MIN_ERROR) ** gamma
     return losses.sum()
 
 
@@ -54,7 +57,7 @@ NUMBER_LOSSES = {"cross_entropy": F.mse_loss, "huber": F.huber_loss}
 @dataclass(frozen=True)
 class Loss:
     """A loss is called with the outputs of the model for rows, and their labels, and returns a sum, ().
-    `divergence` is that of two outputs of the same rows, for R-Drop, summed in the same way."""
+    `divergence` says how far two outputs of the same rows are apart, for R-Drop, summed in the same way."""
 
     name: str
     weights: torch.Tensor | None = None  # of the labels, (num_labels,)
@@ -62,42 +65,43 @@ class Loss:
 
 @dataclass(frozen=True)
 class ClassLoss(Loss):
-    """Of class ids, (num_rows,). `shares` (num_labels,) are those of the classes in train, above 0.
-    `logits_of` makes logits, (num_rows, num_labels), of the outputs."""
+    """The loss of class ids, (num_rows,). `class_shares` (num_labels,) are the shares of the train rows that
+    the classes have, above 0. `logits_of` makes logits, (num_rows, num_labels), of the outputs."""
 
-    shares: torch.Tensor | None = None
+    class_shares: torch.Tensor | None = None
     logits_of: Callable[[torch.Tensor], torch.Tensor] = lambda outputs: outputs
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         logits = self.logits_of(outputs)
         if self.name == "logit_adjusted":
-            logits = at_least_float32(logits) + self.shares.log()
+            logits = at_least_float32(logits) + self.class_shares.log()
         return CLASS_LOSSES[self.name](logits, labels, self.weights)
 
-    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    def divergence(self, outputs_a: torch.Tensor, outputs_b: torch.Tensor) -> torch.Tensor:
         """Return the mean of both KL divergences."""
-        one, other = (self.logits_of(outputs).log_softmax(dim=1) for outputs in (one, other))
-        return ((one.exp() - other.exp()) * (one - other)).sum() / 2
+        logs_a = self.logits_of(outputs_a).log_softmax(dim=1)
+        logs_b = self.logits_of(outputs_b).log_softmax(dim=1)
+        return ((logs_a.exp() - logs_b.exp()) * (logs_a - logs_b)).sum() / 2
 
 
 class ListLoss(Loss):
-    """Of several labels a row, 0 and 1, (num_rows, num_labels), as the outputs."""
+    """The loss of several labels a row, 0 and 1, (num_rows, num_labels), as the outputs."""
 
     def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return LIST_LOSSES[self.name](outputs, labels, self.weights)
 
-    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """Return it as `ClassLoss` does: of having a label, or not."""
-        return ((one.sigmoid() - other.sigmoid()) * (one - other)).sum() / 2
+    def divergence(self, outputs_a: torch.Tensor, outputs_b: torch.Tensor) -> torch.Tensor:
+        """Return the same as `ClassLoss`, where each label is two classes: a row has it or not."""
+        return ((outputs_a.sigmoid() - outputs_b.sigmoid()) * (outputs_a - outputs_b)).sum() / 2
 
 
 class NumberLoss(Loss):
-    """Of one number a row, (num_rows,), for outputs (num_rows, 1)."""
+    """The loss of one number a row, (num_rows,), for outputs (num_rows, 1)."""
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         outputs = at_least_float32(outputs)[:, 0]
         return NUMBER_LOSSES[self.name](outputs, targets.to(outputs.dtype), reduction="sum")
 
-    def divergence(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    def divergence(self, outputs_a: torch.Tensor, outputs_b: torch.Tensor) -> torch.Tensor:
         """Return the squared difference of two predictions, as R-Drop's authors do."""
-        return F.mse_loss(at_least_float32(one), at_least_float32(other), reduction="sum")
+        return F.mse_loss(at_least_float32(outputs_a), at_least_float32(outputs_b), reduction="sum")

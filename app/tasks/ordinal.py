@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from .task import Task
+from .single_label import SingleLabel
 
-LEAST_STEP = 1e-4  # between two labels, so that none has a probability of exactly 0
+SMALLEST_STEP = 1e-4  # between two logits, so that no label has a probability of exactly 0
 
 
-class Ordinal(Task):
+class Ordinal(SingleLabel):
     """Labels and predictions are class ids in the order of the labels; logits are cumulative."""
 
     name = "ordinal"
@@ -29,9 +29,9 @@ class Ordinal(Task):
     def build_loss(self, labels: np.ndarray) -> Any:
         # The probabilities of a new head are the shares of the labels
         counts = np.bincount(labels, minlength=len(self.label_names)) + 0.5
-        above = 1 - np.cumsum(counts / counts.sum())[:-1]
-        cumulative = np.log(above / (1 - above))
-        steps = np.maximum(-np.diff(cumulative) - LEAST_STEP, LEAST_STEP)
+        share_above = 1 - np.cumsum(counts / counts.sum())[:-1]
+        cumulative = np.log(share_above / (1 - share_above))
+        steps = np.maximum(-np.diff(cumulative) - SMALLEST_STEP, SMALLEST_STEP)
         self.head_bias = np.r_[cumulative[:1], np.log(np.expm1(steps)), 0.0].astype(np.float32)
         return super().build_loss(labels)
 
@@ -46,12 +46,13 @@ class Ordinal(Task):
         def softplus(values: Any) -> Any:
             return library.logaddexp(values * 0, values)
 
-        steps = softplus(outputs[:, 1:-1]) + LEAST_STEP
+        steps = softplus(outputs[:, 1:-1]) + SMALLEST_STEP
         falls = library.cumsum(library.hstack([outputs[:, :1] * 0, steps]), axis=1)
         cumulative = outputs[:, :1] - falls
-        above, below = -softplus(-cumulative), -softplus(cumulative)
-        between = above[:, :-1] + below[:, 1:] + library.log(-library.expm1(-steps))
-        return library.hstack([below[:, :1], between, above[:, -1:]])
+        log_at_least = -softplus(-cumulative)
+        log_below = -softplus(cumulative)
+        between = log_at_least[:, :-1] + log_below[:, 1:] + library.log(-library.expm1(-steps))
+        return library.hstack([log_below[:, :1], between, log_at_least[:, -1:]])
 
     def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the median label of each row, (num_rows,)."""

@@ -15,15 +15,20 @@ EVALUATION_SEED = 0  # the masks of an evaluation are the same for every train.s
 class Pretraining(Task):
     """A target is a hidden token; the model's outputs are logits (num_targets, vocabulary)."""
 
-    name, problem_type, has_labels = "masked_language_modelling", None, False
-    log_metrics, baseline_metrics = ("loss", "perplexity", "accuracy"), ("accuracy",)
+    name = "masked_language_modelling"
+    problem_type = None
+    has_labels = False
+    main_metric = "accuracy"
+    log_metrics = ("loss", "perplexity", "accuracy")
+    baseline_metrics = ("accuracy",)
 
     def build_loss(self, labels: np.ndarray) -> Callable:
         from torch.nn.functional import cross_entropy
 
         if self.tokenizer.mask_token_id is None:
-            rule = f"data.task {self.name} needs a tokenizer with a mask token"
-            raise InputError(f"{rule}; choose another model.name")
+            raise InputError(
+                f"data.task {self.name} needs a tokenizer with a mask token; choose another model.name"
+            )
         return partial(cross_entropy, reduction="sum")
 
     def build_model(self, stores):
@@ -35,9 +40,12 @@ class Pretraining(Task):
         from ..batching.masking import MaskedLoader, masked_row
 
         tokenizer = self.tokenizer
-        ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
-        seed = self.config.train.seed if split.name == "train" else EVALUATION_SEED
-        mask = partial(masked_row, seed=seed, mask_id=tokenizer.mask_token_id, ordinary_ids=ordinary)
+        token_ids = list(tokenizer.get_vocab().values())
+        ordinary_ids = np.setdiff1d(token_ids, tokenizer.all_special_ids)
+        seed = EVALUATION_SEED
+        if split.name == "train":
+            seed = self.config.train.seed
+        mask = partial(masked_row, seed=seed, mask_id=tokenizer.mask_token_id, ordinary_ids=ordinary_ids)
         return MaskedLoader(split, store, layout, mask)
 
     def row_results(self, outputs, batch):
@@ -52,10 +60,16 @@ class Pretraining(Task):
         return torch.zeros(len(batch.positions), 3, device=values.device).index_add_(0, rows, values)
 
     def measure(self, results: np.ndarray) -> dict:
-        """Return loss, perplexity and accuracy of the hidden tokens; `results` are of `row_results`."""
-        loss_sum, targets, right = results.astype(np.float64).sum(axis=0).tolist()
-        if not targets:
+        """Return loss, perplexity and accuracy of the hidden tokens; `row_results` returned `results`."""
+        loss_sum, num_targets, num_right = results.astype(np.float64).sum(axis=0).tolist()
+        if num_targets == 0:
             raise TrainingError("the rows of the evaluation have no token to mask; use longer or more texts")
-        loss = loss_sum / targets
-        figures = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": right / targets}
-        return {"rows": len(results), "targets": int(targets)} | figures
+        loss = loss_sum / num_targets
+        return {
+            "rows": len(results),
+            "targets": int(num_targets),
+            "loss": loss,
+            # exp of more than 709 is too large for a float
+            "perplexity": math.exp(min(loss, 700.0)),
+            "accuracy": num_right / num_targets,
+        }

@@ -1,16 +1,16 @@
 """One number a row: the model gives it in standard deviations of the train rows, people see its own unit."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import numpy as np
 
-from .task import Scores, Task
+from .scores import Scores
+from .task import Task
 
 # In config.json and decision.json: the mean and the standard deviation of the train rows
-MEAN, SCALE = "target_mean", "target_scale"
+MEAN = "target_mean"
+SCALE = "target_scale"
 SAME = 0.01  # standard deviations: predictions of two models that differ by less are the same
 NEAR = 0.5  # standard deviations: a prediction that is not further off counts as right
 
@@ -25,14 +25,17 @@ class Regression(Task):
     log_metrics = ("loss", "rmse", "mae", "spearman")
     baseline_metrics = ("spearman", "pearson")
     predicts_number = True
-    answer_column, right_rows_name = "score", "rows not more than half a standard deviation off"
+    answer_column = "score"
+    right_rows_name = "rows not more than half a standard deviation off"
     config_keys = (MEAN, SCALE)
-    mean, scale = 0.0, 1.0
+    mean = 0.0
+    scale = 1.0
 
     def build_loss(self, labels: np.ndarray) -> Any:
         from .losses import NumberLoss
 
-        self.mean, self.scale = float(labels.mean()), float(labels.std())
+        self.mean = float(labels.mean())
+        self.scale = float(labels.std())
         return NumberLoss(self.config.train.loss)
 
     def targets(self, labels: np.ndarray) -> np.ndarray:
@@ -48,33 +51,52 @@ class Regression(Task):
         """Return 1 for all: a number says nothing about how sure it is."""
         return np.ones(len(probabilities))
 
-    def differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.abs(self.decide(one) - self.decide(other)) > SAME * self.scale
+    def log_odds(self, outputs: Any, label: int) -> Any:
+        return self.mean + self.scale * outputs[:, 0].double()
+
+    def differ(self, logits: np.ndarray, new_logits: np.ndarray) -> np.ndarray:
+        difference = np.abs(self.decide(logits) - self.decide(new_logits))
+        return difference > SAME * self.scale
 
     def state(self) -> dict:
         return {MEAN: self.mean, SCALE: self.scale}
 
     def load(self, values: dict) -> None:
-        mean, scale = float(values.get(MEAN, 0.0)), float(values.get(SCALE, 1.0))
+        mean = float(values.get(MEAN, 0.0))
+        scale = float(values.get(SCALE, 1.0))
         if not (math.isfinite(mean) and math.isfinite(scale) and scale > 0):
             raise ValueError(f"a mean and a standard deviation above 0 are needed, found {mean!r}, {scale!r}")
-        self.mean, self.scale = mean, scale
+        self.mean = mean
+        self.scale = scale
 
-    def score(self, labels, logits, predicted=None, calibrated=False) -> Scores:
-        """Return the scores; errors of several models are in standard deviations of these rows."""
-        labels, scale = np.asarray(labels, np.float64), self.scale
-        decided = self.decide(logits) if predicted is None else np.asarray(predicted, np.float64)
-        if predicted is not None:
+    def score(
+        self,
+        labels: np.ndarray,
+        logits: np.ndarray,
+        predicted: np.ndarray | None = None,
+        calibrated: bool = False,
+    ) -> Scores:
+        """Return the scores; where other models decided, errors are in standard deviations of these rows."""
+        labels = np.asarray(labels, np.float64)
+        if predicted is None:
+            predicted = self.decide(logits)
+            scale = self.scale
+        else:
+            predicted = np.asarray(predicted, np.float64)
             scale = float(labels.std()) or 1.0
-        error, near = np.abs(decided - labels), NEAR * scale
-        figures = {"near_distance": near}
-        return Scores(labels, decided, error <= near, (error / scale) ** 2, error=error, figures=figures)
+        error = np.abs(predicted - labels)
+        near_distance = NEAR * scale
+        return Scores(
+            labels,
+            predicted,
+            correct=error <= near_distance,
+            loss=(error / scale) ** 2,
+            error=error,
+            figures={"near_distance": near_distance},
+        )
 
     def answer(self, label: np.ndarray) -> float:
         return float(self.cell_text(label))
 
     def cell_text(self, label: np.ndarray) -> str:
         return f"{float(label):.7g}"
-
-    def log_odds(self, outputs: Any, label: int) -> Any:
-        return self.mean + self.scale * outputs[:, 0].double()

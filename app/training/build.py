@@ -10,10 +10,11 @@ from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset
 from ..data.tokens import LongTexts, TokenStore, open_store
 from ..model.classifier import PackedModel
+from ..model.freeze import freeze
+from ..model.lora import add_lora
 from ..model.pretrained import check_passes, checkpoint_place
 from ..model.recipe import with_epochs, with_head, with_recipe
 from ..model.tokenizer import load_tokenizer
-from ..model.trained_weights import add_lora, freeze
 from ..modes.mode import Mode
 from ..tasks import open_task
 from ..tasks.task import Task

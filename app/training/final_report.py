@@ -27,7 +27,8 @@ from ..report.page import RunDetails, render_page, rows_of_split
 from ..report.row_groups import cost_of_length, row_readings, seen_in_train
 from ..report.text_report import report_text
 from ..runtime.disk import write_json, write_text
-from ..tasks.task import FITTED_ON, Scores
+from ..tasks.decision_file import FITTED_ON, write_decision_file
+from ..tasks.scores import Scores
 from ..words import N_, _
 from .build import Components
 from .log import METRICS_FILE, read_evaluations
@@ -55,7 +56,7 @@ def write_report(
             dev = of_splits[FITTED_ON]
             task.fit(dev.labels, dev.logits, dev.hashes)
         effect = calibration_effect(task, of.labels, logits, split)
-        task.write(folder, best_step, effect)
+        write_decision_file(folder, task, best_step, effect)
         scores = task.score(of.labels, logits)
         metrics = report_metrics(components, split, scores, effect)
     else:

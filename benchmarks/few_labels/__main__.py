@@ -20,9 +20,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from app.config.schema import ModelConfig
 from app.errors import say
+from app.model.linear_start import C
 from app.model.pretrained import checkpoint_config, checkpoint_place, load_weights
 from app.model.tokenizer import set_prefix
-from app.model.trained_weights import C
 from app.prediction import STRATEGIES
 from app.prediction.suggested_rows import choose_rows
 from app.text_table import text_table

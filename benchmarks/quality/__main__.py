@@ -36,7 +36,7 @@ from app.report.bootstrap import (
 )
 from app.runtime.disk import read_json, write_json
 from app.tasks import open_task
-from app.tasks.task import Scores
+from app.tasks.scores import Scores
 from app.text_table import text_table
 from benchmarks.harness.command import POSITIVE, command_parser, run_benchmark
 from benchmarks.quality import baselines, networks

@@ -11,7 +11,9 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceC
 from app.config.schema import TrainConfig
 from app.errors import InputError
 from app.model.classifier import Classifier, MaskedLanguageModel
-from app.model.trained_weights import add_lora, add_mean_layer, freeze
+from app.model.freeze import freeze
+from app.model.linear_start import add_mean_layer
+from app.model.lora import add_lora
 from tests.model.test_trained_weights import needs_peft
 from tests.tiny import tiny_model
 

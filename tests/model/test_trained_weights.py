@@ -16,7 +16,9 @@ from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.errors import InputError
 from app.model.classifier import Classifier
-from app.model.trained_weights import C, add_lora, add_mean_layer, last_layer, load_adapter
+from app.model.linear_start import C, add_mean_layer
+from app.model.lora import add_lora, load_adapter
+from app.model.model_parts import last_layer
 from app.modes.mode import Single
 from app.prediction.torch_runtime import load_predictor
 from app.run import main

@@ -14,7 +14,8 @@ from app.checkpoints.run_files import MODEL, REPORT
 from app.checkpoints.run_history import describe_start, write_start
 from app.config.command_line import load_config
 from app.modes.mode import Single
-from app.tasks.task import Scores, Task
+from app.tasks.scores import Scores
+from app.tasks.task import Task
 from app.training.build import Components, build
 from app.training.final_report import write_report
 from app.words import in_language

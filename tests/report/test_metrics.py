@@ -34,7 +34,8 @@ from app.report.drawn_rows import AnswerPairs, DrawnRows
 from app.report.measure import measure
 from app.report.metrics import Metric, is_better, metrics_of
 from app.tasks import TASK_CLASSES, open_task
-from app.tasks.task import Task, sigmoid
+from app.tasks.probabilities import sigmoid
+from app.tasks.task import Task
 from app.tasks.tree import Tree
 from tests.report.rows_case import TASKS, random_rows, report_of
 

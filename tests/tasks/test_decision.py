@@ -20,8 +20,12 @@ from app.errors import InputError
 from app.report.bootstrap import all_metrics
 from app.report.confidence import calibration_effect
 from app.tasks import open_task
+from app.tasks.columns import prediction_columns, ranked_labels
+from app.tasks.decision_file import read_decision_file, write_decision_file
 from app.tasks.losses import CLASS_LOSSES, LIST_LOSSES, NUMBER_LOSSES, ClassLoss, ListLoss, Loss, NumberLoss
-from app.tasks.task import choose_thresholds, fit_temperature, sigmoid
+from app.tasks.probabilities import sigmoid
+from app.tasks.temperature import fit_temperature
+from app.tasks.thresholds import choose_thresholds
 from tests.report.test_metrics import PATHS, task_of
 from tests.tiny import LABELS as LABEL_NAMES
 
@@ -108,9 +112,9 @@ def test_near_logits_are_decided_alike_in_any_precision_after_writing_and_in_oth
     task = open_task("multi_label", list("abcd"))
     task.fit(labels, logits)
     decided = task.decide(logits)
-    task.write(tmp_path, 1, {})
+    write_decision_file(tmp_path, task, 1, {})
     again = open_task("multi_label", list("abcd"))
-    again.read(tmp_path)
+    read_decision_file(tmp_path, again)
     # Logits move by less than half of what is between them at the threshold
     odds = np.log(task.thresholds / (1 - task.thresholds))
     moved = logits.astype(np.float64) + 0.9 * np.abs(logits - odds).min(axis=0)
@@ -188,14 +192,14 @@ def test_the_threshold_of_dev_has_the_best_f1_and_is_independent_of_the_temperat
     best = max(f1_score(labels, chances >= threshold) for threshold in np.unique(chances.round(3)))
     assert f1_score(labels, decided) >= best - 1e-3 > f1_score(labels, logits.argmax(axis=1)) + 0.1
     assert task.decide_by_probabilities(task.probabilities(logits)).tolist() == decided.tolist()
-    task.write(tmp_path, 1, {})
+    write_decision_file(tmp_path, task, 1, {})
     for calibrate in (True, False):
         again = open_task("single_label", ["a", "b"])
-        again.read(tmp_path, calibrate)
+        read_decision_file(tmp_path, again, calibrate)
         assert again.decide(logits).tolist() == decided.tolist()
         assert (again.temperature == 1) == (not calibrate)
     answer = int(decided[0])
-    assert task.ranked_labels(task.probabilities(logits)[0]).tolist() == [answer, 1 - answer]
+    assert ranked_labels(task, task.probabilities(logits)[0]).tolist() == [answer, 1 - answer]
 
 
 def test_probabilities_of_ordered_labels_add_up_and_gradients_are_finite_where_outputs_are_large():
@@ -223,8 +227,8 @@ def test_of_ordered_labels_the_decision_is_the_median_and_says_how_sure_it_is():
     probabilities = np.array([[0.4, 0.25, 0.35], [0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
     assert task.decide_by_probabilities(probabilities).tolist() == [1, 0, 2]
     assert task.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
-    assert task.columns(probabilities[0], 0.3)["decision"] == "abstain"
-    assert [task.ranked_labels(row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+    assert prediction_columns(task, probabilities[0], 0.3)["decision"] == "abstain"
+    assert [ranked_labels(task, row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
 
 
 STOPS = {0.4: ("accept", "体育-球类-篮球", 0.45), 0.8: ("partial", "体育-球类", 0.85)}
@@ -234,7 +238,7 @@ STOPS |= {0.9: ("partial", "体育", 0.95), 0.96: ("abstain", "", 0.0)}
 @pytest.mark.parametrize(("threshold", "decided"), STOPS.items())
 def test_a_path_stops_at_the_deepest_level_that_is_sure_enough(threshold, decided):
     task = task_of("single_path")
-    found = task.columns(np.array([0.1, 0.45, 0.4, 0.03, 0.02]), threshold)
+    found = prediction_columns(task, np.array([0.1, 0.45, 0.4, 0.03, 0.02]), threshold)
     assert (found["decision"], found["sure_label"], found["sure_probability"]) == decided
     assert list(found)[:5] == ["probability", "decision", "sure_label", "sure_probability", "margin"]
     parents = {key: value for key, value in found.items() if key.endswith("*")}
@@ -252,21 +256,21 @@ def test_the_file_of_a_run_is_read(tmp_path):
     names = ["a", "b"]
     one = open_task("single_label", names)
     several = open_task("multi_label", names)
-    one.read(tmp_path)
-    several.read(tmp_path)
+    read_decision_file(tmp_path, one)
+    read_decision_file(tmp_path, several)
     assert (one.temperature, several.thresholds.tolist()) == (1, [0.5, 0.5])
     path.write_text(json.dumps({"temperature": 1.5}))
-    one.read(tmp_path)
+    read_decision_file(tmp_path, one)
     assert one.temperature == 1.5
     path.write_text(json.dumps({"thresholds": {"b": 0.25, "a": 0.125}, "chosen_on": "dev", "rows": 20}))
-    several.read(tmp_path)
+    read_decision_file(tmp_path, several)
     assert several.thresholds.tolist() == [0.125, 0.25]
-    assert (several.chosen_on, several.rows) == ("dev", 20)
+    assert (several.chosen_on, several.num_fitted_rows) == ("dev", 20)
     path_of = task_of("single_path")
     path_of.calibration = {"temperature": 2.0}
-    path_of.write(tmp_path, 1, {})
+    write_decision_file(tmp_path, path_of, 1, {})
     again = open_task("single_path", PATHS)
-    again.read(tmp_path)
+    read_decision_file(tmp_path, again)
     assert (again.tree.separator, again.temperature) == ("-", 2)
 
 
@@ -281,7 +285,7 @@ def test_a_damaged_file_is_an_error_and_a_pipe_in_its_place_does_not_hang(tmp_pa
     path.write_text(content) if content is not None else os.mkfifo(path)
     found = "a regular file is needed" if content is None else ""
     with pytest.raises(InputError, match=f"fitted for the decision is needed.*{found}.*to decide without"):
-        open_task(name, ["a", "b"]).read(tmp_path)
+        read_decision_file(tmp_path, open_task(name, ["a", "b"]))
 
 
 @pytest.mark.parametrize("value", ["-0.1", "1e300", "NaN", "Infinity", '"0.5"', "true", "null"])
@@ -290,9 +294,9 @@ def test_a_number_that_no_fit_gives_is_an_error_with_file_and_value(tmp_path, va
     found = re.escape(f"found {json.loads(value)!r}")
     path.write_text(f'{{"temperature": {value}, "thresholds": {{"a": 0.5, "b": {value}}}}}')
     with pytest.raises(InputError, match=f"{path}.*: .*temperature must be from 0.05 to 20, {found}"):
-        open_task("single_label", ["a", "b"]).read(tmp_path)
+        read_decision_file(tmp_path, open_task("single_label", ["a", "b"]))
     with pytest.raises(InputError, match=f"{path}.*: .*the threshold of b must be from 0 to 1, {found}"):
-        open_task("multi_label", ["a", "b"]).read(tmp_path)
+        read_decision_file(tmp_path, open_task("multi_label", ["a", "b"]))
 
 
 LOGITS = torch.tensor([[0.5, -1.0, 0.2], [2.0, 0.0, 1.0], [-1.0, 0.3, 0.1]])
@@ -321,7 +325,7 @@ HUBER = torch.where(ERRORS < 1, SQUARES / 2, ERRORS - 0.5)
 FORMULAS = [
     (ClassLoss("cross_entropy", WEIGHTS), LOGITS, LABELS, -OF_LABEL.log() * WEIGHTS[LABELS]),
     (ClassLoss("focal"), LOGITS, LABELS, -OF_LABEL.log() * (1 - OF_LABEL) ** 2),
-    (ClassLoss("logit_adjusted", shares=SHARES), LOGITS, LABELS, cross_entropy(ADJUSTED, LABELS) * 3),
+    (ClassLoss("logit_adjusted", class_shares=SHARES), LOGITS, LABELS, cross_entropy(ADJUSTED, LABELS) * 3),
     (ListLoss("cross_entropy", WEIGHTS), LOGITS, LISTS, -OF_LISTS.log() * LIST_WEIGHTS),
     (ListLoss("focal", WEIGHTS), LOGITS, LISTS, -OF_LISTS.log() * LIST_WEIGHTS * (1 - OF_LISTS) ** 2),
     (NumberLoss("cross_entropy"), PREDICTED_NUMBERS, NUMBERS, SQUARES),

@@ -29,7 +29,8 @@ from app.report.metrics import BY_KEY
 from app.run import work
 from app.runtime.disk import read_json
 from app.tasks import TASK_CLASSES
-from app.tasks.task import DECISION, sigmoid
+from app.tasks.decision_file import DECISION
+from app.tasks.probabilities import sigmoid
 from tests.multi_label_runs import arguments, predict_again, read_predictions, task_of, train, write_posts
 from tests.ranks import SMALL
 from tests.saved_classifier import save_checkpoint

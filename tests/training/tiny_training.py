@@ -12,7 +12,7 @@ from app.batching.loader import Loader
 from app.batching.plan import BatchPlan
 from app.checkpoints.progress import RunProgress
 from app.config.schema import Config, TrainConfig
-from app.model.trained_weights import freeze
+from app.model.freeze import freeze
 from app.modes.mode import Single
 from app.tasks.losses import ClassLoss
 from app.training.step import StepResult, train_steps

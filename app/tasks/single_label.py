@@ -1,0 +1,189 @@
+"""One label a row: the most probable one, or of two classes the rarer one from a threshold on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..config.schema import TASKS, Config
+from ..data.dataset import Dataset
+from ..errors import InputError
+from . import temperature
+from .decision_file import FITTED_ON, number_between
+from .probabilities import log_softmax, logit, sigmoid, softmax
+from .scores import Scores
+from .task import Task
+from .thresholds import RARE_F1, best_threshold
+
+if TYPE_CHECKING:
+    import torch
+
+
+class SingleLabel(Task):
+    """Labels and predictions are class ids, (num_rows,) int64; probabilities are softmax(logits /
+    `temperature`), (num_rows, num_labels).
+
+    Where `train.best_metric` is rare_f1, `rare_class` is the answer from the log odds `rare_log_odds` on,
+    which are None where the most probable label is the answer.
+    """
+
+    name = "single_label"
+    problem_type = "single_label_classification"
+    main_metric = "macro_f1"
+    log_metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
+    baseline_metrics = ("accuracy", "macro_f1")
+    rare_log_odds: float | None = None
+
+    def __init__(self, label_names: list[str]) -> None:
+        super().__init__(label_names)
+        self.has_rare_class = len(label_names) == 2 and RARE_F1 in TASKS[self.name].metrics
+
+    @property
+    def temperature(self) -> float:
+        return self.calibration.get("temperature", 1.0)
+
+    def prepare(self, config: Config, dataset: Dataset, tokenizer, device: torch.device) -> None:
+        if config.train.best_metric == RARE_F1 and not self.has_rare_class:
+            raise InputError(
+                f"train.best_metric {RARE_F1} needs two labels, found {len(self.label_names):,}; choose "
+                "another one"
+            )
+        super().prepare(config, dataset, tokenizer, device)
+
+    def build_loss(self, labels: np.ndarray) -> Any:
+        import torch
+
+        from .losses import ClassLoss
+
+        counts = np.bincount(labels, minlength=len(self.label_names))
+        if self.has_rare_class:
+            self.rare_class = int(counts.argmin())
+        shares = counts / counts.sum()
+        balanced = counts.sum() / len(counts) / counts
+        return ClassLoss(
+            self.config.train.loss,
+            weights=self.label_weights(balanced),
+            class_shares=torch.tensor(shares, dtype=torch.get_default_dtype(), device=self.device),
+            logits_of=lambda outputs: self.class_logits(outputs, torch),
+        )
+
+    def class_logits(self, outputs: Any, library: ModuleType = np) -> Any:
+        """Return logits whose softmax are the probabilities of the labels, of the model's outputs, an array
+        of `library`, numpy or torch."""
+        return outputs
+
+    def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
+        class_logits = self.class_logits(np.asarray(logits))
+        if calibrated:
+            return softmax(class_logits, self.temperature)
+        return softmax(class_logits)
+
+    def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
+        if self.rare_log_odds is None:
+            return probabilities.argmax(axis=1)
+        # A temperature divides the log odds, and so what they are compared with
+        is_rare = logit(probabilities[:, self.rare_class]) >= self.rare_log_odds / self.temperature
+        return np.where(is_rare, self.rare_class, 1 - self.rare_class)
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        probabilities = self.probabilities(logits, calibrated=self.rare_log_odds is not None)
+        return self.decide_by_probabilities(probabilities)
+
+    def confidence(self, probabilities: np.ndarray) -> np.ndarray:
+        rows = np.arange(len(probabilities))
+        return probabilities[rows, self.decide_by_probabilities(probabilities)]
+
+    def log_odds(self, outputs: torch.Tensor, label: int) -> torch.Tensor:
+        import torch
+
+        logits = self.class_logits(outputs, torch) / self.temperature
+        other_logits = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
+        return logits[:, label] - other_logits.logsumexp(dim=1)
+
+    def fit(self, labels: np.ndarray, logits: np.ndarray, hashes: np.ndarray | None = None) -> None:
+        labels = np.asarray(labels)
+        if self.best_metric == RARE_F1:
+            rare_probabilities = self.probabilities(logits, calibrated=False)[:, self.rare_class]
+            threshold = best_threshold(labels == self.rare_class, rare_probabilities)
+            self.rare_log_odds = float(logit(threshold))
+        if hashes is not None:
+            self.fit_temperature(labels, self.class_logits(logits), hashes)
+
+    def fit_temperature(self, labels: np.ndarray, class_logits: np.ndarray, hashes: np.ndarray) -> None:
+        num_rows = len(labels)
+        if num_rows < temperature.MIN_ROWS:
+            self.no_calibration = {"why": "few_rows", "rows": num_rows}
+        elif not temperature.lowers_loss_of_new_rows(labels, class_logits, hashes):
+            self.no_calibration = {"why": "no_better", "rows": num_rows}
+        else:
+            fitted = temperature.fit_temperature(labels, class_logits)
+            self.calibration = {"temperature": fitted, "fitted_on": FITTED_ON, "rows": num_rows}
+
+    def rare_state(self) -> dict:
+        """Return the part of `state` that is about the rarer of two classes."""
+        state: dict[str, Any] = {}
+        if self.rare_class is not None:
+            state["rare_class"] = self.label_names[self.rare_class]
+        if self.rare_log_odds is not None:
+            state["rare_threshold"] = float(sigmoid(self.rare_log_odds))
+        return state
+
+    def state(self) -> dict:
+        return super().state() | self.rare_state() | self.calibration
+
+    def load(self, values: dict) -> None:
+        has_rare_state = "rare_class" in values
+        if has_rare_state:
+            self.rare_class = self.label_names.index(values["rare_class"])
+            if "rare_threshold" in values:
+                threshold = number_between("rare_threshold", values["rare_threshold"])
+                self.rare_log_odds = float(logit(threshold))
+        # A file that has nothing else is there because of its temperature
+        needs_temperature = not has_rare_state and not self.config_keys
+        if needs_temperature or "temperature" in values:
+            fitted = number_between(
+                "temperature",
+                values["temperature"],
+                temperature.MIN_TEMPERATURE,
+                temperature.MAX_TEMPERATURE,
+            )
+            num_rows = int(values.get("rows", 0))
+            self.calibration = {"temperature": fitted, "fitted_on": FITTED_ON, "rows": num_rows}
+
+    def score(
+        self,
+        labels: np.ndarray,
+        logits: np.ndarray,
+        predicted: np.ndarray | None = None,
+        calibrated: bool = False,
+    ) -> Scores:
+        labels = np.asarray(labels, np.int64)
+        if predicted is None:
+            predicted = self.decide(logits)
+        class_logits = self.class_logits(logits)
+        if calibrated:
+            log_probabilities = log_softmax(class_logits, self.temperature)
+        else:
+            log_probabilities = log_softmax(class_logits)
+        rows = np.arange(len(labels))
+        log_of_label = log_probabilities[rows, labels]
+        # The sum of (probability - truth) squared, where the truth is 1 for one class
+        brier = np.exp(2 * log_probabilities).sum(axis=1) - 2 * np.exp(log_of_label) + 1
+        scores = Scores(
+            labels,
+            predicted,
+            correct=predicted == labels,
+            loss=-log_of_label,
+            confidence=np.exp(log_probabilities[rows, predicted]),
+            brier=brier,
+        )
+        if not self.has_rare_class:
+            return scores
+        rare_class = self.rare_class
+        if rare_class is None:
+            rare_class = np.bincount(labels, minlength=2).argmin()
+        rare_chance = np.exp(log_probabilities[:, rare_class])
+        return replace(scores, rare_chance=rare_chance, figures=self.rare_state())
