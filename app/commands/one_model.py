@@ -101,19 +101,20 @@ def suggest(argv: list[str], program: str) -> None:
         raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
     strategy = args.strategy or usual_strategy(task)
     check_strategy(strategy, task)
-    source = open_file(args.pool, opened.trained, {}, keeps_columns=True)
+    source = open_file(args.pool, opened.trained, {})
     dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
     known_texts: set[str | tuple[str, str]] = set()
     for table in dataset.tables:
         known_texts.update(table.texts(np.arange(table.num_rows)))
     rows: dict[str | tuple[str, str], Row] = {}
-    for row in source.rows("skip"):
+    pool = source.rows("skip", with_records=True)
+    for row in pool:
         texts = row.text if row.pair is None else (row.text, row.pair)
         rows.setdefault(texts, row)
     new_rows = [row for texts, row in rows.items() if texts not in known_texts]
     message = (
-        f"{len(new_rows):,} new rows; left out: {source.num_good - len(rows):,} repeated, "
-        f"{len(rows) - len(new_rows):,} known to the run, {source.num_bad:,} invalid"
+        f"{len(new_rows):,} new rows; left out: {pool.num_good - len(rows):,} repeated, "
+        f"{len(rows) - len(new_rows):,} known to the run, {pool.num_bad:,} invalid"
     )
     if not new_rows:
         raise InputError(f"{source.name}: the pool has no new row ({message}); name another file")

@@ -178,18 +178,17 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
     from ..prediction.open_model import open_model
     from ..prediction.output import check_output, write_predictions
-    from ..prediction.sources import Source, open_file, text_rows
+    from ..prediction.sources import open_file, source_of_texts
     from ..prediction.trained_model import read_trained_model
 
     trained = read_trained_model(folder)
-    keeps_columns = args.output_format != "parquet"
     if args.texts:
-        source = Source(
-            "command line", "text", "text", lambda: text_rows(args.texts, trained.reading.remove_spaces)
-        )
+        source = source_of_texts(args.texts, trained.reading.remove_spaces)
     else:
-        source = open_file(args.input, trained, args.asked, keeps_columns=keeps_columns)
-    if not keeps_columns and source.format != "parquet":
+        source = open_file(args.input, trained, args.asked)
+    # Parquet is written with the columns of the file itself
+    with_records = args.output_format != "parquet"
+    if not with_records and source.format != "parquet":
         raise InputError(
             f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
             f"{source.format}; write .csv, .xlsx or .jsonl"
@@ -198,15 +197,19 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
     if args.output is not None:
         check_output(args.output)
     # Reading a file twice is cheap, and finds a bad last row before the first one is classified
-    total = None if source.is_stream else source.count(args.on_bad_row)
+    total = None
+    if not source.is_stream:
+        source = source.scanned(args.on_bad_row)
+        total = source.scan.num_good
     with ended_by_ctrl_c():
         opened = open_model(folder, args.compute, args.threshold)
     shown = _is_seen(sys.stderr) and not (args.output is None and _is_seen(sys.stdout))
     with progress_bar(total, shown) as bar:
-        predictions = opened.predictor.predict(source.rows(args.on_bad_row), on_batch=bar.update)
+        rows = source.rows(args.on_bad_row, with_records)
+        predictions = opened.predictor.predict(rows, on_batch=bar.update)
         write_predictions(args.output, args.output_format, source, opened, predictions, args.on_bad_row)
-    if args.input is not None or source.num_bad:
-        say(source.summary("without label" if args.on_bad_row == "keep" else "skipped"))
+    if args.input is not None or rows.num_bad:
+        say(source.summary(rows.scan(), "without label" if args.on_bad_row == "keep" else "skipped"))
 
 
 def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
@@ -239,11 +242,12 @@ def report(args: argparse.Namespace, model_folder: Path) -> int:
             "--data.label_separator and --data.label_columns are for several labels a row, and "
             f"{opened.folder} has one; leave them out"
         )
-    source = open_file(args.input, opened.trained, asked, need_label=True, keeps_columns=True)
+    source = open_file(args.input, opened.trained, asked, need_label=True)
     opened.trained.check_pairs(source.has_pairs, PAIRS_REMEDY)
-    with progress_bar(source.count(args.on_bad_row), _is_seen(sys.stderr)) as bar:
-        text = report_on(opened, source.rows(args.on_bad_row), source, folder, bar.update)
+    source = source.scanned(args.on_bad_row)
+    with progress_bar(source.scan.num_good, _is_seen(sys.stderr)) as bar:
+        text = report_on(opened, source.rows(args.on_bad_row, with_records=True), source, folder, bar.update)
     status = show(f"{text}\n")
-    say(source.summary())
+    say(source.summary(source.scan))
     say(f"Saved in {folder}")
     return status

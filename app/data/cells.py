@@ -1,12 +1,16 @@
-"""The cells of a row: their text without white space around it, and lists that are written into a cell."""
+"""The cells of rows: their text without white space around it, lists that are written into a cell, and the
+text of other values."""
 
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import date, time
 from typing import Any
 
 from ..errors import excerpt
@@ -16,6 +20,10 @@ from .encodings import wrong_character
 # Unicode categories: control and format characters, separators
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 SETTING = {N_("text"): "text_column", N_("second text"): "text_pair_column", N_("label"): "label_column"}
+
+# It stands between the texts of several columns, and a tokenizer gets its own separator there
+BETWEEN_TEXTS = "\u241e"
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class EmptyText(ValueError):
@@ -67,3 +75,51 @@ def _parsed(text: str) -> Any:
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return ast.literal_eval(with_commas)
     return text
+
+
+def number_as_text(cell: Any) -> Any:
+    """Return a number as the text that was typed into a cell, such as 666; any other value as it is."""
+    if isinstance(cell, (int, float)) and not isinstance(cell, bool):
+        return str(cell)
+    return cell
+
+
+def join_texts(cells: Sequence[Any]) -> Any:
+    """Return the texts of several columns as one, without those that are empty; what is no text stays."""
+    texts = []
+    for cell in cells:
+        if cell is None:
+            continue
+        if not isinstance(cell, str):
+            return cell
+        if cell.strip():
+            texts.append(cell.strip())
+    return BETWEEN_TEXTS.join(texts)
+
+
+def as_text(value: Any) -> str:
+    """Return a value as text: nothing for None, lists, objects and truth values as in JSON."""
+    if isinstance(value, str):
+        return value
+    # Not a number (NaN) is the one value that differs from itself
+    if value is None or value != value:  # noqa: PLR0124
+        return ""
+    if isinstance(value, (bool, list, dict)):
+        return json.dumps(value, ensure_ascii=False, default=as_json)
+    if isinstance(value, bytes):
+        return as_json(value)
+    return str(value)
+
+
+def as_json(value: Any) -> str:
+    """Return what JSON has no type for: dates in ISO form, bytes in base64, all else as Python shows it."""
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def valid_text(value: Any) -> str:
+    """Return a value as text that can be written in UTF-8: U+FFFD stands for what cannot."""
+    return SURROGATES.sub("\ufffd", as_text(value))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, as_input_error
 from .encodings import BLOCK_ROWS
-from .text_files import Block
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,27 +68,43 @@ def check_names(schema: pa.Schema) -> None:
         str(schema.field(index).name)
 
 
-def column_blocks(
-    batches: Iterator[pa.RecordBatch], path: Path, columns: Collection[int] | None
-) -> Iterator[Block]:
-    """Yield the rows of batches as lists of values; those of columns that are not in `columns` are None. A
-    number that stands for a class is its name, where the file has the names of its classes."""
+@dataclass(frozen=True)
+class ArrowBlock:
+    """Rows of a file that keeps columns; `lines` has the number of each. `class_names` has the names of the
+    classes of each column, None where its numbers do not stand for classes."""
+
+    path: Path
+    lines: range
+    batch: pa.RecordBatch
+    class_names: list[list[str] | None]
+
+    def values(self, column: int) -> list:
+        """Return the values of a column; a number that stands for a class is its name."""
+        # Values of a damaged file may be no text
+        with readable(self.path):
+            values = self.batch.column(column).to_pylist()
+        names = self.class_names[column]
+        if names:
+            return [_named(value, names) for value in values]
+        return values
+
+    def first(self, count: int) -> ArrowBlock:
+        return replace(self, lines=self.lines[:count], batch=self.batch.slice(0, count))
+
+
+def arrow_blocks(batches: Iterator[pa.RecordBatch], path: Path) -> Iterator[ArrowBlock]:
+    """Yield the batches of a file with the numbers of their rows, from 1. Raises InputError for a file that
+    cannot be read."""
     num_rows = 0
-    names_of_classes: dict[int, list[str] | None] = {}
+    names: list[list[str] | None] | None = None
     with readable(path):
         for batch in batches:
-            values = [[None] * batch.num_rows for _column in range(batch.num_columns)]
-            for index in range(batch.num_columns) if columns is None else columns:
-                values[index] = batch.column(index).to_pylist()
+            if names is None:
                 # All batches of a file have one schema
-                if index not in names_of_classes:
-                    names_of_classes[index] = class_names(batch.schema, index)
-                names = names_of_classes[index]
-                if names:
-                    values[index] = [_named(value, names) for value in values[index]]
-            numbers = range(num_rows + 1, num_rows + batch.num_rows + 1)
+                names = [class_names(batch.schema, column) for column in range(batch.num_columns)]
+            lines = range(num_rows + 1, num_rows + batch.num_rows + 1)
             num_rows += batch.num_rows
-            yield numbers, list(map(list, zip(*values, strict=True)))
+            yield ArrowBlock(path, lines, batch, names)
 
 
 def class_names(schema: pa.Schema, index: int) -> list[str] | None:

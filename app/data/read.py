@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 from ..config.schema import DataConfig
 from ..errors import InputError
 from ..words import _
-from .column_files import ARROW_FILE, ARROW_STREAM, arrow_batches, column_blocks, parquet_batches
+from .column_files import (
+    ARROW_FILE,
+    ARROW_STREAM,
+    ArrowBlock,
+    arrow_batches,
+    arrow_blocks,
+    parquet_batches,
+)
 from .encodings import (
     BLOCK_ROWS,
     CHINESE_ENCODINGS,
@@ -250,15 +257,12 @@ def _line_format(lines: list[str], usual: str | None) -> str | None:
     return None
 
 
-def read_blocks(
-    path: Source, options: ReadOptions, columns: Collection[int] | None = None
-) -> Iterator[Block]:
-    """Yield the records of a file whose format, encoding and quoting are known, many at a time; of formats
-    that keep columns, values of those that are not in `columns` are None. Raises InputError for a file that
-    cannot be read."""
+def read_blocks(path: Source, options: ReadOptions) -> Iterator[Block] | Iterator[ArrowBlock]:
+    """Yield the records of a file whose format, encoding and quoting are known, many at a time. Raises
+    InputError for a file that cannot be read."""
     format = FORMATS[options.format]
     if format.batches:
-        return column_blocks(format.batches(path), path, columns)
+        return arrow_blocks(format.batches(path), path)
     if options.format == "xlsx":
         return _blocks(excel_records(path))
     # A line of a quoted text may begin with a mark that is part of it
@@ -286,5 +290,5 @@ def _blocks(records: Iterator[tuple[int, Any]]) -> Iterator[Block]:
         numbered = list(islice(records, BLOCK_ROWS))
         if not numbered:
             return
-        numbers, values = zip(*numbered, strict=True)
-        yield numbers, values
+        lines, values = zip(*numbered, strict=True)
+        yield Block(lines, values)

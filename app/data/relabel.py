@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, excerpt, printable_path
-from .bad_row import BadRow, bad_row_message
+from .bad_row import bad_row_message
 from .cells import clean_text, value_of
 from .labels import LabelForm, label_form
-from .read import FORMATS, ReadOptions, read_blocks, recognised
+from .read import ReadOptions
+from .row_reader import open_records
+from .rows import RowBatch
 from .table import Table, text_hashes
 
 TEXT_HASH = re.compile("h[0-9a-f]{16}")
@@ -34,21 +36,15 @@ def read_fixes(
     labels. Raises InputError, with file and line, for rows that are no fixes, for two labels of one text, and
     for a label that is not one of `label_names`.
     """
-    path = Path(path)
-    options = recognised(path, ReadOptions(encoding=data_options.encoding))
+    reader = open_records(path, ReadOptions(encoding=data_options.encoding))
     # Fixes have one column of labels, also where the data has a column for each label
     data_options = replace(data_options, label_columns=None)
-    row_unit = FORMATS[options.format].row_unit
-    column_names = None
     fixes: dict[int, str] = {}
     first_lines: dict[int, int] = {}
-    for lines, records in read_blocks(path, options):
-        for line, record in zip(lines, records, strict=True):
-            if column_names is None and isinstance(record, list):
-                column_names = [str(name).strip() for name in record]
-                continue
+    for batch in reader.batches():
+        for index, line in enumerate(batch.lines):
             try:
-                cells = _cells_of(record, column_names)
+                cells = _cells_of(batch, index)
                 label = _label_of(cells, data_options, label_names, accept_ids)
                 if label is None:
                     continue
@@ -58,30 +54,25 @@ def read_fixes(
                 if label != first_label:
                     raise ValueError(
                         f"all fixes of a text must have the same label, found {excerpt(label)} here and "
-                        f"{excerpt(first_label)} in {row_unit} {first_line}; keep one"
+                        f"{excerpt(first_label)} in {reader.unit} {first_line}; keep one"
                     )
             except ValueError as error:
-                message = bad_row_message(printable_path(str(path)), row_unit, line, error)
+                message = bad_row_message(printable_path(str(path)), reader.unit, line, error)
                 raise InputError(message) from error
     return dict(sorted(fixes.items()))
 
 
-def _cells_of(record: Any, column_names: list[str] | None) -> dict[str, Any]:
-    """Return the cells of a record by the names of columns; raises ValueError for one that is no fix."""
-    if isinstance(record, BadRow):
-        raise ValueError(record.problem)
-    cells = record
-    if isinstance(record, list) and len(record) == len(column_names):
-        cells = dict(zip(column_names, record, strict=True))
-    if isinstance(cells, dict):
-        has_label = "label" in cells or "choice" in cells
-        has_text = "text" in cells or "text_hash" in cells
-        if has_label and has_text:
-            return cells
-    raise ValueError(
-        "a row needs label (or choice) and text (or text_hash), and the fields of the header, found "
-        f"{excerpt(cells)}; correct it"
-    )
+def _cells_of(batch: RowBatch, index: int) -> dict[str, Any]:
+    """Return the cells of a row by the names of columns; raises ValueError for one that is no fix."""
+    rule = "a row needs label (or choice) and text (or text_hash), and the fields of the header"
+    if index in batch.problems:
+        raise ValueError(f"{rule}: {batch.problems[index].problem}")
+    cells = {name.strip(): value for name, value in batch.records[index].items()}
+    has_label = "label" in cells or "choice" in cells
+    has_text = "text" in cells or "text_hash" in cells
+    if has_label and has_text:
+        return cells
+    raise ValueError(f"{rule}, found {excerpt(batch.records[index])}; correct it")
 
 
 def _label_of(

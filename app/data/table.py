@@ -29,7 +29,8 @@ from .bad_row import bad_row_message
 from .cache import build_once, content_key, file_digest, file_state
 from .files import files_of
 from .read import DELIMITED, SUFFIXES, ReadOptions, recognised
-from .rows import Row, RowReader
+from .row_reader import open_rows
+from .rows import Row
 
 VERSION = 10
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
@@ -193,7 +194,7 @@ def build_table(
     InputError: for invalid rows unless `skip_bad_rows`, and if the file is not in this `state` in the end."""
     import pyarrow as pa
 
-    reader = RowReader(path, options, need_label, need_label, label_names, accept_ids)
+    reader = open_rows(path, options, need_label, need_label, label_names, accept_ids)
     codes: dict[str | None, int] = defaultdict(lambda: len(codes))
     shown: list[str] = []
     batches: list[pa.RecordBatch] = []
@@ -205,21 +206,29 @@ def build_table(
         pa.ipc.new_file(file, schema) as writer,
         (folder / SKIPPED_FILE).open("w", encoding="utf-8") as skipped,
     ):
-        for *columns, _records, bad in reader.chunks():
-            for row in bad.values():
+        for batch in reader.batches():
+            for row in batch.problems.values():
                 num_bad += 1
                 num_empty += row.is_empty
                 if num_bad <= SHOWN_BAD_ROWS:
                     shown.append(bad_row_message(path, reader.unit, row.line, row.problem))
                 skipped.write(json.dumps({"line": row.line, "problem": row.problem}) + "\n")
-            if bad:
-                columns = [[one for at, one in enumerate(column) if at not in bad] for column in columns]
-            lines, texts, pairs, labels = columns
+            texts = batch.valid(batch.texts)
+            pairs = None
+            if batch.pairs is not None:
+                pairs = batch.valid(batch.pairs)
             num_rows += len(texts)
             # Python keeps the UTF-8 that Arrow asks for, and the hashes need it too
-            columns = [pa.array(column, pa.string()) for column in (texts, pairs)]
-            columns += [np.fromiter(map(codes.__getitem__, labels), np.int32), np.fromiter(lines, np.int64)]
-            columns.append(text_hashes(texts, pairs if reader.used.pair else None))
+            labels = [None] * len(texts)
+            if batch.labels is not None:
+                labels = batch.valid(batch.labels)
+            columns = [
+                pa.array(texts, pa.string()),
+                pa.array(pairs or [None] * len(texts), pa.string()),
+                np.fromiter(map(codes.__getitem__, labels), np.int32),
+                np.fromiter(batch.valid(batch.lines), np.int64),
+                text_hashes(texts, pairs),
+            ]
             batches.append(pa.record_batch(columns, schema=schema))
             num_bytes += batches[-1].nbytes
             if num_bytes > BATCH_BYTES:
@@ -244,11 +253,11 @@ def build_table(
     meta = {
         "source": printable_path(path),
         "unit": reader.unit,
-        "columns": reader.used.described + (_("; read as ") + options.format if is_other else ""),
-        "assumed": reader.used.assumed,
+        "columns": reader.columns.described + (_("; read as ") + options.format if is_other else ""),
+        "assumed": reader.columns.assumed,
         "labels": [label for label in codes if label is not None],
         "skipped": num_bad,
-        "has_pairs": bool(reader.used.pair),
+        "has_pairs": bool(reader.columns.pair),
     }
     # A column's name from JSON may have half of a character, which no file can hold
     text = json.dumps(meta, ensure_ascii=False, indent=1)

@@ -7,7 +7,7 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..words import _
 from .bad_row import BadRow
@@ -17,7 +17,22 @@ FIELD_LIMIT = 1 << 26  # characters; csv's own limit of 131,072 is too low for l
 LABEL_PREFIX = "__label__"  # before each label in fastText's format
 LABEL_WORD = re.compile(rf"[\s,]*{LABEL_PREFIX}([^\s,]+)[\s,]*")
 
-Block = tuple[Sequence[int], Sequence[Any]]  # numbers of records, and the records
+
+class Block(NamedTuple):
+    """Records of a file: lists of fields, objects, texts or `BadRow`. `lines` has the number of each."""
+
+    lines: Sequence[int]
+    records: Sequence[Any]
+
+    def values(self, key: int | str) -> list:
+        """Return the values of a column, by its number or key."""
+        return [record[key] for record in self.records]
+
+    def without_first(self) -> Block:
+        return Block(self.lines[1:], self.records[1:])
+
+    def first(self, count: int) -> Block:
+        return Block(self.lines[:count], self.records[:count])
 
 
 def plain_blocks(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Block]:
@@ -25,7 +40,7 @@ def plain_blocks(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Block]
     delimiter."""
     num_lines = 0
     for lines in blocks:
-        numbers = range(num_lines + 1, num_lines + len(lines) + 1)
+        numbers: Sequence[int] = range(num_lines + 1, num_lines + len(lines) + 1)
         num_lines += len(lines)
         if any(map(str.isspace, lines)):
             # A line of spaces is no row, but one of tabs is
@@ -38,17 +53,16 @@ def plain_blocks(blocks: Iterator[list[str]], delimiter: str) -> Iterator[Block]
         else:
             records = [line.rstrip("\r\n") for line in lines]
         if records:
-            yield numbers, records
+            yield Block(numbers, records)
 
 
 def without_separator_line(blocks: Iterator[Block]) -> Iterator[Block]:
     """Yield the blocks of a delimited file without a first line such as `sep=,`, which is meant for Excel."""
-    for numbers, records in blocks:
-        if numbers[0] == 1 and records[0] == ["sep=", ""]:
-            numbers = numbers[1:]
-            records = records[1:]
-        if len(numbers):
-            yield numbers, records
+    for block in blocks:
+        if block.lines[0] == 1 and block.records[0] == ["sep=", ""]:
+            block = block.without_first()
+        if block.records:
+            yield block
 
 
 def quoted_records(lines: Iterator[str], delimiter: str, after_spaces: bool) -> Iterator[tuple[int, Any]]:

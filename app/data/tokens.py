@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from ..errors import InputError, as_input_error, excerpt
 from .cache import build_once, content_key, save_array
-from .rows import BETWEEN_TEXTS
+from .cells import BETWEEN_TEXTS
 from .table import Table
 
 VERSION = 3

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.rows import Row, RowReader
+from ..data.row_reader import open_rows
+from ..data.rows import Row
 from ..errors import InputError, listed
 from ..prediction.open_model import OpenedModel
 from ..prediction.sources import options_of_run
@@ -15,7 +16,7 @@ def rows_of_file(opened: OpenedModel, file: str, count: int) -> list[Row]:
     """Return up to `count` valid rows of a file, chosen at random, in its order. Raises InputError for an
     invalid file, and for one without valid rows."""
     options = options_of_run(Path(file), opened.trained)
-    reader = RowReader(file, options, need_label=False)
+    reader = open_rows(file, options, need_label=False)
     rows = [row for row in reader.rows() if isinstance(row, Row)]
     if not rows:
         raise InputError(f"{file}: there are no valid rows; name another file with --rows")

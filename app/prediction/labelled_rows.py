@@ -8,6 +8,8 @@ from typing import TextIO
 
 import numpy as np
 
+from ..data.cells import as_text
+from ..data.row_cells import free_names
 from ..data.rows import Row
 from ..errors import InputError
 from ..report.bootstrap import all_metrics
@@ -23,7 +25,7 @@ from . import WantedPrecision
 from .open_model import OpenedModel
 from .output import written
 from .predictor import CHUNK_ROWS, Prediction
-from .sources import Source, as_text, free_names
+from .sources import Source
 
 UNFINISHED = ".unfinished"
 INPUT = "input_"  # before the name of a column of the input that predictions.csv has too
@@ -39,12 +41,12 @@ class ReportPredictions:
         self.source = source
         self.task = task
         self.threshold = threshold
-        row_names = [source.place, "text"]
+        row_names = [source.unit, "text"]
         if source.has_pairs:
             row_names.append("text_pair")
         # Any probabilities show the columns
         added_names = list(prediction_columns(task, np.full(len(task.label_names), 0.5), threshold))
-        self.other_columns = source.other_columns()
+        self.other_columns = source.other_names
         taken = [*row_names, task.answer_column, PREDICTED, *added_names]
         other_names = free_names(self.other_columns, taken, INPUT)
         self.predictions_file = PredictionsFile(file, task, row_names, added_names, other_names)
@@ -97,7 +99,7 @@ def report_on(
         remaining = iter(rows)
         while chunk := list(islice(remaining, CHUNK_ROWS)):
             for row in chunk:
-                place = f"{source.name}, {source.place} {row.line}"
+                place = f"{source.name}, {source.unit} {row.line}"
                 if row.label not in known:
                     if unknown := task.form.unknown(row.label, task.label_names, accept_ids):
                         raise InputError(

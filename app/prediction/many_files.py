@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import numpy as np
 import pyarrow as pa
 from filelock import FileLock, Timeout
 from pyarrow import parquet
@@ -26,17 +27,19 @@ from pyarrow import parquet
 from ..config.schema import DataConfig
 from ..data.bad_row import BadRow, bad_row_message
 from ..data.cache import content_key
+from ..data.cells import as_text, valid_text
 from ..data.files import files_of
-from ..data.read import ReadOptions
-from ..data.rows import Row
+from ..data.read import FORMATS, ReadOptions
+from ..data.rows import Row, RowBatch
 from ..errors import InputError, TrainingError, excerpt, listed, needed, shorten
 from ..runtime.disk import checksum, write_text
+from ..words import _
 from . import ON_BAD_ROW
 from .export_record import is_exported
 from .open_model import ComputeOptions, open_model
-from .output import AddedColumns, parquet_columns, text_columns
+from .output import AddedColumns
 from .predictor import CHUNK_ROWS
-from .sources import as_text, open_file
+from .sources import Source, open_file
 from .trained_model import model_files, read_trained_model
 
 # The column that tells the rows of all files apart: the number of the file, then that of its line in it
@@ -73,20 +76,23 @@ class Job:
     def tables(self, number: int, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a file, read as `predict` does: their columns, in Parquet with their types, else
         as text, then row_id and what the actors need. Raises InputError for other columns than `schema`."""
-        trained, name = read_trained_model(self.folder), self.names[number]
-        source = open_file(name, trained, self.asked, keeps_columns=not name.lower().endswith(".parquet"))
+        trained = read_trained_model(self.folder)
+        name = self.names[number]
+        source = open_file(name, trained, self.asked)
         trained.check_pairs(source.has_pairs, "name files of that form")
-        rows, wanted = source.rows(self.on_bad_row), schema.names[:-2] if schema else []
-        read = parquet_columns if source.format == "parquet" else partial(text_columns, wanted=wanted)
-        for table, some in read(source, rows):
-            held = [
-                (row.text, row.pair, None)
-                if isinstance(row, Row)
-                else (None, None, bad_row_message(name, source.place, row.line, row.problem))
-                for row in some
-            ]
-            ids = pa.array([(number << LINE_BITS) + row.line for row in some], pa.int64())
-            table = table.append_column(ROW_ID, ids).append_column(HELD, pa.array(held, HELD_TYPE))
+        reader = source.reader
+        wanted = schema.names[:-2] if schema else []
+        names = dict.fromkeys([*wanted, *source.names])
+        for batch in reader.batches():
+            indices, held = self._held(source, batch)
+            columns = batch.columns
+            if not FORMATS[reader.options.format].batches:
+                names.update(dict.fromkeys(columns.schema.names))
+                columns = text_columns(columns, list(names))
+            table = pa.table(columns).take(indices)
+            lines = np.asarray(batch.lines)[indices]
+            ids = pa.array((number << LINE_BITS) + lines, pa.int64())
+            table = table.append_column(ROW_ID, ids).append_column(HELD, held)
             try:
                 table = table.cast(schema or table.schema)
             except (ValueError, pa.ArrowException) as error:
@@ -95,6 +101,35 @@ class Job:
                     f"{listed(table.column_names[:-2])}; classify the others in a folder of their own"
                 ) from error
             yield table
+
+    def _held(self, source: Source, batch: RowBatch) -> tuple[list[int], pa.Array]:
+        """Return which rows of a batch are classified, and the texts of each, or what is wrong with it.
+        Raises InputError for an invalid row where those are errors."""
+        indices = []
+        held = []
+        for index, row in enumerate(batch.rows()):
+            if isinstance(row, Row):
+                indices.append(index)
+                held.append((row.text, row.pair, None))
+                continue
+            problem = bad_row_message(source.name, source.unit, row.line, row.problem)
+            if self.on_bad_row == "error":
+                raise InputError(_("{problem} (or --on_bad_row keep)").format(problem=problem))
+            if self.on_bad_row == "keep":
+                indices.append(index)
+                held.append((None, None, problem))
+        return indices, pa.array(held, HELD_TYPE)
+
+
+def text_columns(columns: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """Return the columns of these names as text, empty where there is no value or no such column."""
+    arrays = []
+    for name in names:
+        texts = [""] * columns.num_rows
+        if name in columns.schema.names:
+            texts = [valid_text(value) for value in columns.column(name).to_pylist()]
+        arrays.append(pa.array(texts, pa.string()))
+    return pa.record_batch(arrays, names=names)
 
 
 class Classifier:

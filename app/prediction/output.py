@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, time
-from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,14 +21,16 @@ from zipfile import is_zipfile
 
 import numpy as np
 
+from ..data.cells import as_json, as_text, valid_text
 from ..data.column_files import parquet_batches
+from ..data.row_cells import free_names
 from ..errors import InputError, TrainingError, listed, needed, shorten
 from ..runtime.disk import is_full, system_errors
 from ..tasks.columns import answers_as_arrow, prediction_columns, ranked_labels
 from ..tasks.task import Task
 from ..text_table import short_label
-from .predictor import CHUNK_ROWS, Prediction
-from .sources import Source, as_json, as_text, free_names
+from .predictor import Prediction
+from .sources import Source
 
 if TYPE_CHECKING:
     from .open_model import OpenedModel
@@ -98,17 +99,16 @@ def write_predictions(
     output (`path` None), in the `format` of one of `WRITERS`. With `keep`, a column says why rows have no
     label, if one is invalid or may be. Raises InputError and TrainingError as `open_output` does. Texts are
     written as they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
-    # Counted when all rows were read before; they are read again, a stream for the first time
-    if format == "xlsx" and source.num_good + (on_bad_row == "keep") * source.num_bad >= MAX_ROWS:
-        raise InputError(TOO_LARGE)
+    scan = source.scan
+    if format == "xlsx" and scan is not None:
+        num_written = scan.num_rows if on_bad_row == "keep" else scan.num_good
+        if num_written >= MAX_ROWS:
+            raise InputError(TOO_LARGE)
     with open_output(path, format) as file:
-        may_be_bad = on_bad_row == "keep" and (source.is_stream or source.num_bad)
-        # The names of columns are known once rows have been read, so the first prediction is made before
-        predictions = iter(predictions)
-        first = [one for one in [next(predictions, None)] if one is not None]
-        place = source.place if may_be_bad else None
+        may_be_bad = on_bad_row == "keep" and (scan is None or scan.num_bad > 0)
+        place = source.unit if may_be_bad else None
         added = AddedColumns(opened.predictor.task, source.names, opened.threshold, place)
-        WRITERS[format](file, source, added, chain(first, predictions))
+        WRITERS[format](file, source, added, predictions)
 
 
 def _table(source: Source, added: AddedColumns, predictions: Predictions) -> Iterator[list]:
@@ -119,7 +119,7 @@ def _table(source: Source, added: AddedColumns, predictions: Predictions) -> Ite
         record = source.record(prediction.row)
         if late := record.keys() - known:
             raise InputError(
-                f"{source.name}, {source.place} {prediction.row.line}: the first rows of a stream have all "
+                f"{source.name}, {source.unit} {prediction.row.line}: the first rows of a stream have all "
                 f"columns, found the key {listed(sorted(late))} later; write JSON Lines (--output NAME.jsonl)"
             )
         yield [*map(record.get, names), *added.values(prediction)]
@@ -164,22 +164,6 @@ def parquet_columns(
         yield pa.table(batch.take(pa.array([line_of(row) - start - 1 for row in some], pa.int64()))), some
     if following is not None:
         raise InputError(f"{path}: a data file must not change while it is read; start again")
-
-
-def text_columns(source: Source, rows: Iterator, wanted: Iterable[str] = ()) -> Iterator[tuple[Any, list]]:
-    """Yield all columns of rows as text, as a table, and these rows, a chunk at a time: where rows are
-    objects, the `wanted` columns, and all keys so far."""
-    import pyarrow as pa
-
-    while some := list(islice(rows, CHUNK_ROWS)):
-        records = list(map(source.record, some))
-        names = dict.fromkeys([*wanted, *source.keys]) if source.has_objects else source.names
-        yield pa.table({name: [valid_text(record.get(name)) for record in records] for name in names}), some
-
-
-def valid_text(value: Any) -> str:
-    """Return a value as text that can be written in UTF-8."""
-    return as_text(value).encode(errors=REPLACED).decode()
 
 
 def _write_parquet(file: TextIO, source: Source, added: AddedColumns, predictions: Predictions) -> None:

@@ -133,8 +133,8 @@ def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:
     size = 0
     for row in rows:
         chunk.append(row)
-        kept = row.record.values() if isinstance(row.record, dict) else row.record or ()
-        size += sum(len(value) for value in kept if isinstance(value, str))
+        for value in (row.record or {}).values():
+            size += len(value) if isinstance(value, str) else 0
         if isinstance(row, Row):
             size += len(row.text) + len(row.pair or "")
         if len(chunk) >= chunk_rows or size >= CHUNK_CHARACTERS:

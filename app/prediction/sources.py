@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import date, time
-from functools import cached_property, partial
-from itertools import chain, count, zip_longest
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,131 +13,189 @@ from ..data.bad_row import BadRow, bad_row_message
 from ..data.cells import EmptyText, clean_text
 from ..data.encodings import Stream
 from ..data.files import files_of
-from ..data.read import DELIMITED, FORMATS, SUFFIXES, ReadOptions, recognised
-from ..data.rows import Row, RowReader
+from ..data.read import DELIMITED, SUFFIXES, ReadOptions, recognised
+from ..data.row_reader import RowReader, open_rows
+from ..data.rows import Row
 from ..errors import InputError, readable
 from ..words import _
 from . import OF_LABELS
 from .trained_model import TrainedModel
 
 MAX_SHOWN = 10  # invalid rows in a summary
+TEXT_NAMES = ["line", "text"]  # the columns of texts that are in no table
 
 
-@dataclass
-class Source:
-    """Rows to classify; `read()` starts at the first one, which a stream can do only once.
+@dataclass(frozen=True)
+class Scan:
+    """What a reading of all rows has shown: how many are valid, how many are not, the first few of these, and
+    the names of all columns, of objects all keys."""
 
-    `place` is what a row's number counts, `num_good` and `num_bad` count the valid and the invalid rows read
-    so far; `bad` keeps the first few invalid ones, `keys` the keys of objects. `is_table`: the rows have
-    columns that are kept. `num_read` is the number of rows, once all have been read.
+    num_good: int
+    num_bad: int
+    first_bad: list[BadRow]
+    names: list[str]
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_good + self.num_bad
+
+
+class ReadRows:
+    """One reading of the rows of a source: an iterator, with what it has shown so far as `scan()`.
+
+    With `on_bad_row` keep, invalid rows are among the rows; with skip they are not; with error, the first one
+    raises InputError.
     """
 
-    name: str
-    place: str
-    format: str
-    read: Callable[[], Iterator[Row | BadRow]]
-    has_pairs: bool = False
-    is_stream: bool = False
-    reader: RowReader | None = None
-    keys: dict[str, None] = field(default_factory=dict)
-    bad: list[BadRow] = field(default_factory=list)
-    num_good: int = 0
-    num_bad: int = 0
-    is_table: bool = False
-    num_read: int | None = None
+    def __init__(
+        self, source: Source, rows: Iterator[Row | BadRow], on_bad_row: str, has_keys: bool = False
+    ) -> None:
+        self._source = source
+        self._rows = rows
+        self._on_bad_row = on_bad_row
+        self._has_keys = has_keys
+        self._names = dict.fromkeys(source.names)
+        self._first_bad: list[BadRow] = []
+        self.num_good = 0
+        self.num_bad = 0
 
-    def rows(self, on_bad_row: str) -> Iterator[Row | BadRow]:
-        """Yield the rows, invalid ones with `keep` only; with `error`, raises InputError at the first."""
-        self.bad, self.num_good, self.num_bad = [], 0, 0
-        for row in self.read():
-            self.is_table = self.is_table or isinstance(row.record, (list, dict))
-            if isinstance(row.record, dict):
-                self.keys.update(dict.fromkeys(row.record))
+    def scan(self) -> Scan:
+        return Scan(self.num_good, self.num_bad, self._first_bad, list(self._names))
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        for row in self._rows:
+            if self._has_keys:
+                self._names.update(dict.fromkeys(row.record))
             if isinstance(row, Row):
                 self.num_good += 1
                 yield row
-                continue
-            self.num_bad += 1
-            if len(self.bad) < MAX_SHOWN:
-                self.bad.append(row)
-            if on_bad_row == "keep":
-                yield row
-            elif on_bad_row == "error":
-                problem = bad_row_message(self.name, self.place, row.line, row.problem)
-                raise InputError(_("{problem} (or --on_bad_row keep)").format(problem=problem))
-        if self.num_read not in (None, self.num_good + self.num_bad):
-            raise InputError(
-                f"{self.name}: a data file must not change while it is read, but this one did; start again "
-                "once it is written to its end"
-            )
-        self.num_read = self.num_good + self.num_bad
+            else:
+                self._note_bad(row)
+                if self._on_bad_row == "keep":
+                    yield row
+        self._check_same()
 
-    def count(self, on_bad_row: str) -> int:
-        """Return the number of valid rows; raises InputError for none, and with `error` for invalid ones."""
-        for _row in self.rows("skip" if on_bad_row == "keep" else on_bad_row):
-            pass
-        if not self.num_good:
-            raise InputError(f"there are no valid rows; {self.summary()}")
-        return self.num_good
+    def _note_bad(self, row: BadRow) -> None:
+        source = self._source
+        self.num_bad += 1
+        if len(self._first_bad) < MAX_SHOWN:
+            self._first_bad.append(row)
+        if self._on_bad_row == "error":
+            problem = bad_row_message(source.name, source.unit, row.line, row.problem)
+            raise InputError(_("{problem} (or --on_bad_row keep)").format(problem=problem))
+
+    def _check_same(self) -> None:
+        """Raise InputError where an earlier reading gave another number of rows."""
+        scan = self._source.scan
+        if scan is not None and scan.num_rows != self.num_good + self.num_bad:
+            raise InputError(
+                f"{self._source.name}: a data file must not change while it is read, but this one did; start "
+                "again once it is written to its end"
+            )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows to classify: those of a file or stream, which `reader` reads, or the `texts` of the command line.
+
+    `unit` is what the number of a row counts. `scan` is what a first reading of all rows has shown, None
+    where there was none.
+    """
+
+    name: str
+    unit: str
+    reader: RowReader | None = None
+    texts: tuple[str, ...] = ()
+    remove_spaces: bool = False
+    scan: Scan | None = None
 
     @property
-    def has_objects(self) -> bool:
-        """Whether the rows have keys, each its own, and no columns; known once rows have been read."""
-        return self.is_table and (self.reader.used is None or self.reader.used.width is None)
+    def is_stream(self) -> bool:
+        """Whether the rows can be read only once."""
+        return self.reader is not None and isinstance(self.reader.path, Stream)
 
-    @cached_property
+    @property
+    def format(self) -> str:
+        return "text" if self.reader is None else self.reader.options.format
+
+    @property
+    def has_pairs(self) -> bool:
+        return self.reader is not None and bool(self.reader.columns.pair)
+
+    @property
     def names(self) -> list[str]:
         """The names, all different, of the columns before the predictions: those of a table, else line and
-        text. They are known once rows have been read. Columns without names are called text, text_pair and
-        column_N, from 0."""
-        if not self.is_table:
-            return ["line", "text", "text_pair"] if self.has_pairs else ["line", "text"]
-        if self.has_objects:
-            return list(self.keys)
-        used = self.reader.used
-        roles = {used.text: "text", used.pair: "text_pair"}
-        unnamed = [roles.get((number,), f"column_{number}") for number in range(used.width)]
-        return free_names(map(as_text, self.reader.names or unnamed))
+        text. Objects have the keys of all rows after a scan, before it those of the first rows."""
+        if self.scan is not None:
+            return self.scan.names
+        if self.reader is None or self.reader.names is None:
+            return TEXT_NAMES
+        return self.reader.names
 
-    def other_columns(self) -> list[str]:
-        """Return the names of the columns that are neither text nor label; known once rows have been read."""
-        if not self.is_table:
+    @property
+    def other_names(self) -> list[str]:
+        """The names of the columns that are neither text nor label."""
+        if self.reader is None or self.reader.names is None:
             return []
-        used = set(self.reader.used.used)
-        if self.has_objects:
-            return [name for name in self.keys if name not in used]
-        return [name for number, name in enumerate(self.names) if number not in used]
+        used = self.reader.used_names
+        return [name for name in self.names if name not in used]
+
+    def rows(self, on_bad_row: str, with_records: bool = False) -> ReadRows:
+        """Start to read the rows; `with_records`, each has all its columns."""
+        if self.reader is None:
+            return ReadRows(self, self._rows_of_texts(), on_bad_row)
+        has_keys = with_records and self.reader.columns.are_keys
+        return ReadRows(self, self.reader.rows(with_records), on_bad_row, has_keys)
+
+    def _rows_of_texts(self) -> Iterator[Row | BadRow]:
+        for row in text_rows(self.texts, self.remove_spaces):
+            text = row.text if isinstance(row, Row) else None
+            yield row._replace(record={"line": row.line, "text": text})
+
+    def scanned(self, on_bad_row: str) -> Source:
+        """Return the source with the scan of a first reading, which finds an invalid last row before the
+        first row is classified. Raises InputError for no valid row, and with `error` for an invalid one."""
+        has_keys = self.reader is not None and self.reader.columns.are_keys
+        rows = self.rows(on_bad_row, with_records=has_keys)
+        for _row in rows:
+            pass
+        scan = rows.scan()
+        if not scan.num_good:
+            raise InputError(f"there are no valid rows; {self.summary(scan)}")
+        return replace(self, scan=scan)
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
-        """Return the values of a row by name, None for those that it lacks; an object has its own keys.
-        Fields after the last column are joined to it with commas."""
-        if not self.is_table:
-            texts = [row.text, row.pair] if isinstance(row, Row) else [None, None]
-            return dict(zip(self.names, [row.line, *texts], strict=False))
-        if isinstance(row.record, dict) or self.has_objects:
-            return dict(row.record) if isinstance(row.record, dict) else {}
-        values, width = row.record if isinstance(row.record, list) else [], len(self.names)
-        if len(values) > width:
-            values = [*values[: width - 1], ",".join(map(as_text, values[width - 1 :]))]
-        return dict(zip_longest(self.names, values))
+        """Return the values of a row by name, None for those that it lacks; an object has its own keys."""
+        return dict(row.record or {})
 
-    def summary(self, bad: str = "skipped") -> str:
+    def summary(self, scan: Scan, bad: str = "skipped") -> str:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
-        columns = f" ({self.reader.used.described})" if self.reader and self.reader.used else ""
-        lines = [f"{self.name}: {self.num_good:,} rows{columns}"]
-        if self.num_bad:
-            lines[0] += f", {self.num_bad:,} {bad}"
-        lines += [f"  {self.place} {row.line}: {row.problem}" for row in self.bad]
+        first_line = f"{self.name}: {scan.num_good:,} rows"
+        if self.reader is not None:
+            first_line += f" ({self.reader.columns.described})"
+        if scan.num_bad:
+            first_line += f", {scan.num_bad:,} {bad}"
+        lines = [first_line]
+        for row in scan.first_bad:
+            lines.append(f"  {self.unit} {row.line}: {row.problem}")
         return "\n".join(lines)
+
+
+def source_of_texts(texts: Iterable[str], remove_spaces: bool) -> Source:
+    """Return texts of the command line as a source."""
+    return Source("command line", "text", texts=tuple(texts), remove_spaces=remove_spaces)
 
 
 def text_rows(texts: Iterable[str | tuple[str, ...]], remove_spaces: bool = False) -> Iterator[Row | BadRow]:
     """Yield texts, or pairs of them, that are in no file as rows without labels, numbered from 1."""
     for line, value in enumerate(texts, 1):
-        parts = zip(value if isinstance(value, tuple) else (value,), ("text", "second text"), strict=False)
+        parts = value if isinstance(value, tuple) else (value,)
         try:
-            cleaned = [clean_text(one, remove_spaces, what) for one, what in parts]
-            yield Row(line, *cleaned, *[None] * (3 - len(cleaned)))
+            text = clean_text(parts[0], remove_spaces, "text")
+            pair = None
+            if len(parts) > 1:
+                pair = clean_text(parts[1], remove_spaces, "second text")
+            yield Row(line, text, pair, None)
         except ValueError as error:
             yield BadRow(line, str(error), is_empty=isinstance(error, EmptyText))
 
@@ -156,7 +209,10 @@ def options_of_run(
     """Return the settings with which a trained model reads a file; `format` is never auto. `asked` are those
     that were asked for now; None and auto were not. Without `need_label`, the settings of labels are left
     out. Raises InputError as `recognised`."""
-    asked_settings = {name: value for name, value in (asked or {}).items() if value not in (None, "auto")}
+    asked_settings = {}
+    for name, value in (asked or {}).items():
+        if value not in (None, "auto"):
+            asked_settings[name] = value
     # The format and the limit of the training are those of the train file only
     options = replace(trained.reading, format=DataConfig.format, limit=None)
     if not need_label or not asked_settings.keys().isdisjoint(OF_LABELS):
@@ -165,84 +221,56 @@ def options_of_run(
         for name in OF_LABELS:
             asked_settings.pop(name, None)
     options = replace(options, **asked_settings)
-    usual = None
+    return recognised(path, options, need_label, _usual_format(path, trained))
+
+
+def _usual_format(path: Path | Stream, trained: TrainedModel) -> str | None:
+    """Return the format of the train file, if its name ends like that of this file."""
     suffix = path.suffix.lower()
-    if suffix and suffix == trained.train_suffix:
-        usual = SUFFIXES.get(suffix)
-        if trained.reading.format in DELIMITED:
-            usual = trained.reading.format
-    return recognised(path, options, need_label, usual)
+    if not suffix or suffix != trained.train_suffix:
+        return None
+    if trained.reading.format in DELIMITED:
+        return trained.reading.format
+    return SUFFIXES.get(suffix)
 
 
-def open_file(
-    path: str,
-    trained: TrainedModel,
-    asked: Mapping[str, Any],
-    need_label: bool = False,
-    keeps_columns: bool = False,
-) -> Source:
+def open_file(path: str, trained: TrainedModel, asked: Mapping[str, Any], need_label: bool = False) -> Source:
     """Return a file as a source; `-` is standard input, and a pipe is read as a stream.
 
     It is read as `options_of_run` says: with the settings in `asked`, else as in the training. With
     `need_label`, rows have labels, and one without is invalid. Raises InputError for a file that cannot be
-    opened, and where columns or labels of plain text or a stream are asked for.
+    read or has no such columns, and where columns or labels of plain text or a stream are asked for.
     """
-    file: Path | Stream = Stream("<stdin>", sys.stdin.buffer) if path == "-" else Path(path)
-    if path != "-":
-        names = files_of(path, DataConfig.cache_dir)
-        if len(names) > 1:
-            raise InputError(
-                f"{path}: one file is needed, found {len(names):,}; predict writes those of several into a "
-                "folder: --engine ray --output labels/"
-            )
-        file = Path(names[0])
-        with readable(path):
-            file = Stream(names[0], file.open("rb")) if file.is_fifo() else file
-    is_stream, pair = isinstance(file, Stream), ("text_column", "text_pair_column")
+    file = _opened(path)
     options = options_of_run(file, trained, asked, need_label)
-    if need_label and (is_stream or options.format == "text"):
-        found = "a stream; save it to a file" if is_stream else "plain text; set --format tsv"
+    if need_label and (isinstance(file, Stream) or options.format == "text"):
+        found = "plain text; set --format tsv"
+        if isinstance(file, Stream):
+            found = "a stream; save it to a file"
         raise InputError(f"{file}: rows with labels are needed in a table, found {found}")
     if options.format == "text":
-        if any(asked.get(name) is not None for name in pair):
+        if asked.get("text_column") is not None or asked.get("text_pair_column") is not None:
             raise InputError(
                 f"{file}: plain text has no columns; remove --text_column and --text_pair_column, or set "
                 "--format tsv"
             )
-        options = replace(options, **dict.fromkeys(pair))
-    reader = RowReader(file, options, need_label)
-    unit, has_pairs = FORMATS[options.format].row_unit, options.text_pair_column is not None
-    read = partial(reader.rows, keeps_columns)
-    # It is a table even where its records are not read, but for a report
-    is_table = FORMATS[options.format].batches is not None and not need_label
-    return Source(str(file), unit, options.format, read, has_pairs, is_stream, reader, is_table=is_table)
+        options = replace(options, text_column=None, text_pair_column=None)
+    reader = open_rows(file, options, need_label)
+    return Source(str(file), reader.unit, reader)
 
 
-def free_names(names: Iterable[str], taken: Iterable[str] = (), prefix: str = "") -> list[str]:
-    """Return the names, made different from `taken` and from each other: by `prefix` before a name, and where
-    that is not enough a number after it."""
-    seen, free = set(taken), []
-    for name in names:
-        tries = chain((name, f"{prefix}{name}"), (f"{prefix}{name}_{number}" for number in count(2)))
-        free.append(next(new for new in tries if new not in seen))
-        seen.add(free[-1])
-    return free
-
-
-def as_text(value: Any) -> str:
-    """Return a value as text: nothing for None, lists, objects and truth values as in JSON."""
-    if isinstance(value, str):
-        return value
-    # Not a number (NaN) is the one value that differs from itself
-    if value is None or value != value:  # noqa: PLR0124
-        return ""
-    if isinstance(value, (bool, list, dict)):
-        return json.dumps(value, ensure_ascii=False, default=as_json)
-    return as_json(value) if isinstance(value, bytes) else str(value)
-
-
-def as_json(value: Any) -> str:
-    """Return what JSON has no type for: dates in ISO form, bytes in base64, all else as Python shows it."""
-    if isinstance(value, (date, time)):
-        return value.isoformat()
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+def _opened(path: str) -> Path | Stream:
+    """Return the file of a path, or the stream that it stands for."""
+    if path == "-":
+        return Stream("<stdin>", sys.stdin.buffer)
+    names = files_of(path, DataConfig.cache_dir)
+    if len(names) > 1:
+        raise InputError(
+            f"{path}: one file is needed, found {len(names):,}; predict writes those of several into a "
+            "folder: --engine ray --output labels/"
+        )
+    file = Path(names[0])
+    with readable(path):
+        if file.is_fifo():
+            return Stream(names[0], file.open("rb"))
+    return file

@@ -37,7 +37,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..data.bad_row import BadRow
-from ..data.rows import Row, join_texts
+from ..data.cells import join_texts
+from ..data.rows import Row
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import OpenedModel
 from ..prediction.output import REPLACED, AddedColumns, write_csv

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ..data.bad_row import BadRow
-from ..data.rows import MAX_COLUMNS, Row
+from ..data.cells import as_text
+from ..data.columns import MAX_COLUMNS
+from ..data.rows import Row
 from ..errors import InputError
 from ..prediction.open_model import OpenedModel
-from ..prediction.sources import Source, as_text, open_file
+from ..prediction.sources import open_file
 from ..prediction.trained_model import trained_with
 from ..runtime.processes import child_environment
 
@@ -40,7 +42,7 @@ class TooLarge(InputError):
 @dataclass(frozen=True)
 class Upload:
     """The rows of a file that was sent, as they are in the file `path`. `names` are the columns before the
-    predictions, and `place` is what a row's number counts, as in `Source`."""
+    predictions, and `place` is what a row's number counts."""
 
     path: Path
     name: str
@@ -50,17 +52,20 @@ class Upload:
     num_bad: int
 
     def rows(self) -> Iterator[Row | BadRow]:
-        """Yield the rows; the `record` of each has the text of each of `names`."""
+        """Yield the rows; the `record` of each has its cells as text by `names`."""
         with self.path.open(encoding="utf-8", errors="surrogatepass") as file:
             for line in file:
                 number, text, pair, problem, values = json.loads(line)
+                record = values
+                if isinstance(values, list):
+                    record = dict(zip(self.names, values, strict=True))
                 if problem is None:
-                    yield Row(number, text, pair, None, values)
+                    yield Row(number, text, pair, None, record)
                 else:
-                    yield BadRow(number, problem, values)
+                    yield BadRow(number, problem, record)
 
     def record(self, row: Row | BadRow) -> dict[str, str]:
-        return dict(zip(self.names, row.record, strict=True))
+        return row.record
 
 
 def read_upload(path: Path, name: str, model: OpenedModel, asked: Mapping[str, Any]) -> Upload:
@@ -124,32 +129,35 @@ def limit_memory() -> None:
 def unpack(path: str, rows_path: str, folder: str, settings: dict, asked: dict) -> dict:
     """Write the rows of the file at `path` to `rows_path`, and return the other fields of its `Upload`."""
     trained = trained_with(Path(folder), settings)
-    source = open_file(path, trained, asked, keeps_columns=True)
+    source = open_file(path, trained, asked)
     trained.check_pairs(source.has_pairs, "choose a file of that form")
-    # The names of columns are known once all rows have been read
-    for number, _row in enumerate(source.rows("keep"), 1):
-        if number > MAX_ROWS:
-            raise TooLarge(f"{path}: a file may have {MAX_ROWS:,} rows, found more; {REMEDY}")
-    if not source.num_good:
-        raise InputError(f"there are no valid rows; {source.summary()}")
-    names = source.names
-    if len(names) > MAX_COLUMNS:
-        raise TooLarge(f"{path}: a file may have {MAX_COLUMNS:,} columns, found {len(names):,}; {REMEDY}")
+    # Objects may have more keys in later rows
+    has_keys = source.reader.columns.are_keys
+    names = dict.fromkeys(source.names)
+    num_rows = 0
     num_bad = 0
     num_characters = 0
     with open(rows_path, "w", encoding="utf-8", errors="surrogatepass") as file:
-        for row in source.rows("keep"):
+        rows = source.rows("keep", with_records=True)
+        for row in rows:
+            num_rows += 1
+            if num_rows > MAX_ROWS:
+                raise TooLarge(f"{path}: a file may have {MAX_ROWS:,} rows, found more; {REMEDY}")
             row = with_short_text(row)
-            line = row_line(source, row)
+            names.update(dict.fromkeys(row.record))
+            line = row_line(row, has_keys)
             num_bad += isinstance(row, BadRow)
             num_characters += len(line)
             if num_characters > MAX_UNPACKED:
                 raise TooLarge(f"{path}: a file may unpack to {MAX_UNPACKED:,} characters; {REMEDY}")
             file.write(line)
-    num_rows = source.num_good + source.num_bad
+    if not rows.num_good:
+        raise InputError(f"there are no valid rows; {source.summary(rows.scan())}")
+    if len(names) > MAX_COLUMNS:
+        raise TooLarge(f"{path}: a file may have {MAX_COLUMNS:,} columns, found {len(names):,}; {REMEDY}")
     if num_bad == num_rows:
         raise InputError(f"{path}: there are no valid rows, each text may have {MAX_TEXT:,} characters")
-    return {"place": source.place, "names": names, "num_rows": num_rows, "num_bad": num_bad}
+    return {"place": source.unit, "names": list(names), "num_rows": num_rows, "num_bad": num_bad}
 
 
 def with_short_text(row: Row | BadRow) -> Row | BadRow:
@@ -164,10 +172,11 @@ def with_short_text(row: Row | BadRow) -> Row | BadRow:
     return row
 
 
-def row_line(source: Source, row: Row | BadRow) -> str:
-    """Return a row as a line of JSON, which `Upload.rows` reads."""
-    record = source.record(row)
-    values = [as_text(record.get(name)) for name in source.names]
+def row_line(row: Row | BadRow, has_keys: bool) -> str:
+    """Return a row as a line of JSON, which `Upload.rows` reads: its cells in the order of the columns, or
+    by its own keys if it has such."""
+    cells = {name: as_text(value) for name, value in row.record.items()}
+    values = cells if has_keys else list(cells.values())
     if isinstance(row, Row):
         fields = [row.line, row.text, row.pair, None, values]
     else:

@@ -9,7 +9,7 @@ import pytest
 from app.data.labels import sort_labels
 from app.data.read import ReadOptions
 from app.data.report import doubtful_labels
-from app.data.rows import RowReader
+from app.data.row_reader import open_rows
 from app.data.tokens import open_store
 from app.errors import InputError, excerpt
 from app.prediction.open_model import OpenedModel
@@ -23,7 +23,7 @@ from tests.verbs import predict
 
 def texts_of_run(path, recorded, asked=None, need_label=False):
     options = options_of_run(path, trained_with(path.parent, recorded), asked, need_label)
-    rows = RowReader(path, options, need_label).rows()
+    rows = open_rows(path, options, need_label).rows()
     return [(row.text, row.pair, row.label) for row in rows]
 
 
@@ -96,7 +96,7 @@ def test_the_tokenizers_separator_stands_between_the_texts(opened, tmp_path, tin
 
 def test_a_row_needs_a_text_in_one_column(write):
     path = write("a.jsonl", '{"a": "好", "b": null}\n{"a": " ", "b": ""}\n{"a": "好", "b": 5}\n{"a": "好"}\n')
-    rows = list(RowReader(path, ReadOptions(text_column=["a", "b"]), need_label=False).rows())
+    rows = list(open_rows(path, ReadOptions(text_column=["a", "b"]), need_label=False).rows())
     assert rows[0].text == "好"
     rules = ["the text is empty", "the text must be a string", "the column 'b' is missing"]
     assert [row.problem.partition(",")[0] for row in rows[1:]] == rules

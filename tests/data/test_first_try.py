@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from app.config.schema import TrainConfig
-from app.data.rows import RowReader
+from app.data.row_reader import open_rows
 from app.errors import InputError
 from app.prediction.sources import options_of_run
 from app.prediction.trained_model import trained_with
@@ -119,7 +119,7 @@ def test_a_separator_is_seen_by_the_lines(tmp_path, table, format, ending, separ
     # The test file of a run without its labels' column in use
     path = tmp_path / f"train.{ending}"
     options = options_of_run(path, trained_with(path.parent, {"train": f"rows.{ending}"}))
-    assert next(RowReader(path, options, need_label=False).rows()).text == rows[0][0]
+    assert next(open_rows(path, options, need_label=False).rows()).text == rows[0][0]
 
 
 def test_a_separator_of_some_lines_is_part_of_the_text(table):

@@ -14,7 +14,7 @@ import pytest
 from app.config.schema import FormatName
 from app.data.encodings import file_encoding
 from app.data.read import FORMATS, ReadOptions, recognised
-from app.data.rows import RowReader
+from app.data.row_reader import open_rows
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
 from app.prediction.trained_model import TrainedModel, trained_with
@@ -27,7 +27,7 @@ CSV = TSV.replace("\t", ",")
 
 
 def read(path, need_label=True, **options) -> list:
-    return list(RowReader(path, ReadOptions(**options), need_label).rows())
+    return list(open_rows(path, ReadOptions(**options), need_label).rows())
 
 
 def rows(path, **options) -> list[tuple[str, str]]:
@@ -63,14 +63,13 @@ def test_the_contract_of_a_format(write, format):
     """Every format has the same rows, numbered as its unit says, keeps records, and obeys the limit."""
     path = write("rows", content_of(format))
     need_label = format != "text"
-    found = list(RowReader(path, ReadOptions(format), need_label).rows(keep_records=True))
+    found = list(open_rows(path, ReadOptions(format), need_label).rows(with_records=True))
     assert [row.text for row in found] == [text for text, _ in PAIRS]
     assert [row.label for row in found] == [label if need_label else None for _, label in PAIRS]
     assert [row.line for row in found] == [number + FORMATS[format].has_header for number in (1, 2, 3)]
-    record = found[0].record
-    values = list(record.values()) if isinstance(record, dict) else record
-    expected = {"text": PAIRS[0][0], "fasttext": [*PAIRS[0]]}.get(format, ["7", "高兴", PAIRS[0][0]])
-    assert (values if format in ("text", "fasttext") else list(map(str, values))) == expected
+    values = list(map(str, found[0].record.values()))
+    expected = {"text": ["1", PAIRS[0][0]], "fasttext": [*PAIRS[0]]}.get(format, ["7", "高兴", PAIRS[0][0]])
+    assert values == expected
     limited = read(path, need_label, format=format, limit=2)
     assert [row.text for row in limited] == [text for text, _ in PAIRS[:2]]
     if FORMATS[format].magic:
@@ -236,7 +235,7 @@ def test_a_file_in_gb18030_is_read_as_the_same_one_in_utf8(write, opened, name):
         source = open_file(str(path), trained_with(path.parent, settings), {})
         texts = [table.row(row).text for row in range(table.num_rows)]
         assert [row.text for row in source.rows("error")] == texts == [text for text, _ in REVIEWS]
-        assert ("encoding gb18030" in source.summary()) == (encoding == "gb18030")
+        assert ("encoding gb18030" in source.summary(source.scanned("error").scan)) == (encoding == "gb18030")
         assert table.label_values == ["0", "1"]
 
 
@@ -298,7 +297,7 @@ def test_utf_8_with_chinese_characters_is_utf_8_whatever_was_set(write, opened, 
     settings = {"encoding": encoding, "text_column": 0, "train": "a.tsv"}
     source = open_file(str(path), trained_with(path.parent, settings), {})
     assert [row.text for row in source.rows("error")] == ["今天真开", "气死我了", "好难过啊"]
-    assert f"; encoding utf-8, not {encoding} as set" in source.summary()
+    assert f"; encoding utf-8, not {encoding} as set" in source.summary(source.scanned("error").scan)
     in_chinese = write("b.tsv", rows.encode("gb18030"))
     assert file_encoding(in_chinese, "gb18030") == "gb18030"
     # The test file of a run whose train file is in GB18030
@@ -362,9 +361,9 @@ def test_what_a_sheet_holds(book):
     assert [row.line for row in read(path)] == [3, 5]
     # A column of notes without a title is kept
     notes = [["文本", "标签"], ["今天", "高兴", "看看"], ["气死", "愤怒"]]
-    assert [row.record for row in RowReader(book(notes), ReadOptions()).rows(keep_records=True)] == [
-        ["今天", "高兴", "看看"],
-        ["气死", "愤怒", None],
+    assert [row.record for row in open_rows(book(notes), ReadOptions()).rows(with_records=True)] == [
+        {"文本": "今天", "标签": "高兴", "": "看看"},
+        {"文本": "气死", "标签": "愤怒", "": None},
     ]
     # Without column names
     sheet = [["今天", "高兴"], ["气死", "愤怒", "a note beside the table"]]

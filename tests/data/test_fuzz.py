@@ -34,7 +34,8 @@ from app.data.bad_row import BadRow
 from app.data.cache import call_apart
 from app.data.encodings import Stream, file_encoding
 from app.data.read import ReadOptions, recognised
-from app.data.rows import Row, RowReader
+from app.data.row_reader import open_rows
+from app.data.rows import Row
 from app.data.table import Table, build_table
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
@@ -313,7 +314,7 @@ def check(case: Case, folder: Path) -> None:
     """Read one case in every way there is; raises AssertionError, or what a reader should not have raised."""
 
     def read(source: Stream | str, **changes: Any) -> list[Row | BadRow]:
-        return list(RowReader(source, replace(case.options, **changes), case.need_label).rows())
+        return list(open_rows(source, replace(case.options, **changes), case.need_label).rows())
 
     # A stream is not looked at for its encoding
     with suppress(InputError):
@@ -420,13 +421,14 @@ def check_prediction_source(case: Case) -> None:
     untrained = TrainedModel(case.path.parent)
     source, message = attempt(case, lambda: open_file(str(case.path), untrained, asdict(case.options)))
     if message is None:
-        count, message = attempt(case, lambda: source.count("skip"))
+        source, message = attempt(case, lambda: source.scanned("skip"))
     if message is None:
+        count = source.scan.num_good
         assert count == sum(1 for _ in source.rows("skip"))
         if not case.need_label:
             # Without labels, which column has them is not asked either
             options = options_of_run(case.path, untrained, asdict(case.options))
-            assert count + source.num_bad == len(list(RowReader(case.path, options, need_label=False).rows()))
+            assert source.scan.num_rows == len(list(open_rows(case.path, options, need_label=False).rows()))
 
 
 def check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> None:

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from app.checkpoints.model_record import add_finish
 from app.data.read import ReadOptions
-from app.data.rows import RowReader
+from app.data.row_reader import open_rows
 from app.errors import InputError, TrainingError
 from app.prediction import output as output_module
 from app.prediction.sources import open_file
@@ -197,7 +197,7 @@ def test_columns_without_names_and_columns_of_one_name(predict):
     rows = predict("rows.tsv", "labels.csv", "--text_column", "1", content=content)
     assert list(rows[0])[:3] == ["column_0", "text", "column_2"]
     kept = [list(row.values())[:3] for row in rows]
-    assert kept == [["7", "今天", "x"], ["8", "", ""], ["9", "真好", "z"], ["10", "a", "b,c,d"]]
+    assert kept == [["7", "今天", "x"], ["8", "", ""], ["9", "真好", "z"], ["10", "a", "b\tc\td"]]
     assert rows[3]["reason"].startswith("line 4: 3 columns are needed as in the first row, found 5")
     [row] = predict("twice.csv", "twice.jsonl", content="id,id,text\n1,2,今天\n")
     assert (row["id"], row["id_2"], row["text"]) == ("1", "2", "今天")
@@ -288,7 +288,7 @@ def test_a_sheet_is_read_again_as_it_was_and_what_does_not_fit_is_told(predict, 
     openpyxl = pytest.importorskip("openpyxl", reason=NEEDS_OPENPYXL)
     sheet = openpyxl.load_workbook("a.xlsx").active
     assert {cell.data_type for row in sheet.iter_rows() for cell in row} == {"s", "n"}
-    rows = list(RowReader("a.xlsx", reading).rows())
+    rows = list(open_rows("a.xlsx", reading).rows())
     assert [(row.text, row.pair) for row in rows] == [(text, "{=A1}") for text in texts]
     assert all(row.label in LABELS for row in rows)
     predict("a.txt", "long.xlsx", content="好" * 40_000)
@@ -328,7 +328,8 @@ def test_an_input_that_changes_between_its_two_readings_is_an_error(tmp_path, ch
     path = tmp_path / "posts.csv"
     path.write_text("text,other\n" + "今天,a\n" * 5, encoding="utf-8")
     source = open_file(str(path), TrainedModel(tmp_path), {})
-    assert source.count("keep") == 5
+    source = source.scanned("keep")
+    assert source.scan.num_good == 5
     path.write_text(f"text,other\n今天,a\n{change}", encoding="utf-8")
     with pytest.raises(InputError, match="posts.csv: a data file must not change while it is read"):
         list(source.rows("keep"))

@@ -1,0 +1,438 @@
+"""Which columns of a file hold the text, the second text and the label; and whether it has a header.
+
+What decides, in this order: the settings; usual names in the header; the values of the first rows; the
+number of columns. tests/data/test_column_rules.py has these rules as a table of cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import InputError, excerpt, listed, nearest, shorten
+from ..words import _
+from .cells import SETTING
+from .column_values import (
+    are_flags,
+    are_labels,
+    are_numbers,
+    are_pairs,
+    are_texts,
+    names_inside,
+)
+from .labels import label_form
+from .read import ReadOptions
+
+Key = int | str
+
+# The names of the first and the second text of a pair
+PAIR_NAMES = {
+    "text_a": "text_b",
+    "sentence1": "sentence2",
+    "sentence_a": "sentence_b",
+    "text1": "text2",
+    "question1": "question2",
+    "premise": "hypothesis",
+    "前提": "假设",
+    "句子1": "句子2",
+    "文本1": "文本2",
+    "问题1": "问题2",
+}
+# The first of these names that a file has is its text
+TEXT_NAMES = (
+    *("text", "text_a", "sentence", "sentence1", "review", "content", "title", "comment", "query"),
+    *("文本", "内容", "评论", "标题", "句子", "正文", "评论内容", "评价内容", "文本内容", "微博内容", "评价"),
+    *("微博", "反馈", "留言", "弹幕", "原文", "语句", "新闻标题", "reviews", "comments", "tweet", "message"),
+    *PAIR_NAMES,
+)
+# The first of LABEL_NAMES that a file has is its label, or else the only one of OTHER_LABEL_NAMES: where two
+# of these are there, it is not clear which one is meant
+LABEL_NAMES = (
+    *("label", "labels", "label_id", "class", "category", "target", "sentiment", "emotion"),
+    *("标签", "类别", "情感", "分类"),
+)
+OTHER_LABEL_NAMES = (
+    *("rating", "stars", "star", "score", "polarity", "intent", "topic", "label_name", "tag", "tags"),
+    *("评分", "星级", "情绪", "极性", "情感倾向", "情感极性", "情感分类", "情感类别", "情感标签", "倾向"),
+    *("意图", "主题", "类型", "打分", "分数", "等级", "标记"),
+)
+LONGEST_NAME = 20  # characters of a column's name in a header that has no usual name
+ROWS_BELOW = 5  # rows below the first one that show whether it is a header
+MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must not take minutes
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of text (several are read as one), second text and label (one, or one for each label):
+    names in JSON objects, numbers from 0 in everything else.
+
+    `width` is the number of columns that every row has, None for objects. `header` are the names of the
+    columns as the file has them, None without a header and for objects. `described` is the columns in words,
+    also those that are not used. `assumed` are settings that follow from the values, for other such files.
+    """
+
+    text: tuple[Key, ...]
+    pair: tuple[Key, ...]
+    label: tuple[Key, ...]
+    width: int | None
+    header: list | None = None
+    described: str = ""
+    assumed: dict[str, Any] | None = None
+
+    @property
+    def used(self) -> tuple[Key, ...]:
+        return self.text + self.pair + self.label
+
+    @property
+    def are_keys(self) -> bool:
+        """Whether rows are objects, each with keys of its own."""
+        return self.width is None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The numbers of the columns that hold the text, the second text and the label, as far as known."""
+
+    text: tuple[int, ...] = ()
+    pair: tuple[int, ...] = ()
+    label: tuple[int, ...] = ()
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        return self.text + self.pair + self.label
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The beginning of a file. `where` is the place of its first row, for messages; `names` are the names of
+    the columns, if they have names; `rows` are rows of values, all of the same width."""
+
+    where: str
+    first: list | dict
+    names: list[str] | None
+    rows: list[list]
+
+    @property
+    def width(self) -> int:
+        return len(self.first)
+
+    @property
+    def is_object(self) -> bool:
+        return isinstance(self.first, dict)
+
+    @property
+    def lower_names(self) -> list[str]:
+        return [name.strip().lower() for name in self.names or []]
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The names of the columns, or their numbers where they have none."""
+        return self.names or range(self.width)
+
+    def values(self, column: int) -> list:
+        return [row[column] for row in self.rows]
+
+
+# Header
+
+
+def is_header(where: str, first: list, below: list, options: ReadOptions, need_label: bool) -> bool:
+    """Return whether the first record of a table is a header; `below` are the records after it. Raises
+    InputError for a record that may be a header or a row."""
+    if options.header is not None:
+        return options.header
+    if _settings_name_a_column(options):
+        return True
+    cells = [str(value).strip() for value in first]
+    lower_cells = [cell.lower() for cell in cells]
+    has_text_name = any(cell in TEXT_NAMES for cell in lower_cells)
+    has_label_name = any(cell in LABEL_NAMES or cell in OTHER_LABEL_NAMES for cell in lower_cells)
+    if not need_label or (has_text_name and has_label_name):
+        # Without labels, the header may have only the name of the text column
+        return has_text_name
+    columns = _columns_below(below, len(cells))
+    has_usual_name = has_text_name or has_label_name
+    comes_again = [cell in column for cell, column in zip(cells, columns, strict=False)]
+    for cell_comes_again, column in zip(comes_again, columns, strict=True):
+        if cell_comes_again and are_labels(column):
+            # A usual name such as 情感 may be a label
+            return False
+    could_be_names = all(len(cell) <= LONGEST_NAME and not are_numbers([cell]) for cell in cells)
+    if could_be_names and any(map(are_numbers, columns)):
+        return True
+    if could_be_names and columns and has_usual_name and not any(comes_again):
+        return True
+    may_stand_above_labels = could_be_names and any(map(are_labels, columns))
+    if not has_usual_name and not may_stand_above_labels:
+        return False
+    message = _("{where}: cannot tell whether this is a header: {cells}; set --data.header true or false")
+    raise InputError(message.format(where=where, cells=listed(cells)))
+
+
+def _settings_name_a_column(options: ReadOptions) -> bool:
+    columns = [options.text_pair_column, options.label_column]
+    columns += _as_list(options.text_column)
+    columns += _as_list(options.label_columns)
+    return any(isinstance(column, str) for column in columns)
+
+
+def _columns_below(below: list, width: int) -> list[list[str]]:
+    """Return the columns of the rows below the first one as text; none where there are too few rows."""
+    rows = [row for row in below if isinstance(row, list) and len(row) == width]
+    if len(rows) < ROWS_BELOW:
+        return []
+    columns = []
+    for values in zip(*rows, strict=True):
+        columns.append([str(value).strip() for value in values])
+    return columns
+
+
+# Columns
+
+
+def choose_columns(
+    where: str,
+    first: list | dict,
+    sample: list,
+    header: list | None,
+    options: ReadOptions,
+    need_label: bool,
+    find_pairs: bool,
+) -> Columns:
+    """Return the columns of records like `first`; `sample` are the first records, as far as they are known.
+    With `find_pairs`, rows may be pairs of texts although no setting says so. Raises InputError if a column
+    is missing, or it is not clear which one it is."""
+    start = _first_rows(where, first, sample, header)
+    of_settings = roles_by_settings(start, options, need_label)
+    roles = of_settings
+    may_have_pairs = find_pairs and options.text_column is None and options.text_pair_column is None
+    if may_have_pairs:
+        roles = roles_by_pair_names(start, roles)
+    if need_label and not (roles.text and roles.label):
+        may_be_numbers = label_form(options.task).are_numbers
+        roles = roles_by_values(start, roles, may_have_pairs, may_be_numbers)
+    roles = roles_by_order(start, roles, header, need_label)
+    if not roles.text:
+        raise _unclear(start, "text")
+    if need_label and not roles.label:
+        raise _unclear(start, "label")
+    if len(set(roles.used)) < len(roles.used):
+        settings = "set --data.text_column and --data.label_column"
+        raise InputError(f"{where}: text and label must be different columns; {settings}")
+    columns = Columns(
+        text=roles.text,
+        pair=roles.pair,
+        label=roles.label,
+        width=start.width,
+        header=header,
+        described=_described(start, roles, need_label),
+        assumed=_assumed_settings(start, roles, of_settings),
+    )
+    if not start.is_object:
+        return columns
+    return replace(
+        columns,
+        text=_names_of(start, roles.text),
+        pair=_names_of(start, roles.pair),
+        label=_names_of(start, roles.label),
+        width=None,
+    )
+
+
+def _first_rows(where: str, first: list | dict, sample: list, header: list | None) -> FirstRows:
+    rows = []
+    if isinstance(first, dict):
+        names = list(first)
+        for record in sample:
+            if isinstance(record, dict):
+                rows.append([record.get(name) for name in names])
+    else:
+        names = None
+        if header is not None:
+            names = [str(name).strip() for name in header]
+        for record in sample:
+            if isinstance(record, list) and len(record) == len(first):
+                rows.append(record)
+    return FirstRows(where=where, first=first, names=names, rows=rows)
+
+
+def _names_of(start: FirstRows, numbers: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(start.names[number] for number in numbers)
+
+
+def roles_by_settings(start: FirstRows, options: ReadOptions, need_label: bool) -> Roles:
+    """Return the columns that the settings name, else those with usual names."""
+    text = _columns_of_setting(start, "text", options.text_column, TEXT_NAMES)
+    pair = _columns_of_setting(start, "second text", options.text_pair_column)
+    label = ()
+    if need_label:
+        other_names = [name for name in OTHER_LABEL_NAMES if name in start.lower_names]
+        usual_names = LABEL_NAMES
+        if len(other_names) == 1:
+            usual_names = (*LABEL_NAMES, other_names[0])
+        setting = options.label_columns or options.label_column
+        label = _columns_of_setting(start, "label", setting, usual_names)
+    return Roles(text, pair, label)
+
+
+def _columns_of_setting(
+    start: FirstRows, what: str, setting: Any, usual_names: Sequence[str] = ()
+) -> tuple[int, ...]:
+    """Return the numbers of the columns that a setting names, else that of the first usual name."""
+    if setting is None:
+        for name in usual_names:
+            if name in start.lower_names:
+                return (_number_of_column(start, what, name, start.lower_names),)
+        return ()
+    names = start.names or []
+    return tuple(_number_of_column(start, what, column, names) for column in _as_list(setting))
+
+
+def _number_of_column(start: FirstRows, what: str, column: Key, names: list[str]) -> int:
+    if isinstance(column, int):
+        if -start.width <= column < start.width:
+            return column % start.width
+        numbers = []
+    else:
+        numbers = [number for number, name in enumerate(names) if name == column]
+    if len(numbers) > 1:
+        raise _unclear(replace(start, names=list(names), rows=[]), what)
+    if numbers:
+        return numbers[0]
+    message = _("{where}: there is no {what} column {name}{near} (found: {names})")
+    found_names = listed(names) or _("{width} columns without names, from 0").format(width=start.width)
+    raise InputError(
+        message.format(
+            where=start.where,
+            what=_(what),
+            name=excerpt(column),
+            near=nearest(column, names),
+            names=found_names,
+        )
+    )
+
+
+def roles_by_pair_names(start: FirstRows, roles: Roles) -> Roles:
+    """Return the roles with the two columns of the first usual names of pairs, if the file has both."""
+    names = start.lower_names
+    for first_name, second_name in PAIR_NAMES.items():
+        if first_name in names and second_name in names:
+            text = (names.index(first_name),)
+            pair = (names.index(second_name),)
+            return replace(roles, text=text, pair=pair)
+    return roles
+
+
+def roles_by_values(start: FirstRows, roles: Roles, may_have_pairs: bool, may_be_numbers: bool) -> Roles:
+    """Return the roles with the columns of text, second text and label that the first rows show."""
+    unused = [column for column in range(start.width) if column not in roles.used]
+    texts = [column for column in unused if are_texts(start.values(column))]
+    labels = [column for column in unused if are_labels(start.values(column), may_be_numbers)]
+    if not roles.label and len(labels) == 1:
+        roles = replace(roles, label=(labels[0],))
+    elif not roles.label and len(unused) == 2 and len(texts) == 1:
+        # A file sorted by label has the same label in all of its first rows
+        roles = replace(roles, label=tuple(column for column in unused if column not in texts))
+    if not roles.text and len(texts) == 1:
+        roles = replace(roles, text=(texts[0],))
+    if may_have_pairs and not roles.text and roles.label and len(texts) == 2:
+        first, second = texts
+        if are_pairs(start.values(first), start.values(second)):
+            roles = replace(roles, text=(first,), pair=(second,))
+    return roles
+
+
+def roles_by_order(start: FirstRows, roles: Roles, header: list | None, need_label: bool) -> Roles:
+    """Return the roles with the only column that is left, or with the usual order, text before label.
+
+    Without a label, the first of several columns may be anything, say the number of a row.
+    """
+    unused = [column for column in range(start.width) if column not in roles.used]
+    if not start.is_object:
+        # A note beside a table of Excel has no title, and stands in a column that the first row does not have
+        first_row = header or start.first
+        unused = [column for column in unused if first_row[column] is not None]
+    is_usual_order = start.names is None and need_label and len(unused) == 2 and not roles.used
+    if not roles.text and (len(unused) == 1 or is_usual_order):
+        roles = replace(roles, text=(unused.pop(0),))
+    if need_label and not roles.label and len(unused) == 1:
+        roles = replace(roles, label=(unused.pop(),))
+    return roles
+
+
+def _assumed_settings(start: FirstRows, roles: Roles, of_settings: Roles) -> dict[str, Any]:
+    """Return the settings of the columns that no setting and no usual name chose."""
+    if start.names is None and roles == Roles(text=(0,), label=(1,)):
+        # The usual order needs no settings
+        return {}
+    assumed = {}
+    if (roles.text, roles.pair) != (of_settings.text, of_settings.pair):
+        assumed["text_column"] = start.keys[roles.text[0]]
+        if roles.pair:
+            assumed["text_pair_column"] = start.keys[roles.pair[0]]
+    if roles.label and roles.label != of_settings.label:
+        assumed["label_column"] = start.keys[roles.label[0]]
+    return assumed
+
+
+# Words
+
+
+def _described(start: FirstRows, roles: Roles, need_label: bool) -> str:
+    """Return the columns in words, also those that are not used where there are labels."""
+    parts = []
+    for what, numbers in (("text", roles.text), ("label", roles.label), ("second text", roles.pair)):
+        if numbers:
+            parts.append(f"{_(what)} {_listed_columns(start, numbers)}")
+    described = ", ".join(parts)
+    unused = [column for column in range(start.width) if column not in roles.used]
+    if not need_label or not unused:
+        return described
+    described += _("; not used: ") + _listed_columns(start, unused)
+    texts = [column for column in unused if are_texts(start.values(column))]
+    if texts and not roles.pair:
+        message = _(
+            "; {columns} has texts too: set --data.text_pair_column for pairs, or name both in "
+            "--data.text_column"
+        )
+        described += message.format(columns=_listed_columns(start, texts))
+    return described
+
+
+def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
+    names = [f"'{shorten(str(start.keys[number]))}'" for number in numbers]
+    return shorten(", ".join(names), 200)
+
+
+def _unclear(start: FirstRows, what: str) -> InputError:
+    """Return the error for a file whose column of text or label cannot be told."""
+    found = start.names or start.first
+    columns = list(zip(*start.rows, strict=True)) or [(value,) for value in found]
+    inner_names = names_inside(columns)
+    if inner_names:
+        message = _(
+            "{where}: the cells hold objects with the fields {names}; write each field as a column, one "
+            "object a row"
+        )
+        return InputError(message.format(where=start.where, names=listed(inner_names)))
+    flags = [str(name) for name, values in zip(found, columns, strict=False) if are_flags(values)]
+    if what == "label" and len(flags) > 1:
+        message = _(
+            "{where}: cannot tell which column is the label: found columns of 0 and 1, or of true and false; "
+            "for several labels set --data.task multi_label --data.label_columns '[{names}]'"
+        )
+        return InputError(message.format(where=start.where, names=", ".join(flags)))
+    message = _(
+        "{where}: cannot tell which column is the {what}: found the columns {found}; set --data.{setting} to "
+        "a name or a number (0 is the first), for pairs of texts also --data.text_pair_column, for a column "
+        "of 0 and 1 for each label --data.task multi_label and --data.label_columns, or --data.format to "
+        "another separator; remove what is above a header"
+    )
+    return InputError(
+        message.format(where=start.where, what=_(what), found=listed(found), setting=SETTING[what])
+    )
+
+
+def _as_list(setting: Any) -> list:
+    return setting if isinstance(setting, list) else [setting]

@@ -1,0 +1,219 @@
+"""Records of a file -> checked rows: the text, second text and label of each, or what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InputError, excerpt
+from ..words import _
+from .bad_row import BadRow, bad_row_message
+from .cells import EmptyText, clean_text, join_texts, number_as_text, value_of
+from .column_files import ArrowBlock
+from .columns import Columns, Key
+from .encodings import wrong_character
+from .labels import label_form
+from .read import FORMATS, ReadOptions
+from .row_cells import Cells, FieldCells, ObjectCells, TextCells, TypedCells
+from .rows import RowBatch
+from .text_files import Block
+
+MAX_SHOWN_FIELDS = 20  # fields of a row of another width that a message shows
+
+# What is wrong with rows, by their index in the batch
+Problems = dict[int, str | ValueError]
+
+
+@dataclass(frozen=True)
+class RowChecker:
+    """Checks the records of a file with these columns. `names` are the different names of all columns; None
+    where rows are texts without columns. With `label_names`, rows with other labels are
+    invalid; with `accept_ids`, integers may be ids of labels."""
+
+    path: object
+    options: ReadOptions
+    columns: Columns
+    names: list[str] | None
+    label_names: list[str] | None = None
+    accept_ids: bool = True
+
+    def batch(self, block: Block | ArrowBlock) -> RowBatch:
+        """Return the rows of a block. The rules are asked of whole columns, and of single rows only where
+        one breaks a rule."""
+        shaped_block = block
+        shape_problems: Problems = {}
+        if isinstance(block, Block):
+            shaped_block, shape_problems = self._shaped(block)
+        texts, text_problems = self._texts(shaped_block, self.columns.text, "text")
+        pairs, pair_problems = self._texts(shaped_block, self.columns.pair, "second text")
+        labels, label_problems = self._labels(shaped_block)
+        # Of several problems of a row the first one counts
+        problems = label_problems | pair_problems | text_problems | shape_problems
+        bad_rows = {}
+        for index in sorted(problems):
+            problem = problems[index]
+            bad_rows[index] = BadRow(
+                line=block.lines[index],
+                problem=str(problem),
+                is_empty=isinstance(problem, EmptyText),
+            )
+        return RowBatch(
+            lines=block.lines,
+            texts=texts,
+            pairs=pairs if self.columns.pair else None,
+            labels=labels if self.columns.label else None,
+            problems=bad_rows,
+            cells=self._cells(block, texts, bad_rows),
+        )
+
+    def _cells(self, block: Block | ArrowBlock, texts: list[str], bad_rows: dict[int, BadRow]) -> Cells:
+        if isinstance(block, ArrowBlock):
+            return TypedCells(self.names, block)
+        if self.columns.are_keys:
+            return ObjectCells(block.records)
+        if self.names is not None:
+            separator = FORMATS[self.options.format].delimiter or ","
+            return FieldCells(self.names, block.records, separator)
+        valid_texts: list[str | None] = list(texts)
+        for index in bad_rows:
+            valid_texts[index] = None
+        return TextCells(block.lines, valid_texts)
+
+    # The shape of records
+
+    def _shaped(self, block: Block) -> tuple[Block, Problems]:
+        """Return the block with records that all have the columns, and what is wrong with those that have
+        not; these have empty cells then."""
+        records = block.records
+        columns = self.columns
+        if columns.width == 1 and not columns.label:
+            # Plain text
+            records = [[record] if isinstance(record, str) else record for record in records]
+        problems: Problems = {}
+        if not self._all_have_the_columns(records):
+            records = list(records)
+            empty_record = dict.fromkeys(columns.used)
+            for index, record in enumerate(records):
+                problem = self.problem_of_shape(record)
+                if problem is not None:
+                    problems[index] = problem
+                    records[index] = empty_record
+        return Block(block.lines, records), problems
+
+    def _all_have_the_columns(self, records: Sequence) -> bool:
+        """Return whether all records are lists of fields as wide as the first row, and none is the header."""
+        if set(map(type, records)) != {list}:
+            return False
+        if self.columns.header is not None and self.columns.header in records:
+            return False
+        return set(map(len, records)) == {self.columns.width}
+
+    def problem_of_shape(self, record: Any) -> str | None:
+        """Return why a record is no row with these columns, or None."""
+        columns = self.columns
+        if isinstance(record, BadRow):
+            return record.problem
+        if columns.header is not None and record == columns.header:
+            return "the names of the columns come again; remove the row"
+        if columns.are_keys and isinstance(record, dict):
+            for name in columns.used:
+                if name not in record:
+                    found = f"found {excerpt(record)}; add it or remove the row"
+                    return f"the column {excerpt(name)} is missing, {found}"
+            return None
+        if columns.are_keys or not isinstance(record, list):
+            return no_record(record)
+        if len(record) == columns.width:
+            return None
+        fields = []
+        for field in record[:MAX_SHOWN_FIELDS]:
+            fields.append(field if isinstance(field, str) else excerpt(field))
+        message = _(
+            "{width} columns are needed as in the first row, found {found}: {row}; remove extra separators "
+            "(or, in CSV, enclose it in double quotes) or fill in what is missing"
+        )
+        return message.format(width=columns.width, found=len(record), row=excerpt(" | ".join(fields)))
+
+    # Texts
+
+    def _texts(self, block: Block | ArrowBlock, keys: tuple[Key, ...], what: str) -> tuple[list, Problems]:
+        """Return the cleaned texts of the columns `keys`, joined where they are several. `what` they are is
+        a key of `SETTING`."""
+        if not keys:
+            return [], {}
+        cells = self._cells_of_texts(block, keys)
+        texts = [cell.strip() if type(cell) is str else "" for cell in cells]
+        problems: Problems = {}
+        for index in self._doubtful(texts, what):
+            try:
+                texts[index] = clean_text(cells[index], self.options.remove_spaces, what)
+            except ValueError as error:
+                problems[index] = error
+        return texts, problems
+
+    def _cells_of_texts(self, block: Block | ArrowBlock, keys: tuple[Key, ...]) -> list:
+        columns = [block.values(key) for key in keys]
+        if FORMATS[self.options.format].has_number_cells:
+            columns = [list(map(number_as_text, column)) for column in columns]
+        if len(columns) == 1:
+            return columns[0]
+        return list(map(join_texts, zip(*columns, strict=True)))
+
+    def _doubtful(self, texts: list[str], what: str) -> Sequence[int]:
+        """Return the indices of texts that have to be looked at alone. A text that begins with a character
+        that can be seen is not empty."""
+        if self.options.remove_spaces or wrong_character("".join(texts), what):
+            return range(len(texts))
+        return [index for index, text in enumerate(texts) if not (text and text[0].isprintable())]
+
+    # Labels
+
+    def _labels(self, block: Block | ArrowBlock) -> tuple[list[str | None], Problems]:
+        """Return the label text of each row, and what is wrong with labels. Equal cells are read once."""
+        columns = [block.values(key) for key in self.columns.label]
+        if not columns:
+            return [], {}
+        cells = columns[0]
+        if self.options.label_columns is not None:
+            cells = list(zip(*columns, strict=True))
+        keys: Sequence = cells
+        if set(map(type, cells)) != {str}:
+            # Other values may be equal and yet different labels, such as 1 and true
+            keys = [cell if type(cell) is str else index for index, cell in enumerate(cells)]
+        labels = {}
+        errors = {}
+        for key in dict.fromkeys(keys):
+            cell = key if type(key) is str else cells[key]
+            try:
+                labels[key] = self._label(cell, is_text=cell is key)
+            except InputError as error:
+                line = block.lines[keys.index(key)]
+                unit = FORMATS[self.options.format].row_unit
+                raise InputError(bad_row_message(self.path, unit, line, error)) from error
+            except ValueError as error:
+                errors[key] = error
+        problems = {}
+        if errors:
+            problems = {index: errors[key] for index, key in enumerate(keys) if key in errors}
+        return list(map(labels.get, keys)), problems
+
+    def _label(self, cell: Any, is_text: bool) -> str:
+        """Return the label text of a cell. Raises ValueError for a wrong row, InputError if all are."""
+        form = label_form(self.options.task)
+        # In JSON, a list is written as a list, and not into a text
+        if not (is_text and self.options.format in ("json", "jsonl")):
+            cell = value_of(cell)
+        label = form.text(cell, self.options)
+        if self.label_names:
+            unknown = form.unknown(label, self.label_names, self.accept_ids)
+            if unknown:
+                message = _("unknown label {label}; fix the row or set --data.labels")
+                raise ValueError(message.format(label=unknown))
+        return label
+
+
+def no_record(record: Any) -> str:
+    """Return the problem of a record that is neither an array nor an object like the first row."""
+    rule = "an array of text and label, or an object like the first row"
+    return f"{rule}, is needed, found {excerpt(record)}; fix the row"
