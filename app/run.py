@@ -61,7 +61,7 @@ def work(config: Config, name: str) -> int:
     from .modes.signals import Stopped
     from .runtime.disk import OF_THE_SYSTEM
     from .training.log import start_logging
-    from .training.step import is_out_of_memory
+    from .training.out_of_memory import is_out_of_memory
 
     use_language(config.output.language)
     try:

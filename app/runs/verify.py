@@ -32,7 +32,9 @@ from ..modes.mode import Mode, Tensors
 from ..runtime.devices import DTYPES
 from ..runtime.processes import child_environment
 from ..training.build import build
-from ..training.step import StepResult, evaluate, planned_steps, train_steps
+from ..training.evaluation import evaluate_rows
+from ..training.step import planned_steps, train_steps
+from ..training.step_results import StepResult
 from .child_process import last_error
 
 KINDS = ("losses", "gradients", "weights", "logits")
@@ -133,14 +135,15 @@ def train_and_write(mode: Mode, file: Path) -> None:
             gradients.update(mode.gradients())
 
     def after_step(progress: RunProgress, step: StepResult) -> None:
-        losses.append(float(mode.group.reduce_sum(step.loss_sum)) / step.divisor)
+        loss_sum = mode.group.reduce_sum(step.passes.loss_sum)
+        losses.append(float(loss_sum) / step.passes.divisor)
 
     loaders = components.loaders
     train_steps(mode, loaders["train"], plan, task.loss, progress, after_step, before_update)
     tested = loaders[next(name for name in ("test", "dev", "train") if name in loaders)]
     rows, labels = (values[:MAX_EVALUATED_ROWS] for values in (tested.split.rows, tested.split.labels))
     first_rows = task.loader(replace(tested.split, rows=rows, labels=labels), tested.store, tested.layout)
-    results = evaluate(mode, first_rows, EVALUATION_BATCH, row_results=task.row_results)
+    results = evaluate_rows(mode, first_rows, EVALUATION_BATCH, row_results=task.row_results)
     weights = mode.weights()
     if mode.group.rank != 0:
         return

@@ -1,9 +1,10 @@
-"""Settings -> the components of a run: data, tokenizer, task, model, loaders, batch plan, optimizer."""
+"""Settings -> the components of a run: data, tokenizer, task, model, loaders, batch plan."""
 
 from dataclasses import dataclass, replace
 
 import torch
 
+from ..batching.collate import Layout
 from ..batching.loader import Loader
 from ..batching.plan import BatchPlan
 from ..config.schema import Config, DataConfig
@@ -18,6 +19,11 @@ from ..model.tokenizer import load_tokenizer
 from ..modes.mode import Mode
 from ..tasks import open_task
 from ..tasks.task import Task
+
+# AMX multiplies matrices faster when they have a multiple of 32 rows, and kernels of earlier steps fit again
+AMX_ROWS = 32
+# The model is tried with them before the training
+TRIED_TEXTS = ("好", "好好好")
 
 
 @dataclass(frozen=True)
@@ -37,49 +43,87 @@ class Components:
 
 def build(config: Config, mode: Mode) -> Components:
     """Open the data and build the seeded model, the same on every rank; raises InputError for bad input."""
-    given, train = config.data, config.train
-    dataset = open_dataset(given)
-    file, has_pairs = dataset.files["train"], dataset.splits["train"].table.has_pairs
-    config = with_head(config, file.num_rows, len(dataset.label_names), file.has_pairs)
+    config, dataset = open_data(config)
     data = config.data
-    # The head that few rows call for needs no dev rows
-    dataset = dataset if data == given else open_dataset(data)
-    model_settings = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
-    tokenizer = load_tokenizer(model_settings, dataset, data.max_length, data.cache_dir)
+    model_config = replace(config.model, name=checkpoint_place(config.model, data.cache_dir))
+    tokenizer = load_tokenizer(model_config, dataset, data.max_length, data.cache_dir)
     task = open_task(data.task, dataset.label_names)
-    task.prepare(replace(config, model=model_settings), dataset, tokenizer, mode.device)
+    task.prepare(replace(config, model=model_config), dataset, tokenizer, mode.device)
     stores = open_stores(dataset, tokenizer, data)
 
-    torch.manual_seed(train.seed)
+    model = build_model(config, task, stores)
+    tried_rows = [tokenizer.backend_tokenizer.encode(text).ids for text in TRIED_TEXTS]
+    check_passes(model, *tried_rows)
+    layout = choose_layout(model, data, mode)
+    loaders = {}
+    for name, split in dataset.splits.items():
+        loaders[name] = task.loader(split, stores[name], layout)
+    plan = BatchPlan(len(loaders["train"]), config.train.batch_size, config.train.seed)
+
+    return Components(
+        config=with_choices(config, dataset, plan),
+        dataset=dataset,
+        tokenizer=tokenizer,
+        stores=stores,
+        model=model,
+        loaders=loaders,
+        plan=plan,
+        task=task,
+    )
+
+
+def open_data(config: Config) -> tuple[Config, Dataset]:
+    """Return the dataset, and the settings with the head that suits the number of its rows."""
+    dataset = open_dataset(config.data)
+    table = dataset.files["train"]
+    with_chosen_head = with_head(config, table.num_rows, len(dataset.label_names), table.has_pairs)
+    if with_chosen_head.data != config.data:
+        # The head that few rows call for needs no dev rows
+        dataset = open_dataset(with_chosen_head.data)
+    return with_chosen_head, dataset
+
+
+def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
+    """Return the token store of each split; splits of one table share it."""
+    long_texts = LongTexts(data.long, data.max_windows)
+    stores = {}
+    for table in dataset.tables:
+        stores[table.key] = open_store(table, tokenizer, data.max_length, data.cache_dir, long_texts)
+    return {name: stores[split.table.key] for name, split in dataset.splits.items()}
+
+
+def build_model(config: Config, task: Task, stores: dict[str, TokenStore]) -> PackedModel:
+    """Return the seeded model, with its frozen parts and its adapter."""
+    torch.manual_seed(config.train.seed)
     model = task.build_model(stores)
     if config.model.freeze:
         freeze(model, config.model.freeze)
     if config.model.lora_rank:
         add_lora(model, config.model.lora_rank)
-    if train.gradient_checkpointing:
+    if config.train.gradient_checkpointing:
         model.checkpoint_layers()
-    check_passes(model, *(tokenizer.backend_tokenizer.encode(text).ids for text in ("好", "好" * 3)))
+    return model
 
+
+def choose_layout(model: PackedModel, data: DataConfig, mode: Mode) -> Layout:
+    """Return the form of batches that the model and the mode take, and that the device is fast with."""
     packed = model.can_pack and mode.accepts_packed
     # There are no kernels of rows of any length for float64.
-    varlen = packed and torch.get_default_dtype() != torch.float64 and model.has_varlen_kernels(mode.device)
+    has_kernels = packed and torch.get_default_dtype() != torch.float64
+    varlen = has_kernels and model.has_varlen_kernels(mode.device)
     layout = model.layout(packed, varlen)
-    # AMX multiplies matrices faster when they have a multiple of 32 rows, and kernels of earlier steps fit
-    # again. With windows, outputs of rows of padding could not be told from others.
-    if mode.device.type == "cpu" and mode.config.train.precision == "bf16" and data.long != "windows":
-        layout = replace(layout, multiple_of=32)
-    loaders = {name: task.loader(split, stores[name], layout) for name, split in dataset.splits.items()}
-    plan = BatchPlan(len(loaders["train"]), train.batch_size, train.seed)
+    uses_amx = mode.device.type == "cpu" and mode.config.train.precision == "bf16"
+    # With windows, outputs of rows of padding could not be told from others.
+    if uses_amx and data.long != "windows":
+        layout = replace(layout, multiple_of=AMX_ROWS)
+    return layout
 
-    # The configuration keeps what was assumed of the files, so that they are read in the same way again.
-    config = replace(config, data=replace(data, **file.assumed))
+
+def with_choices(config: Config, dataset: Dataset, plan: BatchPlan) -> Config:
+    """Return the settings with what follows from the data: how its files were read, epochs, learning rate."""
+    table = dataset.files["train"]
+    # The files are to be read in the same way again
+    config = replace(config, data=replace(config.data, **table.assumed))
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
-    config = with_epochs(config, plan.steps_per_epoch, class_sizes, has_pairs)
-    config = with_recipe(config, plan.steps_per_epoch, has_pairs)
-    return Components(config, dataset, tokenizer, stores, model, loaders, plan, task)
-
-
-def open_stores(dataset: Dataset, tokenizer, data: DataConfig) -> dict[str, TokenStore]:
-    settings = data.max_length, data.cache_dir, LongTexts(data.long, data.max_windows)
-    stores = {table.key: open_store(table, tokenizer, *settings) for table in dataset.tables}
-    return {name: stores[split.table.key] for name, split in dataset.splits.items()}
+    config = with_epochs(config, plan.steps_per_epoch, class_sizes, table.has_pairs)
+    return with_recipe(config, plan.steps_per_epoch, table.has_pairs)

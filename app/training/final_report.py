@@ -31,7 +31,7 @@ from ..tasks.decision_file import FITTED_ON, write_decision_file
 from ..tasks.scores import Scores
 from ..words import N_, _
 from .build import Components
-from .log import METRICS_FILE, read_evaluations
+from .metrics_file import METRICS_FILE, read_evaluations
 
 logger = logging.getLogger(__name__)
 # Models to try where this one is no better than a linear one: the first that is another one

@@ -18,8 +18,10 @@ from ..data.report import render
 from ..modes.mode import Mode
 from ..runtime.devices import busy_cores, has_memory, load_message
 from .build import Components, build
-from .log import RunLog, check_trackers, token_limit
+from .log import RunLog
 from .step import planned_steps
+from .token_limit import token_limit
+from .trackers import check_trackers
 from .train import Run
 
 logger = logging.getLogger(__name__)
@@ -76,7 +78,7 @@ def open_run(name: str, mode: Mode, with_report: bool = True, ends_process: bool
             limit=token_limit(mode, components) if start.folder else None,
             with_bar=ends_process,
         )
-        closing.callback(log.close)
+        closing.enter_context(log)
         saver = Saver(mode, start.folder, model, tokenizer, job, start.record)
         closing.callback(saver.close)
         yield Run(

@@ -10,6 +10,7 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -30,6 +31,24 @@ MAX_TOKENS = 16_384
 Forward = Callable[[dict], torch.Tensor]
 
 
+@dataclass(frozen=True)
+class GraphSizes:
+    """The sizes of the batches that graphs compute."""
+
+    num_rows: int  # with rows of padding, in each of them
+    longest: int  # the most tokens of a row
+    num_tokens: list[int]  # in a batch of each size, the smallest first
+
+    def fitting(self, rows: int, tokens: int) -> int | None:
+        """Return the tokens of the smallest size that a batch of `rows` and `tokens` can be filled up to, or
+        None. A row of padding has at least one token, and no more than `longest`."""
+        num_padding_rows = self.num_rows - rows
+        for size in self.num_tokens:
+            if 0 < num_padding_rows <= size - tokens <= num_padding_rows * self.longest:
+                return size
+        return None
+
+
 def record_passes(mode: Mode, loader: Loader, steps: list[list[np.ndarray]], copies: int) -> Forward:
     """Return the forward pass of training, recorded where the model allows it and memory suffices.
 
@@ -37,52 +56,58 @@ def record_passes(mode: Mode, loader: Loader, steps: list[list[np.ndarray]], cop
     backward pass is recorded too. It writes each gradient to the same memory, so that a second micro-batch
     would change the gradients of the first: steps with several are not recorded.
     """
-    layout, forward = loader.layout, mode.forward
+    layout = loader.layout
+    forward = mode.forward
     is_fixed = layout.packed and layout.varlen and loader.windows() is None
     if not is_fixed or any(len(micro_batches) > 1 for micro_batches in steps):
         return forward
     batches = [np.tile(rows, copies) for [rows] in steps]
-    totals = np.array([loader.lengths(rows).sum() for rows in batches])
-    # Kernels take longer for a higher limit of a row's tokens, also where no row has as many. So rows of
-    # padding are no longer than others, and there is room for enough of them.
-    longest = int(loader.lengths().max())
-    num_rows = max(map(len, batches)) + int(totals.max()) // longest + 1
-    # A row of padding has at least one token
-    least = totals + [num_rows - len(rows) for rows in batches]
-    limits = np.percentile(least, PERCENTILE), least.max()
-    sizes = sorted({int(-(-limit // ROUND_TOKENS_TO)) * ROUND_TOKENS_TO for limit in limits})
-    fullest = [batches[np.where(least <= size, least, 0).argmax()] for size in sizes]
-    examples = [loader.load(rows, mode.device).inputs for rows in fullest]
+    sizes, fullest_batches = choose_sizes(loader, batches)
+    examples = [loader.load(rows, mode.device).inputs for rows in fullest_batches]
     # Masked words have no fixed number
-    if sizes[-1] > MAX_TOKENS or "masked" in examples[0]:
+    if sizes.num_tokens[-1] > MAX_TOKENS or "masked" in examples[0]:
         return forward
-    filled = {
-        size: fill(inputs, num_rows, size, longest, layout)
-        for size, inputs in zip(sizes, examples, strict=True)
-    }
+    filled = {}
+    for size, inputs in zip(sizes.num_tokens, examples, strict=True):
+        filled[size] = fill(inputs, sizes.num_rows, size, sizes.longest, layout)
     try:
-        # Dropout of the steps must not depend on the recording, nor their stream on a recording that failed
-        stream = torch.cuda.stream(torch.cuda.current_stream(mode.device))
-        with torch.random.fork_rng([mode.device], device_type="cuda"), stream:
-            if not has_memory_for(mode, filled[sizes[-1]]):
-                return forward
-            pool = torch.cuda.graph_pool_handle()
-            how = {"pool": pool, "stream": torch.cuda.Stream(mode.device)}
-            recorded = {size: Recording(mode, inputs, how) for size, inputs in filled.items()}
+        recordings = record(mode, filled)
     except RuntimeError as error:
         logger.warning("passes are not recorded as CUDA graphs: %s", first_line(error))
         return forward
-    logger.info("passes are recorded as CUDA graphs of %s tokens", " and ".join(map(str, sizes)))
+    if recordings is None:
+        return forward
+    names = " and ".join(str(size) for size in sizes.num_tokens)
+    logger.info("passes are recorded as CUDA graphs of %s tokens", names)
 
     def replay(inputs: dict) -> torch.Tensor:
-        rows, tokens = len(inputs["first_tokens"]), inputs["input_ids"].shape[1]
-        more = num_rows - rows
-        for size in sizes:
-            if 0 < more <= size - tokens <= more * longest:
-                return recorded[size].forward(fill(inputs, num_rows, size, longest, layout))[:rows]
-        return forward(inputs)
+        num_rows = len(inputs["first_tokens"])
+        size = sizes.fitting(num_rows, tokens=inputs["input_ids"].shape[1])
+        if size is None:
+            return forward(inputs)
+        filled_inputs = fill(inputs, sizes.num_rows, size, sizes.longest, layout)
+        return recordings[size].forward(filled_inputs)[:num_rows]
 
     return replay
+
+
+def choose_sizes(loader: Loader, batches: list[np.ndarray]) -> tuple[GraphSizes, list[np.ndarray]]:
+    """Return sizes for batches of these rows, and for each size the batch that fills it most."""
+    totals = np.array([loader.lengths(rows).sum() for rows in batches])
+    batch_sizes = np.array([len(rows) for rows in batches])
+    # Kernels take longer for a higher limit of a row's tokens, also where no row has as many. So rows of
+    # padding are no longer than others, and there is room for enough of them.
+    longest = int(loader.lengths().max())
+    num_rows = int(batch_sizes.max()) + int(totals.max()) // longest + 1
+    # A row of padding has at least one token
+    needed_tokens = totals + num_rows - batch_sizes
+    limits = (np.percentile(needed_tokens, PERCENTILE), needed_tokens.max())
+    num_tokens = sorted({int(-(-limit // ROUND_TOKENS_TO)) * ROUND_TOKENS_TO for limit in limits})
+    fullest_batches = []
+    for size in num_tokens:
+        fitting_tokens = np.where(needed_tokens <= size, needed_tokens, 0)
+        fullest_batches.append(batches[fitting_tokens.argmax()])
+    return GraphSizes(num_rows, longest, num_tokens), fullest_batches
 
 
 def fill(inputs: dict, num_rows: int, num_tokens: int, longest: int, layout: Layout) -> dict:
@@ -91,44 +116,69 @@ def fill(inputs: dict, num_rows: int, num_tokens: int, longest: int, layout: Lay
     They have one token each or more, about the same number, which must be at most `longest`. No row of the
     batch may be longer either.
     """
-    end, device = inputs["input_ids"].shape[1], inputs["input_ids"].device
-    more = num_rows - len(inputs["first_tokens"])
-    ends = end + torch.arange(more + 1, device=device) * (num_tokens - end) // more
-    values = {"input_ids": layout.pad_id, "position_ids": layout.first_position, "token_type_ids": 0}
-    filled = {
-        name: pad(inputs[name], (0, num_tokens - end), value=value)
-        for name, value in values.items()
-        if name in inputs
-    }
+    device = inputs["input_ids"].device
+    end = inputs["input_ids"].shape[1]
+    num_padding_tokens = num_tokens - end
+    num_padding_rows = num_rows - len(inputs["first_tokens"])
+    # Where the rows of padding begin, and where the last one ends
+    offsets = end + torch.arange(num_padding_rows + 1, device=device) * num_padding_tokens // num_padding_rows
+    padding_values = {"input_ids": layout.pad_id, "position_ids": layout.first_position, "token_type_ids": 0}
+    filled = {}
+    for name, value in padding_values.items():
+        if name in inputs:
+            filled[name] = pad(inputs[name], (0, num_padding_tokens), value=value)
     for name in ("first_tokens", "last_tokens"):
         if name in inputs:
-            filled[name] = torch.cat([inputs[name], ends[:-1]])
-    return filled | {"row_offsets": torch.cat([inputs["row_offsets"], ends[1:].int()]), "longest": longest}
+            filled[name] = torch.cat([inputs[name], offsets[:-1]])
+    filled["row_offsets"] = torch.cat([inputs["row_offsets"], offsets[1:].int()])
+    filled["longest"] = longest
+    return filled
+
+
+def record(mode: Mode, filled: dict[int, dict]) -> dict[int, "Recording"] | None:
+    """Return recordings on inputs of each size, or None where memory does not suffice. Raises RuntimeError
+    where the model cannot be recorded."""
+    # Dropout of the steps must not depend on the recording, nor their stream on a recording that failed
+    stream = torch.cuda.stream(torch.cuda.current_stream(mode.device))
+    with torch.random.fork_rng([mode.device], device_type="cuda"), stream:
+        if not has_memory_for(mode, filled[max(filled)]):
+            return None
+        pool = torch.cuda.graph_pool_handle()
+        recording_stream = torch.cuda.Stream(mode.device)
+        recordings = {}
+        for size, inputs in filled.items():
+            recordings[size] = Recording(mode, inputs, pool, recording_stream)
+        return recordings
 
 
 def has_memory_for(mode: Mode, inputs: dict) -> bool:
     """Return whether the graphs fit into memory, beside passes that are not recorded and the optimizer's
     state; one pass over `inputs` shows it."""
-    device, before = mode.device, torch.cuda.memory_allocated(mode.device)
+    device = mode.device
+    bytes_before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     torch.autograd.grad(mode.forward(inputs).sum(), mode.parameters, allow_unused=True)
-    of_a_pass = torch.cuda.max_memory_allocated(device) - before
+    bytes_of_pass = torch.cuda.max_memory_allocated(device) - bytes_before
     torch.cuda.empty_cache()
-    state = 2 * sum(parameter.nbytes for parameter in mode.parameters)
-    return torch.cuda.mem_get_info(device)[0] > 2 * of_a_pass + state
+    bytes_of_state = 2 * sum(parameter.nbytes for parameter in mode.parameters)
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return free_bytes > 2 * bytes_of_pass + bytes_of_state
 
 
 class Recording:
     """Both passes on inputs of the shape of `inputs`, as a graph each. The backward pass gives all trained
     parameters their gradients at once: two hundred nodes of autograd, one for each, take the host 3 ms."""
 
-    def __init__(self, mode: Mode, inputs: dict, how: dict) -> None:
-        self.inputs, self.parameters = inputs, mode.parameters
-        self.passes = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.passes[0], **how):
+    def __init__(self, mode: Mode, inputs: dict, pool: tuple, stream: torch.cuda.Stream) -> None:
+        self.inputs = inputs
+        self.parameters = mode.parameters
+        self.forward_graph = torch.cuda.CUDAGraph()
+        self.backward_graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.forward_graph, pool=pool, stream=stream):
             outputs = mode.forward(inputs)
-        self.outputs, self.gradient = outputs.detach(), torch.empty_like(outputs)
-        with torch.cuda.graph(self.passes[1], **how):
+        self.outputs = outputs.detach()
+        self.gradient = torch.empty_like(outputs)
+        with torch.cuda.graph(self.backward_graph, pool=pool, stream=stream):
             # Not all parameters have a gradient: an unread pooler has none
             self.gradients = torch.autograd.grad(outputs, self.parameters, self.gradient, allow_unused=True)
 
@@ -136,13 +186,13 @@ class Recording:
         for name, value in inputs.items():
             if isinstance(value, torch.Tensor):
                 self.inputs[name].copy_(value)
-        self.passes[0].replay()
+        self.forward_graph.replay()
         outputs = self.outputs.detach().requires_grad_()
         outputs.register_hook(self.backward)
         return outputs
 
     def backward(self, gradient: torch.Tensor) -> None:
         self.gradient.copy_(gradient)
-        self.passes[1].replay()
+        self.backward_graph.replay()
         for parameter, value in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = value

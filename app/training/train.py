@@ -28,9 +28,11 @@ from ..report.measure import metrics_in_training
 from ..report.metrics import is_better
 from ..runtime.devices import peak_memory
 from .build import Components
+from .evaluation import BATCH_ROWS, evaluate_rows
 from .final_report import merge_adapter, write_report
 from .log import RunLog
-from .step import BATCH_ROWS, StepResult, add_losses, evaluate, train_steps
+from .step import train_steps
+from .step_results import StepResult, add_losses
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +138,7 @@ class Run:
     def collect(self) -> None:
         """Read the losses of the steps since the last call from the device; every rank calls it."""
         add_losses(self.mode, self.loaders["train"], self.steps, self.progress)
+        self.steps.clear()
 
     def log_step(self, step: StepResult) -> None:
         """Log a step, of which the loss is read from the device only now and then."""
@@ -209,7 +212,7 @@ class Run:
         """Return what the task keeps of the rows of a split, (num_rows, any); every rank calls it."""
         loader = self.loaders[name]
         with self.log.evaluation_bar(name, len(loader)) as bar:
-            return evaluate(self.mode, loader, BATCH_ROWS, bar.update, self.task.row_results)
+            return evaluate_rows(self.mode, loader, BATCH_ROWS, bar.update, self.task.row_results)
 
     def finish(self) -> None:
         """Evaluate the best checkpoint on test (without test on dev), and report; every rank calls it. Dev is

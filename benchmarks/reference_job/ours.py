@@ -13,7 +13,8 @@ from app.config.command_line import load_config
 from app.modes.mode import Single
 from app.training.log import start_logging
 from app.training.open_run import open_run
-from app.training.step import StepResult, train_steps
+from app.training.step import train_steps
+from app.training.step_results import StepResult
 from benchmarks.harness.meter import Meter, Sizes
 from benchmarks.reference_job.job import Job
 
@@ -40,7 +41,7 @@ def main(job: Job, meter: Meter) -> None:
 
         def after_step(state: RunProgress, step: StepResult) -> None:
             run.log_step(step)
-            meter.step_done(lambda: step.loss_sum / step.divisor)
+            meter.step_done(lambda: step.passes.loss_sum / step.passes.divisor)
 
         def take_sizes(steps: int) -> Sizes:
             """Make the last global batches once more; the plan says which rows they had."""

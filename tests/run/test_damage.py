@@ -23,7 +23,7 @@ from app.run import main
 from app.runs.comparison import compare_runs
 from app.runs.series import JOB, Series, read_report
 from app.training.build import open_stores
-from app.training.log import read_evaluations
+from app.training.metrics_file import read_evaluations
 from tests.ranks import settings
 from tests.saved_classifier import as_rows
 from tests.tiny import write_tiny

@@ -20,7 +20,7 @@ from app.data.rows import Row
 from app.prediction.open_model import ComputeOptions, open_model
 from app.run import main
 from app.runtime.disk import read_json
-from app.training.log import METRICS_FILE, read_evaluations
+from app.training.metrics_file import METRICS_FILE, read_evaluations
 from tests.model.test_e5_small import be_the_fetched_file
 from tests.multi_label_runs import read_predictions as read_csv
 from tests.processes import ROOT
@@ -347,7 +347,7 @@ def test_a_missing_encoder_is_an_error_with_its_command(data, monkeypatch, capsy
 
 
 def test_the_speed_of_products_is_a_fraction_where_the_first_measurement_was_disturbed(data, monkeypatch):
-    monkeypatch.setattr("app.training.log.product_speed", lambda device, dtype, threads: 1.0)
+    monkeypatch.setattr("app.training.token_limit.product_speed", lambda device, dtype, threads: 1.0)
     assert start(data, "--train.epochs=1") == 0
     shares = re.findall(r"\((\d+)% of matrix products\)", Path("run/train.log").read_text(encoding="utf-8"))
     assert [share for share in shares if int(share) > 100] == []

@@ -17,7 +17,7 @@ NO_KERNEL = """
 import resource
 from pathlib import Path
 import torch
-from app.training.step import replace_onednn
+from app.training.out_of_memory import replace_onednn
 
 def convolve(size):
     try:

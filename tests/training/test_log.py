@@ -13,15 +13,10 @@ from app.errors import InputError
 from app.modes.mode import Single
 from app.run import main
 from app.training.build import build
-from app.training.log import (
-    PROJECT,
-    RunLog,
-    TokenLimit,
-    check_trackers,
-    read_evaluations,
-    start_logging,
-    token_limit,
-)
+from app.training.log import RunLog, start_logging
+from app.training.metrics_file import read_evaluations
+from app.training.token_limit import TokenLimit, token_limit
+from app.training.trackers import PROJECT, check_trackers
 from tests.multi_label_runs import train, write_posts
 from tests.ranks import settings
 from tests.tiny import SIZES, write_tiny
@@ -46,7 +41,8 @@ def test_later_evaluations_and_damaged_lines_are_removed(folder, caplog, cut):
     assert read_evaluations(path) == []
     path.write_text("".join(LINES) + cut)
     assert [line["step"] for line in read_evaluations(path)] == [3, 6, 9]
-    RunLog(folder, QUIET, METRICS, total_steps=9, first_step=6).close()
+    with RunLog(folder, QUIET, METRICS, total_steps=9, first_step=6):
+        pass
     assert path.read_text() == "".join(LINES[:2])
     assert (f"{path}, line 4: no evaluation in JSON; skipped" in caplog.text) == bool(cut)
 
@@ -74,27 +70,26 @@ def test_a_limit_that_a_run_exceeds_is_none(folder, capsys):
     start_logging(is_main=True)
     # So many operations that any run would be faster than products allow
     limit = TokenLimit(torch.device("cpu"), torch.float32, operations=1e30)
-    log = RunLog(folder, QUIET, METRICS, total_steps=9, limit=limit)
-    for step in (step_result(1, [True], 1.0), step_result(2, [True], 1.0)):
-        log.count(step)
-        log.step(step, 0.9)
-        assert "product_speed" not in log.rates()
-    log.close()
+    with RunLog(folder, QUIET, METRICS, total_steps=9, limit=limit) as log:
+        for step in (step_result(1, [True], 1.0), step_result(2, [True], 1.0)):
+            log.count(step)
+            log.step(step, 0.9)
+            assert "product_speed" not in log.rates()
     assert "of matrix products" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_main", [True, False])
 def test_a_training_without_end_is_logged_and_other_ranks_say_nothing(folder, capsys, is_main):
     start_logging(is_main)
-    log = RunLog(folder if is_main else None, QUIET, METRICS, total_steps=10**20, with_bar=True)
-    for step in (step_result(1, [True], 1.0), step_result(2, [True], 1.0, skipped=True)):
-        log.count(step)
-        log.step(step, 0.9)
-    if not is_main:
-        log.evaluation(1, "dev", {}, True)
-        with log.evaluation_bar("dev", 10) as bar:
-            bar.update(10)
-    log.close()
+    run_folder = folder if is_main else None
+    with RunLog(run_folder, QUIET, METRICS, total_steps=10**20, with_bar=True) as log:
+        for step in (step_result(1, [True], 1.0), step_result(2, [True], 1.0, skipped=True)):
+            log.count(step)
+            log.step(step, 0.9)
+        if not is_main:
+            log.evaluation(1, "dev", {}, True)
+            with log.evaluation_bar("dev", 10) as bar:
+                bar.update(10)
     lines = capsys.readouterr().err.splitlines()
     if is_main:
         assert re.match(r"step 1/10{20}  loss 0.9000  lr 1.00e-03  .* left \d+:\d\d:\d\d$", lines[0])

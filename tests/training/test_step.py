@@ -13,7 +13,9 @@ from app.errors import TrainingError
 from app.model import attention
 from app.modes.mode import Single
 from app.run import main
-from app.training.step import Passes, add_losses, evaluate
+from app.training.evaluation import evaluate_rows
+from app.training.step import Passes
+from app.training.step_results import add_losses
 from tests.ranks import Disturbance, run, settings
 from tests.training.tiny_training import SETTINGS, Training, step_result
 
@@ -32,7 +34,7 @@ def test_a_limit_below_one_row_means_one_row_a_micro_batch_also_with_two_copies(
     config = replace(SETTINGS, r_drop=1.0, micro_batch_tokens=most_tokens)
     training = Training(config, dropout=0.3)
     passes = Passes(training.mode, training.loader, training.loss)
-    [micro_batches] = passes.cut(training.plan.batch(0), None)
+    [micro_batches] = passes.split_batch(training.plan.batch(0), None)
     assert [len(rows) for rows in micro_batches] == [1] * 10
 
 
@@ -55,9 +57,9 @@ def test_a_step_never_waits_for_the_device(varlen, monkeypatch):
     )
     config = replace(SETTINGS, accumulation_steps=2, max_steps=3)
     training = Training(config, OnMeta, pairs=True, varlen=varlen).run()
-    assert [step.loss_sum.device.type for step in training.steps] == ["meta"] * 3
+    assert [step.passes.loss_sum.device.type for step in training.steps] == ["meta"] * 3
     with pytest.raises(RuntimeError, match="meta"):
-        float(training.steps[0].loss_sum)
+        float(training.steps[0].passes.loss_sum)
 
 
 @pytest.mark.gpu
@@ -145,7 +147,7 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(pairs, packed):
         one_by_one = torch.cat([model.eval()(**batch.inputs) for batch in batches]).numpy()
     for batch_size in (1, 5, 64):
         done: list[int] = []
-        found = evaluate(training.mode, loader, batch_size, done.append)
+        found = evaluate_rows(training.mode, loader, batch_size, done.append)
         assert model.training
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, one_by_one, atol=1e-5)
@@ -165,7 +167,7 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(pairs, packed):
 def test_rows_that_are_not_evaluated_once_are_an_error(training, gathered):
     training.mode.group.gather = gathered
     with pytest.raises(RuntimeError, match="every row of train must be evaluated exactly once; of 48 rows "):
-        evaluate(training.mode, training.loader, 16)
+        evaluate_rows(training.mode, training.loader, 16)
 
 
 def named(loader, positions: list[int]) -> str:
@@ -186,7 +188,7 @@ def test_rows_whose_logits_are_not_finite_are_named(training, value):
             return outputs
 
         with pytest.raises(TrainingError, match=f"^evaluation on train needs finite logits, {error}"):
-            evaluate(training.mode, loader, 16, row_results=spoil)
+            evaluate_rows(training.mode, loader, 16, row_results=spoil)
 
 
 def add(training: Training, *steps) -> RunProgress:
@@ -219,11 +221,14 @@ ALL = "all logits are finite; rows of the batch"
 def test_a_step_that_is_not_finite_names_its_rows(
     training, finite, loss_sum, grad_norm, skipped, found, positions
 ):
-    own = {"positions": np.arange(len(finite)) + 3, "grad_norm": grad_norm, "skipped": skipped}
     figures = f"the loss is {loss_sum / len(finite)} and the gradient norm {grad_norm}"
     wanted = f"step 17: {figures}; {found}: {named(training.loader, positions)}"
     with pytest.raises(TrainingError, match=f"^{re.escape(wanted)}"):
-        add(training, step_result(16, [True]), step_result(17, finite, loss_sum, **own))
+        add(
+            training,
+            step_result(16, [True]),
+            step_result(17, finite, loss_sum, grad_norm, skipped, first_position=3),
+        )
 
 
 @pytest.mark.parametrize("early", [{}, {"train__early_stopping": 1, "train__eval_every": 1}])

@@ -12,7 +12,7 @@ from app.config.schema import TrainConfig
 from app.modes.mode import Single
 from app.tasks import open_task
 from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
-from app.training.step import evaluate
+from app.training.evaluation import evaluate_rows
 from tests.modes.contract import two_masks
 from tests.tiny import plain_model, tiny_model
 from tests.training.tiny_training import SETTINGS as TINY
@@ -144,7 +144,7 @@ def test_the_warmup_is_in_steps_and_below_1_a_fraction_of_them(warmup, end):
 def test_dropout_is_a_function_of_seed_and_step_whatever_happens_between_steps():
     def look(state, step):
         torch.rand(3)
-        one, other = (evaluate(again.mode, again.loader, 4) for _ in range(2))
+        one, other = (evaluate_rows(again.mode, again.loader, 4) for _ in range(2))
         np.testing.assert_array_equal(one, other)
 
     config = replace(SETTINGS["sgd"], max_steps=4)

@@ -19,6 +19,9 @@ BESIDE = {
     "app/training/open_run.py",
     "app/training/recorded_passes.py",
     "app/training/step.py",
+    "app/training/step_results.py",
+    "app/training/token_limit.py",
+    "app/training/trackers.py",
     "app/training/train.py",
 }
 

@@ -15,7 +15,8 @@ from app.config.schema import Config, TrainConfig
 from app.model.freeze import freeze
 from app.modes.mode import Single
 from app.tasks.losses import ClassLoss
-from app.training.step import StepResult, train_steps
+from app.training.step import train_steps
+from app.training.step_results import PassesResult, StepResult
 from tests.tiny import open_tiny, tiny_model
 
 # 48 rows of train in batches of 10: in each epoch the fifth step has 8 rows.
@@ -34,13 +35,30 @@ class SmoothedCrossEntropy(ClassLoss):
         return torch.nn.functional.cross_entropy(logits, labels, self.weights, **options)
 
 
-def step_result(step: int, finite: list[bool], loss_sum: float = 0.0, **values) -> StepResult:
-    """Return the result of a step on one row for each of `finite`; `values` are other fields."""
+def step_result(
+    step: int,
+    finite: list[bool],
+    loss_sum: float = 0.0,
+    grad_norm: float = 1.0,
+    skipped: bool = False,
+    first_position: int = 0,
+) -> StepResult:
+    """Return the result of a step on one row for each of `finite`, from `first_position` on."""
     rows = len(finite)
-    fields = {"rows": rows, "tokens": 9 * rows, "divisor": rows, "positions": np.arange(rows)}
-    fields |= {"learning_rate": 0.001, "skipped": False, "grad_norm": 1.0} | values
-    fields["grad_norm"] = torch.tensor(fields["grad_norm"])
-    return StepResult(step, loss_sum=torch.tensor(loss_sum), finite=torch.tensor(finite), **fields)
+    return StepResult(
+        step=step,
+        rows=rows,
+        tokens=9 * rows,
+        learning_rate=0.001,
+        passes=PassesResult(
+            loss_sum=torch.tensor(loss_sum),
+            divisor=rows,
+            positions=np.arange(rows) + first_position,
+            finite=torch.tensor(finite),
+        ),
+        grad_norm=torch.tensor(grad_norm),
+        skipped=skipped,
+    )
 
 
 @cache
@@ -98,7 +116,7 @@ class Training:
 
     @property
     def losses(self) -> list[float]:
-        return [float(step.loss_sum) for step in self.steps]
+        return [float(step.passes.loss_sum) for step in self.steps]
 
     @property
     def norms(self) -> list[float]:
