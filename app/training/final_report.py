@@ -1,21 +1,13 @@
-"""The end of a run: its report, printed and written into its folder; with LoRA the model without adapter."""
+"""The report at the end of a run, printed and written into its folder."""
 
-import logging
-import re
-import warnings
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from ..checkpoints.decision import copy_decision, is_of_other_weights, remove_decision
 from ..checkpoints.model_record import add_finish
 from ..checkpoints.progress import RunProgress
-from ..checkpoints.run_files import ADAPTER, CARD, MODEL, PAGE, PREDICTIONS, REPORT, TEXT
+from ..checkpoints.run_files import CARD, PAGE, PREDICTIONS, REPORT, TEXT
 from ..checkpoints.training_state import drop_states
-from ..config.schema import ModelConfig
-from ..config.shipped import E5_SMALL, e5_file
-from ..model.pretrained import save_model
 from ..report.advice import render_advice, what_next
 from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
@@ -29,14 +21,11 @@ from ..report.text_report import report_text
 from ..runtime.disk import write_json, write_text
 from ..tasks.decision_file import FITTED_ON, write_decision_file
 from ..tasks.scores import Scores
-from ..words import N_, _
+from ..words import _
+from .advice_evidence import evidence_of
 from .build import Components
+from .card_content import card_content, run_settings
 from .metrics_file import METRICS_FILE, read_evaluations
-
-logger = logging.getLogger(__name__)
-# Models to try where this one is no better than a linear one: the first that is another one
-OTHERS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
-E5_SMALL_ON_HUB = "intfloat/multilingual-e5-small"
 
 
 def write_report(
@@ -139,112 +128,3 @@ def report_metrics(components: Components, split: str, scores: Scores, effect: d
     if long := cost_of_length(readings, scores.correct, store.long.way, store.max_length):
         metrics["long_texts"] = long
     return metrics
-
-
-def evidence_of(components: Components, split: str, metrics: dict, of_splits: dict, history: list) -> dict:
-    """Return what `what_next` gets; `of_splits` are the logits by split, `history` the evaluations."""
-    dataset, task, config = components.dataset, components.task, components.config
-    train = config.train
-    tried = config.model.name
-    # Only the cross entropy without class weights can be compared between training and dev rows.
-    is_comparable = (train.loss, train.class_weights) == ("cross_entropy", "none")
-    other = next(name for name in OTHERS if name != tried)
-    held_out = None
-    # The thresholds of several labels a row were chosen on dev rows
-    if split != "train" and task.has_labels and task.answer_column == "label":
-        scores = [task.score(of.labels, of.logits, calibrated=True) for of in of_splits.values()]
-        names = ("confidence", "correct")
-        held_out = [np.concatenate([getattr(of, name) for of in scores]) for name in names]
-    most = train.max_steps
-    instead = E5_SMALL if config.model.has_random_weights and e5_file() else other
-    return {
-        "metrics": metrics,
-        "history": [line for line in history if line["split"] == "dev" and is_comparable],
-        "held_out": held_out,
-        "class_rows": dataset.statistics["train"].get("classes", {}),
-        "dev_rows": len(dataset.splits[FITTED_ON]) if FITTED_ON in dataset.splits else 0,
-        "longer": f"--train.epochs {2 * train.epochs}" + (f" --train.max_steps {2 * most}" if most else ""),
-        "instead": f"--model.name {instead}",
-    }
-
-
-def run_settings(components: Components, progress: RunProgress) -> dict:
-    """Return the settings that people ask about, by their names. They say what the model is, not how it was
-    computed: they are the same in every mode."""
-    config, dataset = components.config, components.dataset
-    settings = {
-        N_("model"): base_model_of(config.model)[0] or f"{config.model.architecture}, random weights",
-        N_("training rows"): f"{len(dataset.splits['train']):,}",
-        N_("epochs"): config.train.epochs,
-        N_("steps, of them until the best"): f"{progress.step:,}, {progress.best_step:,}",
-        N_("rows of a step"): components.plan.batch_size,
-        N_("learning rate"): config.train.learning_rate,
-        N_("most tokens of a text"): config.data.max_length,
-        N_("random seed"): config.train.seed,
-    }
-    if dataset.relabelled:
-        settings[N_("rows with corrected labels")] = dataset.relabelled["changed"]
-    return settings
-
-
-def card_content(name: str, components: Components, split: str, metrics: dict, settings: dict) -> dict:
-    """Return the content of the card of a run `name`, whose `metrics` are on the rows of `split`."""
-    dataset, data, model = components.dataset, components.config.data, components.config.model
-    base_model, hub_name = base_model_of(model)
-    return {
-        "name": name,
-        "task": components.task,
-        "split": split,
-        "metrics": metrics,
-        "data": dataset.statistics,
-        "splits": {
-            key: (Path(of.table.source).name, len(of), of.table.content) for key, of in dataset.splits.items()
-        },
-        "model_type": components.model.model.config.model_type,
-        "base_model": base_model,
-        "hub_name": hub_name,
-        "max_length": data.max_length,
-        "settings": settings,
-        "has_pairs": dataset.splits["train"].table.has_pairs,
-        "long": data.long,
-        "max_windows": data.max_windows,
-    }
-
-
-def base_model_of(model: ModelConfig) -> tuple[str | None, str | None]:
-    """Return how the card names the model that was fine-tuned, a folder by its last part, and its name on the
-    hub. Each is None where there is none: random weights have neither."""
-    name = model.name
-    if model.has_random_weights:
-        return None, None
-    if name == E5_SMALL:
-        return f"{E5_SMALL_ON_HUB} (its tokens for Chinese)", E5_SMALL_ON_HUB
-    if Path(name).exists():
-        return Path(name).resolve().name, None
-    return name, name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else None
-
-
-def merge_adapter(folder: Path, components: Components, step: int) -> None:
-    """Add the adapter of the best checkpoint in a run folder, that of `step`, to the weights that the run
-    began with, and write the sum there as a checkpoint of transformers, with its decision. Rank 0 calls it.
-    Everything is read again from the disk, on the CPU in fp32."""
-    from peft import PeftModel
-
-    adapter = (folder / ADAPTER).parent
-
-    with torch.random.fork_rng(devices=()), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        torch.manual_seed(components.config.train.seed)
-        model = components.task.build_model(components.stores).model
-        merged = PeftModel.from_pretrained(model, adapter).merge_and_unload()
-
-    has_other_decision = is_of_other_weights(folder, adapter, step)
-
-    def remove_other_decision() -> None:
-        if has_other_decision:
-            remove_decision(folder)
-
-    save_model(folder, merged, merged.state_dict(), components.tokenizer, remove_other_decision)
-    if has_other_decision:
-        copy_decision(adapter, folder, step)
-    logger.info("Adapter merged into %s.", folder / MODEL)

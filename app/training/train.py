@@ -29,8 +29,9 @@ from ..report.metrics import is_better
 from ..runtime.devices import peak_memory
 from .build import Components
 from .evaluation import BATCH_ROWS, evaluate_rows
-from .final_report import merge_adapter, write_report
+from .final_report import write_report
 from .log import RunLog
+from .merge_adapter import merge_adapter
 from .step import train_steps
 from .step_results import StepResult, add_losses
 

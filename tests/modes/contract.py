@@ -3,15 +3,18 @@ came out. tests/modes/test_contract.py forks it."""
 
 import os
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from app import modes
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.modes import load_mode
+from app.modes.mode import Mode
 from app.runs import verify
 from tests.modes import broken_modes
 
@@ -28,7 +31,8 @@ FILES = {
     "masked_language_modelling": "data.train={}/data.tsv data.format=tsv data.text_column=0 "
     "data.header=false model.vocab_file={}/vocab.txt ",
 }
-TWO, THREE = "accumulation_steps=2 ", "accumulation_steps=3 "  # three do not divide the batch
+TWO = "accumulation_steps=2 "
+THREE = "accumulation_steps=3 "  # three do not divide the batch
 CLIPPED = "max_grad_norm=0.05 "
 ADAMW = "optimizer=adamw learning_rate=1e-3 "
 WEIGHTS = "class_weights=[0.5,2,1] "
@@ -90,16 +94,21 @@ if find_spec("peft"):
         "lora_decoder": THREE + DECODER + "model.lora_rank=4",
         "lora_padded_adamw": ADAMW + "gradient_checkpointing=true model.lora_rank=2",
     }
+# The weights of other trainings are fp32
+DTYPES = {"float64": torch.float64}
 # So large that the first gradients are infinite, for some steps
 OVERFLOW = {"scale": 2.0**40, "backoff_factor": 2.0**-10}
 
 
 def settings_of(case: str, data: str) -> Config:
     task = next((task for task in FILES if f"data.task={task}" in CASES[case]), "single_label")
-    words = (BASE + FILES[task].replace("{}", data) + f"data.cache_dir={data}/cache " + CASES[case]).split()
-    return load_config(
-        [f"--{word}" if "." in word.partition("=")[0] else f"--train.{word}" for word in words]
-    )
+    words = BASE + FILES[task].replace("{}", data) + f"data.cache_dir={data}/cache " + CASES[case]
+    arguments = []
+    for word in words.split():
+        if "." not in word.partition("=")[0]:
+            word = f"train.{word}"
+        arguments.append(f"--{word}")
+    return load_config(arguments)
 
 
 def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
@@ -107,30 +116,33 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
     `verify.run_trainings` is here, too: it joins the processes once for each training."""
     if hasattr(broken_modes, mode):
         modes.MODES[mode] = f"{broken_modes.__name__}:{mode}"
+    mode_class = load_mode(mode)
     base = settings_of("sgd", data)
-    with load_mode(mode)(replace(base, deepspeed=replace(base.deepspeed, stage=int(stage)))) as opened:
+    base = replace(base, deepspeed=replace(base.deepspeed, stage=int(stage)))
+    with mode_class(base) as opened:
         for training in trainings:
             case, precision = training.split(":")
             config = settings_of(case, data)
-            overflows = case == "fp16_overflow"
             if precision.endswith(verify.CONTROL):
                 steps = 2 * config.train.accumulation_steps
                 config = replace(config, train=replace(config.train, accumulation_steps=steps))
-
-            def prepare(model, config, overflows=overflows) -> None:
-                if config.train.r_drop:
-                    model.model.classifier.register_forward_pre_hook(two_masks)
-                type(opened).setup(opened, model, config)
-                if overflows:
-                    opened.scaler.load_state_dict(opened.scaler.state_dict() | OVERFLOW)
-
-            opened.setup = prepare
-            torch.set_default_dtype(torch.float64 if precision == "float64" else torch.float32)
-            opened.config = replace(config, deepspeed=opened.config.deepspeed)
-            opened.accepts_packed = load_mode(mode).accepts_packed and "padded" not in case
+            opened.setup = partial(set_up, opened, case == "fp16_overflow")
+            torch.set_default_dtype(DTYPES.get(precision, torch.float32))
+            opened.config = replace(config, deepspeed=base.deepspeed)
+            opened.accepts_packed = mode_class.accepts_packed and "padded" not in case
             Path(out, case).mkdir(exist_ok=True)
             verify.train_and_write(opened, Path(out, case, f"{precision}.safetensors"))
     return 0
+
+
+def set_up(mode: Mode, overflows: bool, model: nn.Module, config: Config) -> None:
+    """Set a mode up, with masks in place of the dropout that R-Drop needs, and an overflow where it is asked
+    for."""
+    if config.train.r_drop:
+        model.model.classifier.register_forward_pre_hook(two_masks)
+    type(mode).setup(mode, model, config)
+    if overflows:
+        mode.scaler.load_state_dict(mode.scaler.state_dict() | OVERFLOW)
 
 
 def two_masks(module, inputs):
@@ -138,9 +150,9 @@ def two_masks(module, inputs):
     (features,) = inputs
     if not module.training:
         return None
-    kept = torch.arange(features.shape[-1]) % 2 * 2.0
+    mask = torch.arange(features.shape[-1]) % 2 * 2.0
     half = len(features) // 2
-    return torch.cat([features[:half] * kept, features[half:] * (2 - kept)])
+    return torch.cat([features[:half] * mask, features[half:] * (2 - mask)])
 
 
 def slots_of_horovod(nprocs: int) -> list:

@@ -3,7 +3,6 @@
 torchrun or horovodrun sets."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,31 @@ from tests.modes.contract import CASES, be_horovod_rank, be_rank, slots_of_horov
 from tests.ranks import fork, need
 
 # Accelerate refuses fp16 on the CPU, and DeepSpeed everywhere; it and Horovod have zeros for no gradient
-LEFT_OUT = {"accelerate": ("fp16", "fp16_overflow"), "horovod": ("unused_weights",)}
-LEFT_OUT["deepspeed"] = LEFT_OUT["accelerate"] + LEFT_OUT["horovod"]
+LEFT_OUT = {
+    "accelerate": ["fp16", "fp16_overflow"],
+    "deepspeed": ["fp16", "fp16_overflow", "unused_weights"],
+    "horovod": ["unused_weights"],
+}
 # What the quick suite compares
 FEW = ["accumulation_3", "clipped", "fp16_overflow", "tiny_last_batch", "r_drop"]
 # For another number of processes or stage of ZeRO than the usual one
 FEWER = [
-    *("accumulation_3", "accumulation_adamw", "tiny_last_batch", "weighted", "clipped", "fp16_overflow"),
-    *("windows", "regression", "ordinal", "logit_adjusted", "r_drop_tiny_last_batch_padded", "r_drop_adamw"),
-    *("masked_language_modelling", "lora", "lora_padded_adamw", "frozen_embeddings_padded"),
+    "accumulation_3",
+    "accumulation_adamw",
+    "tiny_last_batch",
+    "weighted",
+    "clipped",
+    "fp16_overflow",
+    "windows",
+    "regression",
+    "ordinal",
+    "logit_adjusted",
+    "r_drop_tiny_last_batch_padded",
+    "r_drop_adamw",
+    "masked_language_modelling",
+    "lora",
+    "lora_padded_adamw",
+    "frozen_embeddings_padded",
 ]
 
 
@@ -36,27 +51,61 @@ def data(tmp_path_factory) -> Path:
     generator = random.Random(0)
     lengths = [generator.choice([2, 3, 5, 8, 13, 21, 28]) for _ in range(80)]
     texts = ["".join(generator.choices(words, k=length)) for length in lengths]
-    sets = ["", "a", "b|c", "c", "a|b|c"]
-    for name, label in (
-        ("data.tsv", lambda i: "abc"[i % 3]),
-        ("sets.tsv", lambda i: sets[i % 5]),
-        ("scores.tsv", lambda i: 1000 + lengths[i] / 2),
-    ):
-        lines = "".join(f"{text}{i}\t{label(i)}\n" for i, text in enumerate(texts))
-        (folder / name).write_text(lines, encoding="utf-8")
+    sets_of_labels = ["", "a", "b|c", "c", "a|b|c"]
+    answers = {
+        "data.tsv": ["abc"[index % 3] for index in range(80)],
+        "sets.tsv": [sets_of_labels[index % 5] for index in range(80)],
+        "scores.tsv": [1000 + length / 2 for length in lengths],
+    }
+    for name, column in answers.items():
+        lines = []
+        for index, (text, answer) in enumerate(zip(texts, column, strict=True)):
+            lines.append(f"{text}{index}\t{answer}\n")
+        (folder / name).write_text("".join(lines), encoding="utf-8")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
     (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
     return folder
 
 
-@pytest.fixture(scope="module")
-def differ(data, tmp_path_factory) -> Callable[..., list[Comparison]]:
-    """Return a function that trains cases in a mode, and returns what differs from one process."""
-    place = tmp_path_factory.mktemp("single")
-    known = set()
+class Trainings:
+    """Trainings in modes, each compared with the same one in one process, which is kept for later modes."""
 
-    def train(mode: str, nprocs: int, launcher: str, out: Path, stage: int, trainings: list[str]) -> None:
-        words = (mode, str(data), str(out), str(stage), *trainings)
+    def __init__(self, data: Path, single_folder: Path) -> None:
+        self.data = data
+        self.single_folder = single_folder
+        self.done_in_single: set[str] = set()
+
+    def differences(
+        self, mode: str, nprocs: int, cases: list[str], out: Path, stage: int = 2
+    ) -> list[Comparison]:
+        """Train cases in a mode, and return what differs from one process."""
+        out.mkdir()
+        # A broken mode is started as DDP
+        mode_class = load_mode(mode if mode in MODES else "ddp")
+        precisions = {case: precision_of(case, mode_class.has_float64) for case in cases}
+        trainings = [f"{case}:{precision}" for case, precision in precisions.items()]
+        self.train_in_single(trainings, stage)
+        self.train(mode, nprocs, mode_class.launcher, out, stage, trainings)
+        different = []
+        for case, precision in precisions.items():
+            comparison = Comparison(case, nprocs, precision)
+            comparison = compare(comparison, self.single_folder / case, out / case)
+            if comparison.verdict != "PASS":
+                different.append(comparison)
+        return different
+
+    def train_in_single(self, trainings: list[str], stage: int) -> None:
+        # Below float64, other sums of the same rows show how far rounding alone moves a result
+        controls = [f"{training}-control" for training in trainings if "float64" not in training]
+        missing = [name for name in trainings + controls if name not in self.done_in_single]
+        if missing:
+            self.train("single", 1, "one", self.single_folder, stage, missing)
+            self.done_in_single.update(missing)
+
+    def train(
+        self, mode: str, nprocs: int, launcher: str, out: Path, stage: int, trainings: list[str]
+    ) -> None:
+        words = (mode, str(self.data), str(out), str(stage), *trainings)
         log = out / "log"
         if launcher != "horovodrun":
             fork(be_rank, words, nprocs, log)
@@ -70,57 +119,64 @@ def differ(data, tmp_path_factory) -> Callable[..., list[Comparison]]:
         fork(be_horovod_rank, (port, nprocs, *words), nprocs, log)
         server.stop()
 
-    def compared(mode: str, nprocs: int, cases: list[str], out: Path, stage: int = 2) -> list[Comparison]:
-        out.mkdir()
-        kind = load_mode(mode) if mode in MODES else load_mode("ddp")
-        whole = "float64" if kind.has_float64 else "fp32"
-        named = {case: case.partition("_")[0] for case in cases}
-        of_case = {case: name if name in DTYPE_OF else whole for case, name in named.items()}
-        # Below float64, other sums of the same rows show how far rounding alone moves a result
-        trainings = [f"{case}:{precision}" for case, precision in of_case.items()]
-        controls = [f"{training}-control" for training in trainings if "float64" not in training]
-        if wanted := [one for one in trainings + controls if one not in known]:
-            train("single", 1, "one", place, stage, wanted)
-            known.update(wanted)
-        train(mode, nprocs, kind.launcher, out, stage, trainings)
-        rows = [Comparison(case, nprocs, precision) for case, precision in of_case.items()]
-        found = [compare(row, place / row.mode, out / row.mode) for row in rows]
-        return [row for row in found if row.verdict != "PASS"]
 
-    return compared
+def precision_of(case: str, has_float64: bool) -> str:
+    """Return the precision with which the name of a case begins, or else the most exact one."""
+    prefix = case.partition("_")[0]
+    if prefix in DTYPE_OF:
+        return prefix
+    return "float64" if has_float64 else "fp32"
+
+
+@pytest.fixture(scope="module")
+def trainings(data, tmp_path_factory) -> Trainings:
+    return Trainings(data, tmp_path_factory.mktemp("single"))
 
 
 def modes() -> list:
     """A few cases for the quick suite, then every mode but single, with one, two and three processes where a
     launcher starts any number."""
-    found = [pytest.param(*values, FEW, 2, id=f"{values[0]}-few") for values in (("dp", 1), ("ddp", 2))]
-    for name in [name for name in MODES if name != "single"]:
-        # One that starts the processes of another mode is that mode
-        counts = {"one": (1,), "spawn": (2,)}.get(launcher := load_mode(name).launcher, (2, 1, 3))
-        runs = [(count, 2) for count in counts] + [(2, stage) for stage in (1, 3) if name == "deepspeed"]
-        # Each mode with its own way of making a step trains every case in two processes; `mp` is DDP
-        usual = (1, 2) if launcher == "one" else None if launcher == "spawn" else (2, 2)
+    parameters = [
+        pytest.param("dp", 1, FEW, 2, id="dp-few"),
+        pytest.param("ddp", 2, FEW, 2, id="ddp-few"),
+    ]
+    for name in MODES:
+        if name == "single":
+            continue
+        launcher = load_mode(name).launcher
+        runs = [(2, 2), (1, 2), (3, 2)]
+        # Each mode with its own way of making a step trains every case in two processes
+        run_with_every_case = (2, 2)
+        if launcher == "one":
+            runs = [(1, 2)]
+            run_with_every_case = (1, 2)
+        elif launcher == "spawn":
+            # It is DDP, only started in another way
+            runs = [(2, 2)]
+            run_with_every_case = None
+        if name == "deepspeed":
+            runs += [(2, 1), (2, 3)]
         for count, stage in runs:
-            cases = CASES if (count, stage) == usual else FEWER
+            cases = CASES if (count, stage) == run_with_every_case else FEWER
             label = f"{name}-{count}-stage{stage}"
-            found.append(pytest.param(name, count, cases, stage, id=label, marks=pytest.mark.slow))
-    return found
+            parameters.append(pytest.param(name, count, cases, stage, id=label, marks=pytest.mark.slow))
+    return parameters
 
 
 @pytest.mark.parametrize(("mode", "nprocs", "cases", "stage"), modes())
-def test_same_job_as_single(mode, nprocs, cases, stage, differ, tmp_path):
+def test_same_job_as_single(mode, nprocs, cases, stage, trainings, tmp_path):
     need(mode)
     cases = [case for case in cases if case in CASES and case not in LEFT_OUT.get(mode, ())]
-    assert differ(mode, nprocs, cases, tmp_path / "out", stage) == []
+    assert trainings.differences(mode, nprocs, cases, tmp_path / "out", stage) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, differ, tmp_path):
+def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, trainings, tmp_path):
     """A regression would predict 256 numbers between two powers of two."""
     need(mode)
     nprocs = 1 if load_mode(mode).launcher == "one" else 2
-    differ(mode, nprocs, ["bf16_regression"], tmp_path / "out", 3)
+    trainings.differences(mode, nprocs, ["bf16_regression"], tmp_path / "out", 3)
     logits = load_file(tmp_path / "out" / "bf16_regression" / "bf16.safetensors")["logits"]
     assert (logits != logits.bfloat16().float()).any()
 
@@ -137,15 +193,17 @@ def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, differ, tmp_path):
         ("StatesInBF16", ["bf16_decoder", "bf16_modernbert"]),
     ],
 )
-def test_a_broken_mode_is_caught_by_far(broken, caught_by, differ, tmp_path):
+def test_a_broken_mode_is_caught_by_far(broken, caught_by, trainings, tmp_path):
     """The control: the suite must fail for modes with the mistakes that copied scripts have."""
-    # fp16 is nearer to fp32 than bf16 is, so another precision is found by its name
-    is_wrong = broken == "WrongPrecision"
-    found = differ(broken, 1 if is_wrong else 2, caught_by, tmp_path / "out")
-    assert [row.mode for row in found] == caught_by
-    rule = "it computed in torch.float16, and torch.bfloat16 was asked for"
-    assert not is_wrong or rule in found[0].reason
-    if broken == "StatesInBF16":
-        rule = "states into model.model.layers.0 are torch.bfloat16, and torch.float32 in one process"
-        assert all(rule in row.reason for row in found)
-    assert all(max(row.differences.values()) > 1000 * FLOAT64_LIMIT for row in found)
+    nprocs = 1 if broken == "WrongPrecision" else 2
+    different = trainings.differences(broken, nprocs, caught_by, tmp_path / "out")
+    assert [comparison.mode for comparison in different] == caught_by
+    if broken == "WrongPrecision":
+        # fp16 is nearer to fp32 than bf16 is, so another precision is found by its name
+        rule = "it computed in torch.float16, and torch.bfloat16 was asked for"
+        assert rule in different[0].reason
+    for comparison in different:
+        if broken == "StatesInBF16":
+            rule = "states into model.model.layers.0 are torch.bfloat16, and torch.float32 in one process"
+            assert rule in comparison.reason
+        assert max(comparison.differences.values()) > 1000 * FLOAT64_LIMIT

@@ -26,7 +26,7 @@ TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT"
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "problem"),
     [
         ({"RANK": "abc"}, "'abc'"),
         (TWO | {"RANK": "-1"}, "RANK must be from 0 to WORLD_SIZE - 1"),
@@ -38,7 +38,7 @@ TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT"
         (TWO | {"MASTER_PORT": "65536"}, "from 0 to 65535"),
     ],
 )
-def test_an_environment_that_no_launcher_makes_is_refused(monkeypatch, capsys, variables, said):
+def test_an_environment_that_no_launcher_makes_is_refused(monkeypatch, capsys, variables, problem):
     """The message needs the rank, and is printed all the same."""
     for name in (*TWO, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
@@ -46,7 +46,7 @@ def test_an_environment_that_no_launcher_makes_is_refused(monkeypatch, capsys, v
         monkeypatch.setenv(name, value)
     assert work(load_config([]), "ddp") == 2
     message = capsys.readouterr().err
-    assert said in message
+    assert problem in message
     assert "or unset these to train in one process" in message
 
 
@@ -126,16 +126,20 @@ def test_horovod_trains_under_mpirun_and_only_rank_0_logs(names, data, tmp_path)
     words = settings(data, tmp_path / "run", train__max_steps=3)
     command = launch_command("horovodrun", [str(script), names], 2)
     done = finish([*command, *words], status=0, PYTHONPATH=str(ROOT))
-    said = done.stderr + done.stdout
-    assert said.count("2 process(es)") == 1
-    assert said.count("Report on test") == 1
+    output = done.stderr + done.stdout
+    assert output.count("2 process(es)") == 1
+    assert output.count("Report on test") == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "changes"),
     [
-        *((mode, {}) for mode in ("ddp", "fsdp", "accelerate", "dp", "horovod")),
+        ("ddp", {}),
+        ("fsdp", {}),
+        ("accelerate", {}),
+        ("dp", {}),
+        ("horovod", {}),
         ("deepspeed", {"deepspeed__stage": 2, "deepspeed__config": "{}/offload.json"}),
         ("deepspeed", {"deepspeed__stage": 1, "train__precision": "bf16"}),
     ],
@@ -148,10 +152,10 @@ def test_without_a_launcher_one_process_trains(mode, changes, data, tmp_path):
     log = tmp_path / "log"
     argv = settings(data, tmp_path / "run", train__max_steps=3, **changes)
     assert start_ranks(main, (mode, "", argv), 1, log, is_alone=True) == [0], log.read_text()[-3000:]
-    said = log.read_text()
-    assert "1 process(es)" in said
-    assert said.count("Report on test") == 1
-    assert "compil" not in said.lower(), "nothing may be compiled at the start"
+    output = log.read_text()
+    assert "1 process(es)" in output
+    assert output.count("Report on test") == 1
+    assert "compil" not in output.lower(), "nothing may be compiled at the start"
 
 
 OF_ACCELERATE = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
@@ -216,8 +220,8 @@ def test_without_horovod_one_line_says_how_to_install_it(monkeypatch, capsys):
     # Hides what may be installed
     monkeypatch.setitem(sys.modules, "horovod", None)
     assert main("horovod", "", []) == 2
-    [said] = capsys.readouterr().err.splitlines()
-    assert "install it: bash scripts/install_horovod.sh" in said
+    [message] = capsys.readouterr().err.splitlines()
+    assert "install it: bash scripts/install_horovod.sh" in message
 
 
 def test_nprocs_belongs_to_spawn(capsys):

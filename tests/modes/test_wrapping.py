@@ -75,8 +75,8 @@ def test_parameters_are_gathered_in_bf16_under_bf16_only(monkeypatch, precision)
             mode.backward(logits.sum())
         assert gathered == {torch.bfloat16 if precision == "bf16" else torch.float32}
         assert logits.dtype == torch.float32
-        kept = [*mode.weights().values(), *mode.gradients().values()]
-        assert {value.dtype for value in kept} == {torch.float32}
+        for tensors in (mode.weights(), mode.gradients()):
+            assert {value.dtype for value in tensors.values()} == {torch.float32}
 
 
 def merged(tmp_path, users: object) -> dict:
@@ -89,17 +89,18 @@ def merged(tmp_path, users: object) -> dict:
 
 def test_the_configuration_of_deepspeed_follows_from_ours(tmp_path):
     users = {"zero_optimization": {"reduce_bucket_size": 1000}, "wall_clock_breakdown": True}
-    found = merged(tmp_path, users)
-    assert found["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 1000}
-    assert (found["wall_clock_breakdown"], found["gradient_clipping"]) == (True, 0.5)
-    assert found["gradient_accumulation_steps"] == 2
-    assert "train_batch_size" not in found, "it need not come out even over the processes"
+    settings = merged(tmp_path, users)
+    assert settings["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 1000}
+    assert settings["wall_clock_breakdown"] is True
+    assert settings["gradient_clipping"] == 0.5
+    assert settings["gradient_accumulation_steps"] == 2
+    assert "train_batch_size" not in settings, "it need not come out even over the processes"
     # Left out, DeepSpeed would clip at 1.0.
     assert deepspeed_config(Config(train=TrainConfig(max_grad_norm=0)))["gradient_clipping"] == 0
 
 
 @pytest.mark.parametrize(
-    ("users", "said"),
+    ("users", "message"),
     [
         ({"train_batch_size": 64, "fp16": {}}, "train_batch_size, fp16 must follow from the settings"),
         ({"zero_optimization": {"stage": 3}}, "stage must follow from the settings"),
@@ -109,6 +110,6 @@ def test_the_configuration_of_deepspeed_follows_from_ours(tmp_path):
         ("{", r"not valid JSON"),
     ],
 )
-def test_contradictions_are_refused(tmp_path, users, said):
-    with pytest.raises(InputError, match=said):
+def test_contradictions_are_refused(tmp_path, users, message):
+    with pytest.raises(InputError, match=message):
         merged(tmp_path, users)

@@ -12,7 +12,7 @@ import pytest
 from app.config.command_line import load_config
 from app.report.advice import render_advice, what_next
 from app.tasks import open_task
-from app.training.final_report import evidence_of
+from app.training.advice_evidence import evidence_of
 from tests.verbs import spoken_in
 
 NAMES = ["中性", "正面", "负面"]

@@ -25,7 +25,7 @@ from app.report.metrics import BY_KEY, metrics_of
 from app.report.page import PageRows, render_page
 from app.report.row_groups import row_groups
 from app.tasks import open_task
-from app.training.final_report import card_content
+from app.training.card_content import card_content
 from app.words import _
 from tests.report.rows_case import KINDS, Written, random_rows, report_of
 from tests.verbs import spoken_in

@@ -129,26 +129,39 @@ class Recorder(GeneralTracker):
         self.calls.append("end")
 
 
+def recorder_class(calls: list, fails: int | None = None) -> type[Recorder]:
+    """Return a class of trackers that add what they get to `calls`."""
+    return type("Recorder", (Recorder,), {"calls": calls, "fails": fails})
+
+
 @pytest.mark.parametrize(("fails", "error"), [(0, "SystemExit: no key"), (8, "SystemError: no answer at 8")])
 def test_a_tracker_gets_the_figures_of_a_run_until_it_fails(tmp_path, monkeypatch, caplog, fails, error):
     """It gets those of the report, at the thresholds of dev; one that fails is left out with one warning."""
-    kinds = [type("Recorder", (Recorder,), {"calls": [], "fails": one}) for one in (None, fails)]
+    whole: list = []
+    failed: list = []
     # Trackers that have the names of any modules
-    for name, kind in zip(("json", "csv"), kinds, strict=True):
-        monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, name, kind)
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "json", recorder_class(whole))
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "csv", recorder_class(failed, fails))
     rows = write_posts(tmp_path / "rows.jsonl")
     changes = {"data__test_size": 0.3, "train__max_steps": 8, "output__trackers": "[json, csv]"}
     report = train(rows, tmp_path / "run", **changes)
     log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
     assert log.count("is left out from here on") == 1
     assert f"The tracker csv is left out from here on: {error}. The training is not affected." in log
-    whole, failed = (kind.calls for kind in kinds)
     assert whole[0] == failed[0] == PROJECT
-    assert (whole[1]["train.max_steps"], whole[-1]) == (8, "end")
-    assert fails == 0 or failed[2:] == [call for call in whole[2:-1] if call[0] < fails]
-    points = [call[1] for call in whole[2:-1]]
-    assert {name.partition("/")[0] for values in points for name in values} == {"train", "dev", "report_test"}
-    (tracked,) = (values for values in points if "report_test/loss" in values)
+    assert whole[1]["train.max_steps"] == 8
+    assert whole[-1] == "end"
+    points = whole[2:-1]
+    if fails:
+        assert failed[2:] == [(step, values) for step, values in points if step < fails]
+    groups = set()
+    reported = []
+    for _, values in points:
+        groups.update(name.partition("/")[0] for name in values)
+        if "report_test/loss" in values:
+            reported.append(values)
+    assert groups == {"train", "dev", "report_test"}
+    [tracked] = reported
     assert tracked == {name: report[name.removeprefix("report_test/")] for name in tracked}
     assert len(tracked) == 4
     assert {scores["threshold"] for scores in report["classes"].values()} != {0.5}

@@ -53,7 +53,7 @@ def test_a_step_never_waits_for_the_device(varlen, monkeypatch):
     monkeypatch.setattr(
         attention,
         "attend_varlen",
-        lambda query, key, value, starts, *rest: query + key[: len(query)] * value.sum(0),
+        lambda query, key, value, *options: query + key[: len(query)] * value.sum(0),
     )
     config = replace(SETTINGS, accumulation_steps=2, max_steps=3)
     training = Training(config, OnMeta, pairs=True, varlen=varlen).run()
@@ -147,10 +147,10 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(pairs, packed):
         one_by_one = torch.cat([model.eval()(**batch.inputs) for batch in batches]).numpy()
     for batch_size in (1, 5, 64):
         done: list[int] = []
-        found = evaluate_rows(training.mode, loader, batch_size, done.append)
+        logits = evaluate_rows(training.mode, loader, batch_size, done.append)
         assert model.training
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, one_by_one, atol=1e-5)
+        assert logits.dtype == np.float32
+        np.testing.assert_allclose(logits, one_by_one, atol=1e-5)
         assert sum(done) == len(loader)
 
 
@@ -211,7 +211,7 @@ ALL = "all logits are finite; rows of the batch"
 
 
 @pytest.mark.parametrize(
-    ("finite", "loss_sum", "grad_norm", "skipped", "found", "positions"),
+    ("finite", "loss_sum", "grad_norm", "skipped", "which_rows", "positions"),
     [
         ([True, False, True, False], INF, NAN, False, ROWS, [4, 6]),
         ([True, True], 1.0, INF, False, ALL, [3, 4]),
@@ -219,10 +219,10 @@ ALL = "all logits are finite; rows of the batch"
     ],
 )
 def test_a_step_that_is_not_finite_names_its_rows(
-    training, finite, loss_sum, grad_norm, skipped, found, positions
+    training, finite, loss_sum, grad_norm, skipped, which_rows, positions
 ):
     figures = f"the loss is {loss_sum / len(finite)} and the gradient norm {grad_norm}"
-    wanted = f"step 17: {figures}; {found}: {named(training.loader, positions)}"
+    wanted = f"step 17: {figures}; {which_rows}: {named(training.loader, positions)}"
     with pytest.raises(TrainingError, match=f"^{re.escape(wanted)}"):
         add(
             training,
@@ -236,8 +236,8 @@ def test_a_training_without_an_update_has_no_report(early, data, tmp_path, monke
     monkeypatch.setattr(Single, "step", lambda self, max_norm: (torch.zeros(()), True))
     for _ in range(2):
         assert main("single", "", settings(data, tmp_path / "run", train__epochs=1, **early)) == 1
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert re.match(r"error: all \d steps were skipped, .* nothing was trained, and there", said)
+        message = capsys.readouterr().err.splitlines()[-1]
+        assert re.match(r"error: all \d steps were skipped, .* nothing was trained, and there", message)
         assert not (tmp_path / "run" / "report.json").exists()
 
 

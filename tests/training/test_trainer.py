@@ -1,6 +1,6 @@
 """The loop against one written by hand in plain torch, its learning rates, and what is trained."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -38,28 +38,32 @@ def run(config: TrainConfig, *mode_class: type, **options) -> Training:
     return training.run()
 
 
+@dataclass(frozen=True)
+class Reference:
+    """What a training in plain torch gave: the last weights, and the numbers of each step."""
+
+    weights: dict[str, torch.Tensor]
+    losses: list[float]
+    norms: list[float]
+
+
 @cache
-def reference(name: str, pairs: bool) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
-    """Train in plain torch, on whole batches, padded; return weights, losses and gradient norms."""
+def reference(name: str, pairs: bool) -> Reference:
+    """Train in plain torch, on whole batches, padded."""
     config = SETTINGS[name]
-    (dataset, tokenizer, _) = tiny_data(pairs)
+    dataset, tokenizer, _ = tiny_data(pairs)
     model = plain_model(tiny_model(vocab_size=len(tokenizer)).train())
     split = dataset.splits["train"]
-    groups = []
-    for key, parameter in model.named_parameters():
-        decay = 0.0 if parameter.ndim == 1 else config.weight_decay
-        is_head = "pooler" in key or "classifier" in key
-        rate = (is_head and config.head_learning_rate) or config.learning_rate
-        groups.append({"params": [parameter], "weight_decay": decay, "scale": rate / config.learning_rate})
-    kind = torch.optim.SGD if config.optimizer == "sgd" else torch.optim.AdamW
-    optimizer = kind(groups, lr=0.0)
-    kept = torch.arange(model.config.hidden_size) % 2 * 2.0
-    masks = (kept, 2 - kept) if config.r_drop else (1.0, 1.0)
+    optimizer = plain_optimizer(model, config)
+    even_mask = torch.arange(model.config.hidden_size) % 2 * 2.0
+    masks = [1.0, 1.0]
+    if config.r_drop:
+        masks = [even_mask, 2 - even_mask]
     steps_per_epoch = int(np.ceil(len(split) / config.batch_size))
-    total = steps_per_epoch * config.epochs
+    total_steps = steps_per_epoch * config.epochs
     losses = []
     norms = []
-    for step in range(total):
+    for step in range(total_steps):
         order = np.random.default_rng([config.seed, step // steps_per_epoch]).permutation(len(split))
         first = step % steps_per_epoch * config.batch_size
         batch = order[first : first + config.batch_size]
@@ -68,32 +72,57 @@ def reference(name: str, pairs: bool) -> tuple[dict[str, torch.Tensor], list[flo
         labels = torch.tensor(split.labels[batch])
         target = torch.nn.functional.one_hot(labels, 3) * (1 - SMOOTHING) + SMOOTHING / 3
         pooled = model.bert(**inputs).pooler_output
-        outputs = [log_softmax(model.classifier(pooled * mask), dim=1) for mask in masks]
-        loss = sum(-(target * WEIGHTS * found).sum() for found in outputs) / 2
-        both = (outputs, outputs[::-1])
-        divergence = sum(kl_div(*pair, reduction="sum", log_target=True) for pair in both)
-        loss = (loss + (config.r_drop or 0) * divergence / 2) / len(batch)
+        first_output, second_output = [log_softmax(model.classifier(pooled * mask), dim=1) for mask in masks]
+        entropy = -(target * WEIGHTS * first_output).sum() - (target * WEIGHTS * second_output).sum()
+        divergence = kl_sum(first_output, second_output) + kl_sum(second_output, first_output)
+        loss = (entropy / 2 + (config.r_drop or 0) * divergence / 2) / len(batch)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)))
-        if step < 3:
-            factor = (step + 1) / 3
-        else:
-            share = (step - 3) / (total - 3)
-            factor = 1 - share if config.schedule == "linear" else 0.5 * (1 + np.cos(np.pi * share))
+        factor = rate_factor(config, step, total_steps)
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * factor * group["scale"]
         optimizer.step()
-    return model.state_dict(), losses, norms
+    return Reference(model.state_dict(), losses, norms)
 
 
-def difference(found: dict, expected: dict, but: str = "nothing") -> float:
+def plain_optimizer(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Return an optimizer whose groups have the factor on their learning rate as `scale`."""
+    groups = []
+    for name, parameter in model.named_parameters():
+        rate = config.learning_rate
+        if config.head_learning_rate and ("pooler" in name or "classifier" in name):
+            rate = config.head_learning_rate
+        decay = 0.0 if parameter.ndim == 1 else config.weight_decay
+        groups.append({"params": [parameter], "weight_decay": decay, "scale": rate / config.learning_rate})
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=0.0)
+    return torch.optim.AdamW(groups, lr=0.0)
+
+
+def kl_sum(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return kl_div(output, target, reduction="sum", log_target=True)
+
+
+def rate_factor(config: TrainConfig, step: int, total_steps: int) -> float:
+    """Return the factor on the learning rate of a step, from 0, after a warm-up of three steps."""
+    if step < 3:
+        return (step + 1) / 3
+    progress = (step - 3) / (total_steps - 3)
+    if config.schedule == "linear":
+        return 1 - progress
+    return 0.5 * (1 + np.cos(np.pi * progress))
+
+
+def difference(weights: dict, expected: dict, but: str = "nothing") -> float:
     """Return the largest absolute difference of any weight without `but` in its name."""
-    assert found.keys() == expected.keys()
-    return max(
-        float((found[name] - value).abs().max()) for name, value in expected.items() if but not in name
-    )
+    assert weights.keys() == expected.keys()
+    differences = []
+    for name, value in expected.items():
+        if but not in name:
+            differences.append(float((weights[name] - value).abs().max()))
+    return max(differences)
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
@@ -103,35 +132,45 @@ def test_weights_are_those_of_a_hand_written_loop(settings, accumulation, packed
     # So each two values of settings, accumulation, packed and pairs meet
     pairs = packed == (accumulation == 3)
     config = replace(SETTINGS[settings], accumulation_steps=accumulation)
-    found = run(config, packed=packed, pairs=pairs)
-    weights, losses, norms = reference(settings, pairs)
+    training = run(config, packed=packed, pairs=pairs)
+    expected = reference(settings, pairs)
     but = WITHOUT_GRADIENT if settings == "adamw" else "nothing"
-    assert difference(found.weights, weights, but) <= 1e-6
-    assert [step.rows for step in found.steps] == [10, 10, 10, 10, 8] * 2
-    assert [float(step.loss_sum) / step.rows for step in found.steps] == pytest.approx(losses, abs=1e-4)
-    assert found.norms == pytest.approx(norms, rel=1e-3)
+    assert difference(training.weights, expected.weights, but) <= 1e-6
+    assert [step.rows for step in training.steps] == [10, 10, 10, 10, 8] * 2
+    losses = [float(step.passes.loss_sum) / step.rows for step in training.steps]
+    assert losses == pytest.approx(expected.losses, abs=1e-4)
+    assert training.norms == pytest.approx(expected.norms, rel=1e-3)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["singles", "pairs"])
 def test_the_comparison_sees_what_it_should(pairs):
     """The settings act: clipping in some steps, and each moves the weights by more than the tolerance."""
     config = SETTINGS["sgd"]
-    (weights, _, norms) = reference("sgd", pairs)
-    assert min(norms) < config.max_grad_norm < max(norms)
-    others = {"max_grad_norm": 0.0, "weight_decay": 0.0, "warmup": 0, "batch_size": 12, "seed": 1}
-    for name, value in (others | {"head_learning_rate": 0.01}).items():
-        assert difference(run(replace(config, **{name: value}), pairs=pairs).weights, weights) > 1e-4, name
+    expected = reference("sgd", pairs)
+    weights = expected.weights
+    assert min(expected.norms) < config.max_grad_norm < max(expected.norms)
+    changes = {
+        "max_grad_norm": 0.0,
+        "weight_decay": 0.0,
+        "warmup": 0,
+        "batch_size": 12,
+        "seed": 1,
+        "head_learning_rate": 0.01,
+    }
+    for name, value in changes.items():
+        changed = run(replace(config, **{name: value}), pairs=pairs)
+        assert difference(changed.weights, weights) > 1e-4, name
     without_weights = Training(config, pairs=pairs)
     without_weights.loss = SmoothedCrossEntropy("cross_entropy")
     assert difference(without_weights.run().weights, weights) > 1e-4
-    assert difference(reference("r_drop", pairs)[0], weights) > 1e-3
+    assert difference(reference("r_drop", pairs).weights, weights) > 1e-3
 
 
 @pytest.mark.parametrize(("max_steps", "steps", "last"), [(7, 7, 0.05 / 4), (1000, 10, 0.05 / 7)])
 def test_max_steps_shortens_the_schedule_and_the_training(max_steps, steps, last):
-    found = run(replace(SETTINGS["sgd"], max_steps=max_steps)).steps
-    assert len(found) == steps
-    assert found[-1].learning_rate == pytest.approx(last)
+    results = run(replace(SETTINGS["sgd"], max_steps=max_steps)).steps
+    assert len(results) == steps
+    assert results[-1].learning_rate == pytest.approx(last)
 
 
 @pytest.mark.parametrize(("warmup", "end"), [(0.0, 1), (0.5, 2), (1, 1), (3, 3), (1000, 1000)])
@@ -144,8 +183,9 @@ def test_the_warmup_is_in_steps_and_below_1_a_fraction_of_them(warmup, end):
 def test_dropout_is_a_function_of_seed_and_step_whatever_happens_between_steps():
     def look(state, step):
         torch.rand(3)
-        one, other = (evaluate_rows(again.mode, again.loader, 4) for _ in range(2))
-        np.testing.assert_array_equal(one, other)
+        first_logits = evaluate_rows(again.mode, again.loader, 4)
+        second_logits = evaluate_rows(again.mode, again.loader, 4)
+        np.testing.assert_array_equal(first_logits, second_logits)
 
     config = replace(SETTINGS["sgd"], max_steps=4)
     first = run(config, dropout=0.3).weights
@@ -166,35 +206,36 @@ class TorchClipping(Single):
 @pytest.mark.parametrize("max_norm", [0.0, 1e6, 6.0, 0.01])
 def test_clipping_has_the_bits_of_torchs_own(max_norm):
     config = replace(SETTINGS["adamw"], max_grad_norm=max_norm)
-    found = run(config)
+    training = run(config)
     expected = run(config, TorchClipping)
-    found.assert_same_bits(expected)
-    assert found.norms == expected.norms
+    training.assert_same_bits(expected)
+    assert training.norms == expected.norms
 
 
 def test_fp16_norms_and_clipping_are_of_unscaled_gradients_and_overflow_waits():
     config = replace(SETTINGS["sgd"], max_steps=3, max_grad_norm=0.5)
-    found = Training(replace(config, precision="fp16"))
+    training = Training(replace(config, precision="fp16"))
     exact = run(config)
-    found.mode.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    assert found.run().norms == pytest.approx(exact.norms, rel=0.05)
-    assert min(found.norms) > 0.5, "clipping must act"
-    assert difference(found.weights, exact.weights) < 2e-3
+    training.mode.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    assert training.run().norms == pytest.approx(exact.norms, rel=0.05)
+    assert min(training.norms) > 0.5, "clipping must act"
+    assert difference(training.weights, exact.weights) < 2e-3
 
-    found = Training(replace(config, precision="fp16", max_steps=25, epochs=5))
-    found.mode.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**32)
-    start = {name: value.clone() for name, value in found.weights.items()}
+    training = Training(replace(config, precision="fp16", max_steps=25, epochs=5))
+    training.mode.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**32)
+    start = {name: value.clone() for name, value in training.weights.items()}
     moved = []
-    found.run(after_step=lambda state, step: moved.append(difference(found.weights, start)))
-    skipped = [step.skipped for step in found.steps]
+    training.run(after_step=lambda state, step: moved.append(difference(training.weights, start)))
+    skipped = [step.skipped for step in training.steps]
     first = skipped.index(False)
     assert first > 3, "the scale must be far too large at first"
     assert max(moved[:first]) == 0 < moved[first]
     # Still the first of the warm-up
-    rates = [step.learning_rate for step in found.steps[: first + 1]]
+    rates = [step.learning_rate for step in training.steps[: first + 1]]
     assert rates == pytest.approx([config.learning_rate / 3] * (first + 1))
-    assert (found.state.step, found.state.updates) == (25, skipped.count(False))
-    assert all(value.isfinite().all() for value in found.weights.values())
+    assert training.state.step == 25
+    assert training.state.updates == skipped.count(False)
+    assert all(value.isfinite().all() for value in training.weights.values())
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "roberta", "albert"])
@@ -202,8 +243,12 @@ def test_every_parameter_is_in_one_group_and_norms_and_biases_do_not_decay(archi
     model = tiny_model(architecture)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = model.build_optimizer(TrainConfig(learning_rate=1e-3, weight_decay=0.05)).param_groups
-    found = [(names[id(weight)], group["weight_decay"]) for group in groups for weight in group["params"]]
-    assert sorted(found) == sorted((name, 0.05 * (one.ndim > 1)) for name, one in model.named_parameters())
+    decays = []
+    for group in groups:
+        for parameter in group["params"]:
+            decays.append((names[id(parameter)], group["weight_decay"]))
+    expected = [(name, 0.05 * (parameter.ndim > 1)) for name, parameter in model.named_parameters()]
+    assert sorted(decays) == sorted(expected)
 
 
 def check_trained(training: Training, trained: set[str]) -> None:
@@ -250,21 +295,40 @@ def test_frozen_weights_have_no_gradient_and_no_optimizer_state(frozen, depth):
 
 def test_each_copy_of_a_row_has_its_own_dropout():
     """With real dropout the copies differ, so the divergence adds to the loss of the first step."""
-    configs = [replace(TINY, r_drop=weight, max_steps=1) for weight in (1e-9, 10.0)]
-    weak, strong = (Training(config, dropout=0.3).run().losses[0] for config in configs)
-    assert strong > weak + 0.1
+    weak = Training(replace(TINY, r_drop=1e-9, max_steps=1), dropout=0.3).run()
+    strong = Training(replace(TINY, r_drop=10.0, max_steps=1), dropout=0.3).run()
+    assert strong.losses[0] > weak.losses[0] + 0.1
 
 
 def test_divergences_of_r_drop_are_their_formulas():
     """Of several labels that of each, of ordered ones of their probabilities, of numbers the square."""
-    one, other = torch.randn(2, 3, 4, dtype=torch.float64)
+    first, second = torch.randn(2, 3, 4, dtype=torch.float64)
+
+    def label_chances(outputs: torch.Tensor) -> torch.Tensor:
+        chances = outputs.sigmoid()
+        return torch.stack([chances, 1 - chances])
+
+    labels_loss = ListLoss("cross_entropy")
+    expected = symmetric_divergence(label_chances(first), label_chances(second))
+    assert float(labels_loss.divergence(first, second)) == pytest.approx(expected)
+    assert float(labels_loss.divergence(first, first)) == 0.0
+
     task = open_task("ordinal", list("abcd"))
-    ordinal = ClassLoss("cross_entropy", logits_of=lambda outputs: task.class_logits(outputs, torch))
-    ranks = [torch.from_numpy(task.class_logits(outputs.numpy())).exp() for outputs in (one, other)]
-    labels = [torch.stack([p, 1 - p]) for p in (one.sigmoid(), other.sigmoid())]
-    for loss, pair in ((ListLoss("cross_entropy"), labels), (ordinal, ranks)):
-        kl = sum((p * (p / q).log()).sum() for p, q in (pair, pair[::-1]))
-        assert float(loss.divergence(one, other)) == pytest.approx(float(kl / 2))
-    assert float(ListLoss("cross_entropy").divergence(one, one)) == 0.0
-    apart = NumberLoss("huber").divergence(one[:, :1], other[:, :1])
-    assert float(apart) == pytest.approx(float(((one - other)[:, 0] ** 2).sum()))
+
+    def rank_chances(outputs: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(task.class_logits(outputs.numpy())).exp()
+
+    ordinal_loss = ClassLoss("cross_entropy", logits_of=lambda outputs: task.class_logits(outputs, torch))
+    expected = symmetric_divergence(rank_chances(first), rank_chances(second))
+    assert float(ordinal_loss.divergence(first, second)) == pytest.approx(expected)
+
+    squares = (first - second)[:, 0] ** 2
+    divergence = NumberLoss("huber").divergence(first[:, :1], second[:, :1])
+    assert float(divergence) == pytest.approx(float(squares.sum()))
+
+
+def symmetric_divergence(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Return the mean of both Kullback-Leibler divergences of two arrays of probabilities."""
+    forward = (first * (first / second).log()).sum()
+    backward = (second * (second / first).log()).sum()
+    return float((forward + backward) / 2)

@@ -54,16 +54,16 @@ def test_a_step_goes_through_the_files_of_its_walk():
     training.loss = ClassLoss("cross_entropy")
     training.run(until=2)
     # The step after, whose first pass of the mode was made before
-    found = called(lambda: training.run(until=3)) - {"app/training/recorded_passes.py"}
-    assert found <= files_of("One training step, in files") | {"app/data/tokens.py"}
-    assert len(found) <= 14
-    assert {"app/training/step.py", "app/modes/mode.py", "app/model/attention.py"} <= found
+    files = called(lambda: training.run(until=3)) - {"app/training/recorded_passes.py"}
+    assert files <= files_of("One training step, in files") | {"app/data/tokens.py"}
+    assert len(files) <= 14
+    assert {"app/training/step.py", "app/modes/mode.py", "app/model/attention.py"} <= files
 
 
 def test_a_row_goes_through_the_files_of_its_walk(data, tmp_path):
-    found = called(lambda: main("single", "", settings(data, tmp_path / "run", train__epochs=1)))
+    files = called(lambda: main("single", "", settings(data, tmp_path / "run", train__epochs=1)))
     rooms = re.compile(r"app/(data|tasks|report|training)/(?!__init__).*\.py")
-    on_the_way = set(filter(rooms.fullmatch, found))
+    on_the_way = set(filter(rooms.fullmatch, files))
     walk = files_of("One row, from its file to the report")
     assert on_the_way - BESIDE <= walk
     # Some are for formats, labels and fixes that this file does not have

@@ -1,0 +1,73 @@
+"""What the advice of a report is based on."""
+
+from typing import Any
+
+import numpy as np
+
+from ..config.schema import Config
+from ..config.shipped import E5_SMALL, e5_file
+from ..report.logits_file import SplitLogits
+from ..tasks.decision_file import FITTED_ON
+from ..tasks.task import Task
+from .build import Components
+
+# Models to try where this one is no better than a linear one: the first that is another one
+OTHER_MODELS = ("hfl/chinese-macbert-base", "hfl/chinese-roberta-wwm-ext")
+
+
+def evidence_of(
+    components: Components,
+    split: str,
+    metrics: dict,
+    split_logits: dict[str, SplitLogits],
+    evaluations: list[dict],
+) -> dict[str, Any]:
+    """Return the arguments of `what_next`. `metrics` are on the rows of `split`, `split_logits` the logits by
+    split, `evaluations` those of the run."""
+    dataset = components.dataset
+    task = components.task
+    train = components.config.train
+    # Only the cross entropy without class weights can be compared between training and dev rows.
+    is_comparable = train.loss == "cross_entropy" and train.class_weights == "none"
+    dev_evaluations = []
+    if is_comparable:
+        dev_evaluations = [line for line in evaluations if line["split"] == "dev"]
+    held_out = None
+    # The thresholds of several labels a row were chosen on dev rows
+    if split != "train" and task.has_labels and task.answer_column == "label":
+        held_out = decisions_on(task, list(split_logits.values()))
+    dev_rows = 0
+    if FITTED_ON in dataset.splits:
+        dev_rows = len(dataset.splits[FITTED_ON])
+    return {
+        "metrics": metrics,
+        "history": dev_evaluations,
+        "held_out": held_out,
+        "class_rows": dataset.statistics["train"].get("classes", {}),
+        "dev_rows": dev_rows,
+        "longer": longer_training(components.config),
+        "instead": f"--model.name {other_model(components.config)}",
+    }
+
+
+def decisions_on(task: Task, splits: list[SplitLogits]) -> tuple[np.ndarray, np.ndarray]:
+    """Return how sure the calibrated decisions on the rows of some splits are, and which are right."""
+    scores = [task.score(rows.labels, rows.logits, calibrated=True) for rows in splits]
+    confidence = np.concatenate([split_scores.confidence for split_scores in scores])
+    correct = np.concatenate([split_scores.correct for split_scores in scores])
+    return confidence, correct
+
+
+def longer_training(config: Config) -> str:
+    """Return the settings that train twice as long."""
+    settings = f"--train.epochs {2 * config.train.epochs}"
+    if config.train.max_steps:
+        settings += f" --train.max_steps {2 * config.train.max_steps}"
+    return settings
+
+
+def other_model(config: Config) -> str:
+    """Return the name of a model to try instead of that of the settings."""
+    if config.model.has_random_weights and e5_file():
+        return E5_SMALL
+    return next(name for name in OTHER_MODELS if name != config.model.name)
