@@ -290,7 +290,7 @@ ACTIONS |= {
     "crawl": lambda mode: time.sleep(5),
     "jump_back": lambda mode: jump(-3600),
     "jump_ahead": lambda mode: jump(86400),
-    "terminate_in_evaluation": before(Run, "evaluate", terminate),
+    "terminate_in_evaluation": before(Run, "evaluate_split", terminate),
     # While it closes the log the other ranks have left, and the launcher sends SIGTERM
     "close_late": before(RunLog, "close", lambda: time.sleep(1)),
     "terminate_late": before(RunLog, "close", terminate),

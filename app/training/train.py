@@ -101,15 +101,19 @@ class Run:
         return self.status
 
     def train(self) -> None:
-        loader, plan = self.loaders["train"], self.components.plan
+        """Train to the last step, or to the one after which the run is stopped."""
         with StopSignals(self.group) as self.signals:
             if not self.task.has_labels and not self.progress.step:
-                split = split_of_report(self.loaders)
-                metrics = metrics_in_training(self.task, self.loaders[split].split, self.evaluate(split))
-                self.progress.start_metrics = {name: metrics[name] for name in self.task.log_metrics}
-                self.log.evaluation(0, split, metrics, is_best=False)
+                self.evaluate_start()
             self.log.started = time.perf_counter()
-            train_steps(self.mode, loader, plan, self.task.loss, self.progress, self.after_step)
+            train_steps(
+                self.mode,
+                self.loaders["train"],
+                self.components.plan,
+                self.task.loss,
+                self.progress,
+                self.after_step,
+            )
             # The training ends when all files are written; a signal that comes until then still stops it.
             with self.failure_of_rank_0():
                 self.saver.wait()
@@ -117,6 +121,14 @@ class Run:
         if self.stopped_by:
             name = signal.Signals(self.stopped_by).name
             logger.info("Stopped by %s after step %d; resume with --resume auto.", name, self.progress.step)
+
+    def evaluate_start(self) -> None:
+        """Evaluate the model as it is before the first step, on the rows of the report."""
+        split = split_of_report(self.loaders)
+        results = self.evaluate_split(split)
+        metrics = metrics_in_training(self.task, self.loaders[split].split, results)
+        self.progress.start_metrics = {name: metrics[name] for name in self.task.log_metrics}
+        self.log.evaluation(0, split, metrics, is_best=False)
 
     def after_step(self, progress: RunProgress, step: StepResult) -> None:
         """Log, agree on signals, evaluate on dev, save; every rank calls it after each step."""
@@ -133,7 +145,7 @@ class Run:
             with self.log.paused():
                 self.collect()
                 with self.failure_of_rank_0():
-                    self.saver.save(progress, is_best, with_state, self.decision_fit())
+                    self.saver.save(progress, is_best, with_state, self.decision_fitter())
         progress.stop = progress.stopped_early or bool(self.stopped_by)
 
     def collect(self) -> None:
@@ -149,8 +161,14 @@ class Run:
             self.collect()
             with self.failure_of_rank_0():
                 self.log.step(step, self.progress.mean_loss(self.progress.logged))
-        if self.log.steps == 1 and (peak := peak_memory(self.mode.device)) is not None:
-            logger.info(f"Peak memory of {self.mode.device} after step {step.step}: {peak / 2**20:,.0f} MiB.")
+        if self.log.steps == 1:
+            self.log_peak_memory(step.step)
+
+    def log_peak_memory(self, step: int) -> None:
+        """Log the most memory that the device has had in use, where it is known."""
+        num_bytes = peak_memory(self.mode.device)
+        if num_bytes is not None:
+            logger.info(f"Peak memory of {self.mode.device} after step {step}: {num_bytes / 2**20:,.0f} MiB.")
 
     def agree(self) -> None:
         """Stop by a signal that any rank has received; raise a failure of rank 0 on all ranks."""
@@ -177,39 +195,48 @@ class Run:
     def evaluate_dev(self) -> bool:
         """Evaluate on dev, stop early where that is due; return whether this is the best checkpoint so far.
         Without dev rows the last checkpoint is the best."""
-        progress, metric = self.progress, self.task.best_metric
+        progress = self.progress
+        metric = self.task.best_metric
         if "dev" not in self.loaders:
             is_end = progress.step == self.total_steps
-            progress.best_step = progress.step if is_end else progress.best_step
+            if is_end:
+                progress.best_step = progress.step
             return is_end
         with self.log.paused():
             self.collect()
-            logits = self.evaluate("dev")
+            logits = self.evaluate_split("dev")
             metrics = metrics_in_training(self.task, self.loaders["dev"].split, logits)
         metrics["train_loss"] = progress.mean_loss(progress.evaluated)
         is_best = is_better(metrics[metric], progress.best_value, metric)
-        progress.evaluations_without_improvement += 1
         if is_best:
-            progress.best_value, progress.best_step, self.dev_logits = metrics[metric], progress.step, logits
+            progress.best_value = metrics[metric]
+            progress.best_step = progress.step
             progress.evaluations_without_improvement = 0
+            self.dev_logits = logits
+        else:
+            progress.evaluations_without_improvement += 1
         with self.failure_of_rank_0():
             self.log.evaluation(progress.step, "dev", metrics, is_best)
-        failed = progress.evaluations_without_improvement
-        if failed >= (self.config.train.early_stopping or math.inf):
+        num_failed = progress.evaluations_without_improvement
+        if num_failed >= (self.config.train.early_stopping or math.inf):
             progress.stopped_early = True
-            best = f"{metric} has not been better than at step {progress.best_step} in {failed} evaluations"
-            logger.info("Stopped early after step %d: %s.", progress.step, best)
+            logger.info(
+                f"Stopped early after step {progress.step}: {metric} has not been better than at step "
+                f"{progress.best_step} in {num_failed} evaluations."
+            )
         return is_best
 
-    def decision_fit(self) -> Callable[[], dict]:
+    def decision_fitter(self) -> Callable[[], dict]:
         """Return a function that fits the decision of the best checkpoint so far, as `fit_decision` does; it
         may be called while the run trains on. Without a report there is no decision."""
         if not (self.with_report and self.task.has_labels):
             return dict
-        dev = self.loaders["dev"].split if "dev" in self.loaders else None
+        dev = None
+        if "dev" in self.loaders:
+            dev = self.loaders["dev"].split
         return partial(fit_decision, self.task, dev, self.dev_logits, self.progress.best_step)
 
-    def evaluate(self, name: str) -> np.ndarray:
+    def evaluate_split(self, name: str) -> np.ndarray:
         """Return what the task keeps of the rows of a split, (num_rows, any); every rank calls it."""
         loader = self.loaders[name]
         with self.log.evaluation_bar(name, len(loader)) as bar:
@@ -230,12 +257,14 @@ class Run:
         if not self.with_report:
             self.group.on_rank_0(partial(add_record, self.folder))
             return
-        split, logits = split_of_report(self.loaders), self.dev_logits
         if self.progress.best_step != self.progress.step:
             load_best_weights(self.mode, self.folder)
-        results = {split: self.evaluate(split)}
+        split = split_of_report(self.loaders)
+        results = {split: self.evaluate_split(split)}
         if split != "dev" and "dev" in self.loaders:
-            results["dev"] = self.evaluate("dev") if logits is None else logits
+            if self.dev_logits is None:
+                self.dev_logits = self.evaluate_split("dev")
+            results["dev"] = self.dev_logits
         # A report that is being written is finished first.
         with StopSignals(self.group) as signals:
             self.group.on_rank_0(partial(self.report, split, results))
@@ -243,11 +272,13 @@ class Run:
                 signals.ignore_later_ones()
 
     def report(self, split: str, results: dict[str, np.ndarray]) -> None:
+        """Write, print and log the report on a split, given the `results` of the rows by split; rank 0 calls
+        it."""
         text, metrics = write_report(self.folder, self.components, split, self.progress, results)
         if self.ends_process and show(f"\n{text}\n\n") == 1:
             self.status = 1
-        shown = {name: metrics[name] for name in self.log.metrics}
-        self.log.track(f"report_{split}", shown, self.progress.step)
+        tracked_metrics = {name: metrics[name] for name in self.log.metrics}
+        self.log.track(f"report_{split}", tracked_metrics, self.progress.step)
         logger.info("Saved in %s; %s", self.folder, self.next_step())
 
     def next_step(self) -> str:

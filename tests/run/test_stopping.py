@@ -34,7 +34,7 @@ RESULT = ("model.safetensors", "report.json")
 @pytest.fixture
 def start(data, tmp_path, monkeypatch):
     """Return a function that runs as run_single.py does, with a signal or an error in an evaluation."""
-    evaluate = Run.evaluate
+    evaluate_split = Run.evaluate_split
 
     def start_run(split: str = "", what: int | Exception = 0) -> int:
         def disturbed(self, name):
@@ -44,9 +44,9 @@ def start(data, tmp_path, monkeypatch):
                     assert (tmp_path / "run" / "state" / "step-00000006").exists()
                     raise what
                 signal.raise_signal(what)
-            return evaluate(self, name)
+            return evaluate_split(self, name)
 
-        monkeypatch.setattr(Run, "evaluate", disturbed)
+        monkeypatch.setattr(Run, "evaluate_split", disturbed)
         return main("single", "", settings(data, tmp_path / "run", train__epochs=1))
 
     return start_run
