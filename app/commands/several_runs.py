@@ -142,51 +142,51 @@ def verify(argv: list[str], program: str) -> int:
     --device compares a device with the CPU in the same way, in fp32 and one process. Exit status 1 if any
     mode fails. Any setting of the trainer (--group.key) may follow.
     """
-    add = (parser := Parser(program, verify.__doc__)).add_argument
-    add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
-    processes = "processes of the parallel modes (default: accelerators, or 2)"
-    add("--processes", type=number(int, 1), help=processes)
-    add("--steps", type=number(int, 1), default=3, help="optimizer steps of each mode (default: 3)")
-    precision = "precision of all modes (default: float64, and fp32 for modes that do not have it)"
-    add("--precision", choices=["float64", "fp32", "bf16", "fp16"], default="float64", help=precision)
-    add("--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ...")
-    # These are for a worker: its mode, the folder for its results and what it trains; its number of processes
-    add("--worker", nargs="+", help=argparse.SUPPRESS)
-    add("--nprocs", type=int, help=argparse.SUPPRESS)
-    options, settings = parser.parse_known_args(argv)
-    config, one_process = load_config(settings), settings
-    import pandas as pd
-
-    from ..modes import MODES, load_mode
-    from ..modes.launch import launch
-    from ..runs.series import plan_mode
-    from ..runs.verify import KINDS, Comparison, compare_apart, run_trainings
-    from ..runtime.devices import choose_device, has_memory, is_cuda
-
+    options, settings = _verify_parser(program).parse_known_args(argv)
+    config = load_config(settings)
     if options.worker:
-        arguments = (config, options.steps, *options.worker)
-        return launch(load_mode(options.worker[0]).launcher, run_trainings, arguments, options.nprocs)
+        from ..runs.verify_training import start_worker
+
+        return start_worker(config, options.steps, options.worker, options.nprocs)
+    from ..modes import MODES
+    from ..runs.verify import comparison_table, verify_device, verify_modes
+
     for note in config.notes:
         say(note)
-    planned, device = [], choose_device(options.device or config.train.device)
-    # MPS and Ascend have none
-    has_float64 = is_cuda(device) or not has_memory(device)
     if options.device:
-        planned.append(Comparison(str(device), 1, "fp32"))
-        one_process, settings = ([*settings, "--train.device", name] for name in ("cpu", str(device)))
+        comparisons = verify_device(options.device, options.steps, settings)
     else:
-        # Single is first, because the others are compared with it
-        for name in dict.fromkeys(["single", *sorted(options.modes or MODES)]):
-            processes, unavailable = plan_mode(name, options.processes, config.train.device)
-            is_exact = options.precision == "float64" and has_float64 and load_mode(name).has_float64
-            precision = "fp32" if options.precision == "float64" and not is_exact else options.precision
-            planned.append(Comparison(name, processes, precision, unavailable))
-    rows = []
-    for one in compare_apart(planned, options.steps, one_process, settings):
-        row = {"mode": one.mode, "processes": one.processes, "precision": one.precision}
-        row |= {kind: f"{one.differences[kind]:.1e}" if one.differences else "-" for kind in KINDS}
-        row["/ control"] = "-" if one.control_ratio is None else f"{one.control_ratio:.1f}"
-        rows.append(row | {"rows": one.rows, "": one.verdict, "why": one.reason})
-    status = show(pd.DataFrame(rows).to_string(index=False) + "\n")
-    has_failed = any(row[""] == "FAIL" for row in rows)
+        comparisons = verify_modes(
+            names=options.modes or list(MODES),
+            processes=options.processes,
+            precision=options.precision,
+            steps=options.steps,
+            settings=settings,
+            config=config,
+        )
+    status = show(comparison_table(comparisons) + "\n")
+    has_failed = any(comparison.verdict == "FAIL" for comparison in comparisons)
     return 1 if has_failed else status
+
+
+def _verify_parser(program: str) -> Parser:
+    parser = Parser(program, verify.__doc__)
+    add = parser.add_argument
+    add("--modes", nargs="+", metavar="MODE", help="modes to run (default: all)")
+    add(
+        "--processes",
+        type=number(int, 1),
+        help="processes of the parallel modes (default: accelerators, or 2)",
+    )
+    add("--steps", type=number(int, 1), default=3, help="optimizer steps of each mode (default: 3)")
+    add(
+        "--precision",
+        choices=["float64", "fp32", "bf16", "fp16"],
+        default="float64",
+        help="precision of all modes (default: float64, and fp32 for modes that do not have it)",
+    )
+    add("--device", help="compare this device with the CPU: cuda, npu, xpu, mps or cuda:1, ...")
+    # These are for a worker: its mode, the folder for its results and its trainings; its number of processes
+    add("--worker", nargs="+", help=argparse.SUPPRESS)
+    add("--nprocs", type=int, help=argparse.SUPPRESS)
+    return parser

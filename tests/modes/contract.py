@@ -15,7 +15,8 @@ from app.config.command_line import load_config
 from app.config.schema import Config
 from app.modes import load_mode
 from app.modes.mode import Mode
-from app.runs import verify
+from app.runs.verify_result import CONTROL, result_file
+from app.runs.verify_training import train_and_write
 from tests.modes import broken_modes
 
 # An epoch has 3 steps, the last of 5 rows. The processes of other tests may need the other cores.
@@ -113,7 +114,7 @@ def settings_of(case: str, data: str) -> Config:
 
 def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
     """Do trainings in this process, which is one rank; a class of broken_modes is a mode too. What else is in
-    `verify.run_trainings` is here, too: it joins the processes once for each training."""
+    `run_trainings` is here, too: it joins the processes once for each training."""
     if hasattr(broken_modes, mode):
         modes.MODES[mode] = f"{broken_modes.__name__}:{mode}"
     mode_class = load_mode(mode)
@@ -123,7 +124,7 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
         for training in trainings:
             case, precision = training.split(":")
             config = settings_of(case, data)
-            if precision.endswith(verify.CONTROL):
+            if precision.endswith(CONTROL):
                 steps = 2 * config.train.accumulation_steps
                 config = replace(config, train=replace(config.train, accumulation_steps=steps))
             opened.setup = partial(set_up, opened, case == "fp16_overflow")
@@ -131,7 +132,7 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
             opened.config = replace(config, deepspeed=base.deepspeed)
             opened.accepts_packed = mode_class.accepts_packed and "padded" not in case
             Path(out, case).mkdir(exist_ok=True)
-            verify.train_and_write(opened, Path(out, case, f"{precision}.safetensors"))
+            train_and_write(opened, result_file(Path(out, case), precision))
     return 0
 
 

@@ -9,7 +9,8 @@ import pytest
 from safetensors.torch import load_file
 
 from app.modes import MODES, load_mode
-from app.runs.verify import DTYPE_OF, FLOAT64_LIMIT, Comparison, compare
+from app.runs.verify_comparison import FLOAT64_LIMIT, Comparison, compare
+from app.runs.verify_result import DTYPE_OF
 from tests.modes.contract import CASES, be_horovod_rank, be_rank, slots_of_horovod
 from tests.ranks import fork, need
 

@@ -16,7 +16,7 @@ from app.modes import check_world_size
 from app.modes.launch import launch_command
 from app.modes.torch_group import TorchGroup
 from app.run import main, work
-from app.runs.verify import run_trainings
+from app.runs.verify_training import run_trainings
 from app.runtime.processes import launched_rank
 from tests.processes import ROOT, finish
 from tests.ranks import OLD_LAUNCHER, PYTHON, fork, need, settings, start_ranks

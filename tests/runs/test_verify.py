@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 from app.commands import run_verb
 from app.config.command_line import load_config
-from app.runs.verify import FLOAT64_LIMIT, KINDS, Comparison, compare, run_trainings
+from app.runs.verify_comparison import FLOAT64_LIMIT, QUANTITIES, Comparison, compare
+from app.runs.verify_training import run_trainings
 from tests.processes import REAL_DATA, ROOT, finish
 from tests.ranks import fork
 from tests.runs.test_folds import TINY
@@ -67,7 +68,7 @@ DDP = Comparison("ddp", 2, "float64")
 def test_equal_results_pass_and_differences_fail(result, changes, reason):
     row = compare(DDP, result("a"), result("b"))
     assert (row.verdict, row.rows, row.control_ratio) == ("PASS", "4 of 4", None)
-    assert row.differences == dict.fromkeys(KINDS, 0.0)
+    assert row.differences == dict.fromkeys(QUANTITIES, 0.0)
     row = compare(DDP, result("c"), result("d", **changes))
     assert row.verdict == "FAIL"
     assert reason in row.reason
