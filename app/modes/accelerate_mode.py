@@ -18,10 +18,11 @@ REFUSED_WAYS = ("DEEPSPEED", "FSDP", "MEGATRON_LM")
 
 
 class Accelerate(DDP):
-    """DDP by way of `Accelerator.prepare`. `accumulate()` counts micro-batches up to a fixed number, and
-    `gather_for_metrics` drops what a sampler repeated. Here the last global batch may have fewer
-    micro-batches, and the plan repeats no row. So the loop itself says which micro-batch is the last
-    (`no_sync` on the others), and all gathered rows are real."""
+    """DDP by way of `Accelerator.prepare`. `accumulate()` counts micro-batches up to a
+    fixed number, and `gather_for_metrics` drops what a sampler repeated. Here the last
+    global batch may have fewer micro-batches, and the plan repeats no row. So the loop
+    itself says which micro-batch is the last (`no_sync` on the others), and all gathered
+    rows are real."""
 
     def start_library(self) -> None:
         from accelerate import Accelerator, DistributedDataParallelKwargs

@@ -34,9 +34,10 @@ REPLACED_SECTIONS = (
 
 
 class DeepSpeed(ProcessGroupMode):
-    """ZeRO shards optimizer state (stage 1), gradients too (2), parameters too (3). The engine runs forward,
-    backward and the step; precision is ours. DeepSpeed's own fp16 and bf16 keep low-precision weights, and
-    its autocast clips gradients that are still scaled (0.19.8), so neither would do the same job."""
+    """ZeRO shards optimizer state (stage 1), gradients too (2), parameters too (3). The
+    engine runs forward, backward and the step; precision is ours. DeepSpeed's own fp16 and
+    bf16 keep low-precision weights, and its autocast clips gradients that are still scaled
+    (0.19.8), so neither would do the same job."""
 
     is_sharded = True
     has_float64 = False  # ZeRO keeps its copies of the weights in fp32
@@ -140,8 +141,8 @@ class DeepSpeed(ProcessGroupMode):
         self.optimizer.refresh_fp32_params()
 
     def saved_values(self) -> dict[str, torch.Tensor]:
-        """Return the parameters and buffers of transformers' model that a checkpoint has; where an adapter is
-        trained, only what is trained."""
+        """Return the parameters and buffers of transformers' model that a checkpoint has;
+        where an adapter is trained, only what is trained."""
         module = self.unwrapped_module()
         values = module.model.state_dict(keep_vars=True)
         if module.adapter is None:
@@ -190,8 +191,8 @@ class DeepSpeed(ProcessGroupMode):
 
 
 def deepspeed_config(config: Config) -> dict[str, Any]:
-    """Return the dictionary for `deepspeed.initialize`, with the user's JSON merged in; raises InputError
-    where that sets what follows from our settings."""
+    """Return the dictionary for `deepspeed.initialize`, with the user's JSON merged in;
+    raises InputError where that sets what follows from our settings."""
     our_settings = {
         # For DeepSpeed's statistics only: the batch plan decides what a rank gets.
         "train_micro_batch_size_per_gpu": 1,

@@ -25,9 +25,10 @@ class Failure:
 
 
 class Group:
-    """The processes of a run; `rank == 0` prints and writes. `rank` and `world_size` count all processes,
-    `local_rank` and `local_world_size` those of this machine. Every rank must call each method. This class is
-    a process alone, for which all of this is trivial."""
+    """The processes of a run; `rank == 0` prints and writes. `rank` and `world_size` count
+    all processes, `local_rank` and `local_world_size` those of this machine. Every rank
+    must call each method. This class is a process alone, for which all of this is
+    trivial."""
 
     rank = 0
     world_size = 1
@@ -64,8 +65,9 @@ class Group:
         return [json.loads(bytes(part.tolist())) for part in all_bytes.split(lengths)]
 
     def on_rank_0(self, work: Callable[[], Any]) -> Any:
-        """Call `work` on rank 0 only, and return its result (any picklable object) on every rank. Where it
-        fails, every rank raises: InputError where rank 0 does, else TrainingError with the reason."""
+        """Call `work` on rank 0 only, and return its result (any picklable object) on every
+        rank. Where it fails, every rank raises: InputError where rank 0 does, else
+        TrainingError with the reason."""
         if self.world_size == 1:
             return work()
         result = None

@@ -14,10 +14,11 @@ LEFT = b"left"  # the last beat of a rank that has ended its work
 
 
 class Heartbeat:
-    """A thread that beats once a second, and ends the process when the next rank is silent for `timeout`
-    seconds. They are counted in own beats, so that a pause of the whole machine does not count. A collective
-    fails at once where a process has died, but waits half an hour for one that is stopped, or whose machine
-    is gone. `store` must be a connection that no other thread uses."""
+    """A thread that beats once a second, and ends the process when the next rank is silent
+    for `timeout` seconds. They are counted in own beats, so that a pause of the whole
+    machine does not count. A collective fails at once where a process has died, but waits
+    half an hour for one that is stopped, or whose machine is gone. `store` must be a
+    connection that no other thread uses."""
 
     def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: int) -> None:
         self.store = store

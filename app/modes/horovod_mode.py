@@ -45,8 +45,8 @@ class HorovodGroup(Group):
 
 
 class Horovod(Mode):
-    """Each rank has the whole model. `DistributedOptimizer` sums the gradients in the backward pass, so the
-    loss of the loop needs no factor."""
+    """Each rank has the whole model. `DistributedOptimizer` sums the gradients in the
+    backward pass, so the loss of the loop needs no factor."""
 
     launcher = "horovodrun"
     group_class = HorovodGroup

@@ -36,8 +36,9 @@ def launch_command(launcher: str, program: list[str], processes: int) -> list[st
 
 
 def launch(launcher: str, work: Callable[..., int], arguments: tuple, nprocs: int | None) -> int:
-    """Call `work(*arguments)` in the processes of a `launcher`, and return the exit status: here, or in new
-    processes of `spawn`, `nprocs` or one for each accelerator, or two on the CPU."""
+    """Call `work(*arguments)` in the processes of a `launcher`, and return the exit status:
+    here, or in new processes of `spawn`, `nprocs` or one for each accelerator, or two on
+    the CPU."""
     if launcher == "one":
         return work(*arguments)
     if launcher != "spawn":
@@ -47,8 +48,8 @@ def launch(launcher: str, work: Callable[..., int], arguments: tuple, nprocs: in
 
 
 def spawn(work: Callable[..., int], arguments: tuple, nprocs: int) -> int:
-    """Call `work(*arguments)` in `nprocs` new processes, and return the exit status. Signals that this
-    process receives are sent on to them."""
+    """Call `work(*arguments)` in `nprocs` new processes, and return the exit status.
+    Signals that this process receives are sent on to them."""
     # The parent hosts the store, on a port that the system chooses, so no other program can take it.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     processes = mp.spawn(be_spawned_rank, (nprocs, store.port, work, arguments), nprocs, join=False)
@@ -94,8 +95,8 @@ def be_spawned_rank(
 
 
 def end_after(work: Callable[..., int], arguments: tuple) -> NoReturn:
-    """Call `work(*arguments)`, then end this process with its status, or 1 after an error. Where native code
-    ends it, as gloo does by SIGABRT, the place in Python is printed."""
+    """Call `work(*arguments)`, then end this process with its status, or 1 after an error.
+    Where native code ends it, as gloo does by SIGABRT, the place in Python is printed."""
     faulthandler.enable(2)
     try:
         status = work(*arguments)

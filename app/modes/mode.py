@@ -1,5 +1,5 @@
-"""What the loop asks of a mode: the defaults are one process on one device. Below are the modes of torch: one
-process, DataParallel, DDP (started by a launcher or by spawn), FSDP2.
+"""What the loop asks of a mode: the defaults are one process on one device. Below are the
+modes of torch: one process, DataParallel, DDP (started by a launcher or by spawn), FSDP2.
 
 https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -35,11 +35,12 @@ Wrapped = tuple[nn.Module, torch.optim.Optimizer]
 
 
 class Mode:
-    """What the loop asks of a mode: a context manager that joins and leaves the processes, and sets the
-    machine up. A run enters it, and calls `setup`, which wraps the model and builds the optimizer, and
-    `warm_up`; then in each step `micro_batch` around `forward` and `backward`, and `step`. The loop writes
-    the learning rate into the groups of `optimizer`, and frees the gradients by it. Communication is in
-    `group`, arithmetic in `precision`."""
+    """What the loop asks of a mode: a context manager that joins and leaves the processes,
+    and sets the machine up. A run enters it, and calls `setup`, which wraps the model and
+    builds the optimizer, and `warm_up`; then in each step `micro_batch` around `forward`
+    and `backward`, and `step`. The loop writes the learning rate into the groups of
+    `optimizer`, and frees the gradients by it. Communication is in `group`, arithmetic in
+    `precision`."""
 
     launcher = "one"  # what starts the processes; `launch` and `launch_command` in launch.py know them
     group_class: type[Group] = Group
@@ -118,14 +119,15 @@ class Mode:
         return self.module(**inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of the global batch.
-        After the last micro-batch of a step, gradients are sums over all ranks: where a library takes their
-        mean, the mode undoes that."""
+        """Add the gradients of `loss`: this rank's sum over rows, divided by the rows of
+        the global batch. After the last micro-batch of a step, gradients are sums over all
+        ranks: where a library takes their mean, the mode undoes that."""
         self.scaler.scale(loss).backward()
 
     def step(self, max_norm: float) -> tuple[torch.Tensor, bool]:
-        """Unscale all gradients, clip their L2 norm to `max_norm` (0: only measure), and make the optimizer's
-        step. Return the norm before, (), and whether the step was skipped: fp16 overflowed."""
+        """Unscale all gradients, clip their L2 norm to `max_norm` (0: only measure), and
+        make the optimizer's step. Return the norm before, (), and whether the step was
+        skipped: fp16 overflowed."""
         self.scaler.unscale_(self.optimizer)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm(gradients))
@@ -162,8 +164,9 @@ class Mode:
         state_dict.set_model_state_dict(model, dict(weights), options=options)
 
     def optimizer_state(self) -> Tensors:
-        """Return the optimizer state; its keys are such as `state.classifier.bias.exp_avg`. A weight that has
-        had no gradient yet, as an unused pooler, has an empty tensor: `state.pooler.weight.no_gradient`."""
+        """Return the optimizer state; its keys are such as `state.classifier.bias.exp_avg`.
+        A weight that has had no gradient yet, as an unused pooler, has an empty tensor:
+        `state.pooler.weight.no_gradient`."""
         model = self.unwrapped_module().model
         if not self.optimizer.state:
             # torch would make an optimizer step to get a state
@@ -182,8 +185,8 @@ class Mode:
         return state
 
     def load_optimizer_state(self, tensors: Tensors) -> None:
-        """Load what `optimizer_state` returned; raises TrainingError, on every rank, unless it is that of the
-        trained parameters."""
+        """Load what `optimizer_state` returned; raises TrainingError, on every rank, unless
+        it is that of the trained parameters."""
         if not self.group.broadcast(bool(tensors)):
             return
         model = self.unwrapped_module().model
@@ -231,8 +234,8 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def check_names(values: str, needed: Iterable[str], loaded: Iterable[str], allowed: Iterable[str]) -> None:
-    """Raise TrainingError unless all the needed names of parameters are loaded, and only allowed ones.
-    `values` says in the message what is loaded."""
+    """Raise TrainingError unless all the needed names of parameters are loaded, and only
+    allowed ones. `values` says in the message what is loaded."""
     missing = sorted(set(needed) - set(loaded))
     unknown = sorted(set(loaded) - set(allowed))
     if missing or unknown:
@@ -258,8 +261,8 @@ class Single(Mode):
 
 
 class DataParallel(Mode):
-    """One process drives all GPUs; each pass copies the model, and splits dim 0 of the inputs: the batch must
-    be padded, not packed."""
+    """One process drives all GPUs; each pass copies the model, and splits dim 0 of the
+    inputs: the batch must be padded, not packed."""
 
     accepts_packed = False
 
@@ -320,8 +323,8 @@ class SpawnedDDP(DDP):
 
 
 class FSDP(ProcessGroupMode):
-    """Parameters, gradients and optimizer state are sharded over the ranks, and parameters are gathered layer
-    by layer. The optimizer is built on shards, after the wrapping."""
+    """Parameters, gradients and optimizer state are sharded over the ranks, and parameters
+    are gathered layer by layer. The optimizer is built on shards, after the wrapping."""
 
     is_sharded = True
 
@@ -353,9 +356,10 @@ class FSDP(ProcessGroupMode):
 
 
 def modules_to_shard(encoder: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Return the modules of an encoder that are gathered by themselves, children before their parents, as
-    `fully_shard` needs it: its layers, which have numbers for names, and the parts of layers that autocast
-    leaves in fp32, which are embeddings and what has no matrix, such as norms."""
+    """Return the modules of an encoder that are gathered by themselves, children before
+    their parents, as `fully_shard` needs it: its layers, which have numbers for names, and
+    the parts of layers that autocast leaves in fp32, which are embeddings and what has no
+    matrix, such as norms."""
     layers = []
     float32_parts = []
     prefixes = []

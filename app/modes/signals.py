@@ -1,5 +1,6 @@
-"""How SIGTERM and SIGINT stop a run: in training all ranks finish the same step, save, and end; later, each
-ends at once. Slurm and Kubernetes send SIGTERM before they take a machine away; a person presses Ctrl-C."""
+"""How SIGTERM and SIGINT stop a run: in training all ranks finish the same step, save, and
+end; later, each ends at once. Slurm and Kubernetes send SIGTERM before they take a machine
+away; a person presses Ctrl-C."""
 
 import os
 import signal
@@ -28,8 +29,9 @@ class Stopped(BaseException):
 
 
 def set_handlers(receive: Callable[[int, Any], None]) -> dict[int, Any]:
-    """Call `receive` for each signal from now on; return the old handlers, none outside the main thread. Only
-    the main thread may set handlers; a training in another one is stopped by its program."""
+    """Call `receive` for each signal from now on; return the old handlers, none outside the
+    main thread. Only the main thread may set handlers; a training in another one is stopped
+    by its program."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {number: signal.signal(number, receive) for number in SIGNALS}
@@ -57,11 +59,12 @@ def stop_at_once() -> Iterator[None]:
 
 
 class StopSignals:
-    """A context in which the first SIGTERM or SIGINT is only recorded; the second ends this process. A signal
-    may reach one rank or all, at different steps. So in each step the ranks sum up what they received, on the
-    CPU. The same sum tells all ranks that one of them cannot write a file. Once the ranks have agreed to
-    stop, or training has ended with an error, each of several ranks ignores SIGTERM from the end of the
-    context on: a launcher sends it as soon as the first rank has ended."""
+    """A context in which the first SIGTERM or SIGINT is only recorded; the second ends this
+    process. A signal may reach one rank or all, at different steps. So in each step the
+    ranks sum up what they received, on the CPU. The same sum tells all ranks that one of
+    them cannot write a file. Once the ranks have agreed to stop, or training has ended with
+    an error, each of several ranks ignores SIGTERM from the end of the context on: a
+    launcher sends it as soon as the first rank has ended."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -97,8 +100,8 @@ class StopSignals:
         self.previous_handlers = dict.fromkeys(self.previous_handlers, signal.SIG_IGN)
 
     def agree(self, has_failed: bool) -> bool:
-        """Let a signal that any rank has received be `stopped_by` on all ranks alike, and return whether any
-        rank has failed; every rank calls it each step."""
+        """Let a signal that any rank has received be `stopped_by` on all ranks alike, and
+        return whether any rank has failed; every rank calls it each step."""
         flags = [self.received == number for number in SIGNALS]
         flags.append(has_failed)
         counts = self.group.reduce_sum(torch.tensor(flags).long()).tolist()

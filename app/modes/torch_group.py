@@ -1,5 +1,5 @@
-"""The process group of torch.distributed: its ranks meet by a store, and exchange tensors over gloo or what
-the device has."""
+"""The process group of torch.distributed: its ranks meet by a store, and exchange tensors
+over gloo or what the device has."""
 
 import os
 import platform
@@ -65,8 +65,8 @@ class TorchGroup(Group):
         return dist.PrefixStore(f"restart{restarts}", store)
 
     def count_processes_here(self) -> int:
-        """Return how many processes of the group this machine has, where the launcher does not say it, as
-        srun and mpirun do not. Every rank must call it."""
+        """Return how many processes of the group this machine has, where the launcher does
+        not say it, as srun and mpirun do not. Every rank must call it."""
         own_host = platform.node()
         self.store.set(f"host{self.rank}", own_host)
         hosts = [self.store.get(f"host{rank}").decode() for rank in range(self.world_size)]
@@ -121,8 +121,9 @@ class TorchGroup(Group):
 
 
 def backends(device: torch.device) -> str:
-    """Return the back ends of a process group on `device`: gloo for the CPU, and for a device what torch or
-    the device's package has registered for it (nccl, xccl, hccl), where it is built in; or gloo for both."""
+    """Return the back ends of a process group on `device`: gloo for the CPU, and for a
+    device what torch or the device's package has registered for it (nccl, xccl, hccl),
+    where it is built in; or gloo for both."""
     device_backend = dist.Backend.default_device_backend_map.get(device.type, "gloo")
     if device_backend == "gloo" or not dist.is_backend_available(device_backend):
         return "gloo"

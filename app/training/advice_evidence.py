@@ -52,10 +52,13 @@ def evidence_of(
 
 def decisions_on(task: Task, splits: list[SplitLogits]) -> tuple[np.ndarray, np.ndarray]:
     """Return how sure the calibrated decisions on the rows of some splits are, and which are right."""
-    scores = [task.score(rows.labels, rows.logits, calibrated=True) for rows in splits]
-    confidence = np.concatenate([split_scores.confidence for split_scores in scores])
-    correct = np.concatenate([split_scores.correct for split_scores in scores])
-    return confidence, correct
+    confidence = []
+    correct = []
+    for rows in splits:
+        scores = task.score(rows.labels, rows.logits, calibrated=True)
+        confidence.append(scores.confidence)
+        correct.append(scores.correct)
+    return np.concatenate(confidence), np.concatenate(correct)
 
 
 def longer_training(config: Config) -> str:

@@ -1,6 +1,8 @@
 """The report at the end of a run, printed and written into its folder."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
 from ..report.card import render_card
 from ..report.confidence import calibration_effect
-from ..report.logits_file import LOGITS, logits_of, write_logits, write_predictions
+from ..report.logits_file import LOGITS, SplitLogits, logits_of, write_logits, write_predictions
 from ..report.measure import metrics_in_training
 from ..report.page import RunDetails, render_page, rows_of_split
 from ..report.row_groups import cost_of_length, row_readings, seen_in_train
@@ -34,97 +36,136 @@ def write_report(
     """Write the logits, what was fitted on dev, report.txt, predictions.csv, report.html, the model card and,
     last, report.json, which marks the run as finished. Return the report's text and its metrics. `results`
     (num_rows, any) are of the split of the report, and of dev where there is one, by name."""
-    task, dataset, loaders = components.task, components.dataset, components.loaders
-    of, logits, best_step = loaders[split].split, results[split], progress.best_step
-    title = report_title(split, progress, task.best_metric)
-    of_splits = {}
+    task = components.task
+    report_rows = components.loaders[split].split
+    best_step = progress.best_step
+    split_logits: dict[str, SplitLogits] = {}
     if task.has_labels:
-        of_splits = {name: logits_of(loaders[name].split, results[name]) for name in results}
-        write_logits(folder / LOGITS, of_splits, task, best_step)
-        if FITTED_ON in of_splits:
-            dev = of_splits[FITTED_ON]
-            task.fit(dev.labels, dev.logits, dev.hashes)
-        effect = calibration_effect(task, of.labels, logits, split)
-        write_decision_file(folder, task, best_step, effect)
-        scores = task.score(of.labels, logits)
+        for name, logits in results.items():
+            split_logits[name] = logits_of(components.loaders[name].split, logits)
+        write_logits(folder / LOGITS, split_logits, task, best_step)
+        effect = fit_and_write_decision(folder, components, split, split_logits, best_step)
+        scores = task.score(report_rows.labels, results[split])
         metrics = report_metrics(components, split, scores, effect)
     else:
-        metrics = metrics_in_training(task, of, logits)
-    history = read_evaluations(folder / METRICS_FILE, task.log_metrics)
-    on_page = metrics | {"step": best_step}
-    evidence = evidence_of(components, split, on_page, of_splits, history)
+        metrics = metrics_in_training(task, report_rows, results[split])
+    evaluations = read_evaluations(folder / METRICS_FILE, task.log_metrics)
+    metrics_of_step = metrics | {"step": best_step}
+    evidence = evidence_of(components, split, metrics_of_step, split_logits, evaluations)
     advice = what_next(task, **evidence, folder=folder)
+
+    title = report_title(split, progress, task.best_metric)
     text = report_text(task, metrics, progress.start_metrics, title)
-    text += f"\n\n{render_advice(advice)}" if advice else ""
+    if advice:
+        text += f"\n\n{render_advice(advice)}"
     write_text(folder / TEXT, text + "\n")
     if task.has_labels:
-        write_predictions(folder / PREDICTIONS, of, logits, task)
+        write_predictions(folder / PREDICTIONS, report_rows, results[split], task)
         settings = run_settings(components, progress)
+        details = RunDetails(
+            history=evaluations,
+            data=components.dataset.statistics,
+            advice=advice,
+            facts={_(name): value for name, value in settings.items()},
+        )
+        calibrated_scores = None
+        if task.calibration:
+            calibrated_scores = task.score(report_rows.labels, results[split], calibrated=True)
         page = render_page(
             task,
             scores,
-            on_page,
-            rows_of_split(of, dataset.splits["train"], components.stores[split]),
-            calibrated=task.score(of.labels, logits, calibrated=True) if task.calibration else None,
+            metrics_of_step,
+            rows_of_split(report_rows, components.dataset.splits["train"], components.stores[split]),
             page_title=f"{folder.name} · {title}",
-            details=RunDetails(
-                history=history,
-                data=dataset.statistics,
-                advice=advice,
-                facts={_(name): value for name, value in settings.items()},
-            ),
+            calibrated=calibrated_scores,
+            details=details,
         )
         write_text(folder / PAGE, page)
-        content = card_content(folder.resolve().name, components, split, on_page, settings)
+        content = card_content(folder.resolve().name, components, split, metrics_of_step, settings)
         write_text(folder / CARD, f"---\n{render_card(content)}")
-    details = {"split": split, "step": best_step, "data": dataset.statistics}
-    if dataset.relabelled:
-        details["relabelled"] = dataset.relabelled
     # Equal runs shall leave an equal report.json, whatever their folders are called
     advice = what_next(task, **evidence, folder=Path("RUN"))
-    details["what_next"] = [{"what": what, "sentence": sentence} for what, sentence in advice.items()]
-    if progress.start_metrics:
-        details["before_training"] = progress.start_metrics
+    report = report_details(components, split, progress, advice) | metrics
     add_finish(folder)
-    write_json(folder / REPORT, details | metrics)
+    write_json(folder / REPORT, report)
     drop_states(folder, keep=1)
     return text, metrics
 
 
+def fit_and_write_decision(
+    folder: Path, components: Components, split: str, split_logits: dict[str, SplitLogits], best_step: int
+) -> dict:
+    """Fit the decision on dev, where there are such rows, and write it. Return what calibration changes on
+    the rows of `split`, see `calibration_effect`."""
+    task = components.task
+    if FITTED_ON in split_logits:
+        dev = split_logits[FITTED_ON]
+        task.fit(dev.labels, dev.logits, dev.hashes)
+    labels = components.loaders[split].split.labels
+    effect = calibration_effect(task, labels, split_logits[split].logits, split)
+    write_decision_file(folder, task, best_step, effect)
+    return effect
+
+
+def report_details(
+    components: Components, split: str, progress: RunProgress, advice: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what report.json has beside the metrics."""
+    details = {"split": split, "step": progress.best_step, "data": components.dataset.statistics}
+    if components.dataset.relabelled:
+        details["relabelled"] = components.dataset.relabelled
+    details["what_next"] = [{"what": key, "sentence": sentence} for key, sentence in advice.items()]
+    if progress.start_metrics:
+        details["before_training"] = progress.start_metrics
+    return details
+
+
 def report_title(split: str, progress: RunProgress, best_metric: str) -> str:
     """Return the first line of the report: which rows, which checkpoint, and how it was chosen."""
-    chosen = note = ""
+    chosen = ""
     if progress.best_value is not None:
         chosen = _(", chosen by {metric} on dev {value:.4f}")
         chosen = chosen.format(metric=best_metric, value=progress.best_value)
+    note = ""
     if split == "dev":
         note = _("; there is no test split, so these rows also chose the checkpoint")
     elif split == "train":
         note = _("; the rows it was trained on")
-    return _("Report on {split}: checkpoint of step {step}{chosen}{note}").format(
-        split=split, step=progress.best_step, chosen=chosen, note=note
-    )
+    title = _("Report on {split}: checkpoint of step {step}{chosen}{note}")
+    return title.format(split=split, step=progress.best_step, chosen=chosen, note=note)
 
 
 def report_metrics(components: Components, split: str, scores: Scores, effect: dict) -> dict:
-    """Return all that report.json says of the rows of a split, given their scores and `calibration_effect`"""
-    task, of, train = components.task, components.loaders[split].split, components.dataset.splits["train"]
-    texts = {name: sample(rows) for name, rows in components.dataset.splits.items()}
+    """Return what report.json says of the rows of a split, given their scores and `calibration_effect`."""
+    task = components.task
+    samples = {name: sample(rows) for name, rows in components.dataset.splits.items()}
     metrics = all_metrics(task, scores)
-    metrics["baselines"] = baselines(task, texts["train"], texts.get(FITTED_ON), texts[split])
+    metrics["baselines"] = baselines(task, samples["train"], samples.get(FITTED_ON), samples[split])
     if task.calibration:
         metrics["calibration"] = task.state() | effect
     elif task.no_calibration:
         metrics["no_calibration"] = task.no_calibration
-    is_new = seen_in_train(of, train) == 0
-    if split != train.name and not is_new.all():
-        metrics["copies_in_train"] = {
-            "rows": int((~is_new).sum()),
-            "accuracy_without": float(scores.correct[is_new].mean()) if is_new.any() else None,
-            "accuracy": float(scores.correct.mean()),
-        }
+    report_rows = components.loaders[split].split
+    train_rows = components.dataset.splits["train"]
+    is_new = seen_in_train(report_rows, train_rows) == 0
+    if split != "train" and not is_new.all():
+        metrics["copies_in_train"] = accuracy_without_copies(scores.correct, is_new)
     store = components.stores[split]
-    readings = row_readings(store, np.asarray(of.rows))
-    if long := cost_of_length(readings, scores.correct, store.long.way, store.max_length):
-        metrics["long_texts"] = long
+    readings = row_readings(store, np.asarray(report_rows.rows))
+    long_texts = cost_of_length(readings, scores.correct, store.long.way, store.max_length)
+    if long_texts:
+        metrics["long_texts"] = long_texts
     return metrics
+
+
+def accuracy_without_copies(correct: np.ndarray, is_new: np.ndarray) -> dict[str, Any]:
+    """Return the accuracy on all rows, and on those whose text `is_new`; None where there are no such rows.
+    Arrays are (num_rows,) bool."""
+    accuracy_without = None
+    if is_new.any():
+        accuracy_without = float(correct[is_new].mean())
+    return {
+        "rows": int((~is_new).sum()),
+        "accuracy_without": accuracy_without,
+        "accuracy": float(correct.mean()),
+    }

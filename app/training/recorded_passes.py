@@ -77,8 +77,8 @@ def record_passes(mode: Mode, loader: Loader, steps: list[list[np.ndarray]], cop
         return forward
     if recordings is None:
         return forward
-    names = " and ".join(str(size) for size in sizes.num_tokens)
-    logger.info("passes are recorded as CUDA graphs of %s tokens", names)
+    listed_sizes = " and ".join(map(str, sizes.num_tokens))
+    logger.info("passes are recorded as CUDA graphs of %s tokens", listed_sizes)
 
     def replay(inputs: dict) -> torch.Tensor:
         num_rows = len(inputs["first_tokens"])
@@ -101,13 +101,18 @@ def choose_sizes(loader: Loader, batches: list[np.ndarray]) -> tuple[GraphSizes,
     num_rows = int(batch_sizes.max()) + int(totals.max()) // longest + 1
     # A row of padding has at least one token
     needed_tokens = totals + num_rows - batch_sizes
-    limits = (np.percentile(needed_tokens, PERCENTILE), needed_tokens.max())
-    num_tokens = sorted({int(-(-limit // ROUND_TOKENS_TO)) * ROUND_TOKENS_TO for limit in limits})
+    smaller_size = rounded_up(np.percentile(needed_tokens, PERCENTILE))
+    larger_size = rounded_up(needed_tokens.max())
+    num_tokens = sorted({smaller_size, larger_size})
     fullest_batches = []
     for size in num_tokens:
         fitting_tokens = np.where(needed_tokens <= size, needed_tokens, 0)
         fullest_batches.append(batches[fitting_tokens.argmax()])
     return GraphSizes(num_rows, longest, num_tokens), fullest_batches
+
+
+def rounded_up(num_tokens: float) -> int:
+    return int(-(-num_tokens // ROUND_TOKENS_TO)) * ROUND_TOKENS_TO
 
 
 def fill(inputs: dict, num_rows: int, num_tokens: int, longest: int, layout: Layout) -> dict:

@@ -87,8 +87,11 @@ class Passes:
 
     def record(self, plan: BatchPlan, num_steps: int, max_rows: int | None) -> None:
         """Record the passes as CUDA graphs, in sizes that fit the first steps of the plan."""
-        batches = [plan.batch(step) for step in range(num_steps)]
-        steps = [self.split_batch(batch, max_rows)[0] for batch in batches]
+        steps = []
+        for step in range(num_steps):
+            # Passes are recorded where there is one rank
+            [micro_batches] = self.split_batch(plan.batch(step), max_rows)
+            steps.append(micro_batches)
         self.forward = record_passes(self.mode, self.loader, steps, self.copies)
 
     def split_batch(self, batch: np.ndarray, max_rows: int | None) -> list[list[np.ndarray]]:

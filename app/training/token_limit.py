@@ -37,27 +37,34 @@ def token_limit(mode: Mode, components: Components) -> TokenLimit | None:
     tokens (forward 2, backward 4). None where not all layers of the encoder are trained, or some are used
     several times in a pass."""
     encoder = components.model.model.base_model
-    # The pooler reads one token of a row
-    layers = [
-        layer
-        for name, layer in encoder.named_modules()
-        if isinstance(layer, nn.Linear) and not name.startswith("pooler")
-    ]
+    layers = linear_layers(encoder)
     is_shared = hasattr(encoder.config, "num_hidden_groups")
     if is_shared or not all(layer.weight.requires_grad for layer in layers):
         return None
+    skipped: set[nn.Module] = set()
     if components.loaders["train"].layout.packed:
         skipped = layers_of_read_tokens(encoder)
-        layers = [layer for layer in layers if layer not in skipped]
-    if not layers:
+    num_weights = 0
+    for layer in layers:
+        if layer not in skipped:
+            # The sizes are those of the layer: of sharded weights a process has only a part
+            num_weights += layer.in_features * layer.out_features
+    if not num_weights:
         return None
-    # The sizes are those of the layers: of sharded weights a process has only a part
-    num_weights = sum(layer.in_features * layer.out_features for layer in layers)
     devices_of_rank = getattr(mode.module, "device_ids", None) or [mode.device]
     num_devices = mode.group.world_size * len(devices_of_rank)
     operations = OPERATIONS_PER_WEIGHT * num_weights / num_devices
     dtype = DTYPES.get(components.config.train.precision, torch.float32)
     return TokenLimit(mode.device, dtype, operations)
+
+
+def linear_layers(encoder: nn.Module) -> list[nn.Linear]:
+    """Return the linear layers of an encoder, without its pooler, which reads one token of a row."""
+    layers = []
+    for name, module in encoder.named_modules():
+        if isinstance(module, nn.Linear) and not name.startswith("pooler"):
+            layers.append(module)
+    return layers
 
 
 def layers_of_read_tokens(encoder: nn.Module) -> set[nn.Module]:
