@@ -7,7 +7,7 @@ number of columns. tests/data/test_column_rules.py has these rules as a table of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
@@ -78,7 +78,7 @@ class Columns:
     width: int | None
     header: list | None = None
     described: str = ""
-    assumed: dict[str, Any] | None = None
+    assumed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def used(self) -> tuple[Key, ...]:

@@ -1,8 +1,6 @@
 """Every command that a run prints for people can be copied, for every kind of answer."""
 
-import json
 import os
-import random
 import re
 import shlex
 import subprocess
@@ -11,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -27,13 +26,16 @@ COMMAND = re.compile(r"((?:PYTHONPATH=\S+ )?python .*)$", re.MULTILINE)
 FOLDER = 'it\'s a $(false) "folder"; & 数据'
 
 
-def texts_and_labels(num_rows: int = 60) -> list[list[str]]:
-    return [line.split("\t") for line in tiny_lines(num_rows // 3)[1 : num_rows + 1]]
+def labelled_texts() -> pd.DataFrame:
+    """Return 60 rows with the columns text and label."""
+    rows = [line.split("\t") for line in tiny_lines(20)[1:61]]
+    return pd.DataFrame(rows, columns=["text", "label"])
 
 
 def write_pairs() -> dict:
-    rows = [{"q 1": text, "q'2": text[::-1], "same": label} for text, label in texts_and_labels()]
-    write_lines(Path("pairs & more.jsonl"), rows)
+    table = labelled_texts()
+    pairs = pd.DataFrame({"q 1": table["text"], "q'2": table["text"].str[::-1], "same": table["label"]})
+    write_lines(Path("pairs & more.jsonl"), pairs.to_dict("records"))
     return {
         "data__train": "pairs & more.jsonl",
         "data__text_column": "q 1",
@@ -44,17 +46,18 @@ def write_pairs() -> dict:
 
 def write_scores() -> dict:
     """Write scores of pairs of texts."""
-    generator = random.Random(0)
-    rows = [[text, text[::-1], round(generator.random(), 3)] for text, _ in texts_and_labels()]
-    table = pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
+    texts = labelled_texts()["text"]
+    scores = np.random.default_rng(0).random(len(texts)).round(3)
+    table = pd.DataFrame({"sentence1": texts, "sentence2": texts.str[::-1], "score": scores})
     table.to_csv("scores.tsv", sep="\t", index=False)
     return {"data__train": "scores.tsv", "data__task": "regression"}
 
 
 def write_columns() -> dict:
     """Write two files with texts in two columns, in GB18030."""
-    rows = [[text[:1], text[1:], label] for text, label in texts_and_labels()]
-    table = pd.DataFrame(rows, columns=["标题", "内 容", "类"])
+    rows = labelled_texts()
+    texts = rows["text"].str
+    table = pd.DataFrame({"标题": texts[:1], "内 容": texts[1:], "类": rows["label"]})
     table[:30].to_csv(Path("-a.csv"), index=False, encoding="gb18030")
     table[30:].to_csv(Path("b;c.csv"), index=False, encoding="gb18030")
     return {
@@ -66,8 +69,7 @@ def write_columns() -> dict:
 
 
 def write_single() -> dict:
-    rows = [{"text": text, "label": label} for text, label in texts_and_labels()]
-    write_lines(Path("rows.jsonl"), rows)
+    write_lines(Path("rows.jsonl"), labelled_texts().to_dict("records"))
     return {"data__train": "rows.jsonl"}
 
 
@@ -156,8 +158,8 @@ def write_kind(name: str) -> dict:
 
 def write_pool(data: Path) -> None:
     """Write new.csv, which has the columns of a data file."""
-    rows = [json.loads(line) for line in data.read_text("utf-8").splitlines()]
-    table = pd.DataFrame(rows[:40]).drop(columns=["label", "labels", "score", "same"], errors="ignore")
+    table = pd.read_json(data, lines=True, dtype=False, convert_dates=False)[:40]
+    table = table.drop(columns=["label", "labels", "score", "same"], errors="ignore")
     first = table.columns[0]
     table[first] = "新的" + table[first]
     table.to_csv("new.csv", index=False)
@@ -173,7 +175,7 @@ for kind_name in KINDS:
 def test_every_command_that_a_run_prints_can_be_copied_into_a_shell(name, folder):
     settings = LONG[name]()
     run = train_in("a run", {"train__max_steps": "null", "train__epochs": 1} | settings)
-    write_lines(Path("rows.tsv"), [{"text": text, "label": label} for text, label in texts_and_labels()])
+    write_lines(Path("rows.tsv"), labelled_texts().to_dict("records"))
     if name != MASKED:
         write_pool(Path(settings["data__train"]))
     commands = commands_of(run)

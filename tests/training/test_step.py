@@ -142,9 +142,13 @@ def test_evaluate_returns_the_logits_of_each_row_in_order(pairs, packed):
     model = training.mode.module
     loader = training.loader
     device = training.mode.device
-    batches = [loader.load(np.array([position]), device) for position in range(len(loader))]
+    logits_of_rows = []
+    model.eval()
     with torch.inference_mode():
-        one_by_one = torch.cat([model.eval()(**batch.inputs) for batch in batches]).numpy()
+        for position in range(len(loader)):
+            batch = loader.load(np.array([position]), device)
+            logits_of_rows.append(model(**batch.inputs))
+    one_by_one = torch.cat(logits_of_rows).numpy()
     for batch_size in (1, 5, 64):
         done: list[int] = []
         logits = evaluate_rows(training.mode, loader, batch_size, done.append)
@@ -184,7 +188,7 @@ def test_rows_whose_logits_are_not_finite_are_named(training, value):
 
         def spoil(outputs, batch, wrong=wrong):
             outputs = outputs.clone()
-            outputs[[position in wrong for position in batch.positions.tolist()], 2] = value
+            outputs[torch.isin(batch.positions, torch.tensor(sorted(wrong))), 2] = value
             return outputs
 
         with pytest.raises(TrainingError, match=f"^evaluation on train needs finite logits, {error}"):
