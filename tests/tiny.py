@@ -13,8 +13,9 @@ from transformers import AutoModelForSequenceClassification, BertTokenizer
 
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
-from app.model.classifier import Classifier, MaskedLanguageModel
-from app.model.pretrained import build_masked_model, build_model
+from app.model.build_model import build_masked_model, build_model
+from app.model.classifier import Classifier
+from app.model.masked_model import MaskedLanguageModel
 from app.model.tokenizer import load_tokenizer
 from app.training.build import open_stores
 

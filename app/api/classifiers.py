@@ -361,8 +361,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         in `folder`, and has no report. Raises KeyboardInterrupt after Ctrl-C."""
         import torch
 
-        from ..model.pretrained import checkpoint_place
-        from ..model.recipe import with_head
+        from ..model.checkpoint import checkpoint_place
+        from ..model.head_choice import with_head
         from ..modes.mode import Single
         from ..modes.signals import Stopped
         from ..training.open_run import open_run

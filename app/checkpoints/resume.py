@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 from ..config.schema import RANDOM, Config
 from ..errors import InputError
+from ..model.head_choice import started
 from ..model.lora import load_adapter
-from ..model.recipe import started
 from ..modes.mode import Mode, Tensors
 from ..runtime.disk import whole_file
 from .decision import copy_decision, is_of_other_weights, remove_decision

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..model.classifier import PackedModel
 from ..model.lora import save_adapter
-from ..model.pretrained import save_model
+from ..model.saving import save_model
 from ..modes.mode import Mode, Tensors
 from .decision import remove_decision, write_decision
 from .progress import RunProgress

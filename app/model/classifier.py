@@ -1,10 +1,9 @@
-"""A model of transformers that also takes packed batches; with a head that classifies, or predicts tokens."""
+"""A model of transformers that also takes packed batches, with a head that classifies."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
-from operator import attrgetter
 
 import torch
 from torch import nn
@@ -14,46 +13,84 @@ from ..batching.collate import Layout
 from ..batching.loader import means_of_rows
 from ..config.schema import TrainConfig
 from ..errors import InputError
-from ..runtime.devices import at_least_float32, is_cuda, without_autocast
+from ..runtime.devices import at_least_float32, without_autocast
 from . import attention
 from .dropout import replace_dropout
+from .optimizer import build_optimizer
 from .read_tokens import return_read_tokens_only
 from .varlen_attention import has_varlen_kernels
 
 
 @dataclass(frozen=True)
+class MaskedHead:
+    """The names of the parts that predict masked tokens: what comes before the output matrix, the layer of
+    this matrix, and the bias."""
+
+    transform: str
+    output: str
+    bias: str
+
+
+@dataclass(frozen=True)
 class Packing:
-    """How a type of model runs packed. `head` takes the model and the states of the tokens that it reads,
-    (num_rows, 1, hidden), to logits, (num_rows, num_labels). `masked_head` are the names of what predicts
-    masked tokens: what comes before the output matrix, its layer, and the bias. `norm_last`: LayerNorm is the
-    last part of each half of a layer, so that no state is a sum over many layers. `reads_last`: of each row
-    it reads the last token, else the first. `from_pad`: positions count from pad_id + 1, as in RoBERTa, else
-    from 0."""
+    """How a type of model runs packed.
+
+    `head` takes the model and the states of the tokens that it reads, (num_rows, 1, hidden), to logits,
+    (num_rows, num_labels). `norm_last`: LayerNorm is the last part of each half of a layer, so that no state
+    is a sum over many layers. `reads_last`: of each row it reads the last token, else the first.
+    `counts_from_pad`: positions count from pad_id + 1, as in RoBERTa, else from 0.
+    """
 
     head: Callable[[nn.Module, torch.Tensor], torch.Tensor]
-    masked_head: tuple[str, ...] = ()
+    masked_head: MaskedHead | None = None
     norm_last: bool = True
     reads_last: bool = False
-    from_pad: bool = False
+    counts_from_pad: bool = False
+
+
+def bert_head(model: nn.Module, states: torch.Tensor) -> torch.Tensor:
+    return model.classifier(model.dropout(model.base_model.pooler(states)))
+
+
+def electra_head(model: nn.Module, states: torch.Tensor) -> torch.Tensor:
+    return model.classifier(states)
+
+
+def modernbert_head(model: nn.Module, states: torch.Tensor) -> torch.Tensor:
+    return model.classifier(model.drop(model.head(states[:, 0])))
+
+
+def decoder_head(model: nn.Module, states: torch.Tensor) -> torch.Tensor:
+    return model.score(states[:, 0])
 
 
 BERT = Packing(
-    lambda model, states: model.classifier(model.dropout(model.base_model.pooler(states))),
-    ("cls.predictions.transform", "cls.predictions.decoder", "cls.predictions.bias"),
+    bert_head,
+    MaskedHead("cls.predictions.transform", "cls.predictions.decoder", "cls.predictions.bias"),
 )
 ELECTRA = Packing(
-    lambda model, states: model.classifier(states),
-    ("generator_predictions", "generator_lm_head", "generator_lm_head.bias"),
+    electra_head,
+    MaskedHead("generator_predictions", "generator_lm_head", "generator_lm_head.bias"),
 )
-ROBERTA = Packing(ELECTRA.head, ("lm_head", "lm_head.decoder", "lm_head.bias"), from_pad=True)
-MODERNBERT = Packing(
-    lambda model, states: model.classifier(model.drop(model.head(states[:, 0]))),
-    ("head", "decoder", "decoder.bias"),
-    norm_last=False,
+ROBERTA = Packing(
+    electra_head,
+    MaskedHead("lm_head", "lm_head.decoder", "lm_head.bias"),
+    counts_from_pad=True,
 )
-DECODER = Packing(lambda model, states: model.score(states[:, 0]), norm_last=False, reads_last=True)
-PACKINGS = {"bert": BERT, "ernie": BERT, "electra": ELECTRA, "roberta": ROBERTA, "xlm-roberta": ROBERTA}
-PACKINGS |= {"modernbert": MODERNBERT} | dict.fromkeys(("llama", "qwen2", "qwen3"), DECODER)
+MODERNBERT = Packing(modernbert_head, MaskedHead("head", "decoder", "decoder.bias"), norm_last=False)
+DECODER = Packing(decoder_head, norm_last=False, reads_last=True)
+# The keys are model types of transformers
+PACKINGS = {
+    "bert": BERT,
+    "ernie": BERT,
+    "electra": ELECTRA,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "modernbert": MODERNBERT,
+    "llama": DECODER,
+    "qwen2": DECODER,
+    "qwen3": DECODER,
+}
 
 
 def in_bf16(embeddings: nn.Module, args: tuple, states: torch.Tensor) -> torch.Tensor:
@@ -61,28 +98,23 @@ def in_bf16(embeddings: nn.Module, args: tuple, states: torch.Tensor) -> torch.T
     keep the dtype that they are given, with fp32 inside LayerNorm; so all layers have states in bf16, and no
     matrix product has to cast them."""
     is_on = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return states.bfloat16() if is_on and states.device.type == "cpu" else states
+    if is_on and states.device.type == "cpu":
+        return states.bfloat16()
+    return states
 
 
-def encoder_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters of the encoder of a model of transformers; all others are of its head. The names
-    of layers differ from type to type, so the parts decide. The pooler comes after the layers and reads one
-    token of a row, so it is of the head, also where transformers has it inside of the encoder."""
-    encoder = set(model.base_model.parameters())
-    pooler = getattr(model.base_model, "pooler", None)
-    if pooler is not None:
-        encoder -= set(pooler.parameters())
-    return encoder
-
-
-def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters of layers that normalise. Such a layer is told from its class, because many types
-    have a class of their own, such as Qwen3RMSNorm; its name may be `ln_1`."""
-    parameters = set()
-    for module in model.modules():
-        if "norm" in type(module).__name__.lower():
-            parameters.update(module.parameters(recurse=False))
-    return parameters
+def why_padded(config: PreTrainedConfig) -> str:
+    """Return why a model of this configuration cannot run packed; empty where it can."""
+    packing = PACKINGS.get(config.model_type)
+    if packing is None:
+        return f"packed batches are for {', '.join(PACKINGS)}, found {config.model_type}"
+    if not config.num_hidden_layers > 0:
+        return "it has no layers"
+    is_causal = getattr(config, "is_causal", packing.reads_last)
+    if getattr(config, "is_decoder", False) or is_causal != packing.reads_last:
+        # A BERT that is a decoder, or a decoder whose tokens attend in both directions
+        return "its configuration changes which tokens attend to which"
+    return ""
 
 
 class PackedModel(nn.Module):
@@ -99,21 +131,14 @@ class PackedModel(nn.Module):
         super().__init__()
         replace_dropout(model)
         self.model = model
-        config, packing = model.config, PACKINGS.get(model.config.model_type)
+        config = model.config
         config.return_dict = True
-        self.packing, self.why_padded = packing, ""
-        reads_last = packing is not None and packing.reads_last
-        if packing is None:
-            self.why_padded = f"packed batches are for {', '.join(PACKINGS)}, found {config.model_type}"
-        elif not config.num_hidden_layers > 0:
-            self.why_padded = "it has no layers"
-        elif getattr(config, "is_decoder", False) or getattr(config, "is_causal", reads_last) != reads_last:
-            # A BERT that is a decoder, or a decoder whose tokens attend in both directions
-            self.why_padded = "its configuration changes which tokens attend to which"
+        self.packing = PACKINGS.get(config.model_type)
+        self.why_padded = why_padded(config)
         self.can_pack = not self.why_padded
         if self.can_pack:
             model.set_attn_implementation(attention.NAME)
-            if packing.norm_last:
+            if self.packing.norm_last:
                 model.base_model.embeddings.register_forward_hook(in_bf16)
 
     def forward(self, *args: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
@@ -123,10 +148,11 @@ class PackedModel(nn.Module):
     def checkpoint_layers(self) -> None:
         """Let the backward pass compute each layer again from its input, with the same dropout, instead of
         keeping what the layer computed. Raises InputError for a model that cannot do so."""
-        model, config = self.model, self.model.config
-        # The second name is that of older versions of transformers
-        enable = getattr(model, "activation_checkpointing_enable", None)
-        enable = enable or model.gradient_checkpointing_enable
+        config = self.model.config
+        enable = getattr(self.model, "activation_checkpointing_enable", None)
+        if enable is None:
+            # Older versions of transformers call it so
+            enable = self.model.gradient_checkpointing_enable
         # The cache is for generation only, and would be refused with a warning
         config.use_cache = False
         try:
@@ -137,33 +163,8 @@ class PackedModel(nn.Module):
             ) from error
 
     def build_optimizer(self, config: TrainConfig) -> torch.optim.Optimizer:
-        """Return AdamW (fused on CPU and CUDA) or SGD over the trainable parameters. Each group has an
-        `lr_scale`, the factor on the learning rate of the encoder, or where this is 0 of the head."""
-        encoder_rate = config.learning_rate
-        head_rate = config.head_learning_rate
-        if head_rate is None:
-            head_rate = encoder_rate
-        peak = encoder_rate or head_rate
-        encoder = encoder_parameters(self.model)
-        norms = norm_parameters(self.model)
-        groups_by_key = {}
-        for name, parameter in self.named_parameters():
-            if not parameter.requires_grad:
-                continue
-            rate = encoder_rate if parameter in encoder else head_rate
-            # Biases and norms do not decay
-            is_spared = name.endswith("bias") or parameter in norms
-            decay = 0.0 if is_spared else config.weight_decay
-            key = (decay, rate)
-            if key not in groups_by_key:
-                lr_scale = rate / peak if peak else 0.0
-                groups_by_key[key] = {"params": [], "weight_decay": decay, "lr_scale": lr_scale}
-            groups_by_key[key]["params"].append(parameter)
-        groups = list(groups_by_key.values())
-        if config.optimizer == "sgd":
-            return torch.optim.SGD(groups, lr=peak)
-        device = groups[0]["params"][0].device
-        return torch.optim.AdamW(groups, lr=peak, fused=device.type == "cpu" or is_cuda(device))
+        """Return the optimizer of the trainable parameters, see `app.model.optimizer`."""
+        return build_optimizer(self, self.model, config)
 
     def encode(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         """Return the states of a packed batch's tokens, (1, total_tokens, hidden), or of `read_tokens`."""
@@ -176,21 +177,30 @@ class PackedModel(nn.Module):
     def has_varlen_kernels(self, device: torch.device) -> bool:
         """Return whether this model can run packed with variable-length attention on a device."""
         config = self.model.config
-        head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        head_size = getattr(config, "head_dim", None)
+        if head_size is None:
+            head_size = config.hidden_size // config.num_attention_heads
         return self.can_pack and has_varlen_kernels(device, head_size)
 
     def layout(self, packed: bool, varlen: bool = False) -> Layout:
         """Return the input layout this model needs; `packed` only where it can run so."""
         assert self.can_pack or not packed, self.why_padded
-        config, last_except = self.model.config, None
-        if self.packing and self.packing.reads_last:
+        config = self.model.config
+        last_except = None
+        if self.packing is not None and self.packing.reads_last:
             # As transformers' decoders: the last token that is not padding
-            last_except = -1 if config.pad_token_id is None else config.pad_token_id
+            last_except = config.pad_token_id
+            if last_except is None:
+                last_except = -1
+        # Several heads of queries may share one head of keys
+        num_heads = getattr(config, "num_key_value_heads", None)
+        if num_heads is None:
+            num_heads = getattr(config, "num_attention_heads", 1)
         takes_types = "token_type_ids" in signature(self.model.forward).parameters
         return Layout(
             packed,
             varlen=varlen,
-            heads=getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 1),
+            heads=num_heads,
             pad_id=config.pad_token_id or 0,
             first_position=first_position(config),
             last_except=last_except,
@@ -204,21 +214,22 @@ class InFloat32:
     precision. Logits in bf16 would be one of 256 steps between two powers of two: numbers that a regression
     predicts would be rounded, and temperatures and thresholds would be fitted on ties."""
 
-    def forward(self, states: torch.Tensor, *more, **options):
+    def forward(self, states: torch.Tensor, *inputs, **options):
         with without_autocast(states.device.type):
-            return super().forward(at_least_float32(states), *more, **options)
+            return super().forward(at_least_float32(states), *inputs, **options)
 
 
 def compute_head_in_float32(model: nn.Module) -> None:
     """Let what comes after the encoder of a model of transformers compute in fp32: all of its parts but the
     encoder, and the encoder's pooler. Only their classes change: parameters keep their names."""
     parts = [module for name, module in model.named_children() if name != model.base_model_prefix]
-    parts.append(getattr(model.base_model, "pooler", None))
+    pooler = getattr(model.base_model, "pooler", None)
+    if isinstance(pooler, nn.Module):
+        parts.append(pooler)
     for part in parts:
-        if isinstance(part, nn.Module):
-            original = type(part)
-            namespace = {"__module__": original.__module__}
-            part.__class__ = type(original.__name__, (InFloat32, original), namespace)
+        original_class = type(part)
+        members = {"__module__": original_class.__module__}
+        part.__class__ = type(original_class.__name__, (InFloat32, original_class), members)
 
 
 class Classifier(PackedModel):
@@ -230,9 +241,7 @@ class Classifier(PackedModel):
         # ModernBERT may read the mean of all tokens
         self.reads_mean = getattr(model.config, "classifier_pooling", None) == "mean"
         if self.can_pack and not self.reads_mean:
-            layers = getattr(model.base_model, "encoder", model.base_model)
-            layers = layers.layer if hasattr(layers, "layer") else layers.layers
-            return_read_tokens_only(layers[-1])
+            return_read_tokens_only(layers_of(model)[-1])
 
     def logits(
         self,
@@ -248,56 +257,34 @@ class Classifier(PackedModel):
             lengths = torch.diff(first_tokens, append=first_tokens.new_full((1,), len(states)))
             states = means_of_rows(at_least_float32(states), lengths).to(states.dtype)[None]
         else:
-            read_tokens = first_tokens if last_tokens is None else last_tokens
+            read_tokens = last_tokens
+            if read_tokens is None:
+                read_tokens = first_tokens
             states = self.encode(input_ids, read_tokens=read_tokens, **inputs)
         # (num_rows, 1, hidden): a row of one token each
         return self.packing.head(self.model, states.transpose(0, 1))
 
 
-class MaskedLanguageModel(PackedModel):
-    """transformers' model for masked language modelling; only masked tokens go through the head. Its logits
-    are (num_masked, vocabulary). The output matrix is that of the embeddings, which is read from there: the
-    head has no separate parameter for it, so that weights and optimizer state have it once."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.parts = self.packing.masked_head if self.can_pack else ()
-        if self.parts:
-            _, output, bias = self.parts
-            if bias == f"{output}.bias":
-                model.get_submodule(output).weight = None
-            else:
-                model.set_submodule(output, nn.Identity())
-
-    def logits(
-        self,
-        input_ids: torch.Tensor,
-        masked: torch.Tensor | None = None,
-        first_tokens: torch.Tensor | None = None,
-        **inputs: torch.Tensor,
-    ) -> torch.Tensor:
-        """Return the logits of the tokens at `masked`, see `MaskedLoader`; None: of first tokens."""
-        if not self.parts:
-            logits = self.model(input_ids=input_ids, **inputs).logits
-            return logits[:, 0] if masked is None else logits[masked]
-        if first_tokens is None:
-            hidden = self.model.base_model(input_ids=input_ids, **inputs).last_hidden_state
-            states = hidden[:, 0] if masked is None else hidden[masked]
-        else:
-            tokens = first_tokens if masked is None else masked
-            states = self.encode(input_ids, **inputs).squeeze(0).index_select(0, tokens)
-        transform, _, bias = (attrgetter(part)(self.model) for part in self.parts)
-        return nn.functional.linear(transform(states), self.model.get_input_embeddings().weight, bias)
+def layers_of(model: nn.Module) -> nn.ModuleList:
+    """Return the layers of the encoder of a model of transformers whose type runs packed."""
+    encoder = getattr(model.base_model, "encoder", model.base_model)
+    if hasattr(encoder, "layer"):
+        return encoder.layer
+    return encoder.layers
 
 
 def first_position(config: PreTrainedConfig) -> int:
+    """Return the position of the first token of a row."""
     packing = PACKINGS.get(config.model_type)
-    return (config.pad_token_id or 0) + 1 if packing and packing.from_pad else 0
+    if packing is None or not packing.counts_from_pad:
+        return 0
+    return (config.pad_token_id or 0) + 1
 
 
 def max_positions(config: PreTrainedConfig) -> int | None:
     """Return the most tokens a row may have, or None where the model has no limit."""
     positions = getattr(config, "max_position_embeddings", None)
     # XLNet has -1, which means no limit
-    has_limit = isinstance(positions, int) and positions >= 0
-    return max(0, positions - first_position(config)) if has_limit else None
+    if not isinstance(positions, int) or positions < 0:
+        return None
+    return max(0, positions - first_position(config))

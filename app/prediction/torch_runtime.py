@@ -17,16 +17,11 @@ from ..checkpoints.model_record import check_record
 from ..checkpoints.run_files import MODEL
 from ..data.tokens import CUT, LongTexts, guarded, highest_id
 from ..errors import InputError, excerpt, listed, nearest
+from ..model.checkpoint import checkpoint_config, load_weights
 from ..model.classifier import Classifier, max_positions
-from ..model.pretrained import (
-    check_passes,
-    check_vocabulary,
-    check_weights,
-    checkpoint_config,
-    load_weights,
-    quiet_transformers,
-)
 from ..model.tokenizer import check_tokenizer
+from ..model.transformers_errors import quiet_transformers
+from ..model.weight_checks import check_passes, check_vocabulary, check_weights
 from ..runtime.devices import Precision, choose_device, keep_freed_memory
 from ..runtime.disk import read_json
 from ..runtime.processes import MODEL_LOCK
@@ -97,7 +92,7 @@ def load_predictor(
     length = longest_row(model.config, tokenizer, trained_length)
     classifier = Classifier(model)
     backend = tokenizer.backend_tokenizer
-    check_passes(classifier, *(backend.encode(text).ids[:length] for text in ("好", "好" * 20)))
+    check_passes(classifier, [backend.encode(text).ids[:length] for text in ("好", "好" * 20)])
     runtime = TorchRuntime(classifier, tokenizer, **settings)
     return Predictor(runtime, backend, task, length, tokenizer.truncation_side, long)
 

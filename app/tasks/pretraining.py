@@ -32,7 +32,7 @@ class Pretraining(Task):
         return partial(cross_entropy, reduction="sum")
 
     def build_model(self, stores):
-        from ..model.pretrained import build_masked_model
+        from ..model.build_model import build_masked_model
 
         return build_masked_model(self.config.model, self.tokenizer, self.config.data.max_length)
 

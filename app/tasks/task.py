@@ -111,8 +111,8 @@ class Task:
 
     def build_model(self, stores: dict[str, TokenStore]) -> PackedModel:
         """Return the model that the settings name, on the CPU. `stores` are the tokens by split."""
+        from ..model.build_model import build_model
         from ..model.linear_start import start_linear
-        from ..model.pretrained import build_model
 
         settings = self.config.model
         model = build_model(

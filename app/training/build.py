@@ -10,12 +10,15 @@ from ..batching.plan import BatchPlan
 from ..config.schema import Config, DataConfig
 from ..data.dataset import Dataset, open_dataset
 from ..data.tokens import LongTexts, TokenStore, open_store
+from ..model.checkpoint import checkpoint_place
 from ..model.classifier import PackedModel
+from ..model.epochs import with_epochs
 from ..model.freeze import freeze
+from ..model.head_choice import with_head
 from ..model.lora import add_lora
-from ..model.pretrained import check_passes, checkpoint_place
-from ..model.recipe import with_epochs, with_head, with_recipe
+from ..model.recipe import with_recipe
 from ..model.tokenizer import load_tokenizer
+from ..model.weight_checks import check_passes
 from ..modes.mode import Mode
 from ..tasks import open_task
 from ..tasks.task import Task
@@ -53,7 +56,7 @@ def build(config: Config, mode: Mode) -> Components:
 
     model = build_model(config, task, stores)
     tried_rows = [tokenizer.backend_tokenizer.encode(text).ids for text in TRIED_TEXTS]
-    check_passes(model, *tried_rows)
+    check_passes(model, tried_rows)
     layout = choose_layout(model, data, mode)
     loaders = {}
     for name, split in dataset.splits.items():

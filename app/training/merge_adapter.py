@@ -8,7 +8,7 @@ import torch
 
 from ..checkpoints.decision import copy_decision, is_of_other_weights, remove_decision
 from ..checkpoints.run_files import ADAPTER, MODEL
-from ..model.pretrained import save_model
+from ..model.saving import save_model
 from .build import Components
 
 logger = logging.getLogger(__name__)

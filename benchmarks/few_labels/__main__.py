@@ -20,8 +20,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from app.config.schema import ModelConfig
 from app.errors import say
+from app.model.checkpoint import checkpoint_config, checkpoint_place, load_weights
 from app.model.linear_start import C
-from app.model.pretrained import checkpoint_config, checkpoint_place, load_weights
 from app.model.tokenizer import set_prefix
 from app.prediction import STRATEGIES
 from app.prediction.suggested_rows import choose_rows

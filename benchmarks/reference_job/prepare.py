@@ -11,7 +11,7 @@ import torch
 
 from app.config.command_line import load_config
 from app.errors import InputError
-from app.model.pretrained import save_model
+from app.model.saving import save_model
 from app.modes.mode import Single
 from app.runtime.devices import fastest_precision
 from app.training.build import build

@@ -12,8 +12,11 @@ from app.batching.collate import collate
 from app.batching.loader import to_device
 from app.config.schema import ModelConfig
 from app.errors import InputError
-from app.model.classifier import PACKINGS, Classifier, MaskedLanguageModel
-from app.model.pretrained import build_masked_model, build_model, check_passes, save_model
+from app.model.build_model import build_masked_model, build_model
+from app.model.classifier import PACKINGS, Classifier
+from app.model.masked_model import MaskedLanguageModel
+from app.model.saving import save_model
+from app.model.weight_checks import check_passes
 from tests.tiny import plain_model, tiny_model, tiny_tokenizer, token_rows
 from tests.training.tiny_training import SETTINGS, Training
 
@@ -139,7 +142,7 @@ def test_a_decoder_without_padding_token_runs_packed():
         expected = torch.cat([plain_model(model)(torch.from_numpy(row)[None].long()).logits for row in texts])
         found = model(**collate(texts, None, model.layout(True)))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    check_passes(model, *(row.tolist() for row in texts))
+    check_passes(model, [row.tolist() for row in texts])
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from app.config import shipped
 from app.config.schema import ModelConfig
 from app.errors import InputError
 from app.model import e5_small
+from app.model.build_model import build_model
+from app.model.checkpoint import checkpoint_place
 from app.model.e5_data_file import DataFile
 from app.model.e5_small import EMBEDDINGS, LAYER, build_checkpoint
 from app.model.e5_tokenizer import SPECIAL_TOKENS
-from app.model.pretrained import build_model, checkpoint_place
 from app.runtime.disk import checksum
 
 HIDDEN = 32

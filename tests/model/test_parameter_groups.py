@@ -10,10 +10,11 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceC
 
 from app.config.schema import TrainConfig
 from app.errors import InputError
-from app.model.classifier import Classifier, MaskedLanguageModel
+from app.model.classifier import Classifier
 from app.model.freeze import freeze
 from app.model.linear_start import add_mean_layer
 from app.model.lora import add_lora
+from app.model.masked_model import MaskedLanguageModel
 from tests.model.test_trained_weights import needs_peft
 from tests.tiny import tiny_model
 

@@ -24,9 +24,12 @@ from app.batching.collate import collate
 from app.config.command_line import load_config
 from app.config.schema import ModelConfig
 from app.errors import InputError
+from app.model.build_model import build_model
+from app.model.checkpoint import checkpoint_place
 from app.model.classifier import Classifier
-from app.model.pretrained import build_model, check_passes, checkpoint_place, save_model
+from app.model.saving import save_model
 from app.model.tokenizer import load_tokenizer
+from app.model.weight_checks import check_passes
 from app.prediction.torch_runtime import load_checkpoint, load_predictor
 from app.prediction.trained_model import read_trained_model
 from tests.saved_classifier import LABELS as NAMES
@@ -119,7 +122,7 @@ def test_keys_that_cannot_be_set(source, key, checkpoint):
 def test_settings_that_make_no_model(settings, message):
     sizes = SIZES if "config" in settings else {}
     with pytest.raises(InputError, match=message):
-        check_passes(build(**settings | {"config": sizes | settings.get("config", {})}), [2, 5, 3])
+        check_passes(build(**settings | {"config": sizes | settings.get("config", {})}), [[2, 5, 3]])
 
 
 # The whole encoder stays; ALBERT's layers share their weights, so that more of them change no shape

@@ -12,7 +12,9 @@ from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.config.shipped import FEW_LABELS_CONFIG
 from app.errors import InputError
-from app.model.recipe import MAX_ROWS, started, with_epochs, with_head, with_recipe
+from app.model.epochs import with_epochs
+from app.model.head_choice import MAX_ROWS, started, with_head
+from app.model.recipe import with_recipe
 
 FEW = 2 * 8
 
