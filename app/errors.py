@@ -11,8 +11,10 @@ from typing import Any
 
 from .words import _
 
-# Characters of a name that is compared with others
-MAX_NAME = 200
+MAX_NAME = 200  # characters of a name that is compared with others
+MAX_CANDIDATES = 5000  # names that a name is compared with
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+MAX_PATH = 200  # characters of a path in a message
 
 
 class InputError(ValueError):
@@ -33,9 +35,10 @@ def show(text: str) -> int:
         return 0
     if isinstance(error, BrokenPipeError):
         return 141
-    why = error.strerror or error
-    problem = f"standard output: cannot be written: {why}; free space, or write to another place, and run it"
-    say(_("error: {error}").format(error=f"{problem} again"))
+    reason = error.strerror or error
+    remedy = "free space, or write to another place, and run it again"
+    message = f"standard output: cannot be written: {reason}; {remedy}"
+    say(_("error: {error}").format(error=message))
     return 1
 
 
@@ -53,9 +56,11 @@ def write_out(text: str) -> OSError | None:
 
 def say(message: object) -> None:
     """Print a message on standard error; nothing if that is closed or full."""
-    if sys.stderr is not None:
-        with suppress(OSError):
-            print(str(message).encode(errors="backslashreplace").decode(), file=sys.stderr)  # noqa: T201
+    if sys.stderr is None:
+        return
+    text = str(message).encode(errors="backslashreplace").decode()
+    with suppress(OSError):
+        print(text, file=sys.stderr)  # noqa: T201
 
 
 def install_command(packages: str, constrained: bool = True) -> str:
@@ -63,8 +68,10 @@ def install_command(packages: str, constrained: bool = True) -> str:
     the versions of constraints.txt unless not `constrained`; else the extra of the same name."""
     if __package__ != "app":
         return f"pip install 'chinese-text-classification[{packages}]'"
-    constraints = " -c constraints.txt" if constrained else ""
-    return f"pip install -r requirements/{packages}.txt{constraints}"
+    command = f"pip install -r requirements/{packages}.txt"
+    if constrained:
+        command += " -c constraints.txt"
+    return command
 
 
 @contextmanager
@@ -86,7 +93,8 @@ def as_input_error(problem: str, remedy: str) -> Iterator[None]:
         yield
     except BaseException as error:  # noqa: BLE001
         is_failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
-        if isinstance(error, (InputError, TrainingError)) or not is_failure:
+        is_ours = isinstance(error, (InputError, TrainingError))
+        if is_ours or not is_failure:
             raise
         raise InputError(f"{problem}: {shorten(first_line(error), 400)}; {remedy}") from error
 
@@ -97,31 +105,46 @@ def nearest(name: Any, candidates: Iterable, cutoff: float = 0.5) -> str:
     broken file can have names of megabytes."""
     import difflib
 
-    known = [text for text in map(str, islice(candidates, 5000)) if len(text) <= MAX_NAME]
-    known = known if len(str(name)) <= MAX_NAME else []
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
-    return _("; did you mean '{name}'?").format(name=shorten(close[0], MAX_NAME)) if close else ""
+    text = str(name)
+    if len(text) > MAX_NAME:
+        return ""
+    names = [str(candidate) for candidate in islice(candidates, MAX_CANDIDATES)]
+    short_names = [candidate for candidate in names if len(candidate) <= MAX_NAME]
+    matches = difflib.get_close_matches(text, short_names, n=1, cutoff=cutoff)
+    if not matches:
+        return ""
+    return _("; did you mean '{name}'?").format(name=shorten(matches[0], MAX_NAME))
 
 
 @contextmanager
-def readable(path: object) -> Iterator[None]:
-    """Raise InputError where the system does not let us read a file."""
+def reading(path: object) -> Iterator[None]:
+    """Raise InputError where the system does not let us read a file inside."""
     try:
         yield
     except OSError as error:
-        path, why = shorten(str(path), 200), error.strerror
-        raise InputError(_("{path}: cannot be read: {why}").format(path=path, why=why)) from error
+        message = _("{path}: cannot be read: {why}")
+        short_path = shorten(str(path), MAX_PATH)
+        raise InputError(message.format(path=short_path, why=error.strerror)) from error
 
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
-    return (str(error) or type(error).__name__).splitlines()[0]
+    message = str(error) or type(error).__name__
+    return message.splitlines()[0]
 
 
 def shorten(text: str, length: int = 40) -> str:
     """Return the first `length` characters of `text`; those that cannot be printed become escapes."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:length])
-    return shown + ("…" if len(text) > length else "")
+    printable = "".join(map(printable_character, text[:length]))
+    if len(text) > length:
+        printable += "…"
+    return printable
+
+
+def printable_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def printable_path(path: str) -> str:
@@ -131,15 +154,22 @@ def printable_path(path: str) -> str:
 
 def listed(names: Iterable, count: int = 20) -> str:
     """Return the first `count` names for an error message, each shortened, separated by commas."""
-    first = [str(name) for name in islice(names, count + 1)]
-    return ", ".join([shorten(name) for name in first[:count]] + ["..."] * (len(first) > count))
+    # One more says whether there are others
+    first_names = list(islice(names, count + 1))
+    parts = [shorten(str(name)) for name in first_names[:count]]
+    if len(first_names) > count:
+        parts.append("...")
+    return ", ".join(parts)
 
 
 def excerpt(value: Any, length: int = 40) -> str:
     """Return a short, printable form of `value` for an error message."""
     if isinstance(value, str):
         text = value.strip()
-        return repr(re.sub("[\ud800-\udfff]", "\ufffd", text[:length]) + ("…" if len(text) > length else ""))
+        short_text = HALF_CHARACTER.sub("\ufffd", text[:length])
+        if len(text) > length:
+            short_text += "…"
+        return repr(short_text)
     try:
         return shorten(json.dumps(value, ensure_ascii=False, default=str), length)
     except (RecursionError, TypeError, ValueError):

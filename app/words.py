@@ -15,33 +15,38 @@ from pathlib import Path
 
 CATALOGUE = Path(__file__).parent / "locale" / "zh_CN" / "LC_MESSAGES" / "app.po"
 
-_of_process = "auto"
-_of_block: ContextVar[str | None] = ContextVar("language", default=None)
+LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set counts
+
+_language_of_process = "auto"
+_language_of_block: ContextVar[str | None] = ContextVar("language", default=None)
 
 
 def use_language(language: str) -> None:
     """Set the language of this process, with all its threads: auto, en or zh."""
-    global _of_process
-    _of_process = language
+    global _language_of_process
+    _language_of_process = language
 
 
 @contextmanager
 def in_language(language: str) -> Iterator[None]:
     """Speak a language, auto, en or zh, in a block; other threads and tasks keep theirs."""
-    token = _of_block.set(language)
+    token = _language_of_block.set(language)
     try:
         yield
     finally:
-        _of_block.reset(token)
+        _language_of_block.reset(token)
 
 
 def current_language() -> str:
-    """Return en or zh; auto is that of the locale, by LC_ALL, LC_MESSAGES or LANG, the first that is set."""
-    language = _of_block.get() or _of_process
+    """Return en or zh; auto is that of the locale."""
+    language = _language_of_block.get() or _language_of_process
     if language != "auto":
         return language
-    locale = next(filter(None, (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
-    return "zh" if locale.lower().startswith("zh") else "en"
+    for variable in LOCALE_VARIABLES:
+        locale = os.environ.get(variable)
+        if locale:
+            return "zh" if locale.lower().startswith("zh") else "en"
+    return "en"
 
 
 def _(message: str) -> str:

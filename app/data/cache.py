@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from ..errors import InputError, TrainingError, listed, readable
+from ..errors import InputError, TrainingError, listed, reading
 from ..runtime.disk import parse_json, sync, system_errors
 from ..words import current_language, use_language
 
@@ -76,14 +76,14 @@ def save_array(path: Path, values: np.ndarray) -> None:
 def file_state(path: Path) -> list[int]:
     """Return inode, bytes and change time of a file: writing to it or replacing it changes one of them."""
     # Where it is on another machine, opening it asks that one
-    with readable(path), path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         found = os.fstat(file.fileno())
     return [found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 def file_digest(path: Path) -> bytes:
     """Return a digest of the content of a file; raises InputError for one that cannot be read."""
-    with readable(path):
+    with reading(path):
         return _digest(path)
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import InputError, excerpt, listed, nearest, readable, shorten
+from ..errors import InputError, excerpt, listed, nearest, reading, shorten
 from ..words import _
 
 # Packed files (gzip, bzip2, xz, Zstandard), workbooks, Parquet, Arrow and UTF-32 begin so. They are refused,
@@ -69,7 +69,7 @@ Source = Path | Stream
 def read_start(path: Source) -> bytes:
     """Return the first bytes of a file, up to `START`; those of a stream remain to be read."""
     # This also fails for a name that is too long, or a folder that may not be entered
-    with readable(path):
+    with reading(path):
         if isinstance(path, Stream):
             start = path.file.peek(START)
         elif path.is_file():

@@ -16,7 +16,7 @@ from ..data.files import files_of
 from ..data.read import DELIMITED, SUFFIXES, ReadOptions, recognised
 from ..data.row_reader import RowReader, open_rows
 from ..data.rows import Row
-from ..errors import InputError, readable
+from ..errors import InputError, reading
 from ..words import _
 from . import OF_LABELS
 from .trained_model import TrainedModel
@@ -270,7 +270,7 @@ def _opened(path: str) -> Path | Stream:
             "folder: --engine ray --output labels/"
         )
     file = Path(names[0])
-    with readable(path):
+    with reading(path):
         if file.is_fifo():
             return Stream(names[0], file.open("rb"))
     return file

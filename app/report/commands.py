@@ -27,14 +27,18 @@ def quoted(word: str | Path) -> str:
         return text
     if text.isprintable():
         return shlex.quote(text)
-    escaped = text.encode("utf-8", "surrogateescape").decode("latin-1").encode("unicode_escape").decode()
-    return "$'" + escaped.replace("'", r"\'") + "'"
+    # Bytes of another encoding stand in a path as half characters; latin-1 has a character for each byte
+    characters = text.encode("utf-8", "surrogateescape").decode("latin-1")
+    escaped = characters.encode("unicode_escape").decode().replace("'", r"\'")
+    return f"$'{escaped}'"
 
 
 def path_word(path: str | Path) -> str:
     """Return a path as a word; one that begins with a dash would be taken for an option."""
     text = str(path)
-    return quoted(f"./{text}" if text.startswith("-") else text)
+    if text.startswith("-"):
+        text = f"./{text}"
+    return quoted(text)
 
 
 def verb_command(verb: str, *words: str) -> str:
@@ -49,14 +53,17 @@ def verb_command(verb: str, *words: str) -> str:
 
 def training_command(*words: str) -> str:
     """Return the command that trains in one process, with further words, which are quoted already."""
-    program = script_command("run_single.py") if IN_A_CLONE else f"{PROGRAM}.run single"
+    program = f"{PROGRAM}.run single"
+    if IN_A_CLONE:
+        program = script_command("run_single.py")
     return " ".join([program, *words])
 
 
 def script_command(name: str) -> str:
     """Return how a script of the repository is started from the current folder."""
-    script = name if _is_in_root() else ROOT / name
-    return f"python {quoted(script)}"
+    if _is_in_root():
+        return f"python {quoted(name)}"
+    return f"python {quoted(ROOT / name)}"
 
 
 def _is_in_root() -> bool:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..errors import InputError, excerpt, readable, shorten
+from ..errors import InputError, excerpt, reading, shorten
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
@@ -81,7 +81,7 @@ def read_json(path: Path, wanted: Any = Any, remedy: str = "correct it, or copy 
     """Return the value of a JSON file in UTF-8, which must be what is `wanted`. Raises InputError, with the
     `remedy`, as `parse_json` does, and for a file that cannot be read or is no regular file (a pipe would be
     waited for)."""
-    with readable(path):
+    with reading(path):
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: a regular file is needed, not a directory, a pipe or a device")
         content = path.read_bytes()
