@@ -34,16 +34,21 @@ def main(name: str, description: str, argv: list[str] | None = None) -> int:
         from .config.command_line import load_config
         from .modes import load_mode
 
-        parser = argparse.ArgumentParser(f"run_{name}.py", add_help=False, allow_abbrev=False)
+        arguments = argv
+        if arguments is None:
+            arguments = sys.argv[1:]
+        script = f"run_{name}.py"
+        parser = argparse.ArgumentParser(script, add_help=False, allow_abbrev=False)
         parser.add_argument("--nprocs", type=int)
-        options, words = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-        config = load_config(words, f"run_{name}.py", description)
+        options, words = parser.parse_known_args(arguments)
+        config = load_config(words, script, description)
         with ended_by_ctrl_c():
             mode = load_mode(name)
             from .modes.launch import launch
         if options.nprocs is not None and (options.nprocs < 1 or mode.launcher != "spawn"):
             raise InputError("--nprocs, from 1 on, is for run_mp.py; --help names other launchers")
-        if reason := mode.unavailable_reason():
+        reason = mode.unavailable_reason()
+        if reason:
             raise InputError(reason)
         return launch(mode.launcher, work, (config, name), options.nprocs)
 
@@ -51,17 +56,18 @@ def main(name: str, description: str, argv: list[str] | None = None) -> int:
 
 
 def work(config: Config, name: str) -> int:
-    """Run one job in this process, which is one rank of the mode; return the exit status. It is 0; 2 for bad
-    input; 1 for a run that could not continue; 128 + the number of the signal that stopped it."""
+    """Run one job in this process, which is one rank of the mode; return the exit status.
+
+    It is 0; 2 for bad input; 1 for a run that could not continue; 128 + the number of the signal that stopped
+    it.
+    """
     with ended_by_ctrl_c():
         from .training.open_run import open_run
     from .checkpoints.ranks import check_same_precision
     from .checkpoints.resume import with_saved_choices
     from .modes import check_world_size, load_mode
     from .modes.signals import Stopped
-    from .runtime.disk import OF_THE_SYSTEM
     from .training.log import start_logging
-    from .training.out_of_memory import is_out_of_memory
 
     use_language(config.output.language)
     try:
@@ -76,22 +82,38 @@ def work(config: Config, name: str) -> int:
             check_same_precision(mode.group, config)
             with open_run(name, mode, ends_process=True) as run:
                 return run.run()
-    except (InputError, TrainingError) as error:
-        return refuse(error, 2 if isinstance(error, InputError) else 1)
+    except InputError as error:
+        return refuse(error, 2)
+    except TrainingError as error:
+        return refuse(error, 1)
     except (RuntimeError, MemoryError, OSError) as error:
-        if is_out_of_memory(error):
-            remedy = "end other programs, lower train.micro_batch_tokens, or choose a smaller model"
-            return refuse(f"memory ran out: {first_line(error)}; {remedy}, and resume with --resume auto", 1)
-        if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
-            return refuse(f"a file cannot be read or written: {error}; start again with --resume auto", 1)
-        if isinstance(error, OSError) or not re.search(LOST_RANK, str(error)):
+        message = message_of_failure(error)
+        if message is None:
             raise
-        # Launchers report the first process that ends: let that be the rank that failed, not this one.
-        time.sleep(LINGER_SECONDS)
-        return refuse("the connection to another rank is lost, because it has ended; see its message", 1)
+        return refuse(message, 1)
     except (Stopped, KeyboardInterrupt) as stop:
         # After the training, or before it, when there is nothing to save
         return 128 + getattr(stop, "number", signal.SIGINT)
+
+
+def message_of_failure(error: Exception) -> str | None:
+    """Return what people read of an error of the machine, or None for an error of the program. For a lost
+    connection it waits first."""
+    from .runtime.disk import OF_THE_SYSTEM
+    from .training.out_of_memory import is_out_of_memory
+
+    if is_out_of_memory(error):
+        remedy = "end other programs, lower train.micro_batch_tokens, or choose a smaller model"
+        return f"memory ran out: {first_line(error)}; {remedy}, and resume with --resume auto"
+    if isinstance(error, OSError):
+        if error.errno in OF_THE_SYSTEM:
+            return f"a file cannot be read or written: {error}; start again with --resume auto"
+        return None
+    if re.search(LOST_RANK, str(error)):
+        # Launchers report the first process that ends: let that be the rank that failed, not this one
+        time.sleep(LINGER_SECONDS)
+        return "the connection to another rank is lost, because it has ended; see its message"
+    return None
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from app.config.command_line import load_config
 from app.modes import load_mode
 from app.modes.launch import end_after, launch, launch_command, mp
 from app.run import main, work
-from app.runtime.devices import trim_heap
+from app.runtime.memory import trim_heap
 from app.runtime.processes import launched_rank
 from app.training.log import RunLog
 from app.training.train import Run

@@ -23,8 +23,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..config.schema import Config
 from ..errors import TrainingError, listed
-from ..runtime import devices
 from ..runtime.devices import Precision, choose_device, fastest_precision, has_memory, is_cuda
+from ..runtime.machine import set_up_machine
+from ..runtime.memory import keep_few_kernels
 from .group import Group
 from .torch_group import TorchGroup
 
@@ -64,7 +65,7 @@ class Mode:
         return f"this mode needs {cls.package}, which is not there for this torch; install it: {cls.install}"
 
     def __enter__(self) -> Self:
-        devices.keep_few_kernels()
+        keep_few_kernels()
         self.group = self.group_class()
         self.device = choose_device(self.config.train.device, self.group.local_rank)
         if has_memory(self.device):
@@ -76,7 +77,7 @@ class Mode:
         train = replace(self.config.train, precision=self.group.broadcast(precision))
         self.config = replace(self.config, train=train)
         self.start_library()
-        devices.set_up_machine(train, self.device, self.group.local_world_size)
+        set_up_machine(train, self.device, self.group.local_world_size)
         return self
 
     def start_library(self) -> None:

@@ -22,8 +22,9 @@ from ..model.classifier import Classifier, max_positions
 from ..model.tokenizer import check_tokenizer
 from ..model.transformers_errors import quiet_transformers
 from ..model.weight_checks import check_passes, check_vocabulary, check_weights
-from ..runtime.devices import Precision, choose_device, keep_freed_memory
+from ..runtime.devices import Precision, choose_device
 from ..runtime.disk import read_json
+from ..runtime.memory import keep_freed_memory
 from ..runtime.processes import MODEL_LOCK
 from ..tasks import task_of_model
 from ..tasks.decision_file import read_decision_file

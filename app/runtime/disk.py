@@ -1,5 +1,5 @@
-"""Files that are whole or absent: written under another name, synced, then renamed. JSON that is read back,
-and full disks."""
+"""Files on disk. They are whole or absent: written under another name, synced, then renamed. JSON is checked
+when it is read back, and errors of full disks are recognised."""
 
 import errno
 import hashlib
@@ -16,9 +16,20 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..errors import InputError, excerpt, reading, shorten
 
+# The disk, the quota or the allowed file size is used up
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-OF_THE_SYSTEM = (*FULL, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EROFS)
-OF_THE_SYSTEM += (errno.EACCES, errno.EPERM)
+# Errors that a user can end, who is told to start again
+OF_THE_SYSTEM = (
+    *FULL,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+)
 
 
 def sync(path: Path) -> None:
@@ -107,21 +118,27 @@ def parse_json(text: str, source: object, wanted: Any, remedy: str) -> Any:
 def checked_value(value: Any, wanted: Any, source: object, name: str, remedy: str) -> Any:
     """Return a value that is what is `wanted`, see `parse_json`; raises InputError for another one, which is
     called by its `name`."""
-    kind = dict if isinstance(wanted, dict) else wanted
+    if not isinstance(wanted, dict):
+        return _checked_type(value, wanted, source, name, remedy)
+    values = _checked_type(value, dict, source, name, remedy)
+    for key, wanted_of_key in wanted.items():
+        if key not in values:
+            raise InputError(f"{source}: the key '{key}' is needed, and it is not there; {remedy}")
+        checked_value(values[key], wanted_of_key, source, f"'{key}'", remedy)
+    return values
+
+
+def _checked_type(value: Any, wanted: Any, source: object, name: str, remedy: str) -> Any:
+    """Return a value of the type `wanted`, an annotation; raises InputError for one of another type."""
     try:
-        value = TypeAdapter(kind).validate_python(value, strict=True)
+        return TypeAdapter(wanted).validate_python(value, strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        parts = [name, *(str(part) for part in first["loc"])]
-        rule = first["msg"].removeprefix("Input should be ")
-        found = excerpt(first["input"])
-        raise InputError(f"{source}: {', '.join(parts)} must be {rule}, found {found}; {remedy}") from error
-    if isinstance(wanted, dict):
-        for key, wanted_of_key in wanted.items():
-            if key not in value:
-                raise InputError(f"{source}: the key '{key}' is needed, and it is not there; {remedy}")
-            checked_value(value[key], wanted_of_key, source, f"'{key}'", remedy)
-    return value
+        problem = error.errors()[0]
+        path = ", ".join(map(str, [name, *problem["loc"]]))
+        rule = problem["msg"].removeprefix("Input should be ")
+        raise InputError(
+            f"{source}: {path} must be {rule}, found {excerpt(problem['input'])}; {remedy}"
+        ) from error
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict:
@@ -147,21 +164,24 @@ def system_errors(path: Path | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
         if isinstance(error, OSError):
             if path is not None and error.errno is not None and error.filename is None:
                 error.filename = str(path)
             raise
-        if number is None:
+        match = re.search(r"\(os error (\d+)\)", str(error))
+        if match is None:
             raise
-        code = int(number[1])
+        code = int(match[1])
         raise OSError(code, os.strerror(code), path and str(path)) from error
 
 
 def is_full(error: Exception) -> bool:
     """Return whether an error means that the disk, the quota or the allowed file size is used up."""
-    # safetensors gives the system's error only as text, and numpy only the numbers of values.
+    if getattr(error, "errno", None) in FULL:
+        return True
     text = str(error)
-    is_short = isinstance(error, OSError) and error.errno is None and " requested and " in text
-    of_system = getattr(error, "errno", None) in FULL
-    return of_system or is_short or any(f"os error {number})" in text for number in FULL)
+    # numpy says only how many values it has written of how many
+    if isinstance(error, OSError) and error.errno is None and " requested and " in text:
+        return True
+    # safetensors gives the system's error only as text
+    return any(f"os error {number})" in text for number in FULL)

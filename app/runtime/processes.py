@@ -1,5 +1,5 @@
-"""This process and its children: what launcher started it, that it ends with that, its exit status, and the
-environment of children."""
+"""This process and its children: its exit status, the launcher that started it, and the environment of its
+children. A process ends with its launcher."""
 
 import os
 import signal
@@ -57,9 +57,9 @@ def exit_status(work: Callable[[], int | None]) -> int:
             "the project (. .venv/bin/activate), or: pip install -r requirements.txt -c constraints.txt"
         )
         status = 2
-    except SystemExit as end:
+    except SystemExit as request:
         # The help has been printed
-        status = end.code or 0
+        status = request.code or 0
     except KeyboardInterrupt:
         say("interrupted")
         status = 130
@@ -78,8 +78,11 @@ def exit_status(work: Callable[[], int | None]) -> int:
 
 def refuse(error: Exception | str, status: int) -> int:
     """Print an error, with the rank of a process that is not rank 0, and return the exit status."""
-    rank, message = launched_rank(), _("error: {error}").format(error=error)
-    say(message if rank == 0 else f"error (rank {rank}): {error}")
+    rank = launched_rank()
+    if rank == 0:
+        say(_("error: {error}").format(error=error))
+    else:
+        say(f"error (rank {rank}): {error}")
     return status
 
 
@@ -103,7 +106,8 @@ def end_with_launcher() -> None:
     """End this process when the launcher that started it has ended: a killed launcher leaves no orphan. A
     process without a launcher is left alone: its parent is a shell, which may end before the run."""
     launcher = os.getppid()
-    if not any(name.startswith(OF_LAUNCHERS) for name in os.environ):
+    has_launcher = any(name.startswith(OF_LAUNCHERS) for name in os.environ)
+    if not has_launcher:
         return
 
     def watch() -> None:
@@ -146,14 +150,19 @@ def first_number(variables: tuple[str, ...]) -> tuple[str, int | None]:
     """Return the name and the value of the first of some environment variables that is set; the value is None
     where it is no number from 0 on, or none is set."""
     for name in variables:
-        if name in os.environ:
-            value = os.environ[name]
-            return name, int(value) if value.isdecimal() else None
+        value = os.environ.get(name)
+        if value is None:
+            continue
+        if value.isdecimal():
+            return name, int(value)
+        return name, None
     return "", None
 
 
 def launcher_id() -> str | None:
     """Return what all processes of one torchrun on a machine share, restarted ones too, and no others: the
     folder that it makes for their errors; None without torchrun."""
-    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    return str(Path(file).parents[2]) if file else None
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not error_file:
+        return None
+    return str(Path(error_file).parents[2])

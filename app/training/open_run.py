@@ -16,7 +16,8 @@ from ..checkpoints.run_start import RunStart
 from ..checkpoints.saver import Saver
 from ..data.report import render
 from ..modes.mode import Mode
-from ..runtime.devices import busy_cores, has_memory, load_message
+from ..runtime.cores import busy_cores, load_message
+from ..runtime.devices import has_memory
 from .build import Components, build
 from .log import RunLog
 from .step import planned_steps

@@ -15,7 +15,8 @@ from ..checkpoints.progress import RunProgress
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..modes.mode import Mode
-from ..runtime.devices import give_back_memory, has_memory, is_cuda
+from ..runtime.devices import has_memory, is_cuda
+from ..runtime.memory import give_back_memory
 from .out_of_memory import is_out_of_memory, replace_onednn
 from .recorded_passes import record_passes
 from .step_results import PassesResult, StepResult

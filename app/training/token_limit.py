@@ -7,7 +7,8 @@ from torch import nn
 
 from ..model.read_tokens import ReadTokens
 from ..modes.mode import Mode
-from ..runtime.devices import DTYPES, measure_product_speed, product_speed
+from ..runtime.cores import measure_product_speed, product_speed
+from ..runtime.devices import DTYPES
 from .build import Components
 
 # Of each weight and token: 2 in the forward pass, 4 in the backward pass

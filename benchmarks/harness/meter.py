@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from app.runtime.devices import trim_heap
+from app.runtime.memory import trim_heap
 
 
 class Finished(Exception):

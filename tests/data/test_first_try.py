@@ -17,7 +17,7 @@ from app.data.row_reader import open_rows
 from app.errors import InputError
 from app.prediction.sources import options_of_run
 from app.prediction.trained_model import trained_with
-from app.runtime.devices import set_up_machine
+from app.runtime.machine import set_up_machine
 from tests.data.test_cache import rows_of
 
 WORDS = ["外卖", "味道", "服务", "送餐", "老板", "价格", "米饭", "牛肉", "包装", "速度", "态度", "分量"]

@@ -7,8 +7,8 @@ import torch
 
 from app.config.schema import Config, TrainConfig
 from app.modes.mode import Single
-from app.runtime import devices
-from app.runtime.devices import busy_cores, load_message
+from app.runtime import cores, devices
+from app.runtime.cores import busy_cores, load_message
 
 AMD = "AuthenticAMD"
 INTEL = "GenuineIntel"
@@ -31,11 +31,11 @@ def precision_of_run(wanted: str) -> str:
         return mode.config.train.precision
 
 
-@pytest.mark.parametrize(("vendor", "instruction_sets", "precision"), CHOICES)
-def test_precision_auto_is_that_of_the_processor(write, monkeypatch, vendor, instruction_sets, precision):
+@pytest.mark.parametrize(("vendor", "instruction_sets", "expected"), CHOICES)
+def test_precision_auto_is_that_of_the_processor(write, monkeypatch, vendor, instruction_sets, expected):
     core = CORE.format(vendor, instruction_sets)
     monkeypatch.setattr(devices, "CPUINFO", write("cpuinfo", core.format(0) + core.format(1)))
-    assert precision_of_run("auto") == precision
+    assert precision_of_run("auto") == expected
     assert precision_of_run("fp32") == "fp32"
 
 
@@ -52,7 +52,7 @@ def test_precision_auto_does_not_depend_on_the_speed_of_the_moment(monkeypatch):
     found = set()
     for speedup in (0.5, 2.0):
         speeds = {torch.bfloat16: speedup, torch.float32: 1.0}
-        monkeypatch.setattr(devices, "product_speed", lambda device, dtype, threads, of=speeds: of[dtype])
+        monkeypatch.setattr(cores, "product_speed", lambda device, dtype, threads, of=speeds: of[dtype])
         found.add(precision_of_run("auto"))
     assert len(found) == 1
 
