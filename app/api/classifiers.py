@@ -20,7 +20,8 @@ from ..config.command_line import config_of
 from ..config.shipped import MODULE
 from ..data.bad_row import BadRow
 from ..data.cells import join_texts
-from ..data.labels import label_ids, label_text
+from ..data.label_cells import label_text
+from ..data.labels import label_ids
 from ..data.rows import Row
 from ..errors import InputError, TrainingError, excerpt, listed, shorten
 from ..prediction.open_model import ComputeOptions, open_model

@@ -151,7 +151,7 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str], ReadO
         skip_bad_rows=skip_bad_rows,
         need_label=form.has_labels,
     )
-    label_names = form.names(config, train)
+    label_names = form.names(config, train.label_values, train.source)
     _check_hierarchy(config.label_hierarchy, label_names, train.source)
     tables = {"train": train}
     options = replace(options, limit=None, **train.assumed)

@@ -17,12 +17,13 @@ import numpy as np
 
 from ..errors import InputError, excerpt, printable_path
 from .bad_row import bad_row_message
+from .build_table import text_hashes
 from .cells import clean_text, value_of
 from .labels import LabelForm, label_form
 from .read import ReadOptions
 from .row_reader import open_records
 from .rows import RowBatch
-from .table import Table, text_hashes
+from .table import Table
 
 TEXT_HASH = re.compile("h[0-9a-f]{16}")
 

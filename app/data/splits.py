@@ -11,7 +11,8 @@ from ..config.schema import DataConfig
 from ..errors import InputError, shorten
 from ..words import _
 from .dealing import UniqueTexts, deal_label_lists, deal_texts, unique_texts
-from .labels import LabelForm, number_of
+from .label_cells import number_of
+from .labels import LabelForm
 
 SPLITS = ("train", "dev", "test")
 RARE_SHARE = 0.1  # share of all texts that may be of classes with fewer texts than splits

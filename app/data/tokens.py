@@ -248,7 +248,7 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
     encoder, parts, unknown = RowEncoder(tokenizer, max_length, side, long), [], 0
 
     def encode(rows: range) -> EncodedRows:
-        return encoder.encode(table.texts(np.asarray(rows)), lambda at: table.where(rows[at]))
+        return encoder.encode(table.texts(np.asarray(rows)), lambda at: table.location(rows[at]))
 
     # A chunk ends after so many rows, and where the bytes of all texts so far reach a multiple of CHUNK_BYTES
     ends = np.flatnonzero(np.diff(np.cumsum(table.sizes) // CHUNK_BYTES)) + 1

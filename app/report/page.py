@@ -70,7 +70,7 @@ def rows_of_split(split: Split, train: Split, store: TokenStore) -> PageRows:
         return f"{row.text} ⟷ {row.pair}"
 
     def where(position: int) -> str:
-        return table.where(rows[position]).removeprefix(current_folder)
+        return table.location(rows[position]).removeprefix(current_folder)
 
     seen = None
     if split.name != train.name:

@@ -71,7 +71,7 @@ def evaluate_rows(
 def named_rows(split: Split, positions: np.ndarray) -> str:
     """Return the first rows at `positions` of a split by id and line, how many more there are, their file."""
     rows = np.unique(split.rows[positions])
-    names = [f"{row} ({split.table.place(row)})" for row in rows[:NAMED_ROWS].tolist()]
+    names = [f"{row} ({split.table.short_location(row)})" for row in rows[:NAMED_ROWS].tolist()]
     text = ", ".join(names)
     if len(rows) > NAMED_ROWS:
         text += f" and {len(rows) - NAMED_ROWS} more"

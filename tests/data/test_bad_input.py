@@ -9,8 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from app.data.build_table import build_table
 from app.data.read import ReadOptions
-from app.data.table import Table, build_table
+from app.data.table import Table, open_folders
 from app.errors import InputError
 from tests.data.test_formats import read as rows_of
 
@@ -97,8 +98,8 @@ ROW = [
 def read(path: Path, folder: Path, options: ReadOptions, skip: bool = False, labels=None) -> Table:
     """Make the table of a file, here instead of in the process that is started for a large one."""
     folder.mkdir()
-    build_table(folder, str(path), options, skip, labels)
-    return Table(folder)
+    build_table(folder, str(path), options, skip_bad_rows=skip, label_names=labels)
+    return open_folders([folder])
 
 
 def refused(parts: str, function, *arguments, **settings) -> str:
@@ -132,8 +133,8 @@ def test_an_invalid_row(write, tmp_path, name, content, parts, labels):
     table = read(path, tmp_path / "b", options, True, labels)
     assert (table.num_rows, table.skipped, table.texts([0, 1])) == (2, 1, ["今天", "今天"])
     [row] = table.skipped_rows()
-    assert row["line"] == 2
-    assert f"{path}, {table.row_unit} 2: {row['problem']}" in message
+    assert row.line == 2
+    assert f"{path}, {table.row_unit} 2: {row.problem}" in message
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "id,body\n7,好\n"), ("a.jsonl", '["7", "好"]\n')])
@@ -158,8 +159,8 @@ def test_invalid_rows_are_listed_up_to_a_number_and_may_not_be_all(write, tmp_pa
 def test_all_lines_of_a_broken_record_are_counted(write, tmp_path, rest, num_rows):
     """A lone quote takes in the lines up to the next quote, or all of them: none of them may go uncounted."""
     table = read(write("a.csv", '今天,1\n"好,1\n坏,0\n' + rest), tmp_path / "table", ReadOptions(), True)
-    assert [row["line"] for row in table.skipped_rows()] == [2, 3, 4]
-    assert "from line 2 to 4" in table.skipped_rows()[0]["problem"]
+    assert [row.line for row in table.skipped_rows()] == [2, 3, 4]
+    assert "from line 2 to 4" in table.skipped_rows()[0].problem
     assert (table.skipped, table.num_rows) == (3, num_rows)
 
 
@@ -227,7 +228,7 @@ def test_skipped_rows_are_counted_and_listed_in_the_report_and_a_file(opened, re
     assert "train.jsonl: 20 rows, 3 skipped" in text
     assert "skipped line 21: the text is empty" in text
     assert "skipped line 22: 2 columns are needed" in text
-    "".join(row["problem"] for row in dataset.tables[0].skipped_rows()).encode()
+    "".join(row.problem for row in dataset.tables[0].skipped_rows()).encode()
 
 
 THREE = pd.DataFrame({"text": ["好", "坏", "真"], "label": ["1", "0", "1"]})

@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from app.config.command_line import load_config
+from app.data.build_table import build_table
 from app.data.cache import build_once, call_apart, file_digest, file_state, save_array
 from app.data.files import files_of, local_copies
 from app.data.read import ReadOptions
-from app.data.table import build_table
 from app.errors import InputError, TrainingError
 from tests.processes import ROOT, finish, full_disk, wait_until
 from tests.verbs import predict as main
@@ -70,8 +70,8 @@ def test_files_are_one_set_in_the_order_of_their_names(opened, posts, ending):
     assert rows_of(limited) == [row for rows in PARTS.values() for row in rows[:15]]
     table = dataset.files["train"]
     number = 10 if ending == "parquet" else 11
-    assert table.where(9) == f"{posts}/a.{ending}, {table.row_unit} {number}"
-    assert table.where(10) == f"{posts}/b.{ending}, {table.row_unit} {number - 9}"
+    assert table.location(9) == f"{posts}/a.{ending}, {table.row_unit} {number}"
+    assert table.location(10) == f"{posts}/b.{ending}, {table.row_unit} {number - 9}"
     assert opened(train=[f"{posts}/{name}.{ending}" for name in "abc"], **sizes).folder == dataset.folder
     one = opened(train="".join(f"{text}\t{label}\n" for text, label in COMMENTS), **sizes)
     for name, split in one.splits.items():
@@ -93,10 +93,10 @@ def test_the_cache_follows_the_contents(tmp_path, opened, write, posts):
     os.rename(posts / "b.csv", posts / "b2.csv")
     renamed = opened(train=str(posts))
     assert renamed.folder == before.folder
-    assert renamed.files["train"].where(10) == f"{posts}/b2.csv, line 2", "messages name the file of today"
+    assert renamed.files["train"].location(10) == f"{posts}/b2.csv, line 2", "messages name the file of today"
     write("posts/d.csv", "text,label\n新的评论,好\n")
     table = opened(train=str(posts)).files["train"]
-    assert (table.num_rows, table.where(60)) == (61, f"{posts}/d.csv, line 2")
+    assert (table.num_rows, table.location(60)) == (61, f"{posts}/d.csv, line 2")
     assert table.content != before.files["train"].content
     assert tables().items() >= built.items()
 
@@ -107,8 +107,8 @@ def test_errors_and_skipped_rows_name_the_file_and_its_own_line(opened, write, p
         opened(train=f"{posts}/*.csv")
     table = opened(train=f"{posts}/*.csv", on_bad_row="skip").files["train"]
     (row,) = table.skipped_rows()
-    assert (row["file"], row["line"], row["place"]) == (f"{posts}/b.csv", 22, f"{posts}/b.csv, line 22")
-    assert (table.num_rows, table.where(30)) == (61, f"{posts}/b.csv, line 23")
+    assert (row.file, row.line, row.location) == (f"{posts}/b.csv", 22, f"{posts}/b.csv, line 22")
+    assert (table.num_rows, table.location(30)) == (61, f"{posts}/b.csv, line 23")
 
 
 def test_a_star_in_a_name_and_a_list_in_yaml(write, tmp_path):
@@ -246,9 +246,9 @@ def path(write):
 def test_a_file_that_changes_while_it_is_read_is_refused(path, tmp_path):
     before = file_state(path)
     path.write_text(csv_text(COMMENTS), encoding="utf-8")
-    arguments = (str(path), ReadOptions(), False, None, True, True, before)
+    build = partial(build_table, state=before)
     with pytest.raises(InputError, match=r"rows\.csv: a data file must not change while it is read"):
-        build_once(tmp_path / "cache" / "x", build_table, *arguments)
+        build_once(tmp_path / "cache" / "x", build, str(path), ReadOptions())
     assert not folders(tmp_path / "cache")
 
 

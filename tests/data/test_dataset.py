@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.data.build_table import text_hashes
 from app.data.read import ReadOptions
 from app.data.relabel import read_fixes
 from app.data.splits import SPLITS
-from app.data.table import text_hashes
 from app.errors import InputError
 from app.runs.out_of_fold import written_hash
 from tests.processes import ROOT, finish

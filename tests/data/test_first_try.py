@@ -155,7 +155,7 @@ def test_one_percent_of_the_rows_may_be_empty(table):
     header = ("text", "label")
     found = table("csv", [*rows, (" ", 1)], header)
     assert (found.num_rows, found.skipped) == (99, 1)
-    assert found.skipped_rows()[0]["problem"].startswith("the text is empty")
+    assert found.skipped_rows()[0].problem.startswith("the text is empty")
     with pytest.raises(InputError, match="line 100: the text is empty"):
         table("csv", [*rows[1:], (" ", 1)], header)
     with pytest.raises(InputError, match=r"line \d+: the label is empty"):

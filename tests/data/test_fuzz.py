@@ -31,12 +31,13 @@ from pyarrow import parquet
 
 from app.config.command_line import load_config
 from app.data.bad_row import BadRow
+from app.data.build_table import build_table
 from app.data.cache import call_apart
 from app.data.encodings import Stream, file_encoding
 from app.data.read import ReadOptions, recognised
 from app.data.row_reader import open_rows
 from app.data.rows import Row
-from app.data.table import Table, build_table
+from app.data.table import open_folders
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
 from app.prediction.trained_model import TrainedModel
@@ -437,12 +438,15 @@ def check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> N
     names = LABELS if case.number % 2 else None
     target.mkdir()
     good = [row.text for row in found or [] if isinstance(row, Row)]
-    _, message = attempt(case, lambda: build_table(target, str(case.path), case.options, True, names))
+    _, message = attempt(
+        case,
+        lambda: build_table(target, str(case.path), case.options, skip_bad_rows=True, label_names=names),
+    )
     if message is not None:
         is_known = not good or names or "deep" in case.description or "whether this is a header" in message
         assert is_known, f"rows were read, but no table made of them: {message}"
         return
-    table = Table(target)
+    table = open_folders([target])
     assert table.num_rows + table.skipped == len(found)
     assert len(table.skipped_rows()) == table.skipped
     table.source.encode()
