@@ -18,24 +18,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..config.command_line import config_of
 from ..config.shipped import MODULE
-from ..data.bad_row import BadRow
-from ..data.cells import join_texts
 from ..data.label_cells import label_text
 from ..data.labels import label_ids
 from ..data.rows import Row
-from ..errors import InputError, TrainingError, excerpt, listed, shorten
+from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import ComputeOptions, open_model
-from ..prediction.output import AddedColumns, written
+from ..prediction.output import AddedColumns
+from ..prediction.output_files import written
 from ..prediction.predictor import Prediction
-from ..prediction.sources import text_rows
 from ..prediction.trained_model import choose_run
 from ..runtime.processes import MODEL_LOCK
 from .files import OwnFolder, file_states, read_files, write_new_folder
+from .texts import TextColumns, check_ordered, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RULE = "texts must be a list of strings, or of pairs of strings"
 # `fit` sets these settings of data from what it is given.
 SET_BY_FIT = ("train", "dev", "test", "test_size", "format", "task", "labels", "text_column", "label_column")
 SET_BY_FIT += ("text_pair_column", "header", "encoding", "quoting", "on_bad_row", "cache_dir")
@@ -115,19 +113,17 @@ class Model:
 
     def _predictions(self, texts: Iterable, keep_bad: bool = False) -> Iterator[Prediction]:
         opened = self._opened
-        reading = opened.trained.reading
-        pair = [reading.text_column, reading.text_pair_column]
-        is_named = all(isinstance(name, str) for name in pair)
-        if is_named and hasattr(texts, "columns") and set(pair) <= set(texts.columns):
-            texts = texts[pair]
+        trained = opened.trained
         rows = rows_of(
             texts,
-            columns=opened.trained.text_columns,
-            remove_spaces=reading.remove_spaces,
+            columns=TextColumns.of(trained),
+            remove_spaces=trained.reading.remove_spaces,
             keep_bad=keep_bad,
         )
-        for row in [row for row in rows if isinstance(row, Row)][:1]:
-            opened.trained.check_pairs(row.pair is not None, "give texts of that kind")
+        for row in rows:
+            if isinstance(row, Row):
+                trained.check_pairs(row.pair is not None, "give texts of that kind")
+                break
         return opened.predictor.predict(rows)
 
     def save(self, folder: str | Path) -> Path:
@@ -153,67 +149,6 @@ class Model:
         for name, content in state["files"].items():
             (temporary.path / name).write_bytes(content)
         self.__init__(temporary.path, state["options"], temporary)
-
-
-def rows_of(
-    texts: Iterable,
-    columns: Sequence[str] | None = None,
-    remove_spaces: bool = False,
-    keep_bad: bool = False,
-) -> list[Row | BadRow]:
-    """Return the rows of texts (a list, array, Series or column), or of pairs, also as two columns; of a
-    model of several `columns`, also as rows of a data frame, dictionaries with the names of the columns, or
-    lists in their order. Raises InputError, naming the index, for an empty text or no string, unless
-    `keep_bad`, and where only some are pairs."""
-    check_ordered(texts, "texts")
-    if isinstance(texts, (str, bytes)) or getattr(texts, "ndim", 1) == 0:
-        raise InputError(f"{RULE}, found one string: {excerpt(str(texts))}; write [text]")
-    if columns and hasattr(texts, "columns"):
-        if missing := sorted(set(columns) - {*texts.columns}):
-            raise InputError(f"the model reads the columns {listed(columns)}, {missing[0]} is not there")
-        texts = texts[list(columns)]
-    values = []
-    for index, value in enumerate(items_of(texts)):
-        if columns and isinstance(value, dict) and value.keys() >= set(columns):
-            value = [value[name] for name in columns]
-        if isinstance(value, (list, tuple)):
-            if columns and len(value) == len(columns):
-                value = join_texts(value)
-            elif len(value) > 2:
-                raise InputError(f"{RULE}, found {excerpt(value)} at texts[{index}]; choose columns of it")
-            else:
-                value = tuple(value) or None
-        values.append(value)
-    rows = list(text_rows(values, remove_spaces))
-    pairs = {row.pair is not None: row.line - 1 for row in rows if isinstance(row, Row)}
-    if len(pairs) > 1:
-        raise InputError(f"{RULE}, found both: texts[{pairs[True]}] is a pair, texts[{pairs[False]}] is not")
-    for index, row in enumerate(rows):
-        if isinstance(row, BadRow) and not keep_bad:
-            raise InputError(f"texts[{index}]: {row.problem}")
-    return rows
-
-
-def items_of(texts: Any) -> Iterable:
-    """Return the values of a list, an array, a column or the rows of a data frame, each as it is."""
-    if isinstance(texts, np.ndarray):
-        return texts.tolist()
-    # Columns of Arrow, Polars and pandas; data frames of pandas have neither
-    if hasattr(texts, "to_pylist"):
-        return texts.to_pylist()
-    if hasattr(texts, "to_list"):
-        return texts.to_list()
-    if hasattr(texts, "to_numpy"):
-        return texts.to_numpy(dtype=object).tolist()
-    return texts
-
-
-def check_ordered(values: Any, what: str) -> None:
-    """Raise InputError for what is no list, and for a set, whose order is another one in each process."""
-    if isinstance(values, dict) or not (hasattr(values, "__iter__") or hasattr(values, "__getitem__")):
-        raise InputError(f"{what} must be a list, found {excerpt(values)}")
-    if isinstance(values, (set, frozenset)):
-        raise InputError(f"{what} must have an order, found a {type(values).__name__}; give a list")
 
 
 def labels_of(values: Iterable) -> list[str] | list[int] | list[bool]:
@@ -254,7 +189,7 @@ def check_names(names: list[str]) -> None:
             text = label_text(name)
         except ValueError as error:
             raise InputError(f"the label {excerpt(name)} cannot be used: {error}") from error
-        if ids.get(text) != at:
+        if not text or ids.get(text) != at:
             raise InputError(
                 f"the label {excerpt(name)} is read as {excerpt(text)}, as in a file (without __label__ and "
                 ".0), so it would be another label; rename it"

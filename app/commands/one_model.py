@@ -45,7 +45,7 @@ def explain(argv: list[str], program: str) -> int:
     add("--html", type=Path, metavar="FILE", help="new page to write (default: none)")
     add("--device", default="auto", help=DEVICES)
     args = parser.parse_args(argv)
-    from ..prediction.output import check_output, write_page
+    from ..prediction.output_files import check_output, write_page
     from ..prediction.trained_model import read_trained_model
 
     if args.html is not None:
@@ -84,7 +84,8 @@ def suggest(argv: list[str], program: str) -> None:
     import numpy as np
 
     from ..prediction.open_model import ComputeOptions, open_model
-    from ..prediction.output import check_output, write_predictions
+    from ..prediction.output import write_predictions
+    from ..prediction.output_files import check_output
     from ..prediction.sources import open_file
     from ..prediction.suggested_rows import check_strategy, choose_rows, usual_strategy
     from ..prediction.trained_model import dataset_of_run
@@ -172,7 +173,7 @@ def export(argv: list[str], program: str) -> int:
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
     args = parser.parse_args(argv)
     from ..export.export import export as export_model
-    from ..prediction.output import written
+    from ..prediction.output_files import written
     from ..prediction.trained_model import read_trained_model
     from ..report.commands import first_train_file, path_word, predict_command, verb_command
 

@@ -177,7 +177,8 @@ def run(argv: list[str], program: str) -> int:
 def predict(args: argparse.Namespace, folder: Path) -> None:
     """Classify texts or the rows of a file, and write them as the command line says."""
     from ..prediction.open_model import open_model
-    from ..prediction.output import check_output, write_predictions
+    from ..prediction.output import write_predictions
+    from ..prediction.output_files import check_output
     from ..prediction.sources import open_file, source_of_texts
     from ..prediction.trained_model import read_trained_model
 

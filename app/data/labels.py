@@ -30,15 +30,15 @@ MIN_ROWS_OF_RANGE = 20
 
 @lru_cache(16)
 def label_ids(names: tuple[str, ...], accept_ids: bool = True) -> dict[str, int]:
-    """Return the id of each label as files write it: by name, of which label_text takes the .0 off; with
-    `accept_ids` also the id itself, unless a name is an integer."""
+    """Return the id of each label as files write it: by name, of which label_text takes off __label__ and .0;
+    with `accept_ids` also the id itself, unless a name is an integer."""
     ids = {}
     if accept_ids and not any(map(INTEGER.fullmatch, names)):
         for label_id in range(len(names)):
             ids[str(label_id)] = label_id
     for label_id, name in enumerate(names):
-        ids[name.removesuffix(".0")] = label_id
-    # The whole name counts before another one without its .0
+        ids[name.removeprefix("__label__").removesuffix(".0")] = label_id
+    # The whole name counts before another one without its __label__ or .0
     for label_id, name in enumerate(names):
         ids[name] = label_id
     return ids

@@ -12,8 +12,9 @@ import torch
 from ..data.tokens import RowEncoder
 from ..errors import InputError, TrainingError
 from ..prediction.export_record import is_exported, read_record
+from ..prediction.load_checkpoint import load_checkpoint, longest_row, task_of_checkpoint
 from ..prediction.open_model import OpenedModel
-from ..prediction.torch_runtime import TorchRuntime, load_checkpoint, longest_row, task_of_checkpoint
+from ..prediction.torch_runtime import TorchRuntime
 from ..prediction.trained_model import read_trained_model, warn_without_decision
 from ..runtime.devices import choose_device
 

@@ -13,9 +13,9 @@ import numpy as np
 from ..batching import token_batches
 from ..errors import InputError, needed, say
 from ..prediction.export_record import GRAPH, RECORD, TOKENIZER, WEIGHTS, ExportRecord
+from ..prediction.load_checkpoint import check_folder, load_checkpoint
 from ..prediction.onnx_runtime import cuts_off_sums, padded
 from ..prediction.open_model import ComputeOptions, OpenedModel, open_model
-from ..prediction.torch_runtime import check_folder, load_checkpoint
 from ..report.logits_file import LOGITS
 from ..runtime.disk import checksum, sync, write_json
 from ..tasks.decision_file import DECISION

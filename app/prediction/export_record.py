@@ -82,14 +82,14 @@ def read_record(folder: Path) -> ExportRecord:
 
 def _check_size(file: Path, expected: int | None) -> None:
     """Raise InputError unless the file is there and has the expected bytes (None: any number)."""
-    found = None
+    num_bytes = "none"
     if file.is_file():
-        found = file.stat().st_size
-        if expected in (None, found):
+        num_bytes = file.stat().st_size
+        if expected in (None, num_bytes):
             return
     raise InputError(
         f"{file}: the file must be there and have {expected or 'any number of'} bytes, found "
-        f"{'none' if found is None else found}; copy it or export again"
+        f"{num_bytes}; copy it or export again"
     )
 
 
@@ -101,15 +101,15 @@ def check_export(folder: Path, record: ExportRecord) -> None:
         return
     for name, expected in record.sha256.items():
         path = folder / name
-        found = "none"
+        digest = "none"
         if name == RECORD:
-            found = record.answers_digest()
+            digest = record.answers_digest()
         elif path.is_file():
-            found = checksum(path)
-        if found != expected:
+            digest = checksum(path)
+        if digest != expected:
             raise InputError(
                 f"{path}: the exported model could not be loaded: this file must be as the export wrote it "
-                f"(SHA-256 {expected[:12]}), found {found[:12]}: it is damaged or replaced; copy the folder "
+                f"(SHA-256 {expected[:12]}), found {digest[:12]}: it is damaged or replaced; copy the folder "
                 "again or, if it was changed on purpose, write null in place of the object of "
                 f'"sha256" in {folder / RECORD}'
             )

@@ -23,7 +23,7 @@ from ..tasks.columns import prediction_columns
 from ..tasks.task import Task
 from . import WantedPrecision
 from .open_model import OpenedModel
-from .output import written
+from .output_files import written
 from .predictor import CHUNK_ROWS, Prediction
 from .sources import Source
 

@@ -12,13 +12,25 @@ from .predictor import Tokens
 
 # Larger batches are padded more, and compute no faster
 BATCH_TOKENS = 256
+# Names in /proc/cpuinfo of instructions that add products of 8 bits in 32 bits
+VNNI_FEATURES = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
 def cuts_off_sums(cpu: Path = Path("/proc/cpuinfo")) -> bool:
     """Return whether this CPU adds pairs of 8-bit products in 16 bits, which overflow, so that labels change
     (https://github.com/microsoft/onnxruntime/issues/5849): one with AVX2 and without VNNI."""
-    features = set(cpu.read_text(encoding="utf-8", errors="replace").split()) if cpu.is_file() else set()
-    return "avx2" in features and not features & {"avx512_vnni", "avx_vnni", "amx_int8"}
+    if not cpu.is_file():
+        return False
+    features = set(cpu.read_text(encoding="utf-8", errors="replace").split())
+    return "avx2" in features and features.isdisjoint(VNNI_FEATURES)
+
+
+def num_threads() -> int:
+    """Return the threads of a computation: OMP_NUM_THREADS, else one for each CPU core."""
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if setting.isdecimal() and int(setting) > 0:
+        return int(setting)
+    return joblib.cpu_count()
 
 
 class OnnxRuntime:
@@ -32,18 +44,21 @@ class OnnxRuntime:
     ) -> None:
         self.batch_tokens = batch_tokens or BATCH_TOKENS
         self.description = {"runtime": "onnx", "device": "cpu", "precision": precision}
-        self.inputs, self.pad_id = inputs, pad_id
+        self.inputs = inputs
+        self.pad_id = pad_id
         with needed("onnx"):
             import onnxruntime
         options = onnxruntime.SessionOptions()
         # Errors; warnings are about the graph, which was tried when it was exported
         options.log_severity_level = 3
-        given = os.environ.get("OMP_NUM_THREADS", "")
-        options.intra_op_num_threads = int(given) if given.isdecimal() and int(given) else joblib.cpu_count()
+        options.intra_op_num_threads = num_threads()
         try:
             # Read, and not mapped: the file may be replaced, or cut short, while the model is used
-            name, weights = f"{graph.name}.data", Path(f"{graph}.data").read_bytes()
-            options.add_external_initializers_from_files_in_memory([name], [weights], [len(weights)])
+            weights_file = Path(f"{graph}.data")
+            weights = weights_file.read_bytes()
+            options.add_external_initializers_from_files_in_memory(
+                [weights_file.name], [weights], [len(weights)]
+            )
             self.session = onnxruntime.InferenceSession(
                 str(graph), options, providers=["CPUExecutionProvider"]
             )
@@ -57,20 +72,22 @@ class OnnxRuntime:
         outputs = []
         for batch in batches:
             arrays = padded(batch, self.pad_id)
-            outputs.append(self.session.run(None, {name: arrays[name] for name in self.inputs})[0])
+            inputs = {name: arrays[name] for name in self.inputs}
+            logits = self.session.run(None, inputs)[0]
+            outputs.append(logits)
             on_batch(len(batch.windows))
         return np.concatenate(outputs)
 
 
 def padded(batch: Tokens, pad_id: int) -> dict[str, np.ndarray]:
     """Return `input_ids`, `attention_mask` and `token_type_ids`, each (num_rows, longest) int64."""
-    lengths = np.array(list(map(len, batch.windows)))
+    lengths = batch.lengths()
     columns = np.arange(lengths.max())
     mask = columns < lengths[:, None]
     input_ids = np.full(mask.shape, pad_id, dtype=np.int64)
     input_ids[mask] = np.concatenate(batch.windows)
-    starts = lengths if batch.second_starts is None else batch.second_starts
-    types = mask & (columns >= starts[:, None])
+    second_starts = lengths if batch.second_starts is None else batch.second_starts
+    types = mask & (columns >= second_starts[:, None])
     return {
         "input_ids": input_ids,
         "attention_mask": mask.astype(np.int64),

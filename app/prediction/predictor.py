@@ -46,8 +46,15 @@ class Tokens(NamedTuple):
 
     def take(self, indices: np.ndarray) -> Tokens:
         """Return the windows at `indices`, each as a row: what a runtime computes."""
-        starts = None if self.second_starts is None else self.second_starts[indices]
-        return Tokens([self.windows[index] for index in indices], starts, np.ones(len(indices), np.int64))
+        second_starts = None
+        if self.second_starts is not None:
+            second_starts = self.second_starts[indices]
+        windows = [self.windows[index] for index in indices]
+        return Tokens(windows, second_starts, counts=np.ones(len(indices), np.int64))
+
+    def lengths(self) -> np.ndarray:
+        """Return the number of tokens of each window, (num_windows,)."""
+        return np.array([len(window) for window in self.windows])
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of the `values` of each row's windows, (num_windows, ...)."""
@@ -86,31 +93,41 @@ class Predictor:
         each batch. Raises TrainingError for logits that are not finite, before any row of their chunk.
         """
         for chunk in _chunks(rows, chunk_rows):
-            good = [row for row in chunk if isinstance(row, Row)]
-            done = iter(self.predictions(good, self.logits(self.tokenize(good), on_batch)) if good else ())
+            valid_rows = [row for row in chunk if isinstance(row, Row)]
+            predictions = iter(())
+            if valid_rows:
+                logits = self.logits(self.tokenize(valid_rows), on_batch)
+                predictions = iter(self.predictions(valid_rows, logits))
             for row in chunk:
-                yield next(done) if isinstance(row, Row) else Prediction(row, None, None)
+                if isinstance(row, Row):
+                    yield next(predictions)
+                else:
+                    yield Prediction(row, None, None)
 
     def predictions(self, rows: list[Row], logits: np.ndarray) -> list[Prediction]:
         """Return the predictions of logits, (num_rows, num_labels); raises TrainingError unless finite."""
-        bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
-        if len(bad):
-            row = rows[bad[0]]
+        are_finite = np.isfinite(logits).all(axis=1)
+        if not are_finite.all():
+            index = int(np.argmin(are_finite))
+            row = rows[index]
             raise TrainingError(
-                f"the model's logits must be finite numbers, found {listed(logits[bad[0]], 5)} for row "
+                f"the model's logits must be finite numbers, found {listed(logits[index], 5)} for row "
                 f"{row.line}: {excerpt(row.text)}; its weights are damaged or too large, "
                 f"{self.runtime.remedy}"
             )
-        probabilities, decided = self.task.probabilities(logits), self.task.decide(logits)
-        answers = list(map(self.task.answer, decided))
+        probabilities = self.task.probabilities(logits)
+        answers = map(self.task.answer, self.task.decide(logits))
         return list(map(Prediction, rows, answers, probabilities))
 
     def tokenize(self, rows: Sequence[Row]) -> Tokens:
         """Return the tokens of one or more rows, all of them single texts or all of them pairs."""
-        has_pairs = rows[0].pair is not None
-        texts = [(row.text, row.pair) if has_pairs else row.text for row in rows]
+        if rows[0].pair is None:
+            texts = [row.text for row in rows]
+        else:
+            texts = [(row.text, row.pair) for row in rows]
         encoded = self.encoder.encode(texts, lambda index: f"row {rows[index].line}")
-        windows = np.split(encoded.tokens.astype(np.int64), np.cumsum(encoded.lengths)[:-1])
+        ends = np.cumsum(encoded.lengths)
+        windows = np.split(encoded.tokens.astype(np.int64), ends[:-1])
         return Tokens(windows, encoded.second_starts, encoded.counts, encoded.is_cut)
 
     def logits(
@@ -118,27 +135,34 @@ class Predictor:
     ) -> np.ndarray:
         """Return the logits, (num_rows, num_labels) float32, of rows, the means of those of their windows;
         unless `sort`, of one batch."""
-        lengths = np.array(list(map(len, tokens.windows)))
-        order = token_batches(lengths, self.runtime.batch_tokens) if sort else [np.arange(len(lengths))]
-        share = len(tokens.counts) / len(lengths)
-        by_length = self.runtime.logits(map(tokens.take, order), lambda count: on_batch(count * share))
-        logits = np.empty_like(by_length)
-        logits[np.concatenate(order)] = by_length
+        lengths = tokens.lengths()
+        batches = [np.arange(len(lengths))]
+        if sort:
+            batches = token_batches(lengths, self.runtime.batch_tokens)
+        rows_per_window = len(tokens.counts) / len(lengths)
+        logits_in_batches = self.runtime.logits(
+            map(tokens.take, batches),
+            on_batch=lambda num_windows: on_batch(num_windows * rows_per_window),
+        )
+        logits = np.empty_like(logits_in_batches)
+        logits[np.concatenate(batches)] = logits_in_batches
         return tokens.sums(logits) / tokens.counts[:, None].astype(np.float32)
 
 
 def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:
     """Yield the rows in chunks of `chunk_rows`, or fewer with about `CHUNK_CHARACTERS`."""
     chunk: list[Row | BadRow] = []
-    size = 0
+    num_characters = 0
     for row in rows:
         chunk.append(row)
-        for value in (row.record or {}).values():
-            size += len(value) if isinstance(value, str) else 0
+        for cell in (row.record or {}).values():
+            if isinstance(cell, str):
+                num_characters += len(cell)
         if isinstance(row, Row):
-            size += len(row.text) + len(row.pair or "")
-        if len(chunk) >= chunk_rows or size >= CHUNK_CHARACTERS:
+            num_characters += len(row.text) + len(row.pair or "")
+        if len(chunk) >= chunk_rows or num_characters >= CHUNK_CHARACTERS:
             yield chunk
-            chunk, size = [], 0
+            chunk = []
+            num_characters = 0
     if chunk:
         yield chunk

@@ -41,7 +41,8 @@ from ..data.cells import join_texts
 from ..data.rows import Row
 from ..errors import InputError, TrainingError, excerpt, shorten
 from ..prediction.open_model import OpenedModel
-from ..prediction.output import REPLACED, AddedColumns, write_csv
+from ..prediction.output import AddedColumns, write_csv
+from ..prediction.output_files import REPLACED
 from ..prediction.predictor import Prediction
 from ..prediction.sources import text_rows
 from ..tasks.columns import prediction_columns, ranked_labels

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from app.checkpoints.run_files import is_finished
 from app.errors import InputError, TrainingError
-from app.prediction.torch_runtime import load_checkpoint
+from app.prediction.load_checkpoint import load_checkpoint
 from chinese_text_classifier import TextClassifier, load
 from tests.processes import ROOT, finish, full_disk
 from tests.ranks import SMALL as SIZES
@@ -400,6 +400,8 @@ DIFFERENT = {
     "integers of NumPy": [np.uint64(2**64 - 1), np.uint64(2**64 - 2), np.int8(3)],
     "endings of numbers": ["1.0", "2.0", "3"],
     "truth values": [True, False],
+    "labels of fastText": ["__label__pos", "__label__neg"],
+    "numbers of fastText": ["__label__1", "__label__0"],
 }
 
 
@@ -418,6 +420,7 @@ MERGED = [
     ([True, 1, 2], "found both: True and 1"),
     (["a", "b\ud800"], "^the label .* cannot be used: unpaired surrogate"),
     (["a", "\u200b"], "^the label .* cannot be used: the label is empty"),
+    (["a", "__label__"], "^the label '__label__' is read as ''"),
 ]
 
 

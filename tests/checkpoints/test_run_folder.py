@@ -18,7 +18,7 @@ from app.checkpoints.run_files import LOCK
 from app.checkpoints.run_folder import check_run_folder, lock_folder, open_run_folder, run_to_resume
 from app.config.schema import OutputConfig
 from app.errors import InputError
-from app.prediction.torch_runtime import load_checkpoint
+from app.prediction.load_checkpoint import load_checkpoint
 from app.run import main
 from tests.ranks import settings
 

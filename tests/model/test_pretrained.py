@@ -30,7 +30,8 @@ from app.model.classifier import Classifier
 from app.model.saving import save_model
 from app.model.tokenizer import load_tokenizer
 from app.model.weight_checks import check_passes
-from app.prediction.torch_runtime import load_checkpoint, load_predictor
+from app.prediction.load_checkpoint import load_checkpoint
+from app.prediction.torch_runtime import load_predictor
 from app.prediction.trained_model import read_trained_model
 from tests.saved_classifier import LABELS as NAMES
 from tests.saved_classifier import as_rows, save_checkpoint

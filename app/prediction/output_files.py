@@ -1,0 +1,140 @@
+"""The files that a command writes: new ones, complete or not at all; or standard output."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+from zipfile import is_zipfile
+
+from ..errors import InputError, TrainingError, shorten
+from ..runtime.disk import is_full, system_errors
+
+logger = logging.getLogger(__name__)
+# This handler of errors writes U+FFFD for bytes that could not be decoded, and for halves of characters
+REPLACED = "replaced_by_fffd"
+codecs.register_error(REPLACED, lambda error: ("\ufffd".encode() * (error.end - error.start), error.end))
+# Files of these formats can be opened only when they are complete
+CLOSED_FORMATS = ("parquet", "xlsx")
+
+
+def check_output(path: str | Path, option: str = "--output") -> None:
+    """Raise InputError if no new file can be made at `path`: no command replaces one."""
+    if os.path.lexists(path) or not os.path.isdir(Path(path).parent):
+        name = shorten(str(path), 200)
+        raise InputError(f"{option} {name}: a new file in a folder is needed; choose another name")
+
+
+@contextmanager
+def open_output(path: str | Path | None, format: str) -> Iterator[TextIO]:
+    """Yield the file to write to: standard output, or one beside `path`, which is renamed to it once
+    complete, unless there is such a file by then.
+
+    Until then it is called `path`.XXXXXXXX.part, unlike any other file. An interrupted run leaves its rows
+    there and says where, if the `format` can be read without its end. Raises TrainingError for a file that
+    cannot be written to the end.
+    """
+    if path is None:
+        with standard_output() as file:
+            yield file
+        return
+    part = unfinished(path)
+    try:
+        with written(f"--output {path}"):
+            file = part.open("x", encoding="utf-8", errors=REPLACED, newline="")
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+        check_output(path)
+        part.replace(path)
+    except BaseException:
+        _keep_or_remove(part, format)
+        raise
+
+
+def _keep_or_remove(part: Path, format: str) -> None:
+    """Keep the rows of an interrupted run where they can be read, else remove them, and say what was done."""
+    has_rows = part.exists() and part.stat().st_size > 0
+    if has_rows and can_be_opened(part, format):
+        logger.warning("stopped early; the rows so far are in %s", part)
+        return
+    part.unlink(missing_ok=True)
+    if has_rows or format in CLOSED_FORMATS:
+        logger.warning(
+            "stopped early; no rows are kept, because half a file of %s cannot be opened; CSV and JSON "
+            "Lines keep the rows so far",
+            format,
+        )
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Yield standard output, in UTF-8 where it is no terminal. Raises TrainingError where it cannot be
+    written, BrokenPipeError where its reader has closed it."""
+    if sys.stdout is None:
+        raise TrainingError("standard output is closed; set --output to a file, or leave it open")
+    if sys.stdout.isatty():
+        sys.stdout.reconfigure(errors="backslashreplace", newline="")
+    else:
+        sys.stdout.reconfigure(encoding="utf-8", errors=REPLACED, newline="")
+    with written("standard output"):
+        yield sys.stdout
+        sys.stdout.flush()
+
+
+def unfinished(path: str | Path) -> Path:
+    """Return the name of the unfinished file beside `path`, unlike that of any other file."""
+    return Path(f"{path}.{secrets.token_hex(4)}.part").absolute()
+
+
+def can_be_opened(part: Path, format: str) -> bool:
+    """Return whether a file that may lack its end can be opened in a `format`. Parquet and Excel have the
+    list of their parts at the end, and it is written where a run is interrupted, but not on a full disk."""
+    if format == "xlsx":
+        return is_zipfile(part)
+    if format == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            parquet.read_schema(part)
+        except (OSError, pa.ArrowException):
+            return False
+    return True
+
+
+def write_page(path: Path, page: str, option: str) -> None:
+    """Write a page to a new file, whole or not at all. Raises InputError where there is such a file by then,
+    and TrainingError where it cannot be written; messages call it by its `option`."""
+    part = unfinished(path)
+    try:
+        with written(f"{option} {path}"), part.open("x", encoding="utf-8") as file:
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        check_output(path, option)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def written(what: str) -> Iterator[None]:
+    """Raise TrainingError in place of an OSError inside; a closed pipe stays BrokenPipeError."""
+    try:
+        with system_errors():
+            yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        remedy = "free space on the disk" if is_full(error) else "write to another place"
+        raise TrainingError(
+            f"{what}: cannot be written: {error.strerror or error}; {remedy} and run it again"
+        ) from error
