@@ -3,6 +3,7 @@
 torchrun or horovodrun sets."""
 
 import random
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,8 @@ def data(tmp_path_factory) -> Path:
     texts = ["".join(generator.choices(words, k=length)) for length in lengths]
     sets_of_labels = ["", "a", "b|c", "c", "a|b|c"]
     answers = {
-        "data.tsv": ["abc"[index % 3] for index in range(80)],
-        "sets.tsv": [sets_of_labels[index % 5] for index in range(80)],
+        "data.tsv": list(islice(cycle("abc"), 80)),
+        "sets.tsv": list(islice(cycle(sets_of_labels), 80)),
         "scores.tsv": [1000 + length / 2 for length in lengths],
     }
     for name, column in answers.items():
