@@ -22,7 +22,6 @@ from ..errors import InputError, TrainingError, say, show
 from ..modes import MODES, load_mode
 from ..modes.launch import launch_command
 from ..modes.signals import Stopped
-from ..report.template_environment import template_environment
 from ..runtime.disk import read_json, write_json, write_text
 from ..tasks import TASK_CLASSES
 from ..words import _, use_language
@@ -169,9 +168,3 @@ def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:
     if not unavailable and 0 < num_devices < num_processes:
         unavailable = f"{num_processes} processes need as many accelerators, this machine has {num_devices}"
     return num_processes, unavailable
-
-
-def rendered(template: str, **values: Any) -> str:
-    """Return the text of one of this room's templates."""
-    environment = template_environment(Path(__file__).parent, autoescape=False)
-    return environment.get_template(f"{template}.txt.jinja").render(**values).strip()

@@ -24,19 +24,21 @@ from tests.tiny import write_tiny
 
 pytest.importorskip("optuna", reason="Optuna is not installed: pip install -r requirements/tune.txt")
 
-from app.runs.search import open_study, read_space
+from app.runs.search_space import SearchedSetting, read_space
+from app.runs.study import open_study
 
 SMALL = ["--config", "configs/small_bert.yaml"]
 ALL_LOSSES = ", ".join(get_args(Loss))
 CLASS_LOSSES = ", ".join(TASKS["single_label"].losses)
 
 
-def choice(*values) -> tuple:
-    return ("suggest_categorical", {"choices": list(values)})
+def choice(*values) -> SearchedSetting:
+    return SearchedSetting("suggest_categorical", {"choices": list(values)})
 
 
-def ends(kind: str, low: float, high: float, log: bool = False) -> tuple:
-    return (f"suggest_{kind}", {"low": low, "high": high, "log": log})
+def ends(number: str, low: float, high: float, log: bool = False) -> SearchedSetting:
+    """Return a range of numbers, int or float."""
+    return SearchedSetting(f"suggest_{number}", {"low": low, "high": high, "log": log})
 
 
 def test_ranges_and_choices_are_read():
