@@ -15,7 +15,7 @@ from ..text_table import columns_of, padded
 from ..words import _, pgettext
 from .label_issues import issues_text, list_issues
 from .out_of_fold import OutOfFold, gather_folds, write_out_of_fold
-from .results import figure_table
+from .results import figure_table, metric_names
 from .series import Series
 
 
@@ -55,7 +55,10 @@ def fold_figures(rows: OutOfFold) -> dict:
         predicted = rows.scores.predicted[positions]
         scores = task.score(split.labels[positions], split.logits[positions], predicted)
         metrics = measure(task, scores)
-        folds.append({"fold": int(fold), "rows": len(positions)} | {key: metrics[key] for key in keys})
+        figures = {"fold": int(fold), "rows": len(positions)}
+        for key in keys:
+            figures[key] = metrics[key]
+        folds.append(figures)
     mean = {}
     standard_deviation = {}
     for key in keys:
@@ -73,7 +76,7 @@ def fold_figures(rows: OutOfFold) -> dict:
 def folds_text(figures: dict) -> str:
     """Return the figures of `fold_figures` for people: a table of folds, and all rows together."""
     keys = list(figures["mean"])
-    heading = [pgettext("of data", "rows"), *(BY_KEY[key].name for key in keys)]
+    heading = [pgettext("of data", "rows"), *metric_names(keys)]
     lines = {}
     for metrics in figures["folds"]:
         name = _("fold {fold}").format(fold=metrics["fold"])
@@ -84,7 +87,8 @@ def folds_text(figures: dict) -> str:
     all_rows = figures["all_rows"]
     sentence = _("All {rows:,} rows together, each by the model that was trained without it; 95 % intervals")
     text = [figure_table(heading, lines), "", sentence.format(rows=all_rows["rows"])]
-    width = max(columns_of(BY_KEY[key].name) for key in all_rows["intervals"])
+    widths = map(columns_of, metric_names(all_rows["intervals"]))
+    width = max(widths)
     for key, (low, high) in all_rows["intervals"].items():
         interval = _("{low:.4f} to {high:.4f}").format(low=low, high=high)
         text.append(f"  {padded(BY_KEY[key].name, width)}  {all_rows[key]:.4f}   {interval}")

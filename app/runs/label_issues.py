@@ -50,18 +50,18 @@ def issue_table(rows: OutOfFold, issues: FoundIssues) -> pd.DataFrame:
     row_ids = rows.split.rows[order].tolist()
     columns = {
         "rank": range(1, len(order) + 1),
-        "file": [rows.table.file_of(row_id) for row_id in row_ids],
+        "file": list(map(rows.table.file_of, row_ids)),
         "line": rows.table.column("line", row_ids),
         "row_id": row_ids,
         "text": rows.table.column("text", row_ids),
     }
     if rows.table.has_pairs:
         columns["text_pair"] = rows.table.column("pair", row_ids)
-    columns["given"] = [task.cell_text(label) for label in rows.split.labels[order]]
-    columns["suggested"] = [task.cell_text(answer) for answer in rows.scores.predicted[order]]
+    columns["given"] = list(map(task.cell_text, rows.split.labels[order]))
+    columns["suggested"] = list(map(task.cell_text, rows.scores.predicted[order]))
     columns["score"] = [f"{plausibility:.6f}" for plausibility in issues.plausibility[order]]
     columns["flagged"] = np.where(issues.is_flagged[order], "yes", "no")
-    columns["text_hash"] = [written_hash(value) for value in rows.split.hashes[order].tolist()]
+    columns["text_hash"] = list(map(written_hash, rows.split.hashes[order].tolist()))
     columns["label"] = ""
     return pd.DataFrame(columns)
 

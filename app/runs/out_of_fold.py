@@ -31,19 +31,21 @@ def gather_folds(runs: list[Path], table: Table) -> OutOfFold:
     """Read the test rows of the finished runs of all folds; `table` has the texts of these rows."""
     parts: list[SplitLogits] = []
     predictions = []
+    row_ids_by_fold = []
+    rows_per_fold = []
     for run in runs:
         task, splits = read_checked_run(run)
         part = splits["test"]
         parts.append(part)
         predictions.append(task.decide(part.logits))
-    row_ids = np.concatenate([part.rows for part in parts])
-    order = np.argsort(row_ids)
+        row_ids_by_fold.append(part.rows)
+        rows_per_fold.append(len(part))
+    order = np.argsort(np.concatenate(row_ids_by_fold))
     arrays = {}
     for name in ARRAYS:
         joined = np.concatenate([getattr(part, name) for part in parts])
         arrays[name] = joined[order]
     split = SplitLogits(**arrays)
-    rows_per_fold = [len(part) for part in parts]
     folds = np.repeat(np.arange(len(runs)), rows_per_fold)[order]
     predicted = np.concatenate(predictions)[order]
     scores = task.score(split.labels, split.logits, predicted)
@@ -59,12 +61,12 @@ def write_out_of_fold(path: Path, rows: OutOfFold) -> None:
     task = rows.task
     split = rows.split
     row_ids = split.rows.tolist()
-    file_names = [rows.table.file_of(row_id) for row_id in row_ids]
+    file_names = list(map(rows.table.file_of, row_ids))
     columns = {
         "row_id": split.rows,
         "file": pa.array(file_names, pa.string()).dictionary_encode(),
         "line": rows.table.column("line", row_ids),
-        "text_hash": [written_hash(value) for value in split.hashes.tolist()],
+        "text_hash": list(map(written_hash, split.hashes.tolist())),
         "fold": rows.folds.astype(np.int32),
         task.answer_column: answers_as_arrow(task, split.labels),
         "predicted": answers_as_arrow(task, rows.scores.predicted),

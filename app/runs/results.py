@@ -1,10 +1,12 @@
 """Results of finished runs that were tested on the same rows: their scores, and tables of their figures."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..checkpoints.model_record import check_record
 from ..report.logits_file import LOGITS, SplitLogits, check_same_rows, read_run, split_of_report
+from ..report.metrics import BY_KEY
 from ..tasks.decision_file import DECISION
 from ..tasks.scores import Scores
 from ..tasks.task import Task
@@ -43,6 +45,11 @@ def read_scored_runs(folders: list[Path]) -> ScoredRuns:
         check_same_rows(first_rows, rows)
         scores.append(task.score(rows.labels, rows.logits))
     return ScoredRuns(task, split, len(first_rows), scores)
+
+
+def metric_names(keys: Iterable[str]) -> list[str]:
+    """Return the names that people read of the metrics with these keys."""
+    return [BY_KEY[key].name for key in keys]
 
 
 def figure_table(heading: list[str], rows: dict[str, list[float | int | str]]) -> str:

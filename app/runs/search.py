@@ -135,6 +135,7 @@ class Search:
                 "data": {"dev": {"rows": int}, "test": {"rows": int}},
             },
         )
+        data = report["data"]
         optimism = best_trial.value - report[self.metric]
         if not BY_KEY[self.metric].higher_is_better:
             optimism = -optimism
@@ -148,7 +149,7 @@ class Search:
             "median_dev": median(finished_values),
             "final_test": report[self.metric],
             "test_interval": report["intervals"].get(self.metric),
-            "rows": {split: report["data"][split]["rows"] for split in ("dev", "test")},
+            "rows": {"dev": data["dev"]["rows"], "test": data["test"]["rows"]},
             "optimism": optimism,
         }
         write_text(folder / "history.html", to_html(visualization.plot_optimization_history(self.study)))
@@ -160,7 +161,8 @@ class Search:
         words = [*self.series.settings, *as_arguments(best_settings)]
         settings = load_config(words).to_dict()
         settings["data"].pop("verb")
-        settings["output"] = {key: settings["output"][key] for key in ("name", "language")}
+        output = settings["output"]
+        settings["output"] = {"name": output["name"], "language": output["language"]}
         text = yaml.safe_dump(settings, allow_unicode=True, sort_keys=False)
         write_text(self.series.folder / "best.yaml", text)
 

@@ -80,7 +80,7 @@ def read_values(text: str) -> tuple[list[Any], bool]:
     is_log = values[-1] == "log"
     if is_log:
         values = values[:-1]
-    num_different = len({repr(value) for value in values})
+    num_different = len(set(map(repr, values)))
     if num_different < 2 or num_different < len(values):
         raise ValueError("two or more different values are needed")
     return values, is_log
@@ -89,7 +89,7 @@ def read_values(text: str) -> tuple[list[Any], bool]:
 def searched_setting(name: str, values: list[Any], is_log: bool) -> SearchedSetting:
     """Return how the setting `name` is drawn: two numbers are the ends of a range, of integers where the
     setting takes no other numbers; other values are a choice."""
-    types = {type(value) for value in values}
+    types = set(map(type, values))
     if len(values) != 2 or not types <= {int, float}:
         return SearchedSetting("suggest_categorical", {"choices": values})
     has_fractions = float in types or float in member_types(SETTINGS.get(name))

@@ -4,7 +4,7 @@ from ..data.dataset import open_dataset
 from ..report.bootstrap import seed_variance
 from ..report.metrics import BY_KEY
 from ..words import _, pgettext
-from .results import figure_table, read_scored_runs
+from .results import figure_table, metric_names, read_scored_runs
 from .series import Series
 
 
@@ -31,7 +31,7 @@ def seeds_text(spreads: dict[str, dict], seeds: list[int], split: str, rows: int
         name = _("seed {seed}").format(seed=seed)
         lines[name] = [spread["values"][position] for spread in spreads.values()]
     lines[pgettext("of runs", "mean")] = [spread["mean"] for spread in spreads.values()]
-    heading = [BY_KEY[key].name for key in spreads]
+    heading = metric_names(spreads)
     text += [figure_table(heading, lines), ""]
     for key, spread in spreads.items():
         low, high = spread["sampling_interval"]

@@ -81,11 +81,16 @@ def run_comparisons(
 ) -> list[Comparison]:
     """Train in one process with the settings `one_process`, then with `settings` what each comparison plans.
     Return the finished comparisons; raises InputError where the job does not run in one process."""
-    precisions = {comparison.precision for comparison in planned if not comparison.reason}
-    controls = {f"{precision}{CONTROL}" for precision in precisions if precision != "float64"}
+    trainings = set()
+    for comparison in planned:
+        if comparison.reason:
+            continue
+        trainings.add(comparison.precision)
+        if comparison.precision != "float64":
+            trainings.add(f"{comparison.precision}{CONTROL}")
     with TemporaryDirectory() as temporary:
         reference = Path(temporary, "reference")
-        failure = Worker("single", 1, sorted(precisions | controls), steps, one_process).run(reference)
+        failure = Worker("single", 1, sorted(trainings), steps, one_process).run(reference)
         if failure:
             raise InputError(f"the job does not run in one process: {failure}")
         finished = []

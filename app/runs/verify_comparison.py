@@ -82,14 +82,22 @@ def relative_differences(reference: Tensors, result: Tensors) -> dict[str, float
     the same names; values of another shape are infinitely different."""
     differences = {}
     for quantity in QUANTITIES:
-        names = [name for name in reference if name.split("/")[0] == quantity]
-        if any(reference[name].shape != result[name].shape for name in names):
+        value_norms = []
+        difference_norms = []
+        is_alike = True
+        for name, value in reference.items():
+            if name.split("/")[0] != quantity:
+                continue
+            if value.shape != result[name].shape:
+                is_alike = False
+                break
+            value_norms.append(float(vector_norm(value)))
+            difference_norms.append(float(vector_norm(value - result[name])))
+        if is_alike:
+            norm = math.hypot(*value_norms) or 1.0
+            differences[quantity] = math.hypot(*difference_norms) / norm
+        else:
             differences[quantity] = math.inf
-            continue
-        value_norms = [float(vector_norm(reference[name])) for name in names]
-        difference_norms = [float(vector_norm(reference[name] - result[name])) for name in names]
-        norm = math.hypot(*value_norms) or 1.0
-        differences[quantity] = math.hypot(*difference_norms) / norm
     return differences
 
 
