@@ -21,6 +21,7 @@ from ..errors import InputError, printable_path
 from ..words import _
 from .bad_row import bad_row_message
 from .cache import file_state
+from .line_breaks import LineBreaks
 from .read import DELIMITED, SUFFIXES, ReadOptions
 from .row_reader import open_rows
 from .rows import RowBatch
@@ -41,7 +42,8 @@ BATCH_BYTES = 1 << 23  # of rows that are written together
 class TableMeta:
     """What is known of a data file. `source` is its name in messages, `unit` what the number of a row counts,
     `columns` its columns in words. `assumed` are settings that follow from its values, for other such files.
-    `labels` are the label values, and `skipped` is the number of invalid rows."""
+    `labels` are the label values, `skipped` is the number of invalid rows, `line_breaks` are the fields of
+    `LineBreaks`."""
 
     source: str
     unit: str
@@ -49,6 +51,7 @@ class TableMeta:
     assumed: dict[str, Any]
     labels: list[str]
     skipped: int
+    line_breaks: dict[str, Any]
     has_pairs: bool
 
 
@@ -73,6 +76,7 @@ def build_table(
     import pyarrow as pa
 
     reader = open_rows(path, options, need_label, need_label, label_names, accept_ids)
+    line_breaks = LineBreaks()
     num_bad = 0
     num_empty = 0
     first_problems: list[str] = []
@@ -83,6 +87,7 @@ def build_table(
     ):
         writer = _RowsWriter(arrow_writer)
         for batch in reader.batches():
+            line_breaks.add(batch)
             for row in batch.problems.values():
                 num_bad += 1
                 num_empty += row.is_empty
@@ -107,6 +112,7 @@ def build_table(
         assumed=reader.columns.assumed,
         labels=[label for label in writer.label_codes if label is not None],
         skipped=num_bad,
+        line_breaks=asdict(line_breaks),
         has_pairs=bool(reader.columns.pair),
     )
     meta_text = json.dumps(asdict(meta), ensure_ascii=False, indent=1)

@@ -22,7 +22,7 @@ from .column_values import (
     names_inside,
 )
 from .labels import label_form
-from .read import ReadOptions
+from .read import FORMATS, ReadOptions
 
 Key = int | str
 
@@ -60,6 +60,10 @@ OTHER_LABEL_NAMES = (
 LONGEST_NAME = 20  # characters of a column's name in a header that has no usual name
 ROWS_BELOW = 5  # rows below the first one that show whether it is a header
 MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must not take minutes
+
+
+class ColumnError(InputError):
+    """A column that is not there, or cannot be told from others."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,8 @@ def is_header(where: str, first: list, below: list, options: ReadOptions, need_l
     may_stand_above_labels = could_be_names and any(map(are_labels, columns))
     if not has_usual_name and not may_stand_above_labels:
         return False
+    if options.train_has_no_header:
+        return False
     message = _("{where}: cannot tell whether this is a header: {cells}; set --data.header true or false")
     raise InputError(message.format(where=where, cells=listed(cells)))
 
@@ -212,11 +218,12 @@ def choose_columns(
     if need_label and not (roles.text and roles.label):
         may_be_numbers = label_form(options.task).are_numbers
         roles = roles_by_values(start, roles, may_have_pairs, may_be_numbers)
-    roles = roles_by_order(start, roles, header, need_label)
+    knows_order = need_label or options.train_has_no_header
+    roles = roles_by_order(start, roles, header, need_label, knows_order)
     if not roles.text:
-        raise _unclear(start, "text")
+        raise _unclear(start, "text", need_label)
     if need_label and not roles.label:
-        raise _unclear(start, "label")
+        raise _unclear(start, "label", need_label)
     if len(set(roles.used)) < len(roles.used):
         settings = "set --data.text_column and --data.label_column"
         raise InputError(f"{where}: text and label must be different columns; {settings}")
@@ -227,7 +234,7 @@ def choose_columns(
         width=start.width,
         header=header,
         described=_described(start, roles, need_label),
-        assumed=_assumed_settings(start, roles, of_settings),
+        assumed=_assumed_settings(start, roles, of_settings, options),
     )
     if not start.is_object:
         return columns
@@ -263,17 +270,43 @@ def _names_of(start: FirstRows, numbers: tuple[int, ...]) -> tuple[str, ...]:
 
 def roles_by_settings(start: FirstRows, options: ReadOptions, need_label: bool) -> Roles:
     """Return the columns that the settings name, else those with usual names."""
-    text = _columns_of_setting(start, "text", options.text_column, TEXT_NAMES)
-    pair = _columns_of_setting(start, "second text", options.text_pair_column)
+    text_setting = options.text_column
+    pair_setting = options.text_pair_column
+    label_setting = options.label_columns or options.label_column
+    label_names = _usual_label_names(start)
+    if options.train_has_no_header:
+        text_setting = _name_before_number(start, text_setting, TEXT_NAMES)
+        pair_setting = _name_before_number(start, pair_setting, tuple(PAIR_NAMES.values()))
+        label_setting = _name_before_number(start, label_setting, label_names)
+    text = _columns_of_setting(start, "text", text_setting, TEXT_NAMES)
+    pair = _columns_of_setting(start, "second text", pair_setting)
     label = ()
     if need_label:
-        other_names = [name for name in OTHER_LABEL_NAMES if name in start.lower_names]
-        usual_names = LABEL_NAMES
-        if len(other_names) == 1:
-            usual_names = (*LABEL_NAMES, other_names[0])
-        setting = options.label_columns or options.label_column
-        label = _columns_of_setting(start, "label", setting, usual_names)
+        label = _columns_of_setting(start, "label", label_setting, label_names)
     return Roles(text, pair, label)
+
+
+def _usual_label_names(start: FirstRows) -> tuple[str, ...]:
+    other_names = [name for name in OTHER_LABEL_NAMES if name in start.lower_names]
+    if len(other_names) == 1:
+        return (*LABEL_NAMES, other_names[0])
+    return LABEL_NAMES
+
+
+def _name_before_number(start: FirstRows, setting: Any, usual_names: tuple[str, ...]) -> Any:
+    """Return the column for a number that the train file had, which had no names. A file with a header has
+    another shape, and its usual names count. A file of one column has nothing but texts."""
+    if not isinstance(setting, int):
+        return setting
+    if start.width == 1:
+        return 0
+    names = start.lower_names
+    if setting < len(names) and names[setting] in usual_names:
+        return setting
+    for name in usual_names:
+        if name in names:
+            return names.index(name)
+    return setting
 
 
 def _columns_of_setting(
@@ -297,12 +330,12 @@ def _number_of_column(start: FirstRows, what: str, column: Key, names: list[str]
     else:
         numbers = [number for number, name in enumerate(names) if name == column]
     if len(numbers) > 1:
-        raise _unclear(replace(start, names=list(names), rows=[]), what)
+        raise _unclear(replace(start, names=list(names), rows=[]), what, need_label=True)
     if numbers:
         return numbers[0]
     message = _("{where}: there is no {what} column {name}{near} (found: {names})")
     found_names = listed(names) or _("{width} columns without names, from 0").format(width=start.width)
-    raise InputError(
+    raise ColumnError(
         message.format(
             where=start.where,
             what=_(what),
@@ -343,17 +376,22 @@ def roles_by_values(start: FirstRows, roles: Roles, may_have_pairs: bool, may_be
     return roles
 
 
-def roles_by_order(start: FirstRows, roles: Roles, header: list | None, need_label: bool) -> Roles:
+def roles_by_order(
+    start: FirstRows, roles: Roles, header: list | None, need_label: bool, knows_order: bool
+) -> Roles:
     """Return the roles with the only column that is left, or with the usual order, text before label.
 
-    Without a label, the first of several columns may be anything, say the number of a row.
+    Without a label, the first of several columns may be anything, say the number of a row, unless the order
+    is known: the train file had no header either.
     """
     unused = [column for column in range(start.width) if column not in roles.used]
     if not start.is_object:
         # A note beside a table of Excel has no title, and stands in a column that the first row does not have
         first_row = header or start.first
         unused = [column for column in unused if first_row[column] is not None]
-    is_usual_order = start.names is None and need_label and len(unused) == 2 and not roles.used
+    is_usual_order = start.names is None and knows_order and len(unused) == 2 and not roles.used
+    if is_usual_order and not need_label:
+        is_usual_order = not are_numbers(str(value).strip() for value in start.values(unused[0]))
     if not roles.text and (len(unused) == 1 or is_usual_order):
         roles = replace(roles, text=(unused.pop(0),))
     if need_label and not roles.label and len(unused) == 1:
@@ -361,12 +399,18 @@ def roles_by_order(start: FirstRows, roles: Roles, header: list | None, need_lab
     return roles
 
 
-def _assumed_settings(start: FirstRows, roles: Roles, of_settings: Roles) -> dict[str, Any]:
-    """Return the settings of the columns that no setting and no usual name chose."""
+def _assumed_settings(
+    start: FirstRows, roles: Roles, of_settings: Roles, options: ReadOptions
+) -> dict[str, Any]:
+    """Return the settings of the columns that no setting and no usual name chose, and that a table of several
+    columns has no header."""
+    assumed: dict[str, Any] = {}
+    has_no_header = start.names is None and FORMATS[options.format].has_header
+    if has_no_header and start.width > 1 and options.header is None:
+        assumed["header"] = False
     if start.names is None and roles == Roles(text=(0,), label=(1,)):
         # The usual order needs no settings
-        return {}
-    assumed = {}
+        return assumed
     if (roles.text, roles.pair) != (of_settings.text, of_settings.pair):
         assumed["text_column"] = start.keys[roles.text[0]]
         if roles.pair:
@@ -405,7 +449,7 @@ def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
     return shorten(", ".join(names), 200)
 
 
-def _unclear(start: FirstRows, what: str) -> InputError:
+def _unclear(start: FirstRows, what: str, need_label: bool) -> InputError:
     """Return the error for a file whose column of text or label cannot be told."""
     found = start.names or start.first
     columns = list(zip(*start.rows, strict=True)) or [(value,) for value in found]
@@ -415,21 +459,28 @@ def _unclear(start: FirstRows, what: str) -> InputError:
             "{where}: the cells hold objects with the fields {names}; write each field as a column, one "
             "object a row"
         )
-        return InputError(message.format(where=start.where, names=listed(inner_names)))
+        return ColumnError(message.format(where=start.where, names=listed(inner_names)))
     flags = [str(name) for name, values in zip(found, columns, strict=False) if are_flags(values)]
     if what == "label" and len(flags) > 1:
         message = _(
             "{where}: cannot tell which column is the label: found columns of 0 and 1, or of true and false; "
             "for several labels set --data.task multi_label --data.label_columns '[{names}]'"
         )
-        return InputError(message.format(where=start.where, names=", ".join(flags)))
+        return ColumnError(message.format(where=start.where, names=", ".join(flags)))
+    if not need_label:
+        message = _(
+            "{where}: cannot tell which column is the text: found the columns {found}; set "
+            "--data.text_column to a name or a number (0 is the first), for pairs of texts also "
+            "--data.text_pair_column, or --data.format text where each line is one text"
+        )
+        return ColumnError(message.format(where=start.where, found=listed(found)))
     message = _(
         "{where}: cannot tell which column is the {what}: found the columns {found}; set --data.{setting} to "
         "a name or a number (0 is the first), for pairs of texts also --data.text_pair_column, for a column "
         "of 0 and 1 for each label --data.task multi_label and --data.label_columns, or --data.format to "
         "another separator; remove what is above a header"
     )
-    return InputError(
+    return ColumnError(
         message.format(where=start.where, what=_(what), found=listed(found), setting=SETTING[what])
     )
 

@@ -154,7 +154,7 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str], ReadO
     label_names = form.names(config, train.label_values, train.source)
     _check_hierarchy(config.label_hierarchy, label_names, train.source)
     tables = {"train": train}
-    options = replace(options, limit=None, **train.assumed)
+    options = replace(options, limit=None).for_other_files(train.assumed)
     for name in ("dev", "test"):
         files = getattr(config, name)
         if files is not None:

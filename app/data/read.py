@@ -119,11 +119,23 @@ class ReadOptions:
     label_hierarchy: str | None = DataConfig.label_hierarchy
     overruled_encoding: str | None = None
     """The setting, where the content of the file shows another encoding. It is no setting."""
+    train_has_no_header: bool = False
+    """The columns are those of a train file without header: names in a header count before their numbers,
+    and of two columns without names the first is the text. It is no setting."""
 
     @classmethod
     def of(cls, config: DataConfig) -> ReadOptions:
         settings = {field.name for field in fields(DataConfig)} & {field.name for field in fields(cls)}
         return cls(**{name: getattr(config, name) for name in settings})
+
+    def for_other_files(self, assumed: dict[str, Any]) -> ReadOptions:
+        """Return the options for other files of the same data, by the settings that were assumed of the
+        train file."""
+        options = replace(self, **assumed)
+        if "header" in assumed:
+            # Other files may have a header
+            return replace(options, header=self.header, train_has_no_header=True)
+        return options
 
 
 def recognised(

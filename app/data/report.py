@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import excerpt, listed, shorten
 from ..words import N_, _
 from .dataset import Dataset
+from .line_breaks import LineBreaks
 from .table import Table
 from .tokens import TokenStore
 
@@ -72,6 +73,9 @@ def _table_lines(table: Table) -> list[str]:
     for row in islice(table.skipped_rows(), MAX_LISTED):
         message = _("skipped {place}: {problem}")
         lines.append("    " + message.format(place=row.location, problem=row.problem))
+    for file, line_breaks in table.line_breaks().items():
+        for line in line_break_lines(file, line_breaks):
+            lines.append("    " + line)
     return lines
 
 
@@ -106,6 +110,32 @@ def _notes(statistics: dict[str, Any]) -> list[str]:
             message = _("{rows:,} rows whose text is also in {split}")
             notes.append(message.format(rows=count, split=other_split))
     return notes
+
+
+def line_break_lines(file: str, line_breaks: LineBreaks) -> list[str]:
+    """Return the lines about the texts of a file that have several lines."""
+    if not line_breaks.num_texts:
+        return []
+    message = _(
+        "{file}: {texts:,} texts have line breaks; the longest has {lines:,} lines, in the row of line {row}"
+    )
+    lines = [
+        message.format(
+            file=file,
+            texts=line_breaks.num_texts,
+            lines=line_breaks.most_lines,
+            row=line_breaks.longest_row,
+        )
+    ]
+    if line_breaks.num_joined:
+        message = _(
+            "warning: {file}: {rows:,} rows of several lines have as many fields in each line as the file "
+            "has columns; stray quotes may have joined rows: lines {numbers}; double these quotes, or set "
+            "--data.quoting none"
+        )
+        numbers = listed(line_breaks.joined_rows, MAX_LISTED)
+        lines.append(message.format(file=file, rows=line_breaks.num_joined, numbers=numbers))
+    return lines
 
 
 def doubtful_labels(names: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,14 @@ from ..errors import InputError, listed, printable_path, shorten
 from .build_table import ROWS_FILE, SKIPPED_FILE, TableMeta, build_table, read_meta
 from .cache import build_once, content_key, file_digest, file_state
 from .files import files_of
+from .line_breaks import LineBreaks
 from .read import ReadOptions, recognised
 from .rows import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 10  # of the folder of a table; a change of its content needs another one
+VERSION = 11  # of the folder of a table; a change of its content needs another one
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
 MAX_SOURCE = 200  # characters of the name of several files in messages
 
@@ -170,6 +171,13 @@ class Table:
     def _shortened(self, location: str) -> str:
         return location.removeprefix(f"{self.source}, ")
 
+    def line_breaks(self) -> dict[str, LineBreaks]:
+        """Return what is known of the texts of several lines of each file, by its name."""
+        breaks = {}
+        for part in self.parts:
+            breaks[part.source] = LineBreaks(**part.meta.line_breaks)
+        return breaks
+
     def skipped_rows(self) -> list[SkippedRow]:
         """Return the invalid rows that were left out, in the order of files and lines."""
         skipped = []
@@ -213,7 +221,7 @@ def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **r
     if len(files) == 1:
         return first
     open_like_first = partial(
-        _open_file, options=replace(options, **first.assumed), cache_dir=cache_dir, rules=rules
+        _open_file, options=options.for_other_files(first.assumed), cache_dir=cache_dir, rules=rules
     )
     with ThreadPoolExecutor(joblib.cpu_count()) as pool:
         tables = [first, *pool.map(open_like_first, files[1:])]

@@ -11,16 +11,18 @@ from typing import Any
 from ..config.schema import DataConfig
 from ..data.bad_row import BadRow, bad_row_message
 from ..data.cells import EmptyText, clean_text
+from ..data.columns import ColumnError
 from ..data.encodings import Stream
 from ..data.files import files_of
 from ..data.read import DELIMITED, SUFFIXES, ReadOptions, recognised
 from ..data.row_reader import RowReader, open_rows
 from ..data.rows import Row
-from ..errors import InputError, reading
+from ..errors import InputError, listed, reading
 from ..words import _
 from . import OF_LABELS
 from .trained_model import TrainedModel
 
+COLUMN_SETTINGS = ("text_column", "text_pair_column", *OF_LABELS)
 MAX_SHOWN = 10  # invalid rows in a summary
 TEXT_NAMES = ["line", "text"]  # the columns of texts that are in no table
 
@@ -215,6 +217,10 @@ def options_of_run(
             asked_settings[name] = value
     # The format and the limit of the training are those of the train file only
     options = replace(trained.reading, format=DataConfig.format, limit=None)
+    if options.header is False:
+        # Another file may have a header. Columns that are asked for now are those of the file itself.
+        is_asked = any(asked_settings.get(name) is not None for name in COLUMN_SETTINGS)
+        options = replace(options, header=None, train_has_no_header=not is_asked)
     if not need_label or not asked_settings.keys().isdisjoint(OF_LABELS):
         options = replace(options, **dict.fromkeys(OF_LABELS))
     if not need_label:
@@ -255,8 +261,25 @@ def open_file(path: str, trained: TrainedModel, asked: Mapping[str, Any], need_l
                 "--format tsv"
             )
         options = replace(options, text_column=None, text_pair_column=None)
-    reader = open_rows(file, options, need_label)
+    try:
+        reader = open_rows(file, options, need_label)
+    except ColumnError as error:
+        raise InputError(f"{error}{_columns_of_training(trained, asked)}") from error
     return Source(str(file), reader.unit, reader)
+
+
+def _columns_of_training(trained: TrainedModel, asked: Mapping[str, Any]) -> str:
+    """Return which columns the model was trained on, and how those of this file are named, where they were
+    not found in it."""
+    columns = [trained.reading.text_column, trained.reading.text_pair_column]
+    names = [repr(column) for column in columns if column is not None]
+    if not names or any(asked.get(name) is not None for name in COLUMN_SETTINGS):
+        return ""
+    options = "--text_column"
+    if trained.has_pairs:
+        options = "--text_column and --text_pair_column"
+    message = _("; the model was trained on {columns}: name the columns of this file with {options}")
+    return message.format(columns=listed(names), options=options)
 
 
 def _opened(path: str) -> Path | Stream:

@@ -77,7 +77,7 @@ def test_a_usual_name_that_is_a_label_is_no_header(table):
 
 def test_columns_without_names_are_seen_by_their_values(table):
     label_first = [row[::-1] for row in REVIEWS]
-    assumed = {"text_column": 1, "label_column": 0}
+    assumed = {"text_column": 1, "label_column": 0, "header": False}
     for rows in (label_first, sorted(label_first)):
         found = table("tsv", rows, separator="\t")
         assert (found.columns, found.assumed) == ("text '1', label '0'", assumed)
@@ -88,7 +88,8 @@ def test_columns_without_names_are_seen_by_their_values(table):
 def test_pairs_are_seen_with_and_without_a_header(table):
     without = table("tsv", PAIRS, separator="\t")
     assert first(without) == PAIRS[0]
-    assert without.assumed == {"text_column": 0, "text_pair_column": 1, "label_column": 2}
+    columns = {"text_column": 0, "text_pair_column": 1, "label_column": 2}
+    assert without.assumed == {**columns, "header": False}
     named = table("csv", PAIRS, ("sentence1", "sentence2", "label"))
     assert first(named) == PAIRS[0]
     assert named.assumed == {"text_column": "sentence1", "text_pair_column": "sentence2"}

@@ -10,6 +10,8 @@ from pyarrow import parquet
 from app.config.schema import DataConfig
 from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
+from app.prediction.sources import Source, open_file
+from app.prediction.trained_model import trained_with
 from tests.data.test_first_try import NAMES, PAIRS, ROWS, lines
 
 
@@ -312,3 +314,82 @@ def test_an_unused_column_of_texts_names_the_settings_for_it(opened):
     rows = [json.dumps({"query": text, "title": f"标题{text}", "label": label}) for text, label in ROWS]
     table = opened("jsonl", train=lines(*rows)).files["train"]
     assert "'query' has texts too: set --data.text_pair_column for pairs" in table.columns
+
+
+# Files that are read as the train file was
+
+
+@pytest.fixture
+def read_as_trained(tmp_path, opened, write):
+    """Open a file as a model reads it that was trained on other rows: read_as_trained(train, content)."""
+
+    def read(train: str, name: str, content: str) -> Source:
+        dataset = opened("txt", train=train)
+        settings = {"train": "train.txt", **dataset.files["train"].assumed}
+        return open_file(str(write(name, content)), trained_with(tmp_path, settings), {})
+
+    return read
+
+
+def texts_of(source: Source) -> list[str]:
+    return [row.text for row in source.rows("error")]
+
+
+LABEL_FIRST = lines(*(f"{label}\t{text}" for text, label in ROWS))
+TEXT_FIRST = lines(*(f"{text}\t{label}" for text, label in ROWS))
+NAMED = lines("text,label", *(f"{text},{label}" for text, label in ROWS))
+
+
+def test_a_model_of_a_file_without_header_reads_files_of_that_shape_and_with_a_header(read_as_trained):
+    texts = [text for text, _label in ROWS]
+    for train in (LABEL_FIRST, TEXT_FIRST):
+        assert texts_of(read_as_trained(train, "new.txt", train)) == texts
+        # A few rows do not show which column is the text
+        assert texts_of(read_as_trained(train, "few.txt", lines(*train.splitlines()[:2]))) == texts[:2]
+        # Usual names come before numbers of columns, which would be those of the labels here
+        assert texts_of(read_as_trained(train, "named.csv", NAMED)) == texts
+
+
+@pytest.mark.parametrize("train", [LABEL_FIRST, TEXT_FIRST])
+def test_a_test_file_with_a_header_beside_a_train_file_without_one(opened, write, train):
+    dataset = opened("txt", train=train, test=str(write("test.csv", NAMED)))
+    assert rows_of(dataset, "test") == ROWS
+
+
+def test_columns_of_another_name_than_in_the_training_name_the_settings_for_them(read_as_trained):
+    train = lines("sentence1\tsentence2\tlabel", *("\t".join(pair) for pair in PAIRS))
+    new = lines("query,title", *(f"{first},{second}" for first, second, _label in PAIRS))
+    with pytest.raises(InputError, match="there is no text column 'sentence1'") as error:
+        read_as_trained(train, "new.csv", new)
+    message = str(error.value)
+    assert "the model was trained on 'sentence1', 'sentence2'" in message
+    assert message.endswith("with --text_column and --text_pair_column")
+
+
+def test_lines_of_text_with_commas_name_the_format_of_texts(read_as_trained):
+    train = lines("text\tlabel", *(f"{text}\t{label}" for text, label in ROWS))
+    new = lines(*(f"{text},包装很好,第{number}次用" for number, (text, _label) in enumerate(ROWS)))
+    with pytest.raises(InputError, match="--data.format text where each line is one text"):
+        read_as_trained(train, "new.csv", new)
+
+
+# Quotes that join rows
+
+
+def test_rows_that_two_stray_quotes_join_are_said_to_be_there(opened, report_of):
+    rows = [f"{text},{label}" for text, label in ROWS]
+    rows[3] = '"' + rows[3]
+    rows[7] = rows[7].replace(",", '",')
+    dataset = opened("csv", train=lines("text,label", *rows))
+    assert dataset.tables[0].num_rows == len(ROWS) - 4
+    report = report_of(dataset)
+    assert "1 texts have line breaks; the longest has 5 lines, in the row of line 5" in report
+    assert "1 rows of several lines have as many fields in each line as the file has columns" in report
+    assert "stray quotes may have joined rows: lines 5; double these quotes" in report
+
+
+def test_texts_of_several_lines_are_counted_without_a_warning(opened, report_of):
+    rows = [f'"{text}\n第二行\n第三行",{label}' for text, label in ROWS]
+    report = report_of(opened("csv", train=lines("text,label", *rows)))
+    assert f"{len(ROWS)} texts have line breaks; the longest has 3 lines, in the row of line 2" in report
+    assert "warning" not in report

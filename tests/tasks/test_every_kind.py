@@ -441,7 +441,7 @@ def test_numbers_must_differ_and_those_of_pairs_are_found_and_split_alike(write)
     rows = [f"今天天气很好{n}\t今天天气不错{n}\t{generator.random():.9f}\n" for n in range(400)]
     dataset = opened(write("b.tsv", "".join(rows)), "regression")
     columns = {"text_column": 0, "text_pair_column": 1, "label_column": 2}
-    assert dataset.files["train"].assumed == columns
+    assert dataset.files["train"].assumed == {**columns, "header": False}
     for statistics in dataset.statistics.values():
         assert statistics["mean"] == pytest.approx(0.5, abs=0.06)
         assert statistics["deviation"] == pytest.approx(0.29, abs=0.05)
