@@ -26,8 +26,8 @@ def test_masks_are_a_pure_function_of_seed_draw_and_row():
     again = hide(tokens.copy(), 5, 3, 7)
     assert np.array_equal(first.tokens, again.tokens)
     assert np.array_equal(first.places, again.places)
-    for other in [(5, 3, 8), (6, 3, 7), (5, 4, 7), (5, EVALUATION, 7)]:
-        assert not np.array_equal(first.places, hide(tokens, *other).places)
+    for row, draw, seed in [(5, 3, 8), (6, 3, 7), (5, 4, 7), (5, EVALUATION, 7)]:
+        assert not np.array_equal(first.places, hide(tokens, row, draw, seed).places)
     assert np.array_equal(first.labels, tokens[first.places])
     assert (np.diff(first.places) > 0).all()
 
@@ -41,8 +41,8 @@ def test_fifteen_percent_are_hidden_eighty_ten_ten():
     assert np.mean(seen == labels) == pytest.approx(0.1, abs=0.02)
     assert not np.isin(seen[seen != MASK], SPECIAL).any()
     for seed, hidden in enumerate(rows):
-        kept, original = (np.delete(tokens, hidden.places) for tokens in (hidden.tokens, random_row(seed)))
-        assert np.array_equal(kept, original)
+        other_tokens = np.delete(hidden.tokens, hidden.places)
+        assert np.array_equal(other_tokens, np.delete(random_row(seed), hidden.places))
 
 
 def test_special_tokens_are_never_hidden_and_a_short_row_has_one_target():
@@ -55,28 +55,32 @@ def test_special_tokens_are_never_hidden_and_a_short_row_has_one_target():
 
 def test_masked_batches_have_the_same_targets_in_each_layout_and_cut(tmp_path):
     dataset, tokenizer, stores = open_tiny(tmp_path)
-    ordinary = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
-    mask = partial(masked_row, seed=0, mask_id=tokenizer.mask_token_id, ordinary_ids=ordinary)
-    layouts = [tiny_model().layout(packed) for packed in (True, False)]
-    loaders = [MaskedLoader(dataset.splits["train"], stores["train"], layout, mask) for layout in layouts]
+    ordinary_ids = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
+    mask = partial(masked_row, seed=0, mask_id=tokenizer.mask_token_id, ordinary_ids=ordinary_ids)
+    train = dataset.splits["train"]
+    packed_loader = MaskedLoader(train, stores["train"], tiny_model().layout(packed=True), mask)
+    padded_loader = MaskedLoader(train, stores["train"], tiny_model().layout(packed=False), mask)
     positions = np.array([7, 0, 3, 11])
-    packed, padded = (loader.load(positions, CPU, 5) for loader in loaders)
+    packed = packed_loader.load(positions, CPU, 5)
+    padded = padded_loader.load(positions, CPU, 5)
     assert packed.labels.tolist() == padded.labels.tolist()
     assert packed.label_rows.tolist() == padded.label_rows.tolist()
     ids = packed.inputs["input_ids"][0][packed.inputs["masked"]]
     assert ids.tolist() == padded.inputs["input_ids"][padded.inputs["masked"]].tolist()
     assert packed.positions.tolist() == positions.tolist()
 
-    loader = loaders[0]
     batch = np.arange(10)
-    fresh = loader.load(batch, CPU, 4).labels
-    divisor = loader.divisor(batch, 4)
-    assert divisor == sum(len(loader.load(part, CPU, 4).labels) for part in np.array_split(batch, 3))
+    labels = packed_loader.load(batch, CPU, 4).labels
+    divisor = packed_loader.divisor(batch, 4)
+    num_targets = 0
+    for part in np.array_split(batch, 3):
+        num_targets += len(packed_loader.load(part, CPU, 4).labels)
+    assert divisor == num_targets
     # What it keeps of the batch is the same
-    assert torch.equal(fresh, loader.load(batch, CPU, 4).labels)
+    assert torch.equal(labels, packed_loader.load(batch, CPU, 4).labels)
 
     # An empty batch has a stand-in row without targets
-    for loader in loaders:
+    for loader in (packed_loader, padded_loader):
         empty = loader.load(np.empty(0, np.int64), CPU)
         assert len(empty.labels) == len(empty.positions) == 0
         assert empty.inputs["input_ids"].numel()
