@@ -4,6 +4,7 @@ add or the verb to run. They are said only where the evidence is clear; a run wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,99 +17,193 @@ from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
 
 ENOUGH_ROWS = 100  # of dev or of the report; fewer say little
-FEW_ROWS = 20  # of a class in train, from which a model learns little
-STILL_FALLS = 0.02  # the share by which the loss on dev fell in the last evaluation
-FAR_BELOW = 0.5  # of the loss on dev: with that of training below this, there is little more to learn
-SUREST, ENOUGH_SUREST = 0.25, 200  # of the rows, and how many there must be
-SURE = 0.75  # the mean confidence of these rows
-WRONG_LABELS = 0.05  # the share of them that surely differ from their labels
-WEAK = 0.33  # errors of a model that may not judge labels
-# The share of errors of the surest rows, of that of the next as many: where only the model is wrong, it has
-# far fewer errors where it is surer
-FLAT = 0.7
+FEW_TRAINING_ROWS = 20  # of a class, from which a model learns little
+MAX_NAMED = 3  # classes with few rows
+
+# The loss on dev still falls: by how much, as a share of it, and how low the loss of training may be, as a
+# share of the loss on dev. Where it is lower, there is little more to learn.
+MIN_FALL = 0.02
+MIN_TRAINING_LOSS = 0.5
+
+# Labels are doubted where the model is sure of rows and has many errors among these. All are shares of rows
+# but for the number that there must be.
+SUREST = 0.25
+MIN_SUREST_ROWS = 200
+MIN_CONFIDENCE = 0.75  # mean of the surest rows
+MAX_ERRORS = 0.33  # of all rows; a worse model may not judge labels
+MIN_SUREST_ERRORS = 0.05  # which the surest rows have with 95 % confidence
+# A model that is wrong itself has far fewer errors where it is surer. Where the labels are wrong, the surest
+# rows have nearly as large a share of errors as the rows that come next: more than this part of it.
+MIN_ERROR_RATIO = 0.7
 
 
-def what_next(
-    task: Task,
-    metrics: Mapping,
-    history: Sequence[Mapping],
-    held_out: tuple[np.ndarray, np.ndarray] | None,
-    class_rows: Mapping[str, int],
-    dev_rows: int,
-    longer: str,
-    instead: str,
-    folder: Path,
-) -> dict[str, str]:
-    """Return what to do next, the most important first, each with a sentence in the current language.
+@dataclass(frozen=True)
+class HeldOut:
+    """How sure and how right decisions are on rows that were not trained on, (num_rows,) each."""
+
+    confidence: np.ndarray
+    correct: np.ndarray
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What advice follows from: `metrics` are those of the report, with the `step` of the checkpoint.
 
     `history` are the evaluations on dev, with `train_loss`, the mean loss of training since the one before,
-    where it is the same loss. `held_out` says how sure and how right decisions are on rows that were not
-    trained on, `class_rows` how many training rows each label has. `longer` and `instead` are settings: to
-    train for twice as long, and to try where a linear model is as good. `folder` is that of the run. A
-    sentence ends with its command, without a full stop, so that it can be copied.
+    where it is the same loss. `class_rows` says how many training rows each label has. `longer` and `instead`
+    are settings: to train for twice as long, and to try where a linear model is as good.
     """
-    key = task.main_metric
-    advice: dict[str, str] = {}
-    metric_name = BY_KEY[key].name
-    name, best = best_baseline(metrics, key) or ("", None)
-    if best and metrics["rows"] >= ENOUGH_ROWS and not is_better(metrics[key], best[key], key):
-        advice["no_better"] = _(
-            "The model is no better than a simple baseline: {metric} {ours:.4f}, {baseline} {theirs:.4f}. "
-            "Train it in another way: {setting}"
-        ).format(
-            metric=metric_name,
-            ours=metrics[key],
-            baseline=_(name),
-            theirs=best[key],
-            setting=instead,
-        )
-    # At the end of a run the loss nearly always falls, as the learning rate does
-    if len(history) > 1 and dev_rows >= ENOUGH_ROWS and history[-1]["step"] == metrics.get("step"):
-        before, last, train = history[-2]["loss"], history[-1]["loss"], history[-1].get("train_loss")
-        if train is not None and train > last * FAR_BELOW and last < before * (1 - STILL_FALLS):
-            advice["still_falls"] = _(
-                "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} "
-                "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train "
-                "longer: {setting}"
-            ).format(fall=1 - last / before, before=before, last=last, train=train, setting=longer)
+
+    metrics: Mapping
+    history: Sequence[Mapping]
+    held_out: HeldOut | None
+    class_rows: Mapping[str, int]
+    dev_rows: int
+    longer: str
+    instead: str
+
+
+def what_next(task: Task, evidence: Evidence, folder: Path) -> dict[str, str]:
+    """Return what to do next, the most important first, each with a sentence in the current language.
+
+    `folder` is that of the run. A sentence ends with its command, without a full stop, so that it can be
+    copied.
+    """
+    sentences = {
+        "no_better": advice_on_baselines(task, evidence),
+        "still_falls": advice_on_loss(evidence),
+    }
     # A model that is not good yet says little about labels
-    is_good_so_far = not advice
-    if task.has_labels and metrics["rows"] < ENOUGH_ROWS:
-        low, high = metrics["intervals"][key]  # by drawing rows again; where all are right, they stay so
-        low = proportion_interval(metrics["rows"], metrics["rows"])[0] if low == high == 1 else low
-        advice["few_test_rows"] = _(
-            "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
-            "{high:.2f}. A cross-validation with the same settings tests every row: {command}"
-        ).format(
-            rows=metrics["rows"],
-            metric=metric_name,
-            low=low,
-            high=high,
-            command=cross_validation_command(folder),
-        )
-    if is_good_so_far and held_out is not None:
-        confidence, correct = held_out
-        order, wrong = (-confidence).argsort(kind="stable"), ~correct
-        rows = int(len(order) * SUREST)
-        surest, next_ones = order[:rows], order[rows : 2 * rows]
-        is_sure = wrong.mean() <= WEAK and confidence[surest].mean() >= SURE
-        differ = int(wrong[surest].sum())
-        limit = max(WRONG_LABELS, FLAT * wrong[next_ones].mean())
-        if rows >= ENOUGH_SUREST and is_sure and proportion_interval(differ, rows, "greater")[0] > limit:
-            advice["wrong_labels"] = _(
-                "Of the {rows} rows of which the model is surest, {differ} have another label than it says, "
-                "hardly fewer than of the next {rows}: the labels may be wrong. A cross-validation with the "
-                "same settings lists them, to be looked at: {command}"
-            ).format(rows=rows, differ=differ, command=cross_validation_command(folder))
-    if few := sorted((rows, name) for name, rows in class_rows.items() if rows < FEW_ROWS):
-        shown = ", ".join(f"{short_label(name)} ({rows})" for rows, name in few[:3])
-        advice["few_rows"] = _(
-            "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
-            "more texts. Of a file without labels, here new.csv, this chooses the rows that are worth it: "
-            "{command}"
-        ).format(limit=FEW_ROWS, classes=len(few), shown=shown, command=suggest_command(folder))
-    return advice
+    is_good_so_far = not any(sentences.values())
+    sentences["few_test_rows"] = advice_on_test_rows(task, evidence, folder)
+    if is_good_so_far:
+        sentences["wrong_labels"] = advice_on_labels(evidence, folder)
+    sentences["few_rows"] = advice_on_classes(evidence, folder)
+    return {key: sentence for key, sentence in sentences.items() if sentence}
 
 
 def render_advice(advice: Mapping[str, str]) -> str:
-    return "\n".join([_("What next?"), *(f"  - {sentence}" for sentence in advice.values())])
+    lines = [_("What next?")]
+    for sentence in advice.values():
+        lines.append(f"  - {sentence}")
+    return "\n".join(lines)
+
+
+def advice_on_baselines(task: Task, evidence: Evidence) -> str:
+    """Return advice where a simple baseline is as good; an empty string otherwise, like the next ones."""
+    key = task.main_metric
+    metrics = evidence.metrics
+    baseline = best_baseline(metrics, key)
+    if baseline is None or metrics["rows"] < ENOUGH_ROWS:
+        return ""
+    name, baseline_metrics = baseline
+    if is_better(metrics[key], baseline_metrics[key], key):
+        return ""
+    return _(
+        "The model is no better than a simple baseline: {metric} {ours:.4f}, {baseline} {theirs:.4f}. "
+        "Train it in another way: {setting}"
+    ).format(
+        metric=BY_KEY[key].name,
+        ours=metrics[key],
+        baseline=_(name),
+        theirs=baseline_metrics[key],
+        setting=evidence.instead,
+    )
+
+
+def advice_on_loss(evidence: Evidence) -> str:
+    """Return advice where the loss on dev still fell, and the model has not learned its training rows yet."""
+    history = evidence.history
+    if len(history) < 2 or evidence.dev_rows < ENOUGH_ROWS:
+        return ""
+    is_last_best = history[-1]["step"] == evidence.metrics.get("step")
+    train_loss = history[-1].get("train_loss")
+    if not is_last_best or train_loss is None:
+        return ""
+    before = history[-2]["loss"]
+    last = history[-1]["loss"]
+    # At the end of a run the loss nearly always falls, as the learning rate does
+    still_falls = last < before * (1 - MIN_FALL)
+    if not still_falls or train_loss <= last * MIN_TRAINING_LOSS:
+        return ""
+    return _(
+        "The last checkpoint is the best, the loss on dev still fell by {fall:.0%} ({before:.4f} "
+        "to {last:.4f}), and that of training is {train:.4f}, so there is more to learn. Train "
+        "longer: {setting}"
+    ).format(
+        fall=1 - last / before,
+        before=before,
+        last=last,
+        train=train_loss,
+        setting=evidence.longer,
+    )
+
+
+def advice_on_test_rows(task: Task, evidence: Evidence, folder: Path) -> str:
+    """Return advice where the report is about few rows."""
+    metrics = evidence.metrics
+    num_rows = metrics["rows"]
+    if not task.has_labels or num_rows >= ENOUGH_ROWS:
+        return ""
+    key = task.main_metric
+    low, high = metrics["intervals"][key]
+    if low == high == 1:
+        # Where all rows are right, all rows that are drawn again are right too
+        low, _highest = proportion_interval(num_rows, num_rows)
+    return _(
+        "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
+        "{high:.2f}. A cross-validation with the same settings tests every row: {command}"
+    ).format(
+        rows=num_rows,
+        metric=BY_KEY[key].name,
+        low=low,
+        high=high,
+        command=cross_validation_command(folder),
+    )
+
+
+def advice_on_labels(evidence: Evidence, folder: Path) -> str:
+    """Return advice where labels may be wrong: of the surest rows nearly as many differ from their labels as
+    of the rows that come next."""
+    if evidence.held_out is None:
+        return ""
+    confidence = evidence.held_out.confidence
+    is_wrong = ~evidence.held_out.correct
+    num_surest = int(len(confidence) * SUREST)
+    surest_first = (-confidence).argsort(kind="stable")
+    surest = surest_first[:num_surest]
+    next_surest = surest_first[num_surest : 2 * num_surest]
+    if num_surest < MIN_SUREST_ROWS or is_wrong.mean() > MAX_ERRORS:
+        return ""
+    num_wrong = int(is_wrong[surest].sum())
+    limit = max(MIN_SUREST_ERRORS, MIN_ERROR_RATIO * is_wrong[next_surest].mean())
+    least_errors, _highest = proportion_interval(num_wrong, num_surest, "greater")
+    if confidence[surest].mean() < MIN_CONFIDENCE or least_errors <= limit:
+        return ""
+    return _(
+        "Of the {rows} rows of which the model is surest, {differ} have another label than it says, "
+        "hardly fewer than of the next {rows}: the labels may be wrong. A cross-validation with the "
+        "same settings lists them, to be looked at: {command}"
+    ).format(rows=num_surest, differ=num_wrong, command=cross_validation_command(folder))
+
+
+def advice_on_classes(evidence: Evidence, folder: Path) -> str:
+    """Return advice where classes have few training rows."""
+    small_classes = []
+    for name, num_rows in evidence.class_rows.items():
+        if num_rows < FEW_TRAINING_ROWS:
+            small_classes.append((num_rows, name))
+    if not small_classes:
+        return ""
+    small_classes.sort()
+    smallest = [f"{short_label(name)} ({num_rows})" for num_rows, name in small_classes[:MAX_NAMED]]
+    return _(
+        "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
+        "more texts. Of a file without labels, here new.csv, this chooses the rows that are worth it: "
+        "{command}"
+    ).format(
+        limit=FEW_TRAINING_ROWS,
+        classes=len(small_classes),
+        shown=", ".join(smallest),
+        command=suggest_command(folder),
+    )

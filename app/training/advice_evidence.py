@@ -1,11 +1,10 @@
 """What the advice of a report is based on."""
 
-from typing import Any
-
 import numpy as np
 
 from ..config.schema import Config
 from ..config.shipped import E5_SMALL, e5_file
+from ..report.advice import Evidence, HeldOut
 from ..report.logits_file import SplitLogits
 from ..tasks.decision_file import FITTED_ON
 from ..tasks.task import Task
@@ -21,8 +20,8 @@ def evidence_of(
     metrics: dict,
     split_logits: dict[str, SplitLogits],
     evaluations: list[dict],
-) -> dict[str, Any]:
-    """Return the arguments of `what_next`. `metrics` are on the rows of `split`, `split_logits` the logits by
+) -> Evidence:
+    """Return what the advice follows from. `metrics` are on the rows of `split`, `split_logits` the logits by
     split, `evaluations` those of the run."""
     dataset = components.dataset
     task = components.task
@@ -39,18 +38,18 @@ def evidence_of(
     dev_rows = 0
     if FITTED_ON in dataset.splits:
         dev_rows = len(dataset.splits[FITTED_ON])
-    return {
-        "metrics": metrics,
-        "history": dev_evaluations,
-        "held_out": held_out,
-        "class_rows": dataset.statistics["train"].get("classes", {}),
-        "dev_rows": dev_rows,
-        "longer": longer_training(components.config),
-        "instead": f"--model.name {other_model(components.config)}",
-    }
+    return Evidence(
+        metrics=metrics,
+        history=dev_evaluations,
+        held_out=held_out,
+        class_rows=dataset.statistics["train"].get("classes", {}),
+        dev_rows=dev_rows,
+        longer=longer_training(components.config),
+        instead=f"--model.name {other_model(components.config)}",
+    )
 
 
-def decisions_on(task: Task, splits: list[SplitLogits]) -> tuple[np.ndarray, np.ndarray]:
+def decisions_on(task: Task, splits: list[SplitLogits]) -> HeldOut:
     """Return how sure the calibrated decisions on the rows of some splits are, and which are right."""
     confidence = []
     correct = []
@@ -58,7 +57,7 @@ def decisions_on(task: Task, splits: list[SplitLogits]) -> tuple[np.ndarray, np.
         scores = task.score(rows.labels, rows.logits, calibrated=True)
         confidence.append(scores.confidence)
         correct.append(scores.correct)
-    return np.concatenate(confidence), np.concatenate(correct)
+    return HeldOut(np.concatenate(confidence), np.concatenate(correct))
 
 
 def longer_training(config: Config) -> str:

@@ -52,7 +52,7 @@ def write_report(
     evaluations = read_evaluations(folder / METRICS_FILE, task.log_metrics)
     metrics_of_step = metrics | {"step": best_step}
     evidence = evidence_of(components, split, metrics_of_step, split_logits, evaluations)
-    advice = what_next(task, **evidence, folder=folder)
+    advice = what_next(task, evidence, folder)
 
     title = report_title(split, progress, task.best_metric)
     text = report_text(task, metrics, progress.start_metrics, title)
@@ -84,7 +84,7 @@ def write_report(
         content = card_content(folder.resolve().name, components, split, metrics_of_step, settings)
         write_text(folder / CARD, f"---\n{render_card(content)}")
     # Equal runs shall leave an equal report.json, whatever their folders are called
-    advice = what_next(task, **evidence, folder=Path("RUN"))
+    advice = what_next(task, evidence, Path("RUN"))
     report = report_details(components, split, progress, advice) | metrics
     add_finish(folder)
     write_json(folder / REPORT, report)

@@ -37,6 +37,8 @@ from app.tasks import TASK_CLASSES, open_task
 from app.tasks.probabilities import sigmoid
 from app.tasks.task import Task
 from app.tasks.tree import Tree
+from app.words import _, in_language
+from tests.processes import ROOT
 from tests.report.rows_case import TASKS, random_rows, report_of
 
 CLASSES = list("甲乙丙丁")
@@ -245,6 +247,31 @@ def test_train_best_metric_has_the_names_of_the_tasks_and_each_is_in_the_table()
     for name, kind in TASK_CLASSES.items():
         keys = {metric.key for metric in table.METRICS if name in metric.tasks}
         assert {*SETTINGS[name].metrics, *kind.log_metrics} <= keys
+
+
+def metrics_without_a_row(page: str, language: str) -> list[str]:
+    """Return the metrics that no row of a table on a page has, with their name and key as people see them."""
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("|")]
+    missing = []
+    for metric in table.METRICS:
+        with in_language(language):
+            name = _(metric.label).format(level="N", precision=metric.precision)
+        key = re.sub(r"^level_\d+_", "level_N_", metric.key)
+        has_row = any(name in cells[1] and f"`{key}`" in cells[2] for cells in rows if len(cells) > 3)
+        if not has_row:
+            missing.append(metric.key)
+    return missing
+
+
+@pytest.mark.parametrize(
+    ("page", "language"), [("docs/evaluation.md", "en"), ("docs/evaluation.zh-CN.md", "zh")]
+)
+def test_every_metric_has_its_row_in_the_documents(page, language):
+    content = (ROOT / page).read_text(encoding="utf-8")
+    assert metrics_without_a_row(content, language) == [], f"{page}: add a row with the name and the key"
+    # A control: without the row it is found
+    lines = [line for line in content.splitlines() if "`brier`" not in line]
+    assert metrics_without_a_row("\n".join(lines), language) == ["brier"]
 
 
 @pytest.mark.parametrize("name", TASKS)
