@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
-from .words import _
+from .words import N_, _, sentence
 
 MAX_NAME = 200  # characters of a name that is compared with others
 MAX_CANDIDATES = 5000  # names that a name is compared with
@@ -113,7 +113,7 @@ def nearest(name: Any, candidates: Iterable, cutoff: float = 0.5) -> str:
     matches = difflib.get_close_matches(text, short_names, n=1, cutoff=cutoff)
     if not matches:
         return ""
-    return _("; did you mean '{name}'?").format(name=shorten(matches[0], MAX_NAME))
+    return sentence(N_("; did you mean '{name}'?"), name=shorten(matches[0], MAX_NAME))
 
 
 @contextmanager

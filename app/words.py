@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 CATALOGUE = Path(__file__).parent / "locale" / "zh_CN" / "LC_MESSAGES" / "app.po"
 
@@ -62,6 +63,41 @@ def pgettext(context: str, message: str) -> str:
 def N_(message: str) -> str:  # noqa: N802
     """Mark a message of a table for the catalogue; `_` translates it where it is shown."""
     return message
+
+
+class Sentence(str):
+    """A text in the language of its making that can be kept, and said in another language later."""
+
+    def __new__(cls, template: str, values: dict[str, Any]) -> "Sentence":
+        made = super().__new__(cls, _(template).format(**values))
+        made.template = template
+        made.values = values
+        return made
+
+    def __reduce__(self) -> tuple:
+        """Send the message and its values to another process."""
+        return Sentence, (self.template, self.values)
+
+
+def sentence(template: str, **values: Any) -> Sentence:
+    """Return a message with its values; those that are sentences or marked words are translated too."""
+    return Sentence(template, values)
+
+
+def recorded(text: Any) -> Any:
+    """Return a sentence as values of JSON, from which `said` makes it again; anything else as it is."""
+    if not isinstance(text, Sentence):
+        return text
+    values = {name: recorded(value) for name, value in text.values.items()}
+    return {"sentence": text.template, "values": values}
+
+
+def said(record: Any) -> Any:
+    """Return what `recorded` was given, in the current language."""
+    if not isinstance(record, dict):
+        return record
+    values = {name: said(value) for name, value in record["values"].items()}
+    return Sentence(record["sentence"], values)
 
 
 @cache

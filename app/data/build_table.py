@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError, printable_path
-from ..words import _
+from ..words import N_, _, recorded, sentence
 from .bad_row import bad_row_message
 from .cache import file_state
 from .line_breaks import LineBreaks
@@ -40,14 +40,17 @@ BATCH_BYTES = 1 << 23  # of rows that are written together
 
 @dataclass(frozen=True)
 class TableMeta:
-    """What is known of a data file. `source` is its name in messages, `unit` what the number of a row counts,
-    `columns` its columns in words. `assumed` are settings that follow from its values, for other such files.
-    `labels` are the label values, `skipped` is the number of invalid rows, `line_breaks` are the fields of
-    `LineBreaks`."""
+    """What is known of a data file.
+
+    `source` is its name in messages, `unit` what the number of a row counts, and `columns` are sentences on
+    the columns, as `recorded` writes them. `assumed` are settings that follow from its values, for other such
+    files. `labels` are the label values, `skipped` is the number of invalid rows, and `line_breaks` are the
+    fields of `LineBreaks`.
+    """
 
     source: str
     unit: str
-    columns: str
+    columns: list
     assumed: dict[str, Any]
     labels: list[str]
     skipped: int
@@ -93,7 +96,7 @@ def build_table(
                 num_empty += row.is_empty
                 if num_bad <= MAX_LISTED_ROWS:
                     first_problems.append(bad_row_message(path, reader.unit, row.line, row.problem))
-                skipped_file.write(json.dumps({"line": row.line, "problem": row.problem}) + "\n")
+                skipped_file.write(json.dumps({"line": row.line, "problem": recorded(row.problem)}) + "\n")
             writer.add(batch)
         writer.flush()
     if state and file_state(Path(path)) != state:
@@ -108,7 +111,7 @@ def build_table(
     meta = TableMeta(
         source=printable_path(path),
         unit=reader.unit,
-        columns=reader.columns.described + _described_format(path, options),
+        columns=[recorded(text) for text in (*reader.columns.words, *_words_of_format(path, options))],
         assumed=reader.columns.assumed,
         labels=[label for label in writer.label_codes if label is not None],
         skipped=num_bad,
@@ -201,12 +204,12 @@ def _invalid_rows_error(
     return InputError("\n  ".join(lines))
 
 
-def _described_format(path: str, options: ReadOptions) -> str:
+def _words_of_format(path: str, options: ReadOptions) -> tuple[str, ...]:
     """Return the format in words, where the ending of the file's name stands for another separator."""
     named_format = SUFFIXES.get(Path(path).suffix.lower())
     if named_format in DELIMITED and named_format != options.format:
-        return _("; read as ") + options.format
-    return ""
+        return (sentence(N_("; read as ")), options.format)
+    return ()
 
 
 def text_hashes(texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:

@@ -14,7 +14,7 @@ from datetime import date, time
 from typing import Any
 
 from ..errors import excerpt
-from ..words import N_, _
+from ..words import N_, sentence
 from .encodings import wrong_character
 
 # Unicode categories: control and format characters, separators
@@ -34,14 +34,14 @@ def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem. `what` is what the
     cell holds: a key of `SETTING`."""
     if not isinstance(value, (str, type(None))):
-        said = _("the {what} must be a string, found {value}; fix the row or set --data.{setting}")
-        raise ValueError(said.format(what=_(what), value=excerpt(value), setting=SETTING[what]))
+        message = N_("the {what} must be a string, found {value}; fix the row or set --data.{setting}")
+        raise ValueError(sentence(message, what=sentence(what), value=excerpt(value), setting=SETTING[what]))
     text = (value or "").strip()
     if remove_spaces:
         text = "".join(text.split())
     if all(unicodedata.category(character) in INVISIBLE for character in text):
-        said = _("the {what} is empty, found {value}; fill it in or remove the row")
-        problem = said.format(what=_(what), value=excerpt(value))
+        message = N_("the {what} is empty, found {value}; fill it in or remove the row")
+        problem = sentence(message, what=sentence(what), value=excerpt(value))
         if what == "label":
             # An empty label is a wrong label
             raise ValueError(problem)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
-from ..words import _
+from ..words import N_, _, sentence
 from .cells import SETTING
 from .column_values import (
     are_flags,
@@ -72,8 +72,8 @@ class Columns:
     names in JSON objects, numbers from 0 in everything else.
 
     `width` is the number of columns that every row has, None for objects. `header` are the names of the
-    columns as the file has them, None without a header and for objects. `described` is the columns in words,
-    also those that are not used. `assumed` are settings that follow from the values, for other such files.
+    columns as the file has them, None without a header and for objects. `words` describe the columns, also
+    those that are not used. `assumed` are settings that follow from the values, for other such files.
     """
 
     text: tuple[Key, ...]
@@ -81,12 +81,16 @@ class Columns:
     label: tuple[Key, ...]
     width: int | None
     header: list | None = None
-    described: str = ""
+    words: tuple[str, ...] = ()
     assumed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def used(self) -> tuple[Key, ...]:
         return self.text + self.pair + self.label
+
+    @property
+    def described(self) -> str:
+        return "".join(self.words)
 
     @property
     def are_keys(self) -> bool:
@@ -233,7 +237,7 @@ def choose_columns(
         label=roles.label,
         width=start.width,
         header=header,
-        described=_described(start, roles, need_label),
+        words=_words(start, roles, need_label),
         assumed=_assumed_settings(start, roles, of_settings, options),
     )
     if not start.is_object:
@@ -423,25 +427,26 @@ def _assumed_settings(
 # Words
 
 
-def _described(start: FirstRows, roles: Roles, need_label: bool) -> str:
+def _words(start: FirstRows, roles: Roles, need_label: bool) -> tuple[str, ...]:
     """Return the columns in words, also those that are not used where there are labels."""
-    parts = []
+    words: list[str] = []
     for what, numbers in (("text", roles.text), ("label", roles.label), ("second text", roles.pair)):
         if numbers:
-            parts.append(f"{_(what)} {_listed_columns(start, numbers)}")
-    described = ", ".join(parts)
+            if words:
+                words.append(", ")
+            words += [sentence(what), " ", _listed_columns(start, numbers)]
     unused = [column for column in range(start.width) if column not in roles.used]
     if not need_label or not unused:
-        return described
-    described += _("; not used: ") + _listed_columns(start, unused)
+        return tuple(words)
+    words += [sentence(N_("; not used: ")), _listed_columns(start, unused)]
     texts = [column for column in unused if are_texts(start.values(column))]
     if texts and not roles.pair:
-        message = _(
+        message = N_(
             "; {columns} has texts too: set --data.text_pair_column for pairs, or name both in "
             "--data.text_column"
         )
-        described += message.format(columns=_listed_columns(start, texts))
-    return described
+        words.append(sentence(message, columns=_listed_columns(start, texts)))
+    return tuple(words)
 
 
 def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:

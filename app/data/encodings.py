@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import InputError, excerpt, listed, nearest, reading, shorten
-from ..words import _
+from ..words import N_, _, sentence
 
 # Packed files (gzip, bzip2, xz, Zstandard), workbooks, Parquet, Arrow and UTF-32 begin so. They are refused,
 # unless the `magic` of their format has these bytes.
@@ -250,9 +250,9 @@ def wrong_character(text: str, what: str) -> str | None:
         code = ord(text[error.start])
         found = f"unpaired surrogate U+{code:04X}"
         if 0xDC80 <= code <= 0xDCFF:
-            found = _("invalid byte {byte}").format(byte=f"0x{code - 0xDC00:02x}")
-        said = _(
+            found = sentence(N_("invalid byte {byte}"), byte=f"0x{code - 0xDC00:02x}")
+        message = N_(
             "{found} in the {what} {text}; fix the file or set --data.encoding (gb18030, big5, utf-16-le)"
         )
-        return said.format(found=found, what=_(what), text=excerpt(text))
+        return sentence(message, found=found, what=sentence(what), text=excerpt(text))
     return None

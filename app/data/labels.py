@@ -11,7 +11,7 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, shorten
-from ..words import _
+from ..words import N_, _, sentence
 from .label_cells import (
     INTEGER,
     LARGEST_NUMBER,
@@ -105,10 +105,10 @@ class LabelForm:
         for label in labels:
             if label in ids:
                 continue
-            message = _("{label}{near} (known: {names})")
+            message = N_("{label}{near} (known: {names})")
             if accept_ids and INTEGER.fullmatch(label):
-                message = _("{label} (known: {names}; integers are read as numbers of these labels, from 0)")
-            return message.format(label=excerpt(label), near=nearest(label, names), names=listed(names))
+                message = N_("{label} (known: {names}; integers are read as numbers of these labels, from 0)")
+            return sentence(message, label=excerpt(label), near=nearest(label, names), names=listed(names))
         return None
 
     def names(self, config: DataConfig, values: list[str], source: str) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..words import _
+from ..words import N_, _, sentence
 from .bad_row import BadRow
 from .cells import as_text
 from .column_files import ArrowBlock
@@ -115,7 +115,7 @@ def open_rows(
         raise _without_rows(file, options, None)
     beginning = _Beginning.of(file, options, first_blocks)
     columns = beginning.columns(options, need_label, find_pairs)
-    columns = replace(columns, described=columns.described + _described_encoding(options))
+    columns = replace(columns, words=columns.words + _words_of_encoding(options))
     all_blocks: Blocks = chain(first_blocks, blocks)
     if columns.header is not None and not FORMATS[options.format].batches:
         all_blocks = _without_header(all_blocks)
@@ -179,7 +179,7 @@ class _Beginning:
     def columns(self, options: ReadOptions, need_label: bool, find_pairs: bool) -> Columns:
         """Return the columns of the file; raises InputError where they cannot be told."""
         if self.is_text(need_label):
-            return Columns(text=(0,), pair=(), label=(), width=1, described=f"{_('text')} '0'")
+            return Columns(text=(0,), pair=(), label=(), width=1, words=(sentence(N_("text")), " '0'"))
         self.check_first()
         first = self.first
         try:
@@ -248,11 +248,11 @@ def _without_rows(path: Source, options: ReadOptions, header: list | None) -> In
     return InputError(message.format(path=path))
 
 
-def _described_encoding(options: ReadOptions) -> str:
-    """Return the encoding for people, where it is not UTF-8 or not the one that was set."""
+def _words_of_encoding(options: ReadOptions) -> tuple[str, ...]:
+    """Return the encoding in words, where it is not UTF-8 or not the one that was set."""
     if options.overruled_encoding:
-        message = _("; encoding {encoding}, not {setting} as set")
-        return message.format(encoding=options.encoding, setting=options.overruled_encoding)
+        message = N_("; encoding {encoding}, not {setting} as set")
+        return (sentence(message, encoding=options.encoding, setting=options.overruled_encoding),)
     if FORMATS[options.format].magic or options.encoding == "utf-8":
-        return ""
-    return _("; encoding ") + options.encoding
+        return ()
+    return (sentence(N_("; encoding ")), options.encoding)

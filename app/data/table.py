@@ -19,6 +19,7 @@ import joblib
 import numpy as np
 
 from ..errors import InputError, listed, printable_path, shorten
+from ..words import said
 from .build_table import ROWS_FILE, SKIPPED_FILE, TableMeta, build_table, read_meta
 from .cache import build_once, content_key, file_digest, file_state
 from .files import files_of
@@ -29,7 +30,7 @@ from .rows import Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 11  # of the folder of a table; a change of its content needs another one
+VERSION = 12  # of the folder of a table; a change of its content needs another one
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
 MAX_SOURCE = 200  # characters of the name of several files in messages
 
@@ -74,7 +75,6 @@ class Table:
         self.key: str = folder_names[0] if len(parts) == 1 else content_key(folder_names)
         first = parts[0].meta
         self.row_unit = first.unit
-        self.columns = first.columns
         self.assumed = first.assumed
         self.has_pairs = first.has_pairs
         self.skipped: int = sum(part.meta.skipped for part in parts)
@@ -85,6 +85,11 @@ class Table:
         self.num_bytes: int = self._rows.nbytes
         self._part_ends = np.cumsum([part.rows.num_rows for part in parts])
         self._chunk_ends = np.cumsum([len(chunk) for chunk in self._rows.column("line").chunks])
+
+    @property
+    def columns(self) -> str:
+        """The columns of the first file in words."""
+        return "".join(said(text) for text in self.parts[0].meta.columns)
 
     def __reduce__(self) -> tuple:
         """Send the folders of a table, and not its rows, to another process."""
@@ -185,7 +190,7 @@ class Table:
             for text in (part.folder / SKIPPED_FILE).read_text(encoding="utf-8").splitlines():
                 row = json.loads(text)
                 location = self._shortened(f"{part.source}, {part.meta.unit} {row['line']}")
-                skipped.append(SkippedRow(part.source, row["line"], row["problem"], location))
+                skipped.append(SkippedRow(part.source, row["line"], said(row["problem"]), location))
         return skipped
 
 

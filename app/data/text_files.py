@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
-from ..words import _
+from ..words import N_, sentence
 from .bad_row import BadRow
 from .encodings import BYTE_ORDER_MARK
 
@@ -82,10 +82,12 @@ def quoted_records(lines: Iterator[str], delimiter: str, after_spaces: bool) -> 
                 yield first, record
         except csv.Error as error:
             # None of the lines of this record can be read, and each counts as a row
-            problem = _(
+            message = N_(
                 "the record from line {first} to {last} is not valid CSV ({error}); double the quotes in "
                 "quoted fields, or set --data.quoting none if quotes are part of the text"
-            ).format(first=first, last=reader.line_num, error=str(error).partition(" - ")[0])
+            )
+            cause = str(error).partition(" - ")[0]
+            problem = sentence(message, first=first, last=reader.line_num, error=cause)
             for line in range(first, reader.line_num + 1):
                 yield line, BadRow(line, problem)
 

@@ -12,6 +12,7 @@ from app.data.dataset import Dataset, open_dataset
 from app.errors import InputError
 from app.prediction.sources import Source, open_file
 from app.prediction.trained_model import trained_with
+from app.words import in_language
 from tests.data.test_first_try import NAMES, PAIRS, ROWS, lines
 
 
@@ -371,6 +372,26 @@ def test_lines_of_text_with_commas_name_the_format_of_texts(read_as_trained):
     new = lines(*(f"{text},包装很好,第{number}次用" for number, (text, _label) in enumerate(ROWS)))
     with pytest.raises(InputError, match="--data.format text where each line is one text"):
         read_as_trained(train, "new.csv", new)
+
+
+# Languages
+
+
+def test_a_cache_of_another_language_is_read_in_this_one(opened, report_of):
+    """The rows are read once; what is said of them is said anew."""
+    rows = [f"{text}\t{label}\t{number}" for number, (text, label) in enumerate(ROWS)]
+    rows[3] = " \t体育\t3"
+    rows[5] = "少了两列"
+    train = lines("text\tlabel\tid", *rows).encode("gb18030")
+    reports = {}
+    for language in ("zh", "en"):
+        with in_language(language):
+            reports[language] = report_of(opened("txt", train=train, on_bad_row="skip"))
+    assert "text 'text', label 'label'; not used: 'id'; encoding gb18030" in reports["en"]
+    assert "the text is empty, found ''; fill it in or remove the row" in reports["en"]
+    assert "3 columns are needed as in the first row, found 1" in reports["en"]
+    assert "text 'text'" not in reports["zh"]
+    assert not set(reports["en"].splitlines()) & set(reports["zh"].splitlines())
 
 
 # Quotes that join rows
