@@ -30,12 +30,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run the verb that comes first in `argv` (default: the command line); return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     program = Path(sys.argv[0]).stem
-    program = PROGRAM if program == "__main__" else program
+    if program == "__main__":
+        program = PROGRAM
     if not words or words[0] in ("-h", "--help"):
-        width = max(map(len, VERBS))
-        lines = [f"  {verb:{width}}  {line}" for verb, (_, line) in VERBS.items()]
-        end = f"{program} VERB --help lists a verb's options."
-        return show("\n".join([f"usage: {program} VERB [options]", "", "verbs:", *lines, "", end, ""]))
+        return show(list_of_verbs(program))
     verb, *arguments = words
     if verb not in VERBS:
         near = nearest(verb, VERBS) or f" (known: {', '.join(VERBS)})"
@@ -43,12 +41,23 @@ def main(argv: list[str] | None = None) -> int:
     return run_verb(verb, arguments, f"{program} {verb}")
 
 
+def list_of_verbs(program: str) -> str:
+    """Return the help of a program that has all verbs."""
+    width = max(map(len, VERBS))
+    lines = [f"usage: {program} VERB [options]", "", "verbs:"]
+    for verb, (_module, line) in VERBS.items():
+        lines.append(f"  {verb:{width}}  {line}")
+    lines += ["", f"{program} VERB --help lists a verb's options.", ""]
+    return "\n".join(lines)
+
+
 def run_verb(verb: str, argv: list[str] | None = None, program: str | None = None) -> int:
     """Run a verb with `argv` (None: the command line), named `program` in its help; return the status."""
+    arguments = sys.argv[1:] if argv is None else argv
 
     def work() -> int | None:
         module, _colon, function = VERBS[verb][0].partition(":")
         run = getattr(import_module(module, __package__), function)
-        return run(sys.argv[1:] if argv is None else argv, program or f"{PROGRAM} {verb}")
+        return run(arguments, program or f"{PROGRAM} {verb}")
 
     return exit_status(work)

@@ -1,6 +1,4 @@
-"""The verbs for a trained model, but for predict; their docstrings are their helps."""
-
-from __future__ import annotations
+"""The verbs for a trained model, without predict; their docstrings are their helps."""
 
 import argparse
 import logging
@@ -9,18 +7,15 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import InputError, needed, say, show
-from ..prediction import STRATEGIES, SUFFIXES
-from ..runtime.processes import ended_by_ctrl_c
+from ..prediction import STRATEGIES
 from .parser import DEVICES, Parser, add_computing, number
 
-if TYPE_CHECKING:
-    from ..data.rows import Row
-
-POOL_FORMATS = {suffix: format for suffix, format in SUFFIXES.items() if format != "parquet"}
 KEY = "TEXT_CLASSIFIER_API_KEY"  # an argument would be seen in the list of processes
+# A header of HTTP can have such a key
+KEY_FORM = re.compile(r"[!-~]([ -~]*[!-~])?")
+HOST_NAME = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+")
 
 
 def explain(argv: list[str], program: str) -> int:
@@ -36,9 +31,14 @@ def explain(argv: list[str], program: str) -> int:
     do not, it says that this is no explanation. It speaks the language of LANG. Exit status: 0, also then; 1
     for a model that gives no numbers, or where the output cannot be written; 2 for bad input.
     """
-    add = (parser := Parser(program, explain.__doc__)).add_argument
-    model = "a run, or any transformers checkpoint for sequence classification"
-    add("model", type=Path, metavar="RUN", help=model)
+    parser = Parser(program, explain.__doc__)
+    add = parser.add_argument
+    add(
+        "model",
+        type=Path,
+        metavar="RUN",
+        help="a run, or any transformers checkpoint for sequence classification",
+    )
     add("text", metavar="TEXT", help="the text")
     add("--text_pair", metavar="TEXT", help="the second text of a pair (default: none)")
     add("--label", metavar="LABEL", help="the label to explain (default: each predicted one)")
@@ -59,8 +59,8 @@ def explain(argv: list[str], program: str) -> int:
     texts = (args.text,) if args.text_pair is None else (args.text, args.text_pair)
     model = ExplainedModel(args.model, args.device)
     explanations = explain_texts(model, texts, args.label)
-    texts_of_labels = [render_text(explanation) for explanation in explanations]
-    status = show("\n\n".join(texts_of_labels) + "\n")
+    text = "\n\n".join(map(render_text, explanations))
+    status = show(f"{text}\n")
     if args.html is not None:
         write_page(args.html, render_page(explanations), "--html")
         say(f"Saved in {args.html}")
@@ -80,72 +80,29 @@ def suggest(argv: list[str], program: str) -> None:
     guess and its probabilities, as predict writes them. No file is overwritten. Exit status: 0, 1 if OUT
     cannot be written, 2 for bad input.
     """
-    args = _suggest_arguments(argv, program)
-    import numpy as np
-
-    from ..prediction.open_model import ComputeOptions, open_model
-    from ..prediction.output import write_predictions
-    from ..prediction.output_files import check_output
-    from ..prediction.sources import open_file
-    from ..prediction.suggested_rows import check_strategy, choose_rows, usual_strategy
-    from ..prediction.trained_model import dataset_of_run
-
-    suffix = args.target.suffix.lower()
-    if suffix not in POOL_FORMATS:
-        raise InputError(f"{args.target}: the name must end in {', '.join(POOL_FORMATS)}")
-    check_output(args.target)
-    with ended_by_ctrl_c():
-        opened = open_model(args.checkpoint, ComputeOptions(args.device))
-    folder = opened.folder
-    task = opened.predictor.task
-    if task.predicts_number:
-        raise InputError(f"{folder}: suggest needs a model that says how sure it is, not a number")
-    strategy = args.strategy or usual_strategy(task)
-    check_strategy(strategy, task)
-    source = open_file(args.pool, opened.trained, {})
-    dataset = dataset_of_run(folder, "suggest needs", "name another run with --checkpoint")
-    known_texts: set[str | tuple[str, str]] = set()
-    for table in dataset.tables:
-        known_texts.update(table.texts(np.arange(table.num_rows)))
-    rows: dict[str | tuple[str, str], Row] = {}
-    pool = source.rows("skip", with_records=True)
-    for row in pool:
-        texts = row.text if row.pair is None else (row.text, row.pair)
-        rows.setdefault(texts, row)
-    new_rows = [row for texts, row in rows.items() if texts not in known_texts]
-    message = (
-        f"{len(new_rows):,} new rows; left out: {pool.num_good - len(rows):,} repeated, "
-        f"{len(rows) - len(new_rows):,} known to the run, {pool.num_bad:,} invalid"
-    )
-    if not new_rows:
-        raise InputError(f"{source.name}: the pool has no new row ({message}); name another file")
-    say(f"{source.name}: {message}")
-    opened.trained.check_pairs(source.has_pairs, "name a pool of the same form")
-    guesses = list(opened.predictor.predict(new_rows))
-    probabilities = np.stack([guess.probabilities for guess in guesses])
-    chosen = choose_rows(
-        strategy,
-        min(args.num, len(new_rows)),
-        probabilities,
-        confidence=task.confidence(probabilities),
-        answers=task.decide_by_probabilities(probabilities),
-    )
-    chosen_guesses = [guesses[row_id] for row_id in chosen]
-    write_predictions(args.target, POOL_FORMATS[suffix], source, opened, chosen_guesses)
-    say(f"{len(chosen):,} rows in {args.target}, chosen by {strategy}")
-
-
-def _suggest_arguments(argv: list[str], program: str) -> argparse.Namespace:
     parser = Parser(program, suggest.__doc__)
     add = parser.add_argument
     add("pool", metavar="POOL", help="file of texts without labels, read as in the run's training")
     add("target", metavar="OUT", type=Path, help="the new file; .csv, .jsonl or .xlsx")
     add("--checkpoint", type=Path, metavar="RUN", help="a run (default: the one that finished last)")
     add("--num", type=number(int, 1), default=50, help="rows to choose (default: 50)")
-    strategy = "(default: breaking_ties; with several labels a row least_confidence)"
-    add("--strategy", choices=STRATEGIES, help=strategy)
+    add(
+        "--strategy",
+        choices=STRATEGIES,
+        help="(default: breaking_ties; with several labels a row least_confidence)",
+    )
     add("--device", default="auto", help=DEVICES)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    from ..runs.suggest import suggest_rows
+
+    suggest_rows(
+        pool=args.pool,
+        target=args.target,
+        run=args.checkpoint,
+        num_rows=args.num,
+        strategy=args.strategy,
+        device=args.device,
+    )
 
 
 def export(argv: list[str], program: str) -> int:
@@ -160,16 +117,33 @@ def export(argv: list[str], program: str) -> int:
     after. predict and serve take the folder like a run, and do not need torch for it. Exit status: 0, 1 where
     more changed than allowed (nothing is then written), 2 for bad input.
     """
-    add = (parser := Parser(program, export.__doc__)).add_argument
-    model = "a run, or a checkpoint of another program (then with --rows)"
-    add("model", type=Path, metavar="RUN", help=model)
-    precision = "int8 is smaller, and faster on most CPUs (default: fp32)"
-    add("--precision", choices=["fp32", "int8"], default="fp32", help=precision)
-    output = "folder to write (default: RUN-onnx, or RUN-onnx-int8)"
-    add("--output", type=Path, metavar="FOLDER", help=output)
-    tolerance = "largest share of the labels with a probability of at least 0.6 that may change"
-    tolerance += " (default: 0.001, for int8 0.01)"
-    add("--tolerance", type=number(float, 0, 1), metavar="SHARE", help=tolerance)
+    parser = Parser(program, export.__doc__)
+    add = parser.add_argument
+    add(
+        "model",
+        type=Path,
+        metavar="RUN",
+        help="a run, or a checkpoint of another program (then with --rows)",
+    )
+    add(
+        "--precision",
+        choices=["fp32", "int8"],
+        default="fp32",
+        help="int8 is smaller, and faster on most CPUs (default: fp32)",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="folder to write (default: RUN-onnx, or RUN-onnx-int8)",
+    )
+    add(
+        "--tolerance",
+        type=number(float, 0, 1),
+        metavar="SHARE",
+        help="largest share of the labels with a probability of at least 0.6 that may change "
+        "(default: 0.001, for int8 0.01)",
+    )
     add("--rows", metavar="FILE", help="file of texts to compare on (default: the dev rows of the run)")
     args = parser.parse_args(argv)
     from ..export.export import export as export_model
@@ -208,19 +182,9 @@ def serve(argv: list[str], program: str) -> int:
     that gives no numbers, 2 for bad input, 130 when interrupted.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    add = (parser := Parser(program, serve.__doc__)).add_argument
-    model = "a run, an exported folder or a checkpoint (default: the newest finished run)"
-    add("model", nargs="?", type=Path, metavar="RUN", help=model)
-    host = "address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)"
-    add("--host", default="127.0.0.1", help=host)
-    port = "port to listen on; 0 is any free one (default: 8000)"
-    add("--port", type=number(int, 0, 65_535), default=8000, help=port)
-    hosts = "other names of this server, for the header Host (default: localhost and --host only)"
-    add("--allowed_hosts", type=_host_names, default=[], metavar="NAME,NAME", help=hosts)
-    add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")
-    args = parser.parse_args(argv)
+    args = _serve_parser(program).parse_args(argv)
     api_key = os.environ.get(KEY)
-    if api_key is not None and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", api_key):
+    if api_key is not None and not KEY_FORM.fullmatch(api_key):
         raise InputError(
             f"{KEY} must be printable ASCII, without spaces around it; set another key, or unset it"
         )
@@ -231,14 +195,52 @@ def serve(argv: list[str], program: str) -> int:
     listener = application.listen(args.host, args.port)
     hosts = application.allowed_hosts(args.host, args.allowed_hosts)
     compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
-    model, options = open_model(args.model, compute, args.threshold), application.ServeOptions(api_key, hosts)
-    return 130 if application.serve(model, options, args.host, listener) == signal.SIGINT else 0
+    model = open_model(args.model, compute, args.threshold)
+    options = application.ServeOptions(api_key, hosts)
+    signal_number = application.serve(model, options, args.host, listener)
+    return 130 if signal_number == signal.SIGINT else 0
 
 
-def _host_names(value: str) -> list[str]:
-    names = [name.strip() for name in value.split(",")]
-    if wrong := [name for name in names if not re.fullmatch(r"[\w.-]+|[0-9A-Fa-f:.]+", name)]:
-        raise argparse.ArgumentTypeError(
-            f"names of hosts without a port are needed, separated by commas, found {wrong[0] or 'nothing'}"
-        )
+def _serve_parser(program: str) -> Parser:
+    parser = Parser(program, serve.__doc__)
+    add = parser.add_argument
+    add(
+        "model",
+        nargs="?",
+        type=Path,
+        metavar="RUN",
+        help="a run, an exported folder or a checkpoint (default: the newest finished run)",
+    )
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; 0.0.0.0 is all (default: 127.0.0.1, this machine only)",
+    )
+    add(
+        "--port",
+        type=number(int, 0, 65_535),
+        default=8000,
+        help="port to listen on; 0 is any free one (default: 8000)",
+    )
+    add(
+        "--allowed_hosts",
+        type=_host_names,
+        default=[],
+        metavar="NAME,NAME",
+        help="other names of this server, for the header Host (default: localhost and --host only)",
+    )
+    add_computing(add, "maximum tokens in a batch, as for predict (default: 1024 on the CPU)")
+    return parser
+
+
+def _host_names(text: str) -> list[str]:
+    """Return the names of an option; raises ArgumentTypeError for one that is no name of a host."""
+    names = []
+    for part in text.split(","):
+        name = part.strip()
+        if not HOST_NAME.fullmatch(name):
+            raise argparse.ArgumentTypeError(
+                f"names of hosts without a port are needed, separated by commas, found {name or 'nothing'}"
+            )
+        names.append(name)
     return names

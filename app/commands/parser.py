@@ -16,8 +16,9 @@ from ..config.schema import HINTS
 from ..errors import InputError, show
 from ..prediction import WantedPrecision
 
-# This is the help of --device
 DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
+# argparse writes this of a value that the type of an argument refuses
+REFUSED_VALUE = re.compile(r"argument (\S+): (must .*)", re.DOTALL)
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,26 +35,28 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:
         """Raise InputError; argparse itself would print the message and exit."""
-        if broken := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
-            raise InputError(f"{broken[1]} {broken[2]}")
+        refused = REFUSED_VALUE.fullmatch(message)
+        if refused:
+            raise InputError(f"{refused[1]} {refused[2]}")
         raise InputError(f"command line: {message} (--help lists all options)")
 
 
-def number(kind: type, low: float, high: float = math.inf) -> Callable[[str], float]:
-    """Return a function that reads an option's number of this kind, int or float, from `low` to `high`."""
+def number(number_type: type, low: float, high: float = math.inf) -> Callable[[str], float]:
+    """Return a function that reads an option's number, int or float, from `low` to `high`."""
+    rule = f"at least {low}" if high == math.inf else f"from {low} to {high:,}"
 
     def read(text: str) -> float:
         with suppress(ValueError):
-            if low <= (value := kind(text)) <= high:
+            value = number_type(text)
+            if low <= value <= high:
                 return value
-        rule = f"at least {low}" if high == math.inf else f"from {low} to {high:,}"
         raise argparse.ArgumentTypeError(f"must be {rule}, found {text or 'nothing'}")
 
     return read
 
 
 def threshold(value: str) -> float | WantedPrecision:
-    """Return a probability, or of precision=P the wanted precision."""
+    """Return the probability that an option gives, or the precision that precision=P asks for."""
     name, equals, wanted = value.partition("=")
     if not equals:
         return number(float, 0, 1)(value)
@@ -63,8 +66,8 @@ def threshold(value: str) -> float | WantedPrecision:
 
 
 def add_computing(add: Callable, tokens: str) -> None:
-    """Add the options that predict and serve have: from when on a label is accepted, and where and how a
-    model computes; `tokens` is the help of --batch_tokens."""
+    """Add the options that predict and serve have: the lowest probability at which a label is accepted, and
+    where and how a model computes; `tokens` is the help of --batch_tokens."""
     add(
         "--threshold",
         type=threshold,
@@ -80,11 +83,18 @@ def add_computing(add: Callable, tokens: str) -> None:
 
 
 def series_parser(program: str, doc: str) -> Parser:
-    """Return a parser with the options of verbs that train several runs, which `run_series` reads."""
-    add = (parser := Parser(program, doc)).add_argument
-    add("--mode", default="single", help="mode in which each run trains: single, ddp, ... (default: single)")
-    processes = "processes of a parallel mode (default: accelerators, or 2)"
-    add("--processes", type=number(int, 1), help=processes)
+    """Return a parser with the options of verbs that train several runs."""
+    parser = Parser(program, doc)
+    parser.add_argument(
+        "--mode",
+        default="single",
+        help="mode in which each run trains: single, ddp, ... (default: single)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=number(int, 1),
+        help="processes of a parallel mode (default: accelerators, or 2)",
+    )
     return parser
 
 

@@ -30,8 +30,8 @@ def compare(argv: list[str], program: str) -> int:
         raise InputError(f"two or more runs are needed, found {first} only")
     from ..runs.comparison import compare_runs
 
-    comparisons = [compare_runs(first, other) for other in others]
-    return show("\n\n".join(comparisons) + "\n")
+    texts = [compare_runs(first, other) for other in others]
+    return show("\n\n".join(texts) + "\n")
 
 
 def cross_validate(argv: list[str], program: str) -> int:
@@ -65,10 +65,12 @@ def cross_validate(argv: list[str], program: str) -> int:
     from ..runs.series import run_series
 
     if options.seeds:
+        description = f"{options.seeds} seeds"
         train = partial(train_seeds, num_seeds=options.seeds)
-        return run_series(f"{options.seeds} seeds", options, settings, train)
-    train = partial(train_folds, num_folds=options.folds)
-    return run_series(f"{options.folds} folds", options, settings, train)
+    else:
+        description = f"{options.folds} folds"
+        train = partial(train_folds, num_folds=options.folds)
+    return run_series(description, options.mode, options.processes, settings, train)
 
 
 def learning_curve(argv: list[str], program: str) -> int:
@@ -82,11 +84,12 @@ def learning_curve(argv: list[str], program: str) -> int:
     (learning_curve.txt and .json). The same command again continues what was interrupted. Any setting of the
     trainer (--group.key) may follow.
     """
-    options, settings = series_parser(program, learning_curve.__doc__).parse_known_args(argv)
+    parser = series_parser(program, learning_curve.__doc__)
+    options, settings = parser.parse_known_args(argv)
     from ..runs.learning_curve import train_shares
     from ..runs.series import run_series
 
-    return run_series("learning curve", options, settings, train_shares)
+    return run_series("learning curve", options.mode, options.processes, settings, train_shares)
 
 
 def tune(argv: list[str], program: str) -> int:
@@ -123,8 +126,8 @@ def tune(argv: list[str], program: str) -> int:
         from ..runs.search import search
     from ..runs.series import run_series
 
-    space = dict(options.space)
-    return run_series("tune", options, settings, lambda series: search(series, space, options.trials))
+    train = partial(search, asked=dict(options.space), num_trials=options.trials)
+    return run_series("tune", options.mode, options.processes, settings, train)
 
 
 def verify(argv: list[str], program: str) -> int:

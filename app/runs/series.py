@@ -1,6 +1,5 @@
 """A series of runs in one folder, each in separate processes; finished runs stay, others resume."""
 
-import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -123,12 +122,17 @@ def as_arguments(settings: dict[str, Any]) -> list[str]:
 
 
 def run_series(
-    description: str, options: argparse.Namespace, settings: list[str], train: Callable[[Series], str]
+    description: str,
+    mode: str,
+    processes: int | None,
+    settings: list[str],
+    train: Callable[[Series], str],
 ) -> int:
-    """Print what `train` returns of the series of a verb. `description` says what the runs are (5 folds),
-    `options` has mode and processes. The folder is output.dir, else checkpoints/NAME-DESCRIPTION, where the
-    same command finds what it did before. Return the exit status: that of `show`, or 128 + the signal that
-    stopped it. Raises InputError for a task without labels, and for a mode that cannot run here."""
+    """Print what `train` returns of the series of a verb. `description` says what the runs are (5 folds);
+    each trains in a mode with so many processes, see `plan_mode`. The folder is output.dir, else
+    checkpoints/NAME-DESCRIPTION, where the same command finds what it did before. Return the exit status:
+    that of `show`, or 128 + the signal that stopped it. Raises InputError for a task without labels, and for
+    a mode that cannot run here."""
     config = load_config(settings)
     use_language(config.output.language)
     for note in config.notes:
@@ -136,12 +140,12 @@ def run_series(
     task = config.data.task
     if not TASK_CLASSES[task].has_labels:
         raise InputError(f"{description}: labels are needed, found data.task {task}; choose another one")
-    processes, unavailable = plan_mode(options.mode, options.processes, config.train.device)
+    num_processes, unavailable = plan_mode(mode, processes, config.train.device)
     if unavailable:
-        raise InputError(f"--mode {options.mode}: {unavailable}")
+        raise InputError(f"--mode {mode}: {unavailable}")
     usual_folder = CHECKPOINTS / f"{config.output.name}-{description.replace(' ', '-')}"
     folder = Path(config.output.dir or usual_folder)
-    series = Series(folder, description, options.mode, processes, settings, config)
+    series = Series(folder, description, mode, num_processes, settings, config)
     try:
         text = train(series)
     except Stopped as stop:
