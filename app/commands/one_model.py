@@ -191,14 +191,15 @@ def serve(argv: list[str], program: str) -> int:
     from ..prediction.open_model import ComputeOptions, open_model
 
     with needed("serve"):
-        from ..serving import application
-    listener = application.listen(args.host, args.port)
-    hosts = application.allowed_hosts(args.host, args.allowed_hosts)
+        from ..serving import server
+        from ..serving.options import ServeOptions
+    listener = server.listen(args.host, args.port)
+    hosts = server.allowed_hosts(args.host, args.allowed_hosts)
     compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
     model = open_model(args.model, compute, args.threshold)
-    options = application.ServeOptions(api_key, hosts)
-    signal_number = application.serve(model, options, args.host, listener)
-    return 130 if signal_number == signal.SIGINT else 0
+    options = ServeOptions(api_key=api_key, allowed_hosts=hosts)
+    received_signal = server.serve(model, options, args.host, listener)
+    return 130 if received_signal == signal.SIGINT else 0
 
 
 def _serve_parser(program: str) -> Parser:

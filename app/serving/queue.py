@@ -44,14 +44,21 @@ class BatchQueue:
     def __init__(
         self, predictor: Predictor, capacity: int, wait_seconds: float, registry: CollectorRegistry
     ) -> None:
-        self.predictor, self.capacity, self.wait_seconds = predictor, capacity, wait_seconds
-        self.most_tokens = max(predictor.runtime.batch_tokens, TOKENS_AT_ONCE)
-        more = {"registry": registry}
-        waiting = Gauge("classifier_waiting_texts", "texts that wait or are computed", **more)
+        self.predictor = predictor
+        self.capacity = capacity
+        self.wait_seconds = wait_seconds
+        self.max_tokens = max(predictor.runtime.batch_tokens, TOKENS_AT_ONCE)
+        waiting = Gauge("classifier_waiting_texts", "texts that wait or are computed", registry=registry)
         waiting.set_function(lambda: self.admitted)
-        computed = "texts that were computed together"
-        self.computed = Histogram("classifier_batch_texts", computed, buckets=TEXT_BUCKETS, **more)
-        self.tokens = Counter("classifier_tokens", "tokens of the texts that were computed", **more)
+        self.computed = Histogram(
+            "classifier_batch_texts",
+            "texts that were computed together",
+            buckets=TEXT_BUCKETS,
+            registry=registry,
+        )
+        self.tokens = Counter(
+            "classifier_tokens", "tokens of the texts that were computed", registry=registry
+        )
         self.admitted = 0
         self.last_taken = 1  # requests
         self.entries: deque[Entry] = deque()
@@ -100,7 +107,7 @@ class BatchQueue:
             # As many as last time may come, or enough for a batch
             while (
                 len(self.entries) < self.last_taken
-                and sum(entry.num_tokens for entry in self.entries) < self.most_tokens
+                and sum(entry.num_tokens for entry in self.entries) < self.max_tokens
             ):
                 self.arrived.clear()
                 try:
@@ -112,7 +119,7 @@ class BatchQueue:
             while self.entries:
                 entry = self.entries[0]
                 if not entry.answer.done():  # else its client is gone
-                    if batch and num_tokens + entry.num_tokens > self.most_tokens:
+                    if batch and num_tokens + entry.num_tokens > self.max_tokens:
                         break
                     batch.append(entry)
                     num_tokens += entry.num_tokens
@@ -124,9 +131,12 @@ class BatchQueue:
             self.computed.observe(sum(len(entry.rows) for entry in batch))
             answers = await loop.run_in_executor(self.thread, self.compute, batch)
             for entry, answer in zip(batch, answers, strict=True):
-                if not entry.answer.done():
-                    is_error = isinstance(answer, Exception)
-                    (entry.answer.set_exception if is_error else entry.answer.set_result)(answer)
+                if entry.answer.done():
+                    continue
+                if isinstance(answer, Exception):
+                    entry.answer.set_exception(answer)
+                else:
+                    entry.answer.set_result(answer)
 
     def compute(self, batch: list[Entry]) -> list[list[Prediction] | Exception]:
         """Return the predictions of each request, or what went wrong with it."""
@@ -146,9 +156,14 @@ class BatchQueue:
 
 def joined(tokens: list[Tokens]) -> Tokens:
     """Return the rows of several requests as one; a single text is a pair with an empty second one."""
-    windows = [window for some in tokens for window in some.windows]
-    counts = np.concatenate([some.counts for some in tokens])
-    if all(some.second_starts is None for some in tokens):
+    windows = list(chain.from_iterable(part.windows for part in tokens))
+    counts = np.concatenate([part.counts for part in tokens])
+    if all(part.second_starts is None for part in tokens):
         return Tokens(windows, None, counts)
-    starts = [[*map(len, of.windows)] if of.second_starts is None else of.second_starts for of in tokens]
+    starts = []
+    for part in tokens:
+        if part.second_starts is None:
+            starts.append([len(window) for window in part.windows])
+        else:
+            starts.append(part.second_starts)
     return Tokens(windows, np.concatenate(starts), counts)

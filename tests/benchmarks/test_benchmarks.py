@@ -235,7 +235,7 @@ def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
 def test_the_client_of_the_server_counts_answers_that_are_of_another_text(tmp_path):
     for package in ("fastapi", "aiohttp", "onnxruntime"):
         pytest.importorskip(package)
-    from app.serving.application import ServeOptions
+    from app.serving.options import ServeOptions
     from benchmarks.serving.client import ask
     from tests.serving.running_server import running
 

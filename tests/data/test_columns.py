@@ -103,7 +103,7 @@ def test_a_row_needs_a_text_in_one_column(write):
 
 
 def test_predict_serve_and_python_take_the_same_columns(write, tmp_path, monkeypatch):
-    rows_of = pytest.importorskip("app.serving.application", exc_type=ImportError).rows_of
+    rows_of = pytest.importorskip("app.serving.requests", exc_type=ImportError).rows_of
     checkpoint = save_checkpoint(tmp_path / "model")
     write("model/config.yaml", f"data: {{text_column: [{', '.join(TEXT_COLUMNS)}]}}\n")
     model = load(checkpoint, device="cpu")

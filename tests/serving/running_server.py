@@ -21,7 +21,8 @@ import uvicorn
 
 from app.commands.one_model import KEY
 from app.prediction.open_model import OpenedModel
-from app.serving.application import ServeOptions, listen, server_config
+from app.serving.options import ServeOptions
+from app.serving.server import listen, server_config
 from tests.processes import ROOT, wait_until
 
 # Of a request whose body has a number of bytes

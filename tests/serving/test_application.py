@@ -20,7 +20,8 @@ from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.predictor import Predictor
 from app.prediction.torch_runtime import load_predictor
 from app.prediction.trained_model import TrainedModel, trained_with
-from app.serving.application import ServeOptions, allowed_hosts
+from app.serving.options import ServeOptions
+from app.serving.server import allowed_hosts
 from tests.saved_classifier import LABELS, as_rows, random_texts
 from tests.serving.running_server import HEAD, HTTP, ask, classify, running, send
 

@@ -17,7 +17,8 @@ from app.data.tokens import LongTexts
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
 from app.prediction.torch_runtime import load_predictor
 from app.prediction.trained_model import TrainedModel
-from app.serving.application import ServeOptions, listen
+from app.serving.options import ServeOptions
+from app.serving.server import listen
 from tests.processes import wait_until
 from tests.saved_classifier import as_rows, random_texts
 from tests.serving.running_server import HEAD, HTTP, HeldRuntime, classify, running, send, server_process

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from xlsxwriter import Workbook
 
 from app.prediction.open_model import ComputeOptions, OpenedModel, open_model
-from app.serving.application import ServeOptions
+from app.serving.options import ServeOptions
 from app.serving.protocol import MAX_HEAD
 from app.serving.uploads import MAX_MEMORY
 from tests.processes import wait_until

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 from app.prediction.open_model import OpenedModel
-from app.serving.application import ServeOptions
+from app.serving.options import ServeOptions
 from tests.saved_classifier import LABELS, as_rows, random_texts
 from tests.serving.running_server import CHROMIUM, OPTIONS, needs_browser, running
 
