@@ -17,7 +17,7 @@ from ..tasks.task import Task
 from .confidence import INTERVAL_LEVEL
 from .drawn_rows import AnswerPairs, DrawnRows, distinct_rows, rarer_label
 from .measure import measure
-from .metrics import Metric, metrics_of
+from .metrics import Metric, compared_metrics, metrics_with_interval
 from .ranking import class_counts, rank_cells, ranked_rows
 
 RESAMPLES = 1000
@@ -84,9 +84,16 @@ def resampled_metrics(
     """Return metrics of several models, whose `scores` are of the same rows, on these rows and on resamples
     of them. A resample has the same rows for all models, and gives the sum of their values times `weights`.
     """
-    by_answers = [metric for metric in metrics if metric.from_answers]
-    by_scores = [metric for metric in metrics if metric.from_scores]
-    by_ranking = [metric for metric in metrics if metric.from_ranking]
+    by_answers = []
+    by_scores = []
+    by_ranking = []
+    for metric in metrics:
+        if metric.from_answers:
+            by_answers.append(metric)
+        elif metric.from_scores:
+            by_scores.append(metric)
+        else:
+            by_ranking.append(metric)
     generator = np.random.default_rng(0)
     results = resample_by_answers(task, scores, weights, by_answers)
     for metric in by_scores:
@@ -127,8 +134,12 @@ def resample_by_scores(
     scores: Sequence[Scores], weights: Sequence[float], metric: Metric, generator: np.random.Generator
 ) -> ResampledMetric:
     """Return one of the `resampled_metrics`, which is the mean of a value for each row."""
-    row_values = [metric.from_scores(model_scores) for model_scores in scores]
-    means = [float(values.mean()) for values in row_values]
+    row_values = []
+    means = []
+    for model_scores in scores:
+        values = metric.from_scores(model_scores)
+        row_values.append(values)
+        means.append(float(values.mean()))
     weighted_values = np.tensordot(weights, row_values, 1)
     return ResampledMetric(metric, means, resampled_means(weighted_values, generator))
 
@@ -154,8 +165,10 @@ def resampled_list(
     metrics: Sequence[Metric], values: list[list[float]], draws: np.ndarray
 ) -> list[ResampledMetric]:
     """Join metrics with their values for each model, and their draws, (num_metrics, num_resamples)."""
-    joined = zip(metrics, values, draws, strict=True)
-    return [ResampledMetric(metric, metric_values, row) for metric, metric_values, row in joined]
+    results = []
+    for metric, metric_values, metric_draws in zip(metrics, values, draws, strict=True):
+        results.append(ResampledMetric(metric, metric_values, metric_draws))
+    return results
 
 
 def with_intervals(task: Task, scores: Scores, metrics: Sequence[Metric]) -> dict:
@@ -176,21 +189,16 @@ def with_intervals(task: Task, scores: Scores, metrics: Sequence[Metric]) -> dic
 
 def answer_metrics(task: Task, labels: np.ndarray, predicted: np.ndarray) -> dict:
     """Return the metrics that follow from labels and answers alone, and their 95 % `intervals`."""
-    metrics = [metric for metric in metrics_of(task) if metric.from_answers and metric.has_interval]
+    metrics = [metric for metric in metrics_with_interval(task) if metric.from_answers]
     no_loss = np.empty(0)
     return with_intervals(task, Scores(labels, predicted, labels == predicted, no_loss), metrics)
 
 
 def all_metrics(task: Task, scores: Scores) -> dict:
     """Return all metrics of rows as a report has them, and the 95 % `intervals` of those that have one."""
-    with_interval = [metric for metric in metrics_of(task) if metric.has_interval]
     metrics = measure(task, scores)
-    metrics["intervals"] = with_intervals(task, scores, with_interval)["intervals"]
+    metrics["intervals"] = with_intervals(task, scores, metrics_with_interval(task))["intervals"]
     return metrics
-
-
-def compared_metrics(task: Task) -> list[Metric]:
-    return [metric for metric in metrics_of(task) if metric.compared]
 
 
 def differences(task: Task, scores_a: Scores, scores_b: Scores) -> dict[str, tuple[float, Interval]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..words import current_language, in_language
 from .class_tables import MAX_LISTED, MAX_TABLE_CLASSES, worst_classes
-from .metrics import BY_KEY, is_better, metrics_of
+from .metrics import BY_KEY, is_better, metrics_with_interval
 from .template_environment import template_environment
 from .untrusted_text import markdown_name, visible
 
@@ -50,7 +50,7 @@ def card_values(content: Mapping) -> dict:
         "metrics": metrics,
         "task": task,
         "answer_column": task.answer_column,
-        "with_interval": [metric for metric in metrics_of(task) if metric.has_interval],
+        "with_interval": metrics_with_interval(task),
         "classes": worst_classes(classes, MAX_LISTED, MAX_TABLE_CLASSES),
         "num_classes": len(classes),
         "weak": weak[:MAX_WEAK],
@@ -74,15 +74,20 @@ def card_metadata(content: Mapping) -> str:
     """Return what hubs read of the model, as YAML."""
     from huggingface_hub import ModelCardData
 
-    results = [card_result(content, key) for key in content["task"].baseline_metrics]
-    metric_types = dict.fromkeys(result.metric_type for result in results)
+    results = []
+    metric_types = []
+    for key in content["task"].baseline_metrics:
+        result = card_result(content, key)
+        results.append(result)
+        if result.metric_type not in metric_types:
+            metric_types.append(result.metric_type)
     metadata = ModelCardData(
         language=["zh"],
         library_name="transformers",
         pipeline_tag="text-classification",
         base_model=content["hub_name"],
         tags=["text-classification", content["model_type"], "chinese"],
-        metrics=list(metric_types),
+        metrics=metric_types,
         model_name=visible(content["name"]),
         eval_results=results,
     )

@@ -44,7 +44,7 @@ def missing_classes_sentence(classes: Mapping) -> str:
     missing = [name for name, figures in classes.items() if not figures["support"]]
     if not missing:
         return ""
-    names = [short_label(name) for name in missing[:MAX_LISTED]]
+    names = list(map(short_label, missing[:MAX_LISTED]))
     if len(missing) > MAX_LISTED:
         names.append("…")
     return _(

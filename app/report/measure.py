@@ -38,7 +38,11 @@ def measure(task: Task, scores: Scores) -> dict:
     if not has_one_label:
         # Where each row has one label, the micro average is the accuracy
         sums = Matches(matches.right.sum(), matches.true.sum(), matches.predicted.sum())
-        metrics["micro"] = average_figures(sums.precision(), sums.recall(), sums.f1())
+        metrics["micro"] = {
+            "precision": float(sums.precision()),
+            "recall": float(sums.recall()),
+            "f1": float(sums.f1()),
+        }
     if task.tree:
         parents = task.tree.parents
         names = [task.tree.name(parent) for parent in parents]
@@ -69,14 +73,13 @@ def averages(matches: Matches) -> dict[str, dict]:
     """Return the means of precision, recall and F1 over the classes, as they are, and weighted by support."""
     support = matches.true
     num_labels = max(support.sum(), 1)
-    figures = (matches.precision(), matches.recall(), matches.f1())
-    macro = [values.mean() for values in figures]
-    weighted = [(values * support).sum() / num_labels for values in figures]
-    return {"macro": average_figures(*macro), "weighted": average_figures(*weighted)}
-
-
-def average_figures(precision: np.floating, recall: np.floating, f1: np.floating) -> dict[str, float]:
-    return {"precision": float(precision), "recall": float(recall), "f1": float(f1)}
+    figures = {"precision": matches.precision(), "recall": matches.recall(), "f1": matches.f1()}
+    macro = {}
+    weighted = {}
+    for name, values in figures.items():
+        macro[name] = float(values.mean())
+        weighted[name] = float((values * support).sum() / num_labels)
+    return {"macro": macro, "weighted": weighted}
 
 
 def confusions(names: list[str], labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> dict:

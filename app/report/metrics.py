@@ -313,6 +313,14 @@ def metrics_of(task: Task) -> list[Metric]:
     return metrics
 
 
+def metrics_with_interval(task: Task) -> list[Metric]:
+    return [metric for metric in metrics_of(task) if metric.has_interval]
+
+
+def compared_metrics(task: Task) -> list[Metric]:
+    return [metric for metric in metrics_of(task) if metric.compared]
+
+
 def best_baseline(metrics: Mapping, key: str) -> tuple[str, Mapping] | None:
     """Return the name and the metrics of the baseline that is best by the metric `key`; None without one."""
     best = None

@@ -52,8 +52,7 @@ def percent(share: float) -> str:
 
 def short_table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
     """Return a table for a terminal, whose cells are cut to the width of a label."""
-    short_rows = [short_row(row) for row in rows]
-    return text_table(short_row(header), short_rows)
+    return text_table(short_row(header), map(short_row, rows))
 
 
 def short_row(row: Sequence) -> list[str]:

@@ -50,7 +50,7 @@ def name_width(names: Iterable[str]) -> int:
     """Return the columns for the names of metrics that stand below each other. There is always room for the
     English name of the calibration error, the last of them, so that short names in both languages have their
     figures in the same column."""
-    return max(columns_of(name) for name in [*names, BY_KEY["ece"].english])
+    return max(map(columns_of, [*names, BY_KEY["ece"].english]))
 
 
 def average_rows(metrics: Mapping, classes: Mapping) -> dict[str, dict]:

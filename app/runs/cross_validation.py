@@ -10,7 +10,7 @@ from ..data.dataset import open_dataset
 from ..errors import install_command, say
 from ..report.bootstrap import all_metrics
 from ..report.measure import measure
-from ..report.metrics import BY_KEY, metrics_of
+from ..report.metrics import BY_KEY, compared_metrics
 from ..text_table import columns_of, padded
 from ..words import _, pgettext
 from .label_issues import issues_text, list_issues
@@ -48,7 +48,7 @@ def fold_figures(rows: OutOfFold) -> dict:
     all rows together with 95 % intervals."""
     task = rows.task
     split = rows.split
-    keys = [metric.key for metric in metrics_of(task) if metric.compared]
+    keys = [metric.key for metric in compared_metrics(task)]
     folds = []
     for fold in np.unique(rows.folds):
         positions = np.flatnonzero(rows.folds == fold)

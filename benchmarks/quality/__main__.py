@@ -29,11 +29,11 @@ from app.data.dataset import Dataset
 from app.errors import say
 from app.report.bootstrap import (
     Interval,
-    compared_metrics,
     interval_of,
     resampled_means,
     resampled_metrics,
 )
+from app.report.metrics import compared_metrics
 from app.runtime.disk import read_json, write_json
 from app.tasks import open_task
 from app.tasks.scores import Scores

@@ -32,7 +32,7 @@ from app.report import metrics as table
 from app.report.bootstrap import all_metrics, answer_metrics, differences, seed_variance
 from app.report.drawn_rows import AnswerPairs, DrawnRows
 from app.report.measure import measure
-from app.report.metrics import Metric, is_better, metrics_of
+from app.report.metrics import Metric, compared_metrics, is_better, metrics_of, metrics_with_interval
 from app.tasks import TASK_CLASSES, open_task
 from app.tasks.probabilities import sigmoid
 from app.tasks.task import Task
@@ -81,10 +81,16 @@ LEVELS = np.array([node.count("-") for node in NODES])
 UPWARD = np.array([[path == node or path.startswith(f"{node}-") for node in NODES] for path in PATHS])
 
 
-def of_nodes(metric, *answers: np.ndarray, levels: int = 3, **options) -> float:
+def nodes_of_paths(answers: np.ndarray, levels: int) -> np.ndarray:
+    """Return which nodes of the upper levels the answers have, (num_rows, num_nodes)."""
+    if answers.ndim == 1:
+        answers = np.eye(len(PATHS), dtype=bool)[answers]
+    return (answers @ UPWARD)[:, levels > LEVELS]
+
+
+def of_nodes(metric, labels: np.ndarray, predicted: np.ndarray, levels: int = 3, **options) -> float:
     """Return a metric of scikit-learn on the nodes of paths, of the upper levels only."""
-    rows = (np.eye(len(PATHS), dtype=bool)[of] if of.ndim == 1 else of for of in answers)
-    return metric(*((of @ UPWARD)[:, levels > LEVELS] for of in rows), **options)
+    return metric(nodes_of_paths(labels, levels), nodes_of_paths(predicted, levels), **options)
 
 
 MACRO = partial(f1_score, labels=range(len(CLASSES)), average="macro", zero_division=0)
@@ -109,8 +115,8 @@ REFERENCES = {
     "regression": {
         "mae": mean_absolute_error,
         "rmse": root_mean_squared_error,
-        "pearson": lambda *of: pearsonr(*of).statistic,
-        "spearman": lambda *of: spearmanr(*of).statistic,
+        "pearson": lambda labels, predicted: pearsonr(labels, predicted).statistic,
+        "spearman": lambda labels, predicted: spearmanr(labels, predicted).statistic,
     },
     "single_path": {f"level_{at}_accuracy": partial(of_nodes, accuracy_score, levels=at) for at in (1, 2)}
     | HIERARCHICAL,
@@ -120,7 +126,7 @@ REFERENCES = {
 
 def values_of(name: str, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return the values of references that are compared."""
-    names = [metric.key for metric in metrics_of(task_of(name)) if metric.compared]
+    names = [metric.key for metric in compared_metrics(task_of(name))]
     return {key: of(labels, predicted) for key, of in REFERENCES[name].items() if key in names}
 
 
@@ -132,8 +138,12 @@ def test_metrics_are_those_of_other_libraries_also_of_rows_that_are_drawn_again(
     drawn = DrawnRows(AnswerPairs(task, labels, predicted), counts)
     metrics = {metric.key: metric for metric in metrics_of(task)}
     for key, reference in REFERENCES[name].items():
-        rows = [[np.repeat(of, count, axis=0) for of in (labels, predicted)] for count in counts]
-        assert metrics[key].from_answers(drawn) == pytest.approx([reference(*of) for of in rows]), key
+        expected = []
+        for row_counts in counts:
+            drawn_labels = np.repeat(labels, row_counts, axis=0)
+            drawn_predicted = np.repeat(predicted, row_counts, axis=0)
+            expected.append(reference(drawn_labels, drawn_predicted))
+        assert metrics[key].from_answers(drawn) == pytest.approx(expected), key
     levels = [key for key in metrics if key.startswith("level_")]
     assert levels == [key for key in REFERENCES[name] if key.startswith("level_")]
 
@@ -281,7 +291,7 @@ def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(
     logits[0] = 300 * (0.5 - np.eye(4)[labels[0]] if name == "single_label" else 0.5 - labels[0])
     scores = task.score(labels, logits)
     found = all_metrics(task, scores)["intervals"]
-    assert list(found) == [metric.key for metric in metrics_of(task) if metric.has_interval]
+    assert list(found) == [metric.key for metric in metrics_with_interval(task)]
     for key in values_of(name, labels, scores.predicted):
 
         def value(rows, metric=REFERENCES[name][key]):
@@ -355,7 +365,7 @@ def test_differences_are_paired(name):
     other[:60] = 8 * (np.eye(4)[labels[:60]] if name == "single_label" else labels[:60] - 0.5)
     one, better = (task.score(labels, of_model) for of_model in (logits, other))
     found = differences(task, one, better)
-    assert list(found) == [metric.key for metric in metrics_of(task) if metric.compared]
+    assert list(found) == [metric.key for metric in compared_metrics(task)]
     first, second = (values_of(name, labels, scores.predicted) for scores in (one, better))
     for key, value in second.items():
         difference, (low, high) = found[key]
@@ -380,7 +390,7 @@ def test_seed_variance_is_that_of_each_seed_and_sampling_that_of_the_rows(name, 
     others = [logits + generator.normal(0, 0.5, logits.shape).astype(np.float32) for _ in range(5)]
     scores = [task.score(labels, of_seed) for of_seed in others]
     found = seed_variance(task, scores)
-    assert list(found) == [metric.key for metric in metrics_of(task) if metric.compared]
+    assert list(found) == [metric.key for metric in compared_metrics(task)]
     by_seed = [values_of(name, labels, of_seed.predicted) for of_seed in scores]
     for metric in by_seed[0]:
         expected = [of_seed[metric] for of_seed in by_seed]
