@@ -1,6 +1,5 @@
 """Rows with labels -> predictions, and the report on them: how good is a model on other rows?"""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -52,7 +51,8 @@ class ReportPredictions:
         self.predictions_file = PredictionsFile(file, task, row_names, added_names, other_names)
 
     def write(self, rows: Sequence[Row], predictions: Sequence[Prediction]) -> None:
-        labels = self.task.form.encode_labels([row.label for row in rows], self.task.label_names)
+        label_texts = [row.label for row in rows]
+        labels = self.task.form.encode_labels(label_texts, self.task.label_names)
         for row, label, prediction in zip(rows, labels, predictions, strict=True):
             row_values = [row.line, row.text]
             if self.source.has_pairs:
@@ -65,6 +65,68 @@ class ReportPredictions:
                 prediction_columns(self.task, prediction.probabilities, self.threshold).values(),
                 [as_text(record.get(name)) for name in self.other_columns],
             )
+
+
+class ReportedRows:
+    """The rows of a report: what has been kept of all of them, while they are classified chunk by chunk."""
+
+    def __init__(self, opened: OpenedModel, source: Source) -> None:
+        self.source = source
+        self.predictor = opened.predictor
+        # Integers are ids of labels only where data.labels of the run named them: the order of labels that
+        # came from a train file means nothing to the file that is read here
+        self.accept_ids = opened.trained.set_labels is not None
+        self.labels: list[str] = []
+        self.places: list[str] = []
+        self.texts: list[str] = []
+        self._logits: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+        self._readings: list[np.ndarray] = []
+        self._known_labels: set[str] = set()
+
+    @property
+    def logits(self) -> np.ndarray:
+        """The logits of all rows, (num_rows, num_labels) float32."""
+        return np.concatenate(self._logits)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each row, (num_rows,)."""
+        return np.concatenate(self._lengths)
+
+    @property
+    def readings(self) -> np.ndarray:
+        """How each row was read, (num_rows,), as `readings_of` says."""
+        return np.concatenate(self._readings)
+
+    def classify(self, rows: list[Row], on_batch: Callable[[int], None]) -> list[Prediction]:
+        """Return the predictions of some rows, and keep what the report needs of them. Raises InputError for
+        a label that the model does not have."""
+        for row in rows:
+            place = f"{self.source.name}, {self.source.unit} {row.line}"
+            self._check_label(row.label, place)
+            self.labels.append(row.label)
+            self.places.append(place)
+            if row.pair is None:
+                self.texts.append(row.text)
+            else:
+                self.texts.append(f"{row.text} ⟷ {row.pair}")
+        tokens = self.predictor.tokenize(rows)
+        logits = self.predictor.logits(tokens, on_batch)
+        window_lengths = np.array(list(map(len, tokens.windows)))
+        self._logits.append(logits)
+        self._lengths.append(tokens.sums(window_lengths))
+        self._readings.append(readings_of(tokens.cut, tokens.counts))
+        return self.predictor.predictions(rows, logits)
+
+    def _check_label(self, label: str, place: str) -> None:
+        if label in self._known_labels:
+            return
+        task = self.predictor.task
+        unknown = task.form.unknown(label, task.label_names, self.accept_ids)
+        if unknown:
+            raise InputError(f"{place}: the model has no label {unknown}; fix the row, or set --label_column")
+        self._known_labels.add(label)
 
 
 def check_report_folder(path: str) -> Path:
@@ -84,66 +146,46 @@ def report_on(
     """Classify rows with labels; write predictions.csv, report.html, report.txt and report.json into a
     folder, all of them or none, and return the text. The page shows probabilities before and after the
     temperature, if there is one. Raises InputError for a label that the model does not have, TrainingError
-    where the files cannot be written.
+    where the files cannot be written."""
+    reported = ReportedRows(opened, source)
+    with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as unfinished:
+        with (unfinished / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
+            predictions_file = ReportPredictions(file, source, opened.predictor.task, opened.threshold)
+            remaining = iter(rows)
+            while chunk := list(islice(remaining, CHUNK_ROWS)):
+                predictions_file.write(chunk, reported.classify(chunk, on_batch))
+        return _write_report(opened, reported, unfinished)
 
-    Integers are ids of labels only where data.labels of the run named them: the order of labels that came
-    from a train file means nothing to the file that is read here."""
-    predictor, task = opened.predictor, opened.predictor.task
-    accept_ids = opened.trained.set_labels is not None
-    kept = defaultdict(list)
-    known: set[str] = set()
 
-    def classify(file: TextIO) -> None:
-        """Write a prediction for each row, and keep what the report needs."""
-        predictions_file = ReportPredictions(file, source, task, opened.threshold)
-        remaining = iter(rows)
-        while chunk := list(islice(remaining, CHUNK_ROWS)):
-            for row in chunk:
-                place = f"{source.name}, {source.unit} {row.line}"
-                if row.label not in known:
-                    if unknown := task.form.unknown(row.label, task.label_names, accept_ids):
-                        raise InputError(
-                            f"{place}: the model has no label {unknown}; fix the row, or set --label_column"
-                        )
-                    known.add(row.label)
-                kept["labels"].append(row.label)
-                kept["places"].append(place)
-                kept["texts"].append(row.text + ("" if row.pair is None else f" ⟷ {row.pair}"))
-            tokens = predictor.tokenize(chunk)
-            logits = predictor.logits(tokens, on_batch)
-            kept["logits"].append(logits)
-            kept["lengths"].append(tokens.sums(np.array(list(map(len, tokens.windows)))))
-            kept["readings"].append(readings_of(tokens.cut, tokens.counts))
-            predictions_file.write(chunk, predictor.predictions(chunk, logits))
-
-    with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as aside:
-        with (aside / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
-            classify(file)
-        labels = task.form.encode_labels(kept["labels"], task.label_names)
-        logits, readings = (np.concatenate(kept[name]) for name in ("logits", "readings"))
-        title = f"Report on {source.name}: {len(labels):,} rows, model {opened.folder}"
-        scores = task.score(labels, logits)
-        metrics = all_metrics(task, scores)
-        if effect := calibration_effect(task, labels, logits, "these rows"):
-            metrics["calibration"] = task.state() | effect
-        if long := cost_of_length(readings, scores.correct, predictor.long.way, predictor.max_length):
-            metrics["long_texts"] = long
-        text = report_text(task, metrics, {}, title)
-        page_rows = PageRows(
-            text=kept["texts"].__getitem__,
-            where=kept["places"].__getitem__,
-            lengths=np.concatenate(kept["lengths"]),
-            readings=readings,
-        )
-        page = render_page(
-            task,
-            scores,
-            metrics,
-            page_rows,
-            page_title=title,
-            calibrated=task.score(labels, logits, calibrated=True) if task.calibration else None,
-        )
-        write_text(aside / "report.html", page)
-        write_text(aside / "report.txt", text + "\n")
-        write_json(aside / "report.json", {"input": source.name, "model": str(opened.folder)} | metrics)
+def _write_report(opened: OpenedModel, reported: ReportedRows, folder: Path) -> str:
+    """Write the text, the page and the figures of a report, and return the text."""
+    predictor = opened.predictor
+    task = predictor.task
+    source_name = reported.source.name
+    labels = task.form.encode_labels(reported.labels, task.label_names)
+    logits = reported.logits
+    readings = reported.readings
+    title = f"Report on {source_name}: {len(labels):,} rows, model {opened.folder}"
+    scores = task.score(labels, logits)
+    metrics = all_metrics(task, scores)
+    effect = calibration_effect(task, labels, logits, "these rows")
+    if effect:
+        metrics["calibration"] = task.state() | effect
+    long_texts = cost_of_length(readings, scores.correct, predictor.long.way, predictor.max_length)
+    if long_texts:
+        metrics["long_texts"] = long_texts
+    calibrated = None
+    if task.calibration:
+        calibrated = task.score(labels, logits, calibrated=True)
+    page_rows = PageRows(
+        text=reported.texts.__getitem__,
+        where=reported.places.__getitem__,
+        lengths=reported.lengths,
+        readings=readings,
+    )
+    page = render_page(task, scores, metrics, page_rows, page_title=title, calibrated=calibrated)
+    text = report_text(task, metrics, {}, title)
+    write_text(folder / "report.html", page)
+    write_text(folder / "report.txt", text + "\n")
+    write_json(folder / "report.json", {"input": source_name, "model": str(opened.folder)} | metrics)
     return text

@@ -68,7 +68,10 @@ class Job:
 
     def key(self) -> str:
         """Return a digest of all that the rows depend on; other actors and devices may continue the job."""
-        files = [(name, os.stat(name).st_size, os.stat(name).st_mtime_ns) for name in self.names]
+        files = []
+        for name in self.names:
+            state = os.stat(name)
+            files.append((name, state.st_size, state.st_mtime_ns))
         model = [(path.name, checksum(path)) for path in model_files(self.folder)]
         settings = [self.output_format, self.asked, self.on_bad_row, self.threshold, self.compute.precision]
         return content_key(files, model, settings)
@@ -76,33 +79,35 @@ class Job:
     def tables(self, number: int, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a file, read as `predict` does: their columns, in Parquet with their types, else
         as text, then row_id and what the actors need. Raises InputError for other columns than `schema`."""
-        trained = read_trained_model(self.folder)
         name = self.names[number]
+        trained = read_trained_model(self.folder)
         source = open_file(name, trained, self.asked)
         trained.check_pairs(source.has_pairs, "name files of that form")
-        reader = source.reader
-        wanted = schema.names[:-2] if schema else []
-        names = dict.fromkeys([*wanted, *source.names])
-        for batch in reader.batches():
-            indices, held = self._held(source, batch)
+        has_types = FORMATS[source.format].batches is not None
+        wanted_names = schema.names[:-2] if schema else []
+        names = dict.fromkeys([*wanted_names, *source.names])
+        for batch in source.reader.batches():
             columns = batch.columns
-            if not FORMATS[reader.options.format].batches:
+            if not has_types:
+                # Objects may have more keys in later rows
                 names.update(dict.fromkeys(columns.schema.names))
                 columns = text_columns(columns, list(names))
-            table = pa.table(columns).take(indices)
-            lines = np.asarray(batch.lines)[indices]
-            ids = pa.array((number << LINE_BITS) + lines, pa.int64())
-            table = table.append_column(ROW_ID, ids).append_column(HELD, held)
+            indices, held = self._held(source, batch)
+            if not len(indices) and not has_types:
+                continue
+            row_ids = (number << LINE_BITS) + np.asarray(batch.lines, np.int64)[indices]
+            table = pa.table(columns).take(pa.array(indices))
+            table = table.append_column(ROW_ID, pa.array(row_ids)).append_column(HELD, held)
             try:
                 table = table.cast(schema or table.schema)
             except (ValueError, pa.ArrowException) as error:
                 raise InputError(
-                    f"{name}: all rows need the columns of the first one ({listed(wanted)}), found "
+                    f"{name}: all rows need the columns of the first one ({listed(wanted_names)}), found "
                     f"{listed(table.column_names[:-2])}; classify the others in a folder of their own"
                 ) from error
             yield table
 
-    def _held(self, source: Source, batch: RowBatch) -> tuple[list[int], pa.Array]:
+    def _held(self, source: Source, batch: RowBatch) -> tuple[np.ndarray, pa.Array]:
         """Return which rows of a batch are classified, and the texts of each, or what is wrong with it.
         Raises InputError for an invalid row where those are errors."""
         indices = []
@@ -118,7 +123,7 @@ class Job:
             if self.on_bad_row == "keep":
                 indices.append(index)
                 held.append((None, None, problem))
-        return indices, pa.array(held, HELD_TYPE)
+        return np.array(indices, np.int64), pa.array(held, HELD_TYPE)
 
 
 def text_columns(columns: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
@@ -137,14 +142,17 @@ class Classifier:
 
     def __init__(self, job: Job, threads: int) -> None:
         os.environ |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
-        self.job, self.predictor = job, open_model(job.folder, job.compute).predictor
+        self.job = job
+        self.predictor = open_model(job.folder, job.compute).predictor
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the rows with their predictions; no column is replaced."""
-        rows = [
-            BadRow(number, row["problem"]) if row["problem"] else Row(number, row["text"], row["pair"], None)
-            for number, row in enumerate(table[HELD].to_pylist())
-        ]
+        rows: list[Row | BadRow] = []
+        for number, held in enumerate(table[HELD].to_pylist()):
+            if held["problem"]:
+                rows.append(BadRow(number, held["problem"]))
+            else:
+                rows.append(Row(number, held["text"], held["pair"], None))
         table = table.drop_columns([HELD])
         # The reasons have their file and line already
         place = "" if self.job.on_bad_row == "keep" else None
@@ -186,13 +194,25 @@ def predict_files(
     with needed("ray"):
         import ray.data  # noqa: F401
     names = [str(Path(name).absolute()) for name in files_of(str(input), DataConfig.cache_dir)]
-    compute, output = ComputeOptions(device, precision, batch_tokens), Path(output).absolute()
-    job = Job(Path(checkpoint), names, output, output_format, actors, reading, on_bad_row, threshold, compute)
+    output = Path(output).absolute()
+    job = Job(
+        folder=Path(checkpoint),
+        names=names,
+        output=output,
+        output_format=output_format,
+        actors=actors,
+        asked=reading,
+        on_bad_row=on_bad_row,
+        threshold=threshold,
+        compute=ComputeOptions(device, precision, batch_tokens),
+    )
     schema = next((table.schema for table in job.tables(0)), pa.schema([]))
     if schema.names.count(ROW_ID) != 1:
         raise InputError(f"{names[0]}: a valid row is needed, and no column {ROW_ID}; fix it or rename that")
-    unfinished, key = output.with_name(f"{output.name}.unfinished"), job.key()
-    begun, notes = unfinished / "job", unfinished / "rows"
+    key = job.key()
+    unfinished = output.with_name(f"{output.name}.unfinished")
+    begun = unfinished / "job"
+    notes = unfinished / "rows"
     has_rows = output.is_file() or (output.is_dir() and any(output.iterdir()))
     if has_rows and not begun.exists():
         raise InputError(f"--output {output}: a new folder is needed, found something; choose another name")

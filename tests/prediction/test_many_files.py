@@ -16,7 +16,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from app.prediction.many_files import predict_files
+from app.errors import InputError
+from app.prediction.many_files import Job, predict_files
+from app.prediction.open_model import ComputeOptions
 from app.prediction.predictor import CHUNK_ROWS
 from tests.multi_label_runs import read_predictions
 from tests.processes import ROOT, finish, wait_until
@@ -218,3 +220,50 @@ def test_ray_that_is_missing_and_an_option_that_there_is_not(
     with pytest.raises(ValueError, match="on_bad_row one of keep, skip, error, found 'parquet' and 'drop'"):
         predict_files(posts, tmp_path / "labels", checkpoint, on_bad_row="drop")
     assert os.listdir(tmp_path) == ["posts"]
+
+
+def job_of(checkpoint: Path, *names: Path, on_bad_row: str = "keep") -> Job:
+    return Job(
+        folder=checkpoint,
+        names=list(map(str, names)),
+        output=Path("labels"),
+        output_format="parquet",
+        actors=None,
+        asked={},
+        on_bad_row=on_bad_row,
+        threshold=None,
+        compute=ComputeOptions("cpu"),
+    )
+
+
+def test_tables_have_the_columns_as_text_the_ids_of_rows_and_their_texts(tmp_path, checkpoint):
+    """What Ray deals out, without Ray."""
+    path = tmp_path / "a.csv"
+    write_csv(path, [["id", "text"], ["001", "好\n好"], ["002", " "], ["003", "坏"]])
+    [table] = job_of(checkpoint, path).tables(0)
+    assert table.column_names == ["id", "text", "row_id", "__row__"]
+    assert table["id"].to_pylist() == ["001", "002", "003"]
+    assert table["row_id"].to_pylist() == [2, 4, 5]
+    held = table["__row__"].to_pylist()
+    assert [row["text"] for row in held] == ["好\n好", None, "坏"]
+    assert held[1]["problem"].startswith(f"{path}, line 4: the text is empty")
+    [skipped] = job_of(checkpoint, path, on_bad_row="skip").tables(0)
+    assert skipped["id"].to_pylist() == ["001", "003"]
+    with pytest.raises(InputError, match="line 4: the text is empty"):
+        list(job_of(checkpoint, path, on_bad_row="error").tables(0))
+
+
+def test_tables_of_parquet_keep_types_and_those_of_objects_need_the_first_keys(tmp_path, checkpoint):
+    numbers = pa.array(range(5000), pa.int16())
+    expected = pa.table({"id": numbers, "text": random_texts(5000), "tags": [["a"]] * 5000})
+    parquet.write_table(expected, tmp_path / "a.parquet")
+    tables = list(job_of(checkpoint, tmp_path / "a.parquet").tables(0))
+    assert pa.concat_tables(tables).select(["id", "text", "tags"]).equals(expected)
+    lines = ['{"text": "好", "n": 1}\n', '{"text": "好", "n": [true, null]}\n'] * 2000
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(lines), encoding="utf-8")
+    tables = list(job_of(checkpoint, path).tables(0))
+    assert pa.concat_tables(tables)["n"].to_pylist() == ["1", "[true, null]"] * 2000
+    path.write_text("".join([*lines, '{"text": "好", "late": 1}\n']), encoding="utf-8")
+    with pytest.raises(InputError, match=r"of the first one \(text, n\), found text, n, late"):
+        list(job_of(checkpoint, path).tables(0, tables[0].schema))
