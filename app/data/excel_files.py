@@ -23,12 +23,13 @@ def excel_records(path: Path) -> Iterator[tuple[int, list]]:
         for name in book.sheet_names:
             rows = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
             for number, cells in enumerate(rows, 1):
-                row = [_value(cell) for cell in cells]
+                row = list(map(_value, cells))
                 if any(value is not None for value in row):
                     sheets.setdefault(name, []).append((number, row))
     if len(sheets) != 1:
-        found = f"{listed(sheets) or 'none'}; save the one to read as a separate file"
-        raise InputError(f"{path}: one sheet with values is needed, found {found}")
+        names = listed(sheets) or "none"
+        remedy = "save the one to read as a separate file"
+        raise InputError(f"{path}: one sheet with values is needed, found {names}; {remedy}")
     [rows] = sheets.values()
     width = max(map(_width, rows))
     for number, row in rows:
@@ -47,4 +48,7 @@ def _value(cell: Any) -> Any:
 def _width(numbered_row: tuple[int, list]) -> int:
     """Return the number of columns up to the last cell with a value."""
     _number, row = numbered_row
-    return max(column for column, value in enumerate(row, 1) if value is not None)
+    width = len(row)
+    while row[width - 1] is None:
+        width -= 1
+    return width

@@ -57,9 +57,13 @@ def class_folders(folder: Path) -> list[Path]:
     entries = _visible(folder)
     if len(entries) < 2 or not all(entry.is_dir() for entry in entries):
         return []
-    files = [path for entry in entries for path in _visible(entry)]
+    files = []
+    for entry in entries:
+        files += _visible(entry)
     are_texts = all(path.is_file() and path.suffix.lower() in TEXT_SUFFIXES for path in files)
-    return files if are_texts else []
+    if not are_texts:
+        return []
+    return files
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from .cells import as_text, valid_text
@@ -27,17 +27,19 @@ class FieldCells:
         """Return the cells of each row by name, None for those that it lacks."""
         rows = []
         for record in self.records:
-            fields = record if isinstance(record, list) else []
-            rows.append(dict(zip(self.names, self._as_wide_as_names(fields), strict=True)))
+            fields = []
+            if isinstance(record, list):
+                fields = self._at_most_as_wide(record)
+            rows.append(dict(zip_longest(self.names, fields)))
         return rows
 
     def columns(self) -> pa.RecordBatch:
         return record_batch(self.names, self.dictionaries())
 
-    def _as_wide_as_names(self, fields: list) -> list:
+    def _at_most_as_wide(self, fields: list) -> list:
         width = len(self.names)
         if len(fields) <= width:
-            return fields + [None] * (width - len(fields))
+            return fields
         last = self.separator.join(map(as_text, fields[width - 1 :]))
         return [*fields[: width - 1], last]
 
@@ -49,7 +51,12 @@ class ObjectCells:
     records: Sequence[Any]
 
     def dictionaries(self) -> list[dict[str, Any]]:
-        return [record if isinstance(record, dict) else {} for record in self.records]
+        rows = []
+        for record in self.records:
+            if not isinstance(record, dict):
+                record = {}
+            rows.append(record)
+        return rows
 
     def columns(self) -> pa.RecordBatch:
         rows = self.dictionaries()
@@ -69,7 +76,10 @@ class TypedCells:
     def dictionaries(self) -> list[dict[str, Any]]:
         """Return the cells of each row by name; a number that stands for a class is its name."""
         columns = [self.block.values(number) for number in range(len(self.names))]
-        return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = []
+        for values in zip(*columns, strict=True):
+            rows.append(dict(zip(self.names, values, strict=True)))
+        return rows
 
     def columns(self) -> pa.RecordBatch:
         """Return the columns as the file has them: numbers of classes are numbers."""
@@ -98,7 +108,10 @@ def record_batch(names: list[str], rows: list[dict[str, Any]]) -> pa.RecordBatch
     """Return rows as columns: the values of a column have one type, or they are text."""
     import pyarrow as pa
 
-    arrays = [arrow_array([row.get(name) for row in rows]) for name in names]
+    arrays = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        arrays.append(arrow_array(values))
     return pa.record_batch(arrays, names=names)
 
 

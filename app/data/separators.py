@@ -17,8 +17,12 @@ EXCEL_SEPARATOR = re.compile("sep=(.)")  # a first line that tells Excel the sep
 
 def excel_separator(lines: list[str]) -> str | None:
     """Return the separator that the first line names, as `sep=,` does for Excel, or None."""
-    match = EXCEL_SEPARATOR.fullmatch(lines[0].strip()) if lines else None
-    return match[1] if match else None
+    if not lines:
+        return None
+    match = EXCEL_SEPARATOR.fullmatch(lines[0].strip())
+    if match is None:
+        return None
+    return match[1]
 
 
 def num_fields(lines: list[str], delimiter: str, is_quoted: bool) -> int:
@@ -56,8 +60,11 @@ def _labels(lines: list[str], separator: str) -> tuple[int, int] | None:
     """Return the number and the length of the fields that come again and again, of the column that has the
     fewest of them; None where there is no such column."""
     rows = [line.split(separator) for line in lines]
-    columns = [[row[column] for row in rows] for column in range(min(map(len, rows)))]
-    columns.append([row[-1] for row in rows])
+    width = min(map(len, rows))
+    columns = []
+    # The last field is one of the columns, also where rows have more or fewer fields
+    for column in (*range(width), -1):
+        columns.append([row[column] for row in rows])
     sizes = []
     for column in columns:
         if _come_again(column):
@@ -110,9 +117,15 @@ def _is_enclosed(cell: str) -> bool:
     return len(cell) > 1 and cell[0] == cell[-1] == '"'
 
 
+def _without_quotes(cell: str) -> str:
+    if _is_enclosed(cell):
+        return cell[1:-1]
+    return cell
+
+
 def _has_enclosed_labels(rows: list[list[str]]) -> bool:
     for column in zip(*rows[1:], strict=False):
-        values = [cell[1:-1] if _is_enclosed(cell) else cell for cell in column]
+        values = list(map(_without_quotes, column))
         if len(values) >= MIN_LINES and _come_again(values) and any(map(_is_enclosed, column)):
             return True
     return False

@@ -250,22 +250,28 @@ def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
             """Return that it is not known."""
 
         def get_read_tasks(self, *_args: Any, **_options: Any) -> list[ReadTask]:
-            unknown, numbers = BlockMetadata(None, None, None, None), range(len(job.names))
-            return [ReadTask(partial(job.tables, number, schema), unknown) for number in numbers]
+            unknown = BlockMetadata(None, None, None, None)
+            tasks = []
+            for number in range(len(job.names)):
+                tasks.append(ReadTask(partial(job.tables, number, schema), unknown))
+            return tasks
 
     starts = not ray.is_initialized()
     try:
         if starts:
-            # Ray would report its use to its makers
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            own = {"address": "local", "num_cpus": max(2, joblib.cpu_count()), "include_dashboard": False}
-            ray.init(**({} if "RAY_ADDRESS" in os.environ else own), logging_level="warning")
-        nodes = [one["Resources"] for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU")]
-        is_on_cpu = job.compute.device == "cpu" or is_exported(job.folder)
-        gpus = 0 if is_on_cpu else int(ray.cluster_resources().get("GPU", 0))
-        actors = job.actors or gpus or len(nodes)
-        of_node, cores = math.ceil(actors / len(nodes)), min(node["CPU"] for node in nodes)
-        cpus = max(cores - CORES_OF_RAY, 0.5) / of_node
+            _start_ray()
+        cores_of_nodes = []
+        for node in ray.nodes():
+            if node["Alive"] and node["Resources"].get("CPU"):
+                cores_of_nodes.append(node["Resources"]["CPU"])
+        num_nodes = len(cores_of_nodes)
+        num_cores = min(cores_of_nodes)
+        num_gpus = 0
+        if job.compute.device != "cpu" and not is_exported(job.folder):
+            num_gpus = int(ray.cluster_resources().get("GPU", 0))
+        num_actors = job.actors or num_gpus or num_nodes
+        actors_a_node = math.ceil(num_actors / num_nodes)
+        cores_an_actor = max(num_cores - CORES_OF_RAY, 0.5) / actors_a_node
         data = ray.data.read_datasource(Files(), num_cpus=CORES_OF_FILES, override_num_blocks=len(job.names))
         data.context.target_max_block_size = BLOCK_BYTES
         data.context.enable_progress_bars = sys.stderr is not None and sys.stderr.isatty()
@@ -274,35 +280,62 @@ def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
         )
         labelled = data.map_batches(
             Classifier,
-            fn_constructor_args=(job, max(1, int(cores / of_node))),
+            fn_constructor_args=(job, max(1, int(num_cores / actors_a_node))),
             batch_format="pyarrow",
             batch_size=CHUNK_ROWS,
-            compute=ActorPoolStrategy(size=actors),
+            compute=ActorPoolStrategy(size=num_actors),
             # Ray takes whole ones only, from 1 on
-            num_cpus=math.floor(cpus) or cpus,
-            num_gpus=min(1, gpus / actors),
+            num_cpus=math.floor(cores_an_actor) or cores_an_actor,
+            num_gpus=min(1, num_gpus / num_actors),
         )
-        write = labelled.write_csv if job.output_format == "csv" else labelled.write_parquet
+        write = labelled.write_parquet
+        if job.output_format == "csv":
+            write = labelled.write_csv
         write(str(job.output), ray_remote_args={"num_cpus": CORES_OF_FILES})
     except (ConnectionError, ray.exceptions.RayError) as error:
-        # Ray passes on errors of the project as text, or within its own
-        text = "".join(traceback.format_exception(error)).strip()
-        if found := re.findall(r"\berrors\.InputError: (.+)", text):
-            raise InputError(found[-1]) from error
-        last = shorten(text.splitlines()[-1], 300)
-        raise TrainingError(
-            f"Ray: {last}; the same command continues (RAY_ADDRESS is the address of the cluster, if one is "
-            "wanted)"
-        ) from error
+        raise _error_of_ray(error) from error
     finally:
         if starts:
             ray.shutdown()
+    return _num_written(job, notes)
+
+
+def _start_ray() -> None:
+    """Start Ray on this machine, or join the cluster that the environment names."""
+    import ray
+
+    # Ray would report its use to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options = {}
+    if "RAY_ADDRESS" not in os.environ:
+        num_cpus = max(2, joblib.cpu_count())
+        options = {"address": "local", "num_cpus": num_cpus, "include_dashboard": False}
+    ray.init(**options, logging_level="warning")
+
+
+def _error_of_ray(error: Exception) -> InputError | TrainingError:
+    """Return the error of the project that Ray passes on as text, or within its own; else one that says what
+    Ray says."""
+    text = "".join(traceback.format_exception(error)).strip()
+    messages = re.findall(r"\berrors\.InputError: (.+)", text)
+    if messages:
+        return InputError(messages[-1])
+    last_line = shorten(text.splitlines()[-1], 300)
+    return TrainingError(
+        f"Ray: {last_line}; the same command continues (RAY_ADDRESS is the address of the cluster, if one "
+        "is wanted)"
+    )
+
+
+def _num_written(job: Job, notes: Path) -> int:
+    """Return the number of rows that a job wrote. Raises TrainingError unless each is there once."""
+    row_ids = parquet.read_table(notes)[ROW_ID]
     # A file of rows has the name of its note; Ray adds a number to that of Parquet
-    ids, noted = parquet.read_table(notes)[ROW_ID], {path.stem for path in notes.glob("*.parquet")}
-    written = {path.stem.removesuffix("-0") for path in job.output.iterdir()}
-    if len(ids.unique()) != len(ids) or noted != written:
+    noted_files = {path.stem for path in notes.glob("*.parquet")}
+    written_files = {path.stem.removesuffix("-0") for path in job.output.iterdir()}
+    if len(row_ids.unique()) != len(row_ids) or noted_files != written_files:
         raise TrainingError(
             f"{job.output}: each row is needed once, found rows that are missing or there twice; choose "
             "another folder"
         )
-    return len(ids)
+    return len(row_ids)
