@@ -37,36 +37,46 @@ def of_width(tmp_path):
     return write
 
 
+SINGLE = "single texts"
+PAIRS = "pairs of texts"
+LINEAR_HEAD = {"head": "linear"}
+LORA = {"lora_rank": 8}
+
+
 @pytest.mark.parametrize(
-    ("width", "steps", "rows", "rate", "head_rate", "warmup"),
+    ("width", "steps", "texts", "settings", "rate", "head_rate", "warmup"),
     [
-        *((312, 60, "single", 2e-4, 2e-3, 0.3), (384, 150, "single", 2e-4, 2e-3, 0.3)),
-        *((384, 151, "single", 1e-4, 1e-3, 0.1), (384, 1, "pairs", 5e-5, 5e-4, 0.1)),
-        *((384, 150, "linear", 5e-5, None, 0.3), (384, 151, "linear", 5e-5, None, 0.1)),
-        *((512, 60, "single", 5e-5, None, 0.1), (768, 1, "pairs", 3e-5, None, 0.1)),
-        *((1024, 60, "single", 2e-5, None, 0.1), (384, 60, "lora", 6e-4, 2e-3, 0.3)),
-        (768, 60, "lora", 3e-4, None, 0.1),
+        (312, 60, SINGLE, {}, 2e-4, 2e-3, 0.3),
+        (384, 150, SINGLE, {}, 2e-4, 2e-3, 0.3),
+        (384, 151, SINGLE, {}, 1e-4, 1e-3, 0.1),
+        (384, 1, PAIRS, {}, 5e-5, 5e-4, 0.1),
+        (384, 150, SINGLE, LINEAR_HEAD, 5e-5, None, 0.3),
+        (384, 151, SINGLE, LINEAR_HEAD, 5e-5, None, 0.1),
+        (512, 60, SINGLE, {}, 5e-5, None, 0.1),
+        (768, 1, PAIRS, {}, 3e-5, None, 0.1),
+        (1024, 60, SINGLE, {}, 2e-5, None, 0.1),
+        (384, 60, SINGLE, LORA, 6e-4, 2e-3, 0.3),
+        (768, 60, SINGLE, LORA, 3e-4, None, 0.1),
     ],
 )
 def test_rates_follow_from_width_steps_and_rows(
-    of_width, logged, width, steps, rows, rate, head_rate, warmup
+    of_width, logged, width, steps, texts, settings, rate, head_rate, warmup
 ):
-    config = of_width(width, **{"linear": {"head": "linear"}, "lora": {"lora_rank": 8}}.get(rows, {}))
-    train = with_recipe(config, steps, rows == "pairs").train
+    train = with_recipe(of_width(width, **settings), steps, texts == PAIRS).train
     assert train.learning_rate == pytest.approx(rate)
     assert train.head_learning_rate == (head_rate and pytest.approx(head_rate))
     assert (train.warmup, train.schedule) == (warmup, "linear")
     (line,) = logged.messages
     assert line.startswith(f"Settings chosen for you: train.learning_rate {rate:g}, train.warmup {warmup:g}")
-    texts = "pairs of texts" if rows == "pairs" else "single texts"
-    assert line.endswith(f"{' with LoRA' * (rows == 'lora')}, {texts}, {steps:,} steps in an epoch)")
+    assert (" with LoRA," in line) == (settings == LORA)
+    assert line.endswith(f", {texts}, {steps:,} steps in an epoch)")
 
 
 def test_settings_win_and_random_weights_have_the_usual_rates(of_width, logged, tmp_path):
-    found = with_recipe(of_width(64, {"learning_rate": 1e-5}), 60, False).train
-    assert (found.learning_rate, found.head_learning_rate) == (1e-5, pytest.approx(1e-4))
-    found = with_recipe(of_width(64, {"head_learning_rate": 0.5, "warmup": 0}), 60, False).train
-    assert (found.head_learning_rate, found.warmup) == (0.5, 0)
+    train = with_recipe(of_width(64, {"learning_rate": 1e-5}), 60, False).train
+    assert (train.learning_rate, train.head_learning_rate) == (1e-5, pytest.approx(1e-4))
+    train = with_recipe(of_width(64, {"head_learning_rate": 0.5, "warmup": 0}), 60, False).train
+    assert (train.head_learning_rate, train.warmup) == (0.5, 0)
     logged.clear()
     train = with_recipe(Config(model=ModelConfig("random")), 60, False).train
     assert (train.learning_rate, train.head_learning_rate, train.warmup) == (3e-5, None, 0.1)
@@ -93,7 +103,10 @@ def test_epochs_follow_from_rows_and_the_smallest_class(
     train = with_epochs(Config(), steps_per_epoch, class_sizes, has_pairs).train
     assert train.epochs == epochs
     # In many short epochs dev is evaluated about ten times
-    assert train.eval_every == (17 * 4 if epochs == 31 else None)
+    eval_every = None
+    if epochs == 31:
+        eval_every = 17 * 4
+    assert train.eval_every == eval_every
     (line,) = logged.messages
     assert line.startswith(f"train.epochs auto: {epochs} epochs of {steps_per_epoch:,} steps, ")
     assert reason in line
@@ -113,10 +126,10 @@ def load(*words: str) -> Config:
 
 
 def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(logged):
-    own = ("--train.seed=3", "--data.max_length=64")
-    chosen = with_head(load(*own), FEW, 2, False)
-    wanted = load_config(["--config", str(FEW_LABELS_CONFIG), "--data.train=new.csv", *own])
-    assert replace(chosen, output=wanted.output) == wanted
+    words = ["--data.train=new.csv", "--train.seed=3", "--data.max_length=64"]
+    chosen = with_head(load_config(words), FEW, 2, False)
+    expected = load_config(["--config", str(FEW_LABELS_CONFIG), *words])
+    assert replace(chosen, output=expected.output) == expected
     assert "16 rows for 2 labels: a linear head is fitted on the encoder as it is" in logged.text
     assert "--model.head random trains the encoder" in logged.text
     with_dev = with_head(load("--data.dev=dev.csv"), FEW, 2, False)
@@ -125,30 +138,52 @@ def test_few_rows_of_a_plain_run_have_the_settings_of_the_file(logged):
     assert with_head(chosen, 10**6, 2, False) == chosen
 
 
-PLAIN = (FEW, 2, False)
-RANDOM = ("--model.head=random", "--model.freeze=embeddings", "--model.name=hfl/chinese-macbert-base")
-RANDOM += ("--model.lora_rank=8", "--data.task=multi_label", "--data.task=ordinal")
-# The sample set
-RANDOM += ("--data.train=null",)
-LINEAR = ("--train.epochs=3", "--train.max_steps=9", "--data.dev_size=0.2", "--train.learning_rate=1e-4")
-LINEAR += ("--train.class_weights=balanced", "--verb={use_test: false}")
+SETTINGS_AND_HEADS = [
+    ("--model.head=random", "random"),
+    ("--model.freeze=embeddings", "random"),
+    ("--model.name=hfl/chinese-macbert-base", "random"),
+    ("--model.lora_rank=8", "random"),
+    ("--data.task=multi_label", "random"),
+    ("--data.task=ordinal", "random"),
+    # The sample set
+    ("--data.train=null", "random"),
+    ("--train.epochs=3", "linear"),
+    ("--train.max_steps=9", "linear"),
+    ("--data.dev_size=0.2", "linear"),
+    ("--train.learning_rate=1e-4", "linear"),
+    ("--train.class_weights=balanced", "linear"),
+    ("--verb={use_test: false}", "linear"),
+]
+LINEAR_MESSAGE = "a linear head is fitted first, then all weights are trained"
 
 
-@pytest.mark.parametrize(
-    ("word", "rows", "head"),
-    [
-        *((word, PLAIN, "random") for word in RANDOM),
-        *((word, PLAIN, "linear") for word in LINEAR),
-        *((None, (10_000, 2, False), "linear"), (None, (MAX_ROWS + 1, 2, False), "random")),
-        *((None, (FEW, 1, False), "random"), (None, (FEW, 2, True), "random")),
-    ],
-)
-def test_settings_and_rows_decide_how_the_head_starts(word, rows, head, logged):
+@pytest.mark.parametrize(("setting", "head"), SETTINGS_AND_HEADS)
+def test_a_setting_decides_how_the_head_starts(setting, head, logged):
     """Random where no other start was measured; where a setting says how to train, the encoder is trained."""
-    config = load(*[word] if word else [])
-    assert with_head(config, *rows) == started(config, head)
-    said = "a linear head is fitted first, then all weights are trained"
-    assert said in logged.text if head == "linear" else not logged.text
+    config = load(setting)
+    assert with_head(config, FEW, 2, False) == started(config, head)
+    if head == "linear":
+        assert LINEAR_MESSAGE in logged.text
+    else:
+        assert not logged.text
+
+
+ROWS_AND_HEADS = [
+    (10_000, 2, False, "linear"),
+    (MAX_ROWS + 1, 2, False, "random"),
+    (FEW, 1, False, "random"),
+    (FEW, 2, True, "random"),
+]
+
+
+@pytest.mark.parametrize(("num_rows", "num_labels", "has_pairs", "head"), ROWS_AND_HEADS)
+def test_rows_decide_how_the_head_starts(num_rows, num_labels, has_pairs, head, logged):
+    config = load()
+    assert with_head(config, num_rows, num_labels, has_pairs) == started(config, head)
+    if head == "linear":
+        assert LINEAR_MESSAGE in logged.text
+    else:
+        assert not logged.text
 
 
 @pytest.mark.parametrize(("rows", "precision"), [(FEW, "bf16"), (10_000, "fp32"), (MAX_ROWS + 1, "bf16")])

@@ -40,23 +40,25 @@ def overconfident(num_rows: int, temperature: float, seed: int = 0) -> tuple[np.
 
 def test_a_temperature_is_that_of_another_optimizer_and_of_the_rows_that_were_drawn_with_it():
     for temperature in (0.5, 1.0, 2.5):
-        found = fit_temperature(*overconfident(20_000, temperature))
-        assert found == pytest.approx(temperature, rel=0.04)
+        labels, logits = overconfident(20_000, temperature)
+        assert fit_temperature(labels, logits) == pytest.approx(temperature, rel=0.04)
     labels, logits = overconfident(300, 3)
 
     def loss(inverse):
         return -log_softmax(logits * inverse[0], axis=1)[np.arange(300), labels].mean()
 
-    expected = 1 / minimize(loss, [1.0], method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12}).x[0]
-    assert fit_temperature(labels, logits) == pytest.approx(expected, rel=1e-3)
+    tolerances = {"xatol": 1e-6, "fatol": 1e-12}
+    best_inverse = minimize(loss, [1.0], method="Nelder-Mead", options=tolerances).x[0]
+    assert fit_temperature(labels, logits) == pytest.approx(1 / best_inverse, rel=1e-3)
     assert fit_temperature(np.zeros(5, int), np.array([[3.0, 0]] * 5, np.float32)) == 1, "all are right"
 
 
 def test_calibrated_rows_that_were_not_seen_are_better():
-    dev, test = (overconfident(2000, 3, seed) for seed in (1, 2))
+    dev_labels, dev_logits = overconfident(2000, 3, seed=1)
+    test_labels, test_logits = overconfident(2000, 3, seed=2)
     task = open_task("single_label", list("abcd"))
-    task.fit(*dev, np.arange(2000))
-    figures = task.state() | calibration_effect(task, *test, "test")
+    task.fit(dev_labels, dev_logits, np.arange(2000))
+    figures = task.state() | calibration_effect(task, test_labels, test_logits, "test")
     assert figures["after"]["loss"] < figures["before"]["loss"] - 0.2
     assert figures["after"]["ece"] < figures["before"]["ece"] / 3
 
@@ -65,7 +67,8 @@ def test_calibrated_rows_that_were_not_seen_are_better():
 def test_a_temperature_that_few_rows_or_held_out_rows_do_not_support_is_not_used(num_rows, why):
     """Six rows once gave a temperature of 19.999; and rows whose logits fit have nothing to gain."""
     task = open_task("single_label", list("abcd"))
-    task.fit(*overconfident(num_rows, 1.0, seed=3), np.arange(num_rows, dtype=np.uint64))
+    labels, logits = overconfident(num_rows, 1.0, seed=3)
+    task.fit(labels, logits, np.arange(num_rows, dtype=np.uint64))
     assert task.no_calibration == {"why": why, "rows": num_rows}
     assert (task.temperature, task.state()) == (1, {})
 
@@ -84,9 +87,9 @@ def test_a_threshold_is_the_best_of_all_that_could_be():
     chosen = choose_thresholds(labels, probabilities)
     assert chosen[4] == 0.5, "no row has the label"
     for label in range(4):
-        has = labels[:, label]
+        has_label = labels[:, label]
         column = probabilities[:, label]
-        assert f1_score(has, column >= chosen[label]) == pytest.approx(best_f1(has, column))
+        assert f1_score(has_label, column >= chosen[label]) == pytest.approx(best_f1(has_label, column))
 
 
 def near_rows(num_rows: int = 3000) -> tuple[np.ndarray, np.ndarray]:
@@ -102,9 +105,10 @@ def test_a_threshold_is_the_best_also_between_logits_that_are_near():
     labels, logits = near_rows()
     thresholds = choose_thresholds(labels, sigmoid(logits))
     decided = sigmoid(logits) >= thresholds
-    found = [f1_score(has, answer) for has, answer in zip(labels.T, decided.T, strict=True)]
-    best = [best_f1(has, column) for has, column in zip(labels.T, logits.T, strict=True)]
-    assert found == pytest.approx(best, rel=1e-12)
+    for label in range(4):
+        has_label = labels[:, label]
+        best = best_f1(has_label, logits[:, label])
+        assert f1_score(has_label, decided[:, label]) == pytest.approx(best, rel=1e-12)
 
 
 def test_near_logits_are_decided_alike_in_any_precision_after_writing_and_in_other_batches(tmp_path):
@@ -174,8 +178,8 @@ def test_figures_of_the_rarer_class_are_those_of_scikit_learn_and_have_intervals
         assert low < metrics[key] < high
     three = open_task("single_label", ["a", "b", "c"])
     assert "roc_auc" not in all_metrics(three, three.score(labels, np.c_[logits, logits[:, 0] - 9]))
-    one = task.score(np.zeros(5, int), logits[:5])
-    assert all_metrics(task, one)["roc_auc"] == 0.5, "there is no pair to compare"
+    scores_of_one_class = task.score(np.zeros(5, int), logits[:5])
+    assert all_metrics(task, scores_of_one_class)["roc_auc"] == 0.5, "there is no pair to compare"
 
 
 def test_the_threshold_of_dev_has_the_best_f1_and_is_independent_of_the_temperature(tmp_path):
@@ -189,8 +193,10 @@ def test_the_threshold_of_dev_has_the_best_f1_and_is_independent_of_the_temperat
     assert task.temperature != 1
     chances = task.probabilities(logits, calibrated=False)[:, 1]
     decided = task.decide(logits)
-    best = max(f1_score(labels, chances >= threshold) for threshold in np.unique(chances.round(3)))
-    assert f1_score(labels, decided) >= best - 1e-3 > f1_score(labels, logits.argmax(axis=1)) + 0.1
+    thresholds = np.unique(chances.round(3))
+    best = max(f1_score(labels, chances >= threshold) for threshold in thresholds)
+    assert f1_score(labels, decided) >= best - 1e-3
+    assert best - 1e-3 > f1_score(labels, logits.argmax(axis=1)) + 0.1
     assert task.decide_by_probabilities(task.probabilities(logits)).tolist() == decided.tolist()
     write_decision_file(tmp_path, task, 1, {})
     for calibrate in (True, False):
@@ -228,20 +234,29 @@ def test_of_ordered_labels_the_decision_is_the_median_and_says_how_sure_it_is():
     assert task.decide_by_probabilities(probabilities).tolist() == [1, 0, 2]
     assert task.confidence(probabilities).tolist() == [0.25, 0.6, 0.6]
     assert prediction_columns(task, probabilities[0], 0.3)["decision"] == "abstain"
-    assert [ranked_labels(task, row).tolist() for row in probabilities] == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+    for row, ranked in zip(probabilities, ([1, 0, 2], [0, 1, 2], [2, 1, 0]), strict=True):
+        assert ranked_labels(task, row).tolist() == ranked
 
 
-STOPS = {0.4: ("accept", "体育-球类-篮球", 0.45), 0.8: ("partial", "体育-球类", 0.85)}
-STOPS |= {0.9: ("partial", "体育", 0.95), 0.96: ("abstain", "", 0.0)}
+STOPS = [
+    (0.4, "accept", "体育-球类-篮球", 0.45),
+    (0.8, "partial", "体育-球类", 0.85),
+    (0.9, "partial", "体育", 0.95),
+    (0.96, "abstain", "", 0.0),
+]
 
 
-@pytest.mark.parametrize(("threshold", "decided"), STOPS.items())
-def test_a_path_stops_at_the_deepest_level_that_is_sure_enough(threshold, decided):
+@pytest.mark.parametrize(("threshold", "decision", "sure_label", "sure_probability"), STOPS)
+def test_a_path_stops_at_the_deepest_level_that_is_sure_enough(
+    threshold, decision, sure_label, sure_probability
+):
     task = task_of("single_path")
-    found = prediction_columns(task, np.array([0.1, 0.45, 0.4, 0.03, 0.02]), threshold)
-    assert (found["decision"], found["sure_label"], found["sure_probability"]) == decided
-    assert list(found)[:5] == ["probability", "decision", "sure_label", "sure_probability", "margin"]
-    parents = {key: value for key, value in found.items() if key.endswith("*")}
+    columns = prediction_columns(task, np.array([0.1, 0.45, 0.4, 0.03, 0.02]), threshold)
+    assert columns["decision"] == decision
+    assert columns["sure_label"] == sure_label
+    assert columns["sure_probability"] == sure_probability
+    assert list(columns)[:5] == ["probability", "decision", "sure_label", "sure_probability", "margin"]
+    parents = {key: value for key, value in columns.items() if key.endswith("*")}
     assert parents == {"p_体育-*": 0.95, "p_体育-球类-*": 0.85, "p_财经-*": 0.05}
 
 
@@ -254,48 +269,61 @@ def test_of_a_path_and_one_that_ends_above_it_the_longer_one_is_predicted():
 def test_the_file_of_a_run_is_read(tmp_path):
     path = tmp_path / "decision.json"
     names = ["a", "b"]
-    one = open_task("single_label", names)
-    several = open_task("multi_label", names)
-    read_decision_file(tmp_path, one)
-    read_decision_file(tmp_path, several)
-    assert (one.temperature, several.thresholds.tolist()) == (1, [0.5, 0.5])
+    single_label = open_task("single_label", names)
+    multi_label = open_task("multi_label", names)
+    read_decision_file(tmp_path, single_label)
+    read_decision_file(tmp_path, multi_label)
+    assert single_label.temperature == 1
+    assert multi_label.thresholds.tolist() == [0.5, 0.5]
     path.write_text(json.dumps({"temperature": 1.5}))
-    read_decision_file(tmp_path, one)
-    assert one.temperature == 1.5
+    read_decision_file(tmp_path, single_label)
+    assert single_label.temperature == 1.5
     path.write_text(json.dumps({"thresholds": {"b": 0.25, "a": 0.125}, "chosen_on": "dev", "rows": 20}))
-    read_decision_file(tmp_path, several)
-    assert several.thresholds.tolist() == [0.125, 0.25]
-    assert (several.chosen_on, several.num_fitted_rows) == ("dev", 20)
-    path_of = task_of("single_path")
-    path_of.calibration = {"temperature": 2.0}
-    write_decision_file(tmp_path, path_of, 1, {})
+    read_decision_file(tmp_path, multi_label)
+    assert multi_label.thresholds.tolist() == [0.125, 0.25]
+    assert (multi_label.chosen_on, multi_label.num_fitted_rows) == ("dev", 20)
+    single_path = task_of("single_path")
+    single_path.calibration = {"temperature": 2.0}
+    write_decision_file(tmp_path, single_path, 1, {})
     again = open_task("single_path", PATHS)
     read_decision_file(tmp_path, again)
     assert (again.tree.separator, again.temperature) == ("-", 2)
 
 
-DAMAGED = ["", "[]", "{}", '{"thresholds": {"a": 0.5}}', '{"rare_class": "x"}']
-DAMAGED += ['{"rare_class": "a", "rare_threshold": 2}', None]
+DAMAGED = [
+    "",
+    "[]",
+    "{}",
+    '{"thresholds": {"a": 0.5}}',
+    '{"rare_class": "x"}',
+    '{"rare_class": "a", "rare_threshold": 2}',
+]
 
 
 @pytest.mark.parametrize("name", ["single_label", "multi_label"])
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_file_is_an_error_and_a_pipe_in_its_place_does_not_hang(tmp_path, content, name):
-    path = tmp_path / "decision.json"
-    path.write_text(content) if content is not None else os.mkfifo(path)
-    found = "a regular file is needed" if content is None else ""
-    with pytest.raises(InputError, match=f"fitted for the decision is needed.*{found}.*to decide without"):
+def test_a_damaged_file_is_an_error(tmp_path, content, name):
+    (tmp_path / "decision.json").write_text(content)
+    with pytest.raises(InputError, match=r"fitted for the decision is needed.*to decide without"):
+        read_decision_file(tmp_path, open_task(name, ["a", "b"]))
+
+
+@pytest.mark.parametrize("name", ["single_label", "multi_label"])
+def test_a_pipe_in_the_place_of_the_file_is_an_error_and_does_not_hang(tmp_path, name):
+    os.mkfifo(tmp_path / "decision.json")
+    rule = r"fitted for the decision is needed.*a regular file is needed.*to decide without"
+    with pytest.raises(InputError, match=rule):
         read_decision_file(tmp_path, open_task(name, ["a", "b"]))
 
 
 @pytest.mark.parametrize("value", ["-0.1", "1e300", "NaN", "Infinity", '"0.5"', "true", "null"])
 def test_a_number_that_no_fit_gives_is_an_error_with_file_and_value(tmp_path, value):
     path = tmp_path / "decision.json"
-    found = re.escape(f"found {json.loads(value)!r}")
+    message = re.escape(f"found {json.loads(value)!r}")
     path.write_text(f'{{"temperature": {value}, "thresholds": {{"a": 0.5, "b": {value}}}}}')
-    with pytest.raises(InputError, match=f"{path}.*: .*temperature must be from 0.05 to 20, {found}"):
+    with pytest.raises(InputError, match=f"{path}.*: .*temperature must be from 0.05 to 20, {message}"):
         read_decision_file(tmp_path, open_task("single_label", ["a", "b"]))
-    with pytest.raises(InputError, match=f"{path}.*: .*the threshold of b must be from 0 to 1, {found}"):
+    with pytest.raises(InputError, match=f"{path}.*: .*the threshold of b must be from 0 to 1, {message}"):
         read_decision_file(tmp_path, open_task("multi_label", ["a", "b"]))
 
 
@@ -354,30 +382,44 @@ def test_balanced_weights_of_classes_are_those_of_scikit_learn():
     labels = np.repeat([0, 1, 2], [30, 6, 30])
     task = open_task("single_label", LABEL_NAMES)
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
-    task.device, task.config = CPU, Config(train=TrainConfig(class_weights="balanced"))
+    task.device = CPU
+    task.config = Config(train=TrainConfig(class_weights="balanced"))
     assert task.build_loss(labels).weights.tolist() == pytest.approx(expected)
     task.config = Config()
     assert task.build_loss(labels).weights is None
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [
-        *([NAN, 1.0, 1.0], [1.0, 1.0, INF], [1.0, 1.0, -INF], [1.0, -1.0, 1.0]),
-        *([1e39, 1.0, 1.0], [0.0, 1.0, 1.0], [1e-50, 1.0, 1.0], [1.0, 1.0], []),
-    ],
-)
+WRONG_WEIGHTS = [
+    [NAN, 1.0, 1.0],
+    [1.0, 1.0, INF],
+    [1.0, 1.0, -INF],
+    [1.0, -1.0, 1.0],
+    [1e39, 1.0, 1.0],
+    [0.0, 1.0, 1.0],
+    [1e-50, 1.0, 1.0],
+    [1.0, 1.0],
+    [],
+]
+
+
+@pytest.mark.parametrize("weights", WRONG_WEIGHTS)
 def test_class_weights_that_would_spoil_the_training_or_train_nothing_are_refused(weights):
     rule = "must be 3 numbers above 0, in single precision too, one for each of 中性, 正面, 负面; found"
     task = open_task("single_label", LABEL_NAMES)
     # The settings themselves refuse some of these
-    task.device, task.config = CPU, SimpleNamespace(train=SimpleNamespace(class_weights=weights))
+    task.device = CPU
+    task.config = SimpleNamespace(train=SimpleNamespace(class_weights=weights))
     with pytest.raises(InputError, match=rule):
         task.label_weights(np.ones(3))
 
 
 def test_the_losses_of_the_setting_are_those_of_the_tables():
     """`train.loss` lists names without importing torch."""
-    tables = {"single_label": CLASS_LOSSES, "ordinal": CLASS_LOSSES, "multi_label": LIST_LOSSES}
-    for task, table in {**tables, "regression": NUMBER_LOSSES}.items():
+    tables = {
+        "single_label": CLASS_LOSSES,
+        "ordinal": CLASS_LOSSES,
+        "multi_label": LIST_LOSSES,
+        "regression": NUMBER_LOSSES,
+    }
+    for task, table in tables.items():
         assert TASKS[task].losses == tuple(table)
