@@ -22,8 +22,8 @@ from ..data.label_cells import label_text
 from ..data.labels import label_ids
 from ..data.rows import Row
 from ..errors import InputError, TrainingError, excerpt, shorten
+from ..prediction.added_columns import AddedColumns
 from ..prediction.open_model import ComputeOptions, open_model
-from ..prediction.output import AddedColumns
 from ..prediction.output_files import written
 from ..prediction.predictor import Prediction
 from ..prediction.trained_model import choose_run

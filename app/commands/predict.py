@@ -50,7 +50,8 @@ PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's traini
 def build_parser(program: str) -> Parser:
     """Return the parser of the command line."""
     usage = f"{program} [--checkpoint FOLDER] [OPTION ...] TEXT ... | --input FILE"
-    add = (parser := Parser(program, __doc__, usage=usage)).add_argument
+    parser = Parser(program, __doc__, usage=usage)
+    add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="texts to classify; after -- they may begin with a dash")
     model = "a run, an exported folder or a transformers checkpoint (default: the newest finished run)"
     add("--checkpoint", metavar="FOLDER", help=model)
@@ -100,16 +101,17 @@ def build_parser(program: str) -> Parser:
 
 def problem_of(args: argparse.Namespace) -> str | None:
     """Return what is wrong with options that do not go together, or None."""
-    asked, is_report, is_ray = args.asked, args.report is not None, args.engine is not None
-    of_labels = [name for name in OF_LABELS if asked[name] is not None]
+    is_report = args.report is not None
+    is_ray = args.engine is not None
+    label_options = [name for name in OF_LABELS if args.asked[name] is not None]
     if bool(args.texts) == (args.input is not None):
         return "texts are needed, or --input FILE, not both"
     for text in args.texts:
         if os.path.isfile(text):
             return f"there is a file {shorten(text)}; to classify its rows, write --input {shorten(text)}"
-    if of_labels and not is_report:
+    if label_options and not is_report:
         return "--label_column and other settings of labels are for --report FOLDER; add it, or remove them"
-    if "label_columns" in of_labels and len(of_labels) > 1:
+    if "label_columns" in label_options and len(label_options) > 1:
         return "--data.label_columns is instead of --label_column and --data.label_separator; remove these"
     if is_report and (args.texts or args.output or is_ray):
         return "--report needs a file with labels, --input FILE; remove TEXTs, --output and --engine"
@@ -129,29 +131,40 @@ def parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     dashes = argv.index("--") if "--" in argv else len(argv)
     args, unknown = parser.parse_known_intermixed_args(argv[:dashes])
     args.texts += argv[dashes + 1 :]
-    args.output = None if args.output in ("-", "/dev/stdout") else args.output
+    if args.output in ("-", "/dev/stdout"):
+        args.output = None
     args.asked = {name: getattr(args, name) for name in ("format", *COLUMNS, *MORE_READING)}
     if args.on_bad_row is None:
-        args.on_bad_row = "error" if args.texts or args.report is not None else "keep"
+        args.on_bad_row = "keep"
+        if args.texts or args.report is not None:
+            args.on_bad_row = "error"
     if unknown:
         parser.error(f"there is no option {unknown[0]}{nearest(unknown[0], parser._option_string_actions)}")
-    if problem := problem_of(args):
+    problem = problem_of(args)
+    if problem is not None:
         parser.error(problem)
     suffix = Path(args.output or "").suffix.lower()
     args.output_format = SUFFIXES.get(suffix, "csv")
     if args.engine is not None:
         args.output_format = "csv" if suffix == ".csv" else "parquet"
-    elif args.output is None and args.texts and args.on_bad_row != "keep" and _is_seen(sys.stdout):
+    elif args.output is None and args.texts and args.on_bad_row != "keep" and _is_terminal(sys.stdout):
         args.output_format = "lines"
     return args
 
 
-def _is_seen(stream: TextIO | None) -> bool:
+def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def progress_bar(total: int | None, shown: bool) -> tqdm:
-    return tqdm(total=total, disable=not shown, unit=" rows", unit_scale=True, dynamic_ncols=True, delay=1)
+def progress_bar(total: int | None, is_shown: bool) -> tqdm:
+    return tqdm(
+        total=total,
+        disable=not is_shown,
+        unit=" rows",
+        unit_scale=True,
+        dynamic_ncols=True,
+        delay=1,  # seconds
+    )
 
 
 def run(argv: list[str], program: str) -> int:
@@ -162,8 +175,10 @@ def run(argv: list[str], program: str) -> int:
     from ..prediction.trained_model import choose_run
 
     args.compute = ComputeOptions(args.device, args.precision, args.batch_tokens)
-    folder = Path(args.checkpoint) if args.checkpoint else choose_run()
-    if not args.checkpoint:
+    if args.checkpoint:
+        folder = Path(args.checkpoint)
+    else:
+        folder = choose_run()
         say(f"model {folder}")
     if args.engine == "ray":
         predict_by_ray(args, folder)
@@ -187,12 +202,11 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
         source = source_of_texts(args.texts, trained.reading.remove_spaces)
     else:
         source = open_file(args.input, trained, args.asked)
-    # Parquet is written with the columns of the file itself
-    with_records = args.output_format != "parquet"
-    if not with_records and source.format != "parquet":
+    is_parquet = args.output_format == "parquet"
+    if is_parquet and FORMATS[source.format].batches is None:
         raise InputError(
-            f"--output {args.output}: Parquet is written for Parquet, whose columns have types, found "
-            f"{source.format}; write .csv, .xlsx or .jsonl"
+            f"--output {args.output}: Parquet is written for Parquet and Arrow, whose columns have types, "
+            f"found {source.format}; write .csv, .xlsx or .jsonl"
         )
     trained.check_pairs(source.has_pairs, PAIRS_REMEDY)
     if args.output is not None:
@@ -204,13 +218,17 @@ def predict(args: argparse.Namespace, folder: Path) -> None:
         total = source.scan.num_good
     with ended_by_ctrl_c():
         opened = open_model(folder, args.compute, args.threshold)
-    shown = _is_seen(sys.stderr) and not (args.output is None and _is_seen(sys.stdout))
-    with progress_bar(total, shown) as bar:
-        rows = source.rows(args.on_bad_row, with_records)
+    # Lines of predictions on a terminal would be torn apart by a bar
+    is_output_seen = args.output is None and _is_terminal(sys.stdout)
+    has_bar = _is_terminal(sys.stderr) and not is_output_seen
+    with progress_bar(total, has_bar) as bar:
+        # Parquet is written with the columns of the file itself
+        rows = source.rows(args.on_bad_row, with_records=not is_parquet)
         predictions = opened.predictor.predict(rows, on_batch=bar.update)
         write_predictions(args.output, args.output_format, source, opened, predictions, args.on_bad_row)
     if args.input is not None or rows.num_bad:
-        say(source.summary(rows.scan(), "without label" if args.on_bad_row == "keep" else "skipped"))
+        without_answer = "without label" if args.on_bad_row == "keep" else "skipped"
+        say(source.summary(rows.scan(), without_answer))
 
 
 def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
@@ -237,17 +255,20 @@ def report(args: argparse.Namespace, model_folder: Path) -> int:
     folder = check_report_folder(args.report)
     with ended_by_ctrl_c():
         opened = open_model(model_folder, args.compute, args.threshold)
-    task, asked = opened.predictor.task, args.asked
-    if not task.form.has_several and (asked["label_separator"], asked["label_columns"]) != (None, None):
+    has_several = opened.predictor.task.form.has_several
+    for name in ("label_separator", "label_columns"):
+        if has_several or args.asked[name] is None:
+            continue
         raise InputError(
             "--data.label_separator and --data.label_columns are for several labels a row, and "
             f"{opened.folder} has one; leave them out"
         )
-    source = open_file(args.input, opened.trained, asked, need_label=True)
+    source = open_file(args.input, opened.trained, args.asked, need_label=True)
     opened.trained.check_pairs(source.has_pairs, PAIRS_REMEDY)
     source = source.scanned(args.on_bad_row)
-    with progress_bar(source.scan.num_good, _is_seen(sys.stderr)) as bar:
-        text = report_on(opened, source.rows(args.on_bad_row, with_records=True), source, folder, bar.update)
+    with progress_bar(source.scan.num_good, _is_terminal(sys.stderr)) as bar:
+        rows = source.rows(args.on_bad_row, with_records=True)
+        text = report_on(opened, rows, source, folder, bar.update)
     status = show(f"{text}\n")
     say(source.summary(source.scan))
     say(f"Saved in {folder}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import base64
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -105,10 +106,30 @@ def as_text(value: Any) -> str:
     if value is None or value != value:  # noqa: PLR0124
         return ""
     if isinstance(value, (bool, list, dict)):
-        return json.dumps(value, ensure_ascii=False, default=as_json)
+        return json_text(value)
     if isinstance(value, bytes):
         return as_json(value)
     return str(value)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON in one line. What JSON has no number for, NaN and infinity, is null, also inside
+    of lists and objects; what it has no type for is text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=as_json, allow_nan=False)
+    except ValueError:
+        return json.dumps(_with_finite_numbers(value), ensure_ascii=False, default=as_json)
+
+
+def _with_finite_numbers(value: Any) -> Any:
+    """Return a value with None in place of NaN and infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _with_finite_numbers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_finite_numbers(item) for item in value]
+    return value
 
 
 def as_json(value: Any) -> str:

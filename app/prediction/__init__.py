@@ -3,7 +3,13 @@
 from typing import NamedTuple
 
 # A file that is written has the format of its name's ending
-SUFFIXES = {f".{name}": name for name in ("csv", "xlsx", "jsonl", "parquet")} | {".ndjson": "jsonl"}
+SUFFIXES = {
+    ".csv": "csv",
+    ".xlsx": "xlsx",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+    ".ndjson": "jsonl",
+}
 # Settings of the labels in a file, which only a report reads
 OF_LABELS = ("label_column", "label_separator", "label_columns")
 # An invalid row is kept with a reason and no label, or it is left out, or it is an error

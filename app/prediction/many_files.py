@@ -35,9 +35,9 @@ from ..errors import InputError, TrainingError, excerpt, listed, needed, shorten
 from ..runtime.disk import checksum, write_text
 from ..words import _
 from . import ON_BAD_ROW
+from .added_columns import AddedColumns
 from .export_record import is_exported
 from .open_model import ComputeOptions, open_model
-from .output import AddedColumns
 from .predictor import CHUNK_ROWS
 from .sources import Source, open_file
 from .trained_model import model_files, read_trained_model

@@ -17,10 +17,11 @@ from starlette.exceptions import HTTPException
 
 from ..data.bad_row import BadRow
 from ..data.rows import Row
+from ..prediction.added_columns import AddedColumns
 from ..prediction.open_model import OpenedModel
-from ..prediction.output import AddedColumns, write_csv
 from ..prediction.output_files import REPLACED
 from ..prediction.predictor import Prediction
+from ..prediction.text_writers import write_csv
 from .options import MAX_BODY, MAX_TEXTS
 from .queue import BatchQueue
 from .uploads import Upload, read_upload
