@@ -32,6 +32,12 @@ DATE_FORMATS = {datetime: "yyyy-mm-dd hh:mm:ss", date: "yyyy-mm-dd", time: "hh:m
 CUT = -2  # what xlsxwriter returns for a text that is longer than a cell
 
 
+def check_num_rows(num_rows: int) -> None:
+    """Raise InputError for more rows than fit below the names of the columns."""
+    if num_rows >= MAX_ROWS:
+        raise InputError(TOO_LARGE)
+
+
 def write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: Iterable[Prediction]) -> None:
     """Write a sheet in which every text is a text cell and none a formula. Numbers, truth values, dates and
     times keep their type; what Excel has no type for becomes text."""

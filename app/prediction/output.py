@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
 from .added_columns import AddedColumns
-from .excel_writer import MAX_ROWS, TOO_LARGE, write_xlsx
+from .excel_writer import check_num_rows, write_xlsx
 from .output_files import open_output
 from .parquet_writer import write_parquet
 from .predictor import Prediction
@@ -40,9 +39,7 @@ def write_predictions(
     written as they were read, even those that a spreadsheet would run as formulas: see docs/data.md."""
     scan = source.scan
     if format == "xlsx" and scan is not None:
-        num_written = scan.num_rows if on_bad_row == "keep" else scan.num_good
-        if num_written >= MAX_ROWS:
-            raise InputError(TOO_LARGE)
+        check_num_rows(scan.num_rows if on_bad_row == "keep" else scan.num_good)
     place = None
     if on_bad_row == "keep" and (scan is None or scan.num_bad > 0):
         place = source.unit

@@ -20,6 +20,7 @@ from app.checkpoints.model_record import add_finish
 from app.data.read import ReadOptions
 from app.data.row_reader import open_rows
 from app.errors import InputError, TrainingError
+from app.prediction import excel_writer
 from app.prediction import output as output_module
 from app.prediction.sources import open_file
 from app.prediction.torch_runtime import load_predictor
@@ -293,7 +294,7 @@ def test_a_sheet_is_read_again_as_it_was_and_what_does_not_fit_is_told(predict, 
     assert all(row.label in LABELS for row in rows)
     predict("a.txt", "long.xlsx", content="好" * 40_000)
     assert "1 texts are longer than an Excel cell, and were cut at 32767" in caplog.text
-    monkeypatch.setattr(output_module, "MAX_ROWS", 3)
+    monkeypatch.setattr(excel_writer, "MAX_ROWS", 3)
     predict("-", "b.xlsx", "--format", "text", content="好\n" * 3, status=2)
     # A file is refused before anything is written
     monkeypatch.setattr(output_module, "open_output", None)
