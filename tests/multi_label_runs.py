@@ -51,6 +51,11 @@ def train(posts: Path, out: Path, **changes) -> dict:
     return json.loads((out / "report.json").read_text(encoding="utf-8"))
 
 
+def values_of(rows: list[dict], name: str) -> list:
+    """Return the values of a column."""
+    return [row[name] for row in rows]
+
+
 def read_predictions(path: str | Path) -> list[dict]:
     """Return the rows of a CSV file, or the objects of JSON Lines."""
     with Path(path).open(encoding="utf-8", newline="") as file:

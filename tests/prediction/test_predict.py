@@ -25,7 +25,7 @@ from app.report.logits_file import SplitLogits, write_logits
 from app.run import main as train
 from app.runtime.disk import read_json
 from app.tasks import open_task
-from tests.multi_label_runs import arguments, read_predictions
+from tests.multi_label_runs import arguments, read_predictions, values_of
 from tests.processes import ROOT, full_disk
 from tests.saved_classifier import LABELS, as_rows, of_pipeline, random_texts, save_checkpoint, several_labels
 from tests.tiny import SIZES, tiny_lines
@@ -84,20 +84,22 @@ def test_rows_have_their_line_text_label_and_probabilities(predict, checkpoint, 
         assert predict("--input", source, "--output", output) == 0
         records = read_predictions(output)
         assert list(records[0]) == ["line", "text", "label", "probability", *SHARES]
-        assert [record["text"] for record in records] == texts
-        assert [int(record["line"]) for record in records] == list(range(1, 13))
-        wanted = list(load_predictor(checkpoint, device="cpu").predict(as_rows(texts)))
-        assert [record["label"] for record in records] == [one.answer for one in wanted]
-        found = probabilities_of(records)
-        np.testing.assert_allclose(found, [one.probabilities for one in wanted], atol=1e-5)
-        assert [float(record["probability"]) for record in records] == list(found.max(axis=1))
+        assert values_of(records, "text") == texts
+        assert list(map(int, values_of(records, "line"))) == list(range(1, 13))
+        predictions = load_predictor(checkpoint, device="cpu").predict(as_rows(texts))
+        _rows, answers, expected = zip(*predictions, strict=True)
+        assert values_of(records, "label") == list(answers)
+        probabilities = probabilities_of(records)
+        np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+        assert list(map(float, values_of(records, "probability"))) == list(probabilities.max(axis=1))
         assert not list(Path().glob("*.part"))
 
 
 def test_texts_of_the_command_line(predict, capsys, monkeypatch):
     assert predict("今天", "真，好", "--", "--差") == 0
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
-    assert [(one["line"], one["text"]) for one in records] == [("1", "今天"), ("2", "真，好"), ("3", "--差")]
+    assert values_of(records, "line") == ["1", "2", "3"]
+    assert values_of(records, "text") == ["今天", "真，好", "--差"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert predict("今天") == 0
     lines = capsys.readouterr().out.split("\n")
@@ -112,7 +114,8 @@ def test_standard_input_is_read_as_it_comes(checkpoint):
     texts = "今天\n\n真好\n".encode()
     ended = subprocess.run(command, input=texts, cwd=ROOT, capture_output=True, check=True)
     records = list(csv.DictReader(io.StringIO(ended.stdout.decode(), newline="")))
-    assert [(record["line"], record["text"]) for record in records] == [("1", "今天"), ("3", "真好")]
+    assert values_of(records, "line") == ["1", "3"]
+    assert values_of(records, "text") == ["今天", "真好"]
     assert ended.stderr.decode() == "<stdin>: 2 rows (text '0')\n"
 
 
@@ -128,7 +131,11 @@ BAD = {
 def test_a_bad_row_stops_or_is_skipped(predict, capsys, monkeypatch, name, piped):
     content, problem = BAD[name]
     Path(name).write_bytes(content)
-    shown, source = ("<stdin>", "-") if piped else (name, name)
+    source = name
+    name_in_messages = name
+    if piped:
+        source = "-"
+        name_in_messages = "<stdin>"
     options = ["--output", "output.jsonl", "--format", name.partition(".")[2].replace("txt", "text")]
     for on_bad_row, status in (("error", 2), ("skip", 0)):
         with Path(name).open(encoding="utf-8") as file:
@@ -136,12 +143,12 @@ def test_a_bad_row_stops_or_is_skipped(predict, capsys, monkeypatch, name, piped
             assert predict("--input", source, *options, "--on_bad_row", on_bad_row) == status
         printed = capsys.readouterr().err
         if status:
-            assert f"error: {shown}, {problem}" in printed
+            assert f"error: {name_in_messages}, {problem}" in printed
             assert "--on_bad_row keep" in printed
             assert not Path("output.jsonl").exists()
-    assert f"{shown}: 2 rows" in printed
+    assert f"{name_in_messages}: 2 rows" in printed
     assert f", 1 skipped\n  {problem}" in printed
-    assert [record["text"] for record in read_predictions("output.jsonl")] == ["今", "天"]
+    assert values_of(read_predictions("output.jsonl"), "text") == ["今", "天"]
 
 
 NO_HEAD = "weights are missing or of the wrong size: classifier."
@@ -223,26 +230,29 @@ def decided(predict, capsys) -> Callable[..., tuple[list[dict], str]]:
 
     def rows(model: Path, *options: str) -> tuple[list[dict], str]:
         assert predict("--input", write_texts(random_texts(40)), *options, model=model) == 0
-        said = capsys.readouterr()
-        return list(csv.DictReader(io.StringIO(said.out, newline=""))), said.err
+        printed = capsys.readouterr()
+        return list(csv.DictReader(io.StringIO(printed.out, newline=""))), printed.err
 
     return rows
 
 
 def test_probabilities_are_those_of_the_run_s_temperature(calibrated, checkpoint, decided):
-    found, plain = (probabilities_of(decided(model)[0]) for model in (calibrated, checkpoint))
+    calibrated_rows, _messages = decided(calibrated)
+    plain_rows, _messages = decided(checkpoint)
+    probabilities = probabilities_of(calibrated_rows)
+    plain = probabilities_of(plain_rows)
     expected = softmax(np.log(np.maximum(plain, 1e-12)) / TEMPERATURE, axis=1)
     # Six digits are enough for the rest
     sure = plain.min(axis=1) > 1e-3
     assert sure.sum() > 5
-    np.testing.assert_allclose(found[sure], expected[sure], atol=1e-3)
-    assert found.argmax(axis=1).tolist() == plain.argmax(axis=1).tolist()
+    np.testing.assert_allclose(probabilities[sure], expected[sure], atol=1e-3)
+    assert probabilities.argmax(axis=1).tolist() == plain.argmax(axis=1).tolist()
 
 
 def test_a_threshold_decides_rows(calibrated, decided, predict, capsys):
     rows, _ = decided(calibrated, "--threshold", "0.5")
     assert list(rows[0]) == ["line", "text", "label", "probability", "decision", "margin", *SHARES]
-    assert {row["decision"] for row in rows} == {"accept", "abstain"}
+    assert set(values_of(rows, "decision")) == {"accept", "abstain"}
     for row, chances in zip(rows, np.sort(probabilities_of(rows)), strict=True):
         assert (row["decision"] == "accept") == (float(row["probability"]) >= 0.5)
         assert float(row["margin"]) == pytest.approx(chances[-1] - chances[-2], abs=2e-6)
@@ -250,28 +260,33 @@ def test_a_threshold_decides_rows(calibrated, decided, predict, capsys):
     [record] = read_predictions("one.jsonl")
     assert record["decision"] == ("accept" if record["probability"] >= 0.5 else "abstain")
     assert 0 <= record["margin"] <= 1
-    rows, said = decided(calibrated, "--threshold", "precision=0.6")
-    threshold = float(said.split("threshold ")[1].split()[0])
-    assert "for precision 0.6, chosen on half of dev; on the " in said
+    rows, messages = decided(calibrated, "--threshold", "precision=0.6")
+    threshold = float(messages.split("threshold ")[1].split()[0])
+    assert "for precision 0.6, chosen on half of dev; on the " in messages
     assert 0.4 < threshold < 0.7
-    sure = [float(row["probability"]) >= threshold for row in rows]
-    assert [row["decision"] == "accept" for row in rows] == sure
+    for row in rows:
+        is_sure = float(row["probability"]) >= threshold
+        assert (row["decision"] == "accept") == is_sure
     assert predict("--threshold", "precision=0.99999", "今天", model=calibrated) == 2
     assert "cannot be reached on at least 20 of the" in capsys.readouterr().err
 
 
 def test_several_labels_are_as_sure_as_the_least_certain_one(decided, predict, capsys, monkeypatch):
     several = save_checkpoint(Path("several"), **several_labels(0.4, 0.5, 0.6))
-    (plain, _), (rows, _) = decided(several), decided(several, "--threshold", "0.55")
+    plain_rows, _messages = decided(several)
+    rows, _messages = decided(several, "--threshold", "0.55")
     assert list(rows[0]) == ["line", "text", "labels", "decision", "confidence", *SHARES]
-    assert [row["labels"] for row in rows] == [row["labels"] for row in plain]
-    assert {row["decision"] for row in rows} == {"accept", "abstain"}
+    assert values_of(rows, "labels") == values_of(plain_rows, "labels")
+    assert set(values_of(rows, "decision")) == {"accept", "abstain"}
     for row in rows:
         sure = []
         for name, threshold in zip(LABELS, (0.4, 0.5, 0.6), strict=True):
             chance = float(row[f"p_{name}"])
             odds = chance / (1 - chance) * (1 - threshold) / threshold
-            sure.append(odds / (1 + odds) if name in json.loads(row["labels"]) else 1 / (1 + odds))
+            if name in json.loads(row["labels"]):
+                sure.append(odds / (1 + odds))
+            else:
+                sure.append(1 / (1 + odds))
         assert float(row["confidence"]) == pytest.approx(min(sure), abs=1e-4)
         assert (row["decision"] == "accept") == (float(row["confidence"]) >= 0.55)
     assert predict("今天真开心", "--threshold", "precision=0.6", model=several) == 2
@@ -304,14 +319,14 @@ def test_a_report_is_about_the_rows_of_the_file(report, calibrated, capsys, monk
     monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
     assert report(texts, [LABELS[number] for number in true]) == 0
     assert sorted(os.listdir(out)) == REPORT
-    said = capsys.readouterr()
-    assert said.out == (out / "report.txt").read_text(encoding="utf-8")
-    assert "new.csv: 60 rows" in said.err
+    printed = capsys.readouterr()
+    assert printed.out == (out / "report.txt").read_text(encoding="utf-8")
+    assert "new.csv: 60 rows" in printed.err
     probabilities = of_pipeline(calibrated, texts)
     written = read_json(out / "report.json")
-    found = probabilities.argmax(1)
-    assert written["accuracy"] == pytest.approx(accuracy_score(true, found))
-    assert written["macro_f1"] == pytest.approx(f1_score(true, found, average="macro"))
+    predicted = probabilities.argmax(1)
+    assert written["accuracy"] == pytest.approx(accuracy_score(true, predicted))
+    assert written["macro_f1"] == pytest.approx(f1_score(true, predicted, average="macro"))
     loss = log_loss(true, probabilities / probabilities.sum(1, keepdims=True), labels=range(3))
     assert written["loss"] == pytest.approx(loss, rel=1e-3)
     assert written["calibration"]["before"]["loss"] == pytest.approx(written["loss"])
@@ -320,8 +335,8 @@ def test_a_report_is_about_the_rows_of_the_file(report, calibrated, capsys, monk
     assert "评测报告" in page
     assert "new.csv, line " in page
     rows = read_predictions(out / "predictions.csv")
-    assert [row["predicted"] for row in rows] == [LABELS[label] for label in found]
-    assert [row["label"] for row in rows] == [LABELS[label] for label in true]
+    assert values_of(rows, "predicted") == [LABELS[label] for label in predicted]
+    assert values_of(rows, "label") == [LABELS[label] for label in true]
 
 
 def test_a_report_that_failed_leaves_nothing_behind(report, capsys):
@@ -364,7 +379,7 @@ def test_a_file_is_read_as_by_the_newest_run_or_its_export(run, tmp_path, monkey
     assert accuracy_of(tmp_path / "out") == accuracy_of(run)
     assert "model checkpoints/run\n" in capsys.readouterr().err
     assert main([*options, "--output", str(tmp_path / "labels.csv")]) == 0
-    assert [row["title"] for row in read_predictions(tmp_path / "labels.csv")] == [row[1] for row in TITLES]
+    assert values_of(read_predictions(tmp_path / "labels.csv"), "title") == [row[1] for row in TITLES]
     pytest.importorskip("onnxruntime")
     output = tmp_path / "onnx"
     assert export([str(run), "--output", str(output), "--rows", "rows.txt"]) == 0

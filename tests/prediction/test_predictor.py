@@ -25,7 +25,7 @@ from app.prediction import output as output_module
 from app.prediction.sources import open_file
 from app.prediction.torch_runtime import load_predictor
 from app.prediction.trained_model import TrainedModel, choose_run
-from tests.multi_label_runs import read_predictions
+from tests.multi_label_runs import read_predictions, values_of
 from tests.saved_classifier import LABELS, VOCABULARY, as_rows, of_pipeline, random_texts, save_checkpoint
 from tests.verbs import predict as main
 
@@ -185,11 +185,6 @@ def test_all_columns_of_a_csv_file_and_the_reason_of_a_bad_row(predict, capsys):
     again = predict("first.csv", "again.csv")
     assert list(again[0]) == [*first[0], "predicted_label", *(f"predicted_{name}" for name in ADDED)]
     assert values_of(again, "predicted_label") == values_of(first, "label")
-
-
-def values_of(rows: list[dict], name: str) -> list:
-    """Return the values of a column."""
-    return [row[name] for row in rows]
 
 
 GOOD = "今天".encode()
