@@ -130,8 +130,9 @@ def test_a_file_changes_what_it_names_and_is_written_and_read_back(load):
 def test_values_on_the_command_line(key, written, value):
     group, name = key.split(".")
     for argv in ([f"--{key}", written], [f"--{key}={written}"]):
-        found = getattr(getattr(load_config(argv), group), name)
-        assert (found, type(found)) == (value, type(value))
+        loaded = getattr(getattr(load_config(argv), group), name)
+        assert loaded == value
+        assert type(loaded) is type(value)
 
 
 def test_options_win_over_files_and_later_files_over_earlier_ones(write):
@@ -197,14 +198,15 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "parts"), [(given, parts) for given, *parts in MISTAKES])
-def test_a_mistake_is_told_with_its_file(load, tmp_path, given, parts):
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_with_its_file(load, tmp_path, mistake):
+    settings, *parts = mistake
     with pytest.raises(InputError) as error:
-        load(given) if isinstance(given, str) else load_config(given)
+        load(settings) if isinstance(settings, str) else load_config(settings)
     message = str(error.value)
-    assert all(part in message for part in parts), message
+    assert [part for part in parts if part not in message] == [], message
     assert not re.search("class '|Union|Parser key|typing|None", message)
-    assert isinstance(given, list) or message.startswith(str(tmp_path / "a.yaml"))
+    assert isinstance(settings, list) or message.startswith(str(tmp_path / "a.yaml"))
 
 
 def test_the_file_and_line_of_the_mistake_are_named(write, tmp_path):
@@ -254,8 +256,8 @@ def test_every_setting_is_in_the_help_of_all_once_and_explained():
     text = help_of(True)
     options = [*SETTINGS, "config", "print_config"]
     assert re.findall(r"^  --([\w.]+)", text, re.MULTILINE) == options
-    shown = "  --train.epochs  auto or an integer from 1 to 1,000,000,000 (default: auto)\n      Passes over"
-    assert shown in text
+    epochs = "  --train.epochs  auto or an integer from 1 to 1,000,000,000 (default: auto)\n      Passes over"
+    assert epochs in text
     letters = "".join(text.split())
     assert [name for name in SETTINGS if "".join(explanation(name).split()) not in letters] == []
 

@@ -53,10 +53,10 @@ def run(folder: Path, verb: Callable[[list[str]], int], *words: str) -> tuple[st
         if "--mode" not in words:
             patch.setattr("app.runs.series.run_to_end", run_forked)
         assert verb([*TINY, *data, *words]) == 0, err.getvalue()
-    said = out.getvalue()
+    output = out.getvalue()
     path = folder / "out" / f"{FIGURES[verb]}.txt"
-    assert path.read_text(encoding="utf-8").strip() in said
-    return said, err.getvalue(), read_json(path.with_suffix(".json"))
+    assert path.read_text(encoding="utf-8").strip() in output
+    return output, err.getvalue(), read_json(path.with_suffix(".json"))
 
 
 @pytest.fixture(scope="module")
@@ -69,26 +69,29 @@ def folds(tmp_path_factory) -> tuple[Path, str, dict, dict[str, np.ndarray]]:
     for post in posts[5::15]:
         post["labels"] = [name for name in NAMES if name not in post["labels"]]
     (folder / "rows").write_text("\n".join(map(json.dumps, posts)), encoding="utf-8")
-    said, _, figures = run(folder, cross_validate, *SEVERAL, "--folds", "3")
+    output, _, figures = run(folder, cross_validate, *SEVERAL, "--folds", "3")
     table = parquet.read_table(folder / "out" / "oof.parquet")
     assert json.loads(table.schema.metadata[b"label_names"]) == NAMES
     names = ("row_id", "line", "fold", "logits", "text_hash")
     rows = {name: np.array(table[name].to_pylist()) for name in names}
     for name in ("labels", "predicted"):
-        rows[name] = np.array([[label in one for label in NAMES] for one in table[name].to_pylist()])
+        matrix = []
+        for labels in table[name].to_pylist():
+            matrix.append([label in labels for label in NAMES])
+        rows[name] = np.array(matrix)
     assert rows["row_id"].tolist() == list(range(150))
     assert rows["line"].tolist() == list(range(1, 151))
     assert rows["labels"].tolist() == [[name in post["labels"] for name in NAMES] for post in posts]
-    return folder, said, figures, rows
+    return folder, output, figures, rows
 
 
 @pytest.mark.slow
 def test_each_row_is_decided_by_the_run_that_did_not_see_it_and_figures_are_those_of_sklearn(folds):
     folder, text, figures, rows = folds
     posts = list(map(json.loads, (folder / "rows").read_text(encoding="utf-8").splitlines()))
-    for one in figures["folds"]:
-        part = rows["fold"] == one["fold"]
-        decided = folder / "out" / f"fold-{one['fold']}"
+    for fold in figures["folds"]:
+        part = rows["fold"] == fold["fold"]
+        decided = folder / "out" / f"fold-{fold['fold']}"
         tested = [row["text"] for row in read_predictions(decided / "predictions.csv")]
         assert tested == [posts[row]["text"] for row in np.flatnonzero(part)]
         thresholds = read_json(decided / "decision.json")["thresholds"]
@@ -96,10 +99,10 @@ def test_each_row_is_decided_by_the_run_that_did_not_see_it_and_figures_are_thos
         predicted = rows["predicted"][part]
         chances = expit(rows["logits"][part])
         assert np.array_equal(predicted, chances >= [thresholds[name] for name in NAMES])
-        assert one["rows"] == part.sum() == 50
-        assert one["micro_f1"] == pytest.approx(f1_score(labels, predicted, average="micro"))
-        assert one["subset_accuracy"] == pytest.approx((labels == predicted).all(axis=1).mean())
-    of_folds = [one["macro_f1"] for one in figures["folds"]]
+        assert fold["rows"] == part.sum() == 50
+        assert fold["micro_f1"] == pytest.approx(f1_score(labels, predicted, average="micro"))
+        assert fold["subset_accuracy"] == pytest.approx((labels == predicted).all(axis=1).mean())
+    of_folds = [fold["macro_f1"] for fold in figures["folds"]]
     assert figures["mean"]["macro_f1"] == pytest.approx(np.mean(of_folds))
     assert figures["standard_deviation"]["macro_f1"] == pytest.approx(np.std(of_folds, ddof=1))
     pooled = figures["all_rows"]
@@ -136,11 +139,11 @@ def test_the_list_of_issues_finds_wrong_labels_and_becomes_fixes_where_it_is_fil
         writer.writerows(issues)
     # What is filled in stays when the command writes the list again, with the same figures in Chinese
     filled = path.read_bytes()
-    said, errors, again = run(folder, cross_validate, *SEVERAL, "--folds", "3", "--output.language", "zh")
+    output, errors, again = run(folder, cross_validate, *SEVERAL, "--folds", "3", "--output.language", "zh")
     assert again == figures
     low, high = figures["all_rows"]["intervals"]["micro_f1"]
-    assert f"{figures['all_rows']['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in said
-    assert "standard" not in said
+    assert f"{figures['all_rows']['micro_f1']:.4f}   {low:.4f} 到 {high:.4f}" in output
+    assert "standard" not in output
     assert errors.count("finished before") == 3
     assert path.read_bytes() == filled
     words = [f"--data.train={folder / 'rows'}", f"--data.relabel={path}", "--data.dev_size=0"]
@@ -232,7 +235,7 @@ def test_seeds_in_two_processes_are_judged_by_their_own_thresholds(tmp_path):
     """On dev, because there are no test rows."""
     write_posts(tmp_path / "rows")
     words = split("--data.test_size 0 --seeds 2 --mode mp --processes 2 --train.epochs 3")
-    said, _, figures = run(tmp_path, cross_validate, *SEVERAL, *words)
+    output, _, figures = run(tmp_path, cross_validate, *SEVERAL, *words)
     assert figures["seeds"] == [42, 43]
     thresholds = []
     for at, seed in enumerate((42, 43)):
@@ -245,34 +248,34 @@ def test_seeds_in_two_processes_are_judged_by_their_own_thresholds(tmp_path):
         assert (start["mode"], start["processes"]) == ("mp", 2)
         thresholds.append(read_json(folder / "decision.json")["thresholds"])
     assert thresholds[0] != thresholds[1]
-    assert "samples F1: another seed moves it by" in said
+    assert "samples F1: another seed moves it by" in output
 
 
 @pytest.mark.slow
 def test_a_curve_from_the_first_command_and_again(tmp_path):
     write_tiny(tmp_path / "rows", rows_per_label=80)
-    said, _, written = run(tmp_path, learning_curve, "--data.format=tsv")
+    output, _, written = run(tmp_path, learning_curve, "--data.format=tsv")
     assert [point["train_rows"] for point in written["points"]] == [24, 48, 96, 192]
     assert written["rows"] == 24
-    said_again, errors, _ = run(tmp_path, learning_curve, "--data.format=tsv")
-    assert said_again == said
+    output_again, errors, _ = run(tmp_path, learning_curve, "--data.format=tsv")
+    assert output_again == output
     assert errors.count("finished before") == 4
 
 
 @pytest.mark.parametrize(
-    ("change", "low", "high", "said"),
+    ("change", "low", "high", "sentence"),
     [
         (0.05, 0.01, 0.09, "more rows help. Twice as many would give about 0.80"),
         (0.0, -0.01, 0.009, "more rows of this kind hardly help"),
         (0.02, -0.03, 0.07, "302 rows it is tested on are too few"),
     ],
 )
-def test_what_a_learning_curve_says(change, low, high, said):
+def test_what_a_learning_curve_says(change, low, high, sentence):
     point = {"share": 1.0, "train_rows": 1906, "macro_f1": 0.7 + change, "interval": [0.6, 0.8]}
     figures = {"metric": "macro_f1", "split": "test", "rows": 302, "points": [point]}
     figures |= {"last_change": change, "last_change_interval": [low, high]}
-    assert said in curve_sentence(figures)
-    assert said in curve_text(figures)
+    assert sentence in curve_sentence(figures)
+    assert sentence in curve_text(figures)
     assert "302" in spoken_in("zh", curve_text, figures)
 
 

@@ -52,8 +52,9 @@ def test_ranges_and_choices_are_read():
         "data.remove_spaces": ("[true, false]", choice(True, False)),
         "model.config.num_hidden_layers": ("[1, 4]", ends("int", 1, 4)),
     }
-    found = read_space({name: value for name, (value, _) in wanted.items()}, SMALL, "single_label")
-    assert found == {name: expected for name, (_, expected) in wanted.items()}
+    asked = {name: text for name, (text, _) in wanted.items()}
+    expected = {name: setting for name, (_, setting) in wanted.items()}
+    assert read_space(asked, SMALL, "single_label") == expected
 
 
 @pytest.mark.parametrize(
@@ -111,8 +112,11 @@ def trials(folder: Path) -> dict[str, dict[str, str]]:
     """Return the last try of each trial in trials.csv, by the name of its folder; without what depends on the
     clock and the number of tries."""
     rows = {row["user_attrs_run"]: row for row in read_predictions(folder / "trials.csv")}
-    kept = ("state", "value", "params_")
-    return {run: {key: row[key] for key in row if key.startswith(kept)} for run, row in sorted(rows.items())}
+    same_each_time = ("state", "value", "params_")
+    trials_by_run = {}
+    for run, row in sorted(rows.items()):
+        trials_by_run[run] = {key: row[key] for key in row if key.startswith(same_each_time)}
+    return trials_by_run
 
 
 @pytest.mark.slow
@@ -140,7 +144,7 @@ def test_a_search_from_the_first_trial_to_the_final_run(tmp_path, capfd, monkeyp
     assert figures["final_test"] == pytest.approx(final["macro_f1"])
     # The same settings, seed and rows as the best trial: the same model
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    dev = [one["macro_f1"] for one in map(json.loads, lines) if one["split"] == "dev"]
+    dev = [line["macro_f1"] for line in map(json.loads, lines) if line["split"] == "dev"]
     assert max(dev) == pytest.approx(figures["best_dev"])
     assert figures["optimism"] == pytest.approx(figures["best_dev"] - figures["final_test"])
     for chart in ("history", "settings"):
