@@ -2,6 +2,7 @@
 or train a `TextClassifier` as in sklearn."""
 
 from ..prediction.many_files import predict_files
-from .classifiers import Model, TextClassifier, load
+from .model import Model, load
+from .text_classifier import TextClassifier
 
 __all__ = ["Model", "TextClassifier", "load", "predict_files"]

@@ -43,19 +43,21 @@ def read_files(folder: Path, states: FileStates) -> dict[str, bytes]:
     """Return the content of the files of a model, by name. Raises InputError unless they are there as they
     were when the model was opened, in these `states`: other files would be another model."""
     remedy = "load or train the model again, and save it"
+    files: dict[str, bytes] = {}
     try:
-        files = {name: (folder / name).read_bytes() for name in states}
-        found = file_states(folder)
+        for name in states:
+            files[name] = (folder / name).read_bytes()
+        current_states = file_states(folder)
     except OSError as error:
         raise InputError(
             f"{folder}: the files of this model are gone, so it cannot be saved or copied ({error}); {remedy}"
         ) from error
-    if found != states:
-        changed = sorted(name for name in states | found if states.get(name) != found.get(name))
-        raise InputError(
-            f"{folder}: the files of this model have changed since it was opened, so it cannot be saved or "
-            f"copied (found another {changed[0]}); {remedy}"
-        )
+    for name in sorted(states | current_states):
+        if states.get(name) != current_states.get(name):
+            raise InputError(
+                f"{folder}: the files of this model have changed since it was opened, so it cannot be "
+                f"saved or copied (found another {name}); {remedy}"
+            )
     return files
 
 
@@ -64,16 +66,16 @@ def write_new_folder(folder: Path, files: dict[str, bytes]) -> None:
     nor a folder that was made for them."""
     # The folders that do not exist yet, the innermost first
     new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
-    begun: list[Path] = []
+    begun_files: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             path = folder / name
             with path.open("xb") as file:
-                begun.append(path)
+                begun_files.append(path)
                 file.write(content)
     except BaseException:
-        for path in begun:
+        for path in begun_files:
             path.unlink(missing_ok=True)
         for path in new_folders:
             if path.exists():

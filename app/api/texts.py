@@ -150,9 +150,10 @@ def _texts_of(item: Any, columns: TextColumns, place: str) -> Any:
     return tuple(item) or None
 
 
-def check_ordered(values: Any, what: str) -> None:
+def check_ordered(values: Any, name: str) -> None:
     """Raise InputError for what is no list, and for a set, whose order is another one in each process."""
-    if isinstance(values, dict) or not (hasattr(values, "__iter__") or hasattr(values, "__getitem__")):
-        raise InputError(f"{what} must be a list, found {excerpt(values)}")
+    has_items = hasattr(values, "__iter__") or hasattr(values, "__getitem__")
+    if isinstance(values, dict) or not has_items:
+        raise InputError(f"{name} must be a list, found {excerpt(values)}")
     if isinstance(values, (set, frozenset)):
-        raise InputError(f"{what} must have an order, found a {type(values).__name__}; give a list")
+        raise InputError(f"{name} must have an order, found a {type(values).__name__}; give a list")
