@@ -31,7 +31,8 @@ from .cells import BETWEEN_TEXTS
 from .table import Table
 
 VERSION = 3
-CHUNK, CHUNK_BYTES = 8192, 1 << 23  # rows read at once, and bytes of their texts that are tokenised at once
+CHUNK_ROWS = 8192  # that are read and tokenised at once
+CHUNK_BYTES = 1 << 23  # of their texts
 RELEASE_EVERY = 512  # rows read, after which mapped pages are released; each row maps 64 KiB around it
 REMEDY = "repair its tokenizer.json, or choose another model"
 guarded = partial(as_input_error, remedy=REMEDY)
@@ -87,8 +88,14 @@ class EncodedRows(NamedTuple):
 
 def ranges_of(parts: list[list[Token]], text: int) -> list[tuple[int, int]]:
     """Return the first and the last character (exclusive) of a text, 0 or 1, in each part that has any."""
-    found = [[token for token in part if token.text == text and token.end > token.start] for part in parts]
-    return [(min(t.start for t in part), max(t.end for t in part)) for part in found if part]
+    ranges = []
+    for part in parts:
+        tokens = [token for token in part if token.text == text and token.end > token.start]
+        if tokens:
+            start = min(token.start for token in tokens)
+            end = max(token.end for token in tokens)
+            ranges.append((start, end))
+    return ranges
 
 
 class RowEncoder:
@@ -99,49 +106,62 @@ class RowEncoder:
         self, tokenizer: Tokenizer, max_length: int | None, side: str = "right", long: LongTexts = CUT
     ) -> None:
         definition_of(tokenizer)
-        self.tokenizer, self.long = tokenizer, CUT if max_length is None else long
-        self.max_length, way = max_length or sys.maxsize, self.long.way
+        self.tokenizer = tokenizer
+        self.long = CUT if max_length is None else long
+        self.max_length = max_length or sys.maxsize
+        way = self.long.way
         probe = tokenizer.encode(*PROBES[0])
         is_special = probe.special_tokens_mask
-        before = is_special.index(0) if 0 in is_special else len(is_special)
-        after = is_special[::-1].index(0) if 0 in is_special else 0
+        # The special tokens before and after a text
+        before = len(is_special)
+        after = 0
+        if 0 in is_special:
+            before = is_special.index(0)
+            after = is_special[::-1].index(0)
         # The special token behind a text also stands between the texts of several columns
         self.separator = probe.tokens[-1] if is_special[-1:] == [1] else "\n"
         self.separated = methodcaller("replace", BETWEEN_TEXTS, self.separator)
-        capacity, least = self.max_length - before - after, 1 if way == "cut" else HEAD
-        if capacity < least:
-            rule = f"data.long {way} needs {least} or more tokens of a text in a row"
-            raise InputError(f"{rule}, found {capacity} with data.max_length {max_length}; raise it")
+        capacity = self.max_length - before - after
+        min_capacity = 1 if way == "cut" else HEAD
+        if capacity < min_capacity:
+            raise InputError(
+                f"data.long {way} needs {min_capacity} or more tokens of a text in a row, found {capacity} "
+                f"with data.max_length {max_length}; raise it"
+            )
         self.head = before + capacity // HEAD
-        self.most = self.long.max_windows if way == "windows" else 1
-        # Tokens from the start of a window to that of the next, and those that the windows need of a text
-        self.step = max(1, capacity * 3 // 4) if way == "windows" else capacity
-        self.needed = capacity * self.most + MARGIN
         self.side = side if way == "cut" else "right"
+        self.max_windows = 1
+        self.step = capacity  # tokens from the start of a window to that of the next
+        if way == "windows":
+            self.max_windows = self.long.max_windows
+            self.step = max(1, capacity * 3 // 4)
+        # The tokens that the windows need of a text
+        self.needed = capacity * self.max_windows + MARGIN
         if max_length is not None and way != "head_tail":
             tokenizer.enable_truncation(max_length, stride=capacity - self.step, direction=self.side)
 
     def encode(self, texts: list[str] | list[tuple[str, str]], place: Callable[[int], str]) -> EncodedRows:
         """Return the rows of one or more single texts, or pairs. Raises InputError for a text that cannot be
         encoded or has no token, naming its `place`, of its index; and for pairs, unless texts are cut."""
-        are_pairs, way = not isinstance(texts[0], str), self.long.way
+        are_pairs = not isinstance(texts[0], str)
+        way = self.long.way
         if are_pairs and way != "cut":
-            remedy = "leave data.long out, or set --data.text_column for single texts"
-            raise InputError(f"{place(0)}: data.long {way} reads single texts, found a pair; {remedy}")
-        replaced = self.separated
-        whole = [tuple(map(replaced, pair)) for pair in texts] if are_pairs else list(map(replaced, texts))
-        # The tokenizer gets only the part of a long text that its windows need. (The length of a pair is 2.)
-        size, parts = 8 * self.needed, whole.copy()
-        long = [at for at, text in enumerate(whole) if len(text) > 2 * size and way != "head_tail"]
-        for at in long:
-            parts[at] = whole[at][:size] if self.side == "right" else whole[at][-size:]
+            raise InputError(
+                f"{place(0)}: data.long {way} reads single texts, found a pair; leave data.long out, or set "
+                "--data.text_column for single texts"
+            )
+        if are_pairs:
+            whole_texts = [tuple(map(self.separated, pair)) for pair in texts]
+        else:
+            whole_texts = list(map(self.separated, texts))
+        parts, long_texts = self._needed_parts(whole_texts)
         where = f"{place(0)}, or one of the {len(texts):,} from there"
         with guarded(f"{where}: the tokenizer cannot encode a text"):
             encodings = self.tokenizer.encode_batch_fast(parts)
-            for at in long:
-                # A few characters may be many tokens, but many characters few tokens too
+            for at in long_texts:
+                # The part had too few tokens: a token may also have many characters
                 if len(encodings[at].overflowing) * self.step < self.needed:
-                    encodings[at] = self.tokenizer.encode(whole[at])
+                    encodings[at] = self.tokenizer.encode(whole_texts[at])
         windows = [[encoding.ids] for encoding in encodings]
         lengths = np.fromiter(map(len, encodings), np.int32, len(encodings))
         if not lengths.all():
@@ -156,41 +176,73 @@ class RowEncoder:
                 is_cut[at] = len(ids) > self.max_length
                 windows[at] = [ids[: self.head] + ids[self.head - self.max_length :]]
             else:
-                more = encodings[at].overflowing
-                is_cut[at] = len(more) >= self.most
-                windows[at] += [one.ids for one in more[: self.most - 1]]
-        # The types of an encoding are 0, then 1 from the second text on
-        starts = np.array([[*one.type_ids, 1].index(1) for one in encodings], np.int32) if are_pairs else None
-        counts, flat = np.fromiter(map(len, windows), np.int32), list(chain.from_iterable(windows))
-        lengths, tokens = np.fromiter(map(len, flat), np.int32), chain.from_iterable(flat)
-        return EncodedRows(np.fromiter(tokens, np.int32), lengths, counts, is_cut, starts)
+                later_windows = encodings[at].overflowing
+                is_cut[at] = len(later_windows) >= self.max_windows
+                windows[at] += [window.ids for window in later_windows[: self.max_windows - 1]]
+        second_starts = None
+        if are_pairs:
+            # The types of an encoding are 0, then 1 from the second text on
+            starts = [[*encoding.type_ids, 1].index(1) for encoding in encodings]
+            second_starts = np.array(starts, np.int32)
+        all_windows = list(chain.from_iterable(windows))
+        return EncodedRows(
+            tokens=np.fromiter(chain.from_iterable(all_windows), np.int32),
+            lengths=np.fromiter(map(len, all_windows), np.int32),
+            counts=np.fromiter(map(len, windows), np.int32),
+            is_cut=is_cut,
+            second_starts=second_starts,
+        )
+
+    def _needed_parts(self, texts: list) -> tuple[list, list[int]]:
+        """Return the texts as the tokenizer gets them, only with the part that the windows need of a long
+        one, and the indices of these long texts."""
+        parts = texts.copy()
+        long_texts: list[int] = []
+        if self.long.way == "head_tail":
+            return parts, long_texts
+        size = 8 * self.needed  # characters
+        for at, text in enumerate(texts):
+            # The length of a pair is 2
+            if len(text) > 2 * size:
+                long_texts.append(at)
+                parts[at] = text[:size] if self.side == "right" else text[-size:]
+        return parts, long_texts
 
     def parts_read(self, texts: tuple[str, ...]) -> tuple[list[list[Token]], bool]:
         """Return the tokens that are read of one text, or of a pair: of each window; of the head and of the
         tail, which make one row; else of one part. And whether tokens of the text are in none of them."""
-        whole, parts = self.tokenizer.encode(*map(self.separated, texts)), []
-        # The place in a text as it was given of each of its characters as the tokenizer got it
-        places = [
-            [at for at, c in enumerate(text) for _ in (self.separator if c == BETWEEN_TEXTS else c)]
-            for text in texts
-        ]
-        for window in [whole, *whole.overflowing][: self.most]:
-            parts.append([])
-            columns = window.ids, window.type_ids, window.sequence_ids, window.offsets
-            for token_id, token_type, number, (start, end) in zip(*columns, strict=True):
+        whole = self.tokenizer.encode(*map(self.separated, texts))
+        positions = [self._original_positions(text) for text in texts]
+        parts = []
+        for window in [whole, *whole.overflowing][: self.max_windows]:
+            tokens = []
+            columns = zip(window.ids, window.type_ids, window.sequence_ids, window.offsets, strict=True)
+            for token_id, token_type, number, (start, end) in columns:
                 if number is not None and start < end:
-                    start, end = places[number][start], places[number][end - 1] + 1
-                parts[-1].append(Token(token_id, token_type, number, start, end))
+                    start = positions[number][start]
+                    end = positions[number][end - 1] + 1
+                tokens.append(Token(token_id, token_type, number, start, end))
+            parts.append(tokens)
         if self.long.way == "head_tail" and len(whole) > self.max_length:
-            return [parts[0][: self.head], parts[0][self.head - self.max_length :]], True
-        return parts, len(whole.overflowing) >= self.most
+            [tokens] = parts
+            return [tokens[: self.head], tokens[self.head - self.max_length :]], True
+        return parts, len(whole.overflowing) >= self.max_windows
+
+    def _original_positions(self, text: str) -> list[int]:
+        """Return for each character that the tokenizer gets its position in `text`: a mark between texts is
+        replaced by a separator, which may be longer."""
+        positions = []
+        for position, character in enumerate(text):
+            length = len(self.separator) if character == BETWEEN_TEXTS else 1
+            positions += [position] * length
+        return positions
 
     def characters_read(self, texts: tuple[str, ...]) -> list[list[tuple[int, int]]]:
         """Return which characters of one text, or of each of a pair, become tokens: the first, and the last
         (exclusive), of each range without a gap that is due to the limit of tokens."""
         parts, _ = self.parts_read(texts)
         if self.long.way == "windows":
-            parts = [[*chain(*parts)]]
+            parts = [list(chain.from_iterable(parts))]
         return [ranges_of(parts, number) for number in range(len(texts))]
 
 
@@ -201,14 +253,17 @@ class TokenStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         meta = json.loads((folder / "store.json").read_text())
-        self.max_length, self.unknown_tokens = meta["max_length"], meta["unknown_tokens"]
+        self.max_length = meta["max_length"]
+        self.unknown_tokens = meta["unknown_tokens"]
         self.long = LongTexts(*meta["long"])
         self.has_windows = self.long.way == "windows"
         self.tokens = np.memmap(folder / "tokens.bin", np.dtype(meta["dtype"]), "r")
         arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
-        self.offsets, self.cut = arrays["offsets"], arrays["cut"]
+        self.offsets = arrays["offsets"]
+        self.cut = arrays["cut"]
         self.second_starts = arrays.get("second_starts")
-        self.first_windows, self.window_ends = arrays.get("first_windows"), arrays.get("window_ends")
+        self.first_windows = arrays.get("first_windows")
+        self.window_ends = arrays.get("window_ends")
         self._read = 0
 
     def row(self, row: int) -> np.ndarray:
@@ -233,10 +288,13 @@ class TokenStore:
 def open_store(table: Table, tokenizer, max_length: int, cache_dir: str, long: LongTexts = CUT) -> TokenStore:
     """Return the token store of a table; tokenises it as `build_store` does unless the cache has it. Raises
     InputError for a text without a token, and the errors of `build_once`."""
-    encoding = definition_of(tokenizer.backend_tokenizer), max_length, tokenizer.truncation_side, long
-    key = content_key("tokens", VERSION, table.key, tokenizer.unk_token_id, encoding)
-    folder, arguments = Path(cache_dir) / f"tokens-{key}", (table, encoding, tokenizer.unk_token_id)
-    return TokenStore(build_once(folder, build_store, *arguments, num_bytes=table.num_bytes))
+    definition = definition_of(tokenizer.backend_tokenizer)
+    encoding = (definition, max_length, tokenizer.truncation_side, long)
+    unknown_id = tokenizer.unk_token_id
+    key = content_key("tokens", VERSION, table.key, unknown_id, encoding)
+    folder = Path(cache_dir) / f"tokens-{key}"
+    build_once(folder, build_store, table, encoding, unknown_id, num_bytes=table.num_bytes)
+    return TokenStore(folder)
 
 
 def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | None) -> None:
@@ -245,17 +303,22 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
     definition, max_length, side, long = encoding
     tokenizer = Tokenizer.from_str(definition)
     dtype = np.dtype(np.uint16 if highest_id(tokenizer) < 1 << 16 else np.int32)
-    encoder, parts, unknown = RowEncoder(tokenizer, max_length, side, long), [], 0
+    encoder = RowEncoder(tokenizer, max_length, side, long)
 
     def encode(rows: range) -> EncodedRows:
         return encoder.encode(table.texts(np.asarray(rows)), lambda at: table.location(rows[at]))
 
     # A chunk ends after so many rows, and where the bytes of all texts so far reach a multiple of CHUNK_BYTES
     ends = np.flatnonzero(np.diff(np.cumsum(table.sizes) // CHUNK_BYTES)) + 1
-    bounds = np.unique([*range(0, table.num_rows, CHUNK), *ends, table.num_rows]).tolist()
+    bounds = np.unique([*range(0, table.num_rows, CHUNK_ROWS), *ends, table.num_rows]).tolist()
     # A rank may tokenise: see RunLog for its lock
     tqdm.set_lock(threading.RLock())
     bar = {"desc": "tokenise", "unit": " rows", "unit_scale": True, "disable": None, "delay": 2}
+    unknown_tokens = 0
+    lengths = []
+    counts = []
+    is_cut = []
+    second_starts = []
     with (
         tqdm(total=table.num_rows, **bar) as progress,
         (folder / "tokens.bin").open("wb") as file,
@@ -264,19 +327,26 @@ def build_store(folder: Path, table: Table, encoding: tuple, unknown_id: int | N
         # A chunk is encoded, on all cores, while the one before becomes arrays
         for encoded in pool.map(encode, [range(*chunk) for chunk in pairwise(bounds)]):
             file.write(encoded.tokens.astype(dtype).data)
-            unknown += 0 if unknown_id is None else int((encoded.tokens == unknown_id).sum())
-            parts.append(encoded[1:])
+            if unknown_id is not None:
+                unknown_tokens += int((encoded.tokens == unknown_id).sum())
+            lengths.append(encoded.lengths)
+            counts.append(encoded.counts)
+            is_cut.append(encoded.is_cut)
+            second_starts.append(encoded.second_starts)
             progress.update(len(encoded.counts))
-    lengths, counts, cut = (np.concatenate([part[at] for part in parts]) for at in range(3))
-    offsets, first_windows = (np.r_[0, np.cumsum(sizes, dtype=np.int64)] for sizes in (lengths, counts))
-    arrays = {"offsets": offsets[first_windows], "cut": cut.astype(np.uint8)}
+    lengths = np.concatenate(lengths)
+    window_offsets = np.r_[0, np.cumsum(lengths, dtype=np.int64)]
+    first_windows = np.r_[0, np.cumsum(np.concatenate(counts), dtype=np.int64)]
+    arrays = {"offsets": window_offsets[first_windows], "cut": np.concatenate(is_cut).astype(np.uint8)}
     if table.has_pairs:
-        second_starts = np.concatenate([part[3] for part in parts])
-        if (second_starts < lengths).any():
-            arrays["second_starts"] = second_starts
+        starts = np.concatenate(second_starts)
+        # Otherwise the model does not tell the two texts apart
+        if (starts < lengths).any():
+            arrays["second_starts"] = starts
     if long.way == "windows":
-        arrays |= {"window_ends": offsets[1:], "first_windows": first_windows}
+        arrays["window_ends"] = window_offsets[1:]
+        arrays["first_windows"] = first_windows
     for name, values in arrays.items():
         save_array(folder / f"{name}.npy", values)
-    meta = {"dtype": dtype.name, "max_length": max_length, "unknown_tokens": unknown, "long": long}
+    meta = {"dtype": dtype.name, "max_length": max_length, "unknown_tokens": unknown_tokens, "long": long}
     (folder / "store.json").write_text(json.dumps(meta))

@@ -12,7 +12,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from ..data.cache import build_once, content_key, file_digest
 from ..data.dataset import Dataset
 from ..data.table import Table
-from ..data.tokens import CHUNK
+from ..data.tokens import CHUNK_ROWS
 from ..errors import InputError, excerpt
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -72,8 +72,8 @@ def normalized_characters(table: Table, rows_file: Path) -> set[str]:
     """Return the characters of the rows whose ids `rows_file` has, as BERT's normalizer leaves them."""
     rows = np.sort(np.load(rows_file))
     raw_characters: set[str] = set()
-    for start in range(0, len(rows), CHUNK):
-        texts = table.joined_texts(rows[start : start + CHUNK])
+    for start in range(0, len(rows), CHUNK_ROWS):
+        texts = table.joined_texts(rows[start : start + CHUNK_ROWS])
         raw_characters.update(*texts)
     # The normalizer looks at one character at a time, so it is enough to give it each character once
     return set(BertNormalizer().normalize_str("".join(sorted(raw_characters))))

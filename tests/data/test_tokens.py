@@ -389,7 +389,7 @@ def test_the_bits_are_the_same_for_any_chunks(table_of, store_of, tiny_tokenizer
 
     one = content("one")
     assert len(one) == 5 + (case == "pairs") + 2 * (case == "windows")
-    monkeypatch.setattr(tokens, "CHUNK", 7)
+    monkeypatch.setattr(tokens, "CHUNK_ROWS", 7)
     assert content("rows") == one
     monkeypatch.setattr(tokens, "CHUNK_BYTES", 100)
     assert content("bytes") == one
