@@ -118,8 +118,8 @@ def file_encoding(path: Source, encoding: str) -> str:
     if encoding == "utf-8":
         unmarked = _unmarked_utf_16(start)
         if unmarked:
-            said = _("{path}: {encoding} text without a byte order mark; set --data.encoding {encoding}")
-            raise InputError(said.format(path=path, encoding=unmarked))
+            message = _("{path}: {encoding} text without a byte order mark; set --data.encoding {encoding}")
+            raise InputError(message.format(path=path, encoding=unmarked))
         return "gb18030" if _is_gb18030(path) else encoding
     if encoding in CHINESE_ENCODINGS and _is_chinese_utf_8(path):
         return "utf-8"
@@ -196,11 +196,11 @@ def _is_gb18030(path: Path) -> bool:
     if is_utf_8 or not _is_usual_chinese(letters):
         return False
     if broken_lines:
-        said = _(
+        message = _(
             "{path}: GB18030 text, but for invalid bytes in lines {lines}; fix these lines, or set "
             "--data.encoding gb18030, and --data.on_bad_row skip to leave them out"
         )
-        raise InputError(said.format(path=path, lines=listed(broken_lines)))
+        raise InputError(message.format(path=path, lines=listed(broken_lines)))
     return True
 
 
@@ -237,9 +237,9 @@ def line_blocks(path: Source, encoding: str, keeps_marks: bool = False) -> Itera
                 yield lines
                 number += len(lines)
     except UnicodeError as error:
-        said = _("{path}, line {number} or later: not valid {encoding} text ({why}); set --data.encoding")
+        message = _("{path}, line {number} or later: not valid {encoding} text ({why}); set --data.encoding")
         why = getattr(error, "reason", error)
-        raise InputError(said.format(path=path, number=number, encoding=encoding, why=why)) from error
+        raise InputError(message.format(path=path, number=number, encoding=encoding, why=why)) from error
 
 
 def wrong_character(text: str, what: str) -> str | None:

@@ -184,25 +184,25 @@ def _check_separator(path: Source, format: str | None, lines: list[str]) -> None
     separator = shown_separator(lines, FORMATS[format].delimiter, FORMATS[format].is_quoted)
     if separator is None:
         return
-    said = _(
+    message = _(
         "{path}: a tab, comma, semicolon or vertical bar is needed between the columns, found '{separator}'; "
         "replace it by tabs"
     )
-    raise InputError(said.format(path=path, separator=separator))
+    raise InputError(message.format(path=path, separator=separator))
 
 
 def _check_beginning(path: Source, format: str | None, start: bytes) -> None:
     """Raise InputError for a file whose first bytes are not those of its format."""
     magic = FORMATS[format].magic if format else ()
     if start.startswith(MAGIC) and not start.startswith(magic):
-        said = _(
+        message = _(
             "{path}: {needed} is needed, found a packed file, a workbook, Parquet, Arrow or UTF-32; unpack "
             "it, save it as CSV (UTF-8), or set --data.format"
         )
-        raise InputError(said.format(path=path, needed=format if magic else "text"))
+        raise InputError(message.format(path=path, needed=format if magic else "text"))
     if format is None:
-        said = _("{path}: cannot tell the format (known endings of names: {endings}); set --data.format")
-        raise InputError(said.format(path=path, endings=", ".join(SUFFIXES)))
+        message = _("{path}: cannot tell the format (known endings of names: {endings}); set --data.format")
+        raise InputError(message.format(path=path, endings=", ".join(SUFFIXES)))
     if isinstance(path, Stream) and magic:
         raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")
 
