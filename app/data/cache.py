@@ -77,8 +77,8 @@ def file_state(path: Path) -> list[int]:
     """Return inode, bytes and change time of a file: writing to it or replacing it changes one of them."""
     # Where it is on another machine, opening it asks that one
     with reading(path), path.open("rb") as file:
-        found = os.fstat(file.fileno())
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
+        status = os.fstat(file.fileno())
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def file_digest(path: Path) -> bytes:
@@ -97,15 +97,21 @@ def content_key(*values: Any) -> str:
     """Return 24 hexadecimal digits that depend on all values: bytes as they are, others as JSON."""
     digest = hashlib.blake2b(digest_size=12)
     for value in values:
-        part = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, default=str).encode()
-        digest.update(part + b"\0")
+        if not isinstance(value, bytes):
+            value = json.dumps(value, sort_keys=True, default=str).encode()
+        digest.update(value + b"\0")
     return digest.hexdigest()
 
 
 def files_digest(folder: Path, *patterns: str) -> str:
     """Return a digest of the names and contents of the files in a folder that have one of the patterns."""
-    names = sorted({path.relative_to(folder).as_posix() for one in patterns for path in folder.glob(one)})
-    return content_key(*(part for name in names for part in (name, file_digest(folder / name))))
+    names = set()
+    for pattern in patterns:
+        names.update(path.relative_to(folder).as_posix() for path in folder.glob(pattern))
+    names_and_digests = []
+    for name in sorted(names):
+        names_and_digests += [name, file_digest(folder / name)]
+    return content_key(*names_and_digests)
 
 
 def is_complete(folder: Path) -> bool:
@@ -177,11 +183,13 @@ def _remove_damaged(folder: Path, built: Path) -> None:
     """Remove a damaged folder, whose files are `built` again. Raises InputError where it has other files."""
     if folder.is_dir():
         names = {path.relative_to(folder) for path in folder.rglob("*")}
-        own_names = {path.relative_to(built) for path in built.rglob("*")}
-        if others := sorted(str(name) for name in names - own_names):
+        built_names = {path.relative_to(built) for path in built.rglob("*")}
+        foreign_names = sorted(map(str, names - built_names))
+        if foreign_names:
             raise InputError(
                 f"{folder}: this folder of the cache is damaged and must be built again, but it has files "
-                f"that are not of the cache: {listed(others)}; move them to another place and start again"
+                f"that are not of the cache: {listed(foreign_names)}; move them to another place and "
+                "start again"
             )
         shutil.rmtree(folder)
     elif folder.exists():
