@@ -30,7 +30,7 @@ def compare(argv: list[str], program: str) -> int:
         raise InputError(f"two or more runs are needed, found {first} only")
     from ..runs.comparison import compare_runs
 
-    texts = [compare_runs(first, other) for other in others]
+    texts = [compare_runs(first, later_run) for later_run in others]
     return show("\n\n".join(texts) + "\n")
 
 

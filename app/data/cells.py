@@ -31,23 +31,23 @@ class EmptyText(ValueError):
     """A row without a text."""
 
 
-def clean_text(value: Any, remove_spaces: bool, what: str) -> str:
+def clean_text(value: Any, remove_spaces: bool, role: str) -> str:
     """Return the text without white space around it; raises ValueError with the problem. `what` is what the
     cell holds: a key of `SETTING`."""
     if not isinstance(value, (str, type(None))):
         message = N_("the {what} must be a string, found {value}; fix the row or set --data.{setting}")
-        raise ValueError(sentence(message, what=sentence(what), value=excerpt(value), setting=SETTING[what]))
+        raise ValueError(sentence(message, what=sentence(role), value=excerpt(value), setting=SETTING[role]))
     text = (value or "").strip()
     if remove_spaces:
         text = "".join(text.split())
     if all(unicodedata.category(character) in INVISIBLE for character in text):
         message = N_("the {what} is empty, found {value}; fill it in or remove the row")
-        problem = sentence(message, what=sentence(what), value=excerpt(value))
-        if what == "label":
+        problem = sentence(message, what=sentence(role), value=excerpt(value))
+        if role == "label":
             # An empty label is a wrong label
             raise ValueError(problem)
         raise EmptyText(problem)
-    problem = wrong_character(text, what)
+    problem = wrong_character(text, role)
     if problem:
         raise ValueError(problem)
     return text

@@ -314,19 +314,19 @@ def _name_before_number(start: FirstRows, setting: Any, usual_names: tuple[str, 
 
 
 def _columns_of_setting(
-    start: FirstRows, what: str, setting: Any, usual_names: Sequence[str] = ()
+    start: FirstRows, role: str, setting: Any, usual_names: Sequence[str] = ()
 ) -> tuple[int, ...]:
     """Return the numbers of the columns that a setting names, else that of the first usual name."""
     if setting is None:
         for name in usual_names:
             if name in start.lower_names:
-                return (_number_of_column(start, what, name, start.lower_names),)
+                return (_number_of_column(start, role, name, start.lower_names),)
         return ()
     names = start.names or []
-    return tuple(_number_of_column(start, what, column, names) for column in _as_list(setting))
+    return tuple(_number_of_column(start, role, column, names) for column in _as_list(setting))
 
 
-def _number_of_column(start: FirstRows, what: str, column: Key, names: list[str]) -> int:
+def _number_of_column(start: FirstRows, role: str, column: Key, names: list[str]) -> int:
     if isinstance(column, int):
         if -start.width <= column < start.width:
             return column % start.width
@@ -334,7 +334,7 @@ def _number_of_column(start: FirstRows, what: str, column: Key, names: list[str]
     else:
         numbers = [number for number, name in enumerate(names) if name == column]
     if len(numbers) > 1:
-        raise _unclear(replace(start, names=list(names), rows=[]), what, need_label=True)
+        raise _unclear(replace(start, names=list(names), rows=[]), role, need_label=True)
     if numbers:
         return numbers[0]
     message = _("{where}: there is no {what} column {name}{near} (found: {names})")
@@ -342,7 +342,7 @@ def _number_of_column(start: FirstRows, what: str, column: Key, names: list[str]
     raise ColumnError(
         message.format(
             where=start.where,
-            what=_(what),
+            what=_(role),
             name=excerpt(column),
             near=nearest(column, names),
             names=found_names,
@@ -361,9 +361,14 @@ def roles_by_pair_names(start: FirstRows, roles: Roles) -> Roles:
     return roles
 
 
+def unused_columns(start: FirstRows, roles: Roles) -> list[int]:
+    """Return the columns that have no role."""
+    return [column for column in range(start.width) if column not in roles.used]
+
+
 def roles_by_values(start: FirstRows, roles: Roles, may_have_pairs: bool, may_be_numbers: bool) -> Roles:
     """Return the roles with the columns of text, second text and label that the first rows show."""
-    unused = [column for column in range(start.width) if column not in roles.used]
+    unused = unused_columns(start, roles)
     texts = [column for column in unused if are_texts(start.values(column))]
     labels = [column for column in unused if are_labels(start.values(column), may_be_numbers)]
     if not roles.label and len(labels) == 1:
@@ -388,7 +393,7 @@ def roles_by_order(
     Without a label, the first of several columns may be anything, say the number of a row, unless the order
     is known: the train file had no header either.
     """
-    unused = [column for column in range(start.width) if column not in roles.used]
+    unused = unused_columns(start, roles)
     if not start.is_object:
         # A note beside a table of Excel has no title, and stands in a column that the first row does not have
         first_row = header or start.first
@@ -430,12 +435,12 @@ def _assumed_settings(
 def _words(start: FirstRows, roles: Roles, need_label: bool) -> tuple[str, ...]:
     """Return the columns in words, also those that are not used where there are labels."""
     words: list[str] = []
-    for what, numbers in (("text", roles.text), ("label", roles.label), ("second text", roles.pair)):
+    for role, numbers in (("text", roles.text), ("label", roles.label), ("second text", roles.pair)):
         if numbers:
             if words:
                 words.append(", ")
-            words += [sentence(what), " ", _listed_columns(start, numbers)]
-    unused = [column for column in range(start.width) if column not in roles.used]
+            words += [sentence(role), " ", _listed_columns(start, numbers)]
+    unused = unused_columns(start, roles)
     if not need_label or not unused:
         return tuple(words)
     words += [sentence(N_("; not used: ")), _listed_columns(start, unused)]
@@ -454,10 +459,10 @@ def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
     return shorten(", ".join(names), 200)
 
 
-def _unclear(start: FirstRows, what: str, need_label: bool) -> InputError:
+def _unclear(start: FirstRows, role: str, need_label: bool) -> InputError:
     """Return the error for a file whose column of text or label cannot be told."""
-    found = start.names or start.first
-    columns = list(zip(*start.rows, strict=True)) or [(value,) for value in found]
+    names_or_cells = start.names or start.first
+    columns = list(zip(*start.rows, strict=True)) or [(value,) for value in names_or_cells]
     inner_names = names_inside(columns)
     if inner_names:
         message = _(
@@ -465,8 +470,8 @@ def _unclear(start: FirstRows, what: str, need_label: bool) -> InputError:
             "object a row"
         )
         return ColumnError(message.format(where=start.where, names=listed(inner_names)))
-    flags = [str(name) for name, values in zip(found, columns, strict=False) if are_flags(values)]
-    if what == "label" and len(flags) > 1:
+    flags = [str(name) for name, values in zip(names_or_cells, columns, strict=False) if are_flags(values)]
+    if role == "label" and len(flags) > 1:
         message = _(
             "{where}: cannot tell which column is the label: found columns of 0 and 1, or of true and false; "
             "for several labels set --data.task multi_label --data.label_columns '[{names}]'"
@@ -478,7 +483,7 @@ def _unclear(start: FirstRows, what: str, need_label: bool) -> InputError:
             "--data.text_column to a name or a number (0 is the first), for pairs of texts also "
             "--data.text_pair_column, or --data.format text where each line is one text"
         )
-        return ColumnError(message.format(where=start.where, found=listed(found)))
+        return ColumnError(message.format(where=start.where, found=listed(names_or_cells)))
     message = _(
         "{where}: cannot tell which column is the {what}: found the columns {found}; set --data.{setting} to "
         "a name or a number (0 is the first), for pairs of texts also --data.text_pair_column, for a column "
@@ -486,7 +491,7 @@ def _unclear(start: FirstRows, what: str, need_label: bool) -> InputError:
         "another separator; remove what is above a header"
     )
     return ColumnError(
-        message.format(where=start.where, what=_(what), found=listed(found), setting=SETTING[what])
+        message.format(where=start.where, what=_(role), found=listed(names_or_cells), setting=SETTING[role])
     )
 
 

@@ -242,17 +242,17 @@ def line_blocks(path: Source, encoding: str, keeps_marks: bool = False) -> Itera
         raise InputError(message.format(path=path, number=number, encoding=encoding, why=why)) from error
 
 
-def wrong_character(text: str, what: str) -> str | None:
+def wrong_character(text: str, role: str) -> str | None:
     """Return what is wrong with a text that has bytes that could not be decoded, or unpaired surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
-        found = f"unpaired surrogate U+{code:04X}"
+        damage = f"unpaired surrogate U+{code:04X}"
         if 0xDC80 <= code <= 0xDCFF:
-            found = sentence(N_("invalid byte {byte}"), byte=f"0x{code - 0xDC00:02x}")
+            damage = sentence(N_("invalid byte {byte}"), byte=f"0x{code - 0xDC00:02x}")
         message = N_(
             "{found} in the {what} {text}; fix the file or set --data.encoding (gb18030, big5, utf-16-le)"
         )
-        return sentence(message, found=found, what=sentence(what), text=excerpt(text))
+        return sentence(message, found=damage, what=sentence(role), text=excerpt(text))
     return None

@@ -34,8 +34,10 @@ def files_of(value: str | list[str], cache_dir: str) -> list[str]:
     for name in names:
         identity = file_identity(name)
         if identity in name_of_file:
-            found = f"{name_of_file[identity]} and {name}, which are one file"
-            raise InputError(f"data files must be one or more, each named once, found {found}; remove one")
+            duplicate = f"{name_of_file[identity]} and {name}, which are one file"
+            raise InputError(
+                f"data files must be one or more, each named once, found {duplicate}; remove one"
+            )
         name_of_file[identity] = name
     return names
 
@@ -126,11 +128,11 @@ def each_once(names: list[str]) -> list[str]:
     by_file: dict[object, str] = {}
     for name in sorted(names, key=lambda name: (has_link(name), name)):
         by_file.setdefault(file_identity(name), name)
-    kept = sorted(by_file.values())
-    left_out = sorted(set(names) - set(kept))
+    distinct_names = sorted(by_file.values())
+    left_out = sorted(set(names) - set(distinct_names))
     if left_out:
         logger.warning("Other names of files that are read already are left out: %s", listed(left_out))
-    return kept
+    return distinct_names
 
 
 def has_link(name: str) -> bool:

@@ -79,9 +79,11 @@ def label_studio_row(number: int, record: dict) -> Any:
             if labels not in choices:
                 choices.append(labels)
     if len(choices) > 1:
-        found = " and ".join(excerpt(labels) for labels in choices)
+        both = " and ".join(excerpt(labels) for labels in choices)
         return BadRow(
-            number, f"all annotations of a text must have the same labels, found {found}; keep one", record
+            number,
+            f"all annotations of a text must have the same labels, found {both}; keep one",
+            record,
         )
     labels = choices[0] if choices else []
     return {"id": record.get("id"), **record["data"], "label": labels}

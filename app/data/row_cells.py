@@ -152,15 +152,15 @@ def _text_array(values: list[str | None]) -> pa.Array:
 def free_names(names: Iterable[str], taken: Iterable[str] = (), prefix: str = "") -> list[str]:
     """Return the names, made different from `taken` and from each other: by `prefix` before a name, and where
     that is not enough a number after it."""
-    used = set(taken)
+    used_names = set(taken)
     free = []
     for name in names:
         new_name = name
-        if new_name in used:
+        if new_name in used_names:
             new_name = f"{prefix}{name}"
         numbers = count(2)
-        while new_name in used:
+        while new_name in used_names:
             new_name = f"{prefix}{name}_{next(numbers)}"
-        used.add(new_name)
+        used_names.add(new_name)
         free.append(new_name)
     return free

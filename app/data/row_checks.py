@@ -122,8 +122,8 @@ class RowChecker:
         if columns.are_keys and isinstance(record, dict):
             for name in columns.used:
                 if name not in record:
-                    found = f"found {excerpt(record)}; add it or remove the row"
-                    return f"the column {excerpt(name)} is missing, {found}"
+                    record_found = f"found {excerpt(record)}; add it or remove the row"
+                    return f"the column {excerpt(name)} is missing, {record_found}"
             return None
         if columns.are_keys or not isinstance(record, list):
             return no_record(record)
@@ -141,7 +141,7 @@ class RowChecker:
 
     # Texts
 
-    def _texts(self, block: Block | ArrowBlock, keys: tuple[Key, ...], what: str) -> tuple[list, Problems]:
+    def _texts(self, block: Block | ArrowBlock, keys: tuple[Key, ...], role: str) -> tuple[list, Problems]:
         """Return the cleaned texts of the columns `keys`, joined where they are several. `what` they are is
         a key of `SETTING`."""
         if not keys:
@@ -149,9 +149,9 @@ class RowChecker:
         cells = self._cells_of_texts(block, keys)
         texts = [cell.strip() if type(cell) is str else "" for cell in cells]
         problems: Problems = {}
-        for index in self._doubtful(texts, what):
+        for index in self._doubtful(texts, role):
             try:
-                texts[index] = clean_text(cells[index], self.options.remove_spaces, what)
+                texts[index] = clean_text(cells[index], self.options.remove_spaces, role)
             except ValueError as error:
                 problems[index] = error
         return texts, problems
@@ -164,10 +164,10 @@ class RowChecker:
             return columns[0]
         return list(map(join_texts, zip(*columns, strict=True)))
 
-    def _doubtful(self, texts: list[str], what: str) -> Sequence[int]:
+    def _doubtful(self, texts: list[str], role: str) -> Sequence[int]:
         """Return the indices of texts that have to be looked at alone. A text that begins with a character
         that can be seen is not empty."""
-        if self.options.remove_spaces or wrong_character("".join(texts), what):
+        if self.options.remove_spaces or wrong_character("".join(texts), role):
             return range(len(texts))
         return [index for index, text in enumerate(texts) if not (text and text[0].isprintable())]
 

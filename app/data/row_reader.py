@@ -224,8 +224,8 @@ class _Beginning:
         if not isinstance(first, (list, dict)):
             raise InputError(f"{self.where}: the first row cannot be read: {no_record(first)}")
         if isinstance(first, list) and len(first) > MAX_COLUMNS:
-            found = f"found {len(first):,}; set --data.format if another separator is meant"
-            raise InputError(f"{self.where}: a row may have at most {MAX_COLUMNS:,} columns, {found}")
+            num_found = f"found {len(first):,}; set --data.format if another separator is meant"
+            raise InputError(f"{self.where}: a row may have at most {MAX_COLUMNS:,} columns, {num_found}")
 
     def _has_header(self, options: ReadOptions, need_label: bool) -> bool:
         if not FORMATS[options.format].has_header:

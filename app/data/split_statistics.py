@@ -27,7 +27,9 @@ def split_statistics(
             continue
         text_of_row = texts[name]
         rows_of_text = np.bincount(text_of_row, minlength=num_texts)
-        also_in = {other: int(rows_of_text[is_there].sum()) for other, is_there in is_in_split.items()}
+        also_in = {}
+        for earlier_split, is_there in is_in_split.items():
+            also_in[earlier_split] = int(rows_of_text[is_there].sum())
         statistics[name] = {
             "rows": num_rows,
             **form.statistics(split_labels, label_names),

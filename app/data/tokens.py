@@ -109,7 +109,7 @@ class RowEncoder:
         self.tokenizer = tokenizer
         self.long = CUT if max_length is None else long
         self.max_length = max_length or sys.maxsize
-        way = self.long.way
+        long_way = self.long.way
         probe = tokenizer.encode(*PROBES[0])
         is_special = probe.special_tokens_mask
         # The special tokens before and after a text
@@ -122,33 +122,33 @@ class RowEncoder:
         self.separator = probe.tokens[-1] if is_special[-1:] == [1] else "\n"
         self.separated = methodcaller("replace", BETWEEN_TEXTS, self.separator)
         capacity = self.max_length - before - after
-        min_capacity = 1 if way == "cut" else HEAD
+        min_capacity = 1 if long_way == "cut" else HEAD
         if capacity < min_capacity:
             raise InputError(
-                f"data.long {way} needs {min_capacity} or more tokens of a text in a row, found {capacity} "
-                f"with data.max_length {max_length}; raise it"
+                f"data.long {long_way} needs {min_capacity} or more tokens of a text in a row, found "
+                f"{capacity} with data.max_length {max_length}; raise it"
             )
         self.head = before + capacity // HEAD
-        self.side = side if way == "cut" else "right"
+        self.side = side if long_way == "cut" else "right"
         self.max_windows = 1
         self.step = capacity  # tokens from the start of a window to that of the next
-        if way == "windows":
+        if long_way == "windows":
             self.max_windows = self.long.max_windows
             self.step = max(1, capacity * 3 // 4)
         # The tokens that the windows need of a text
         self.needed = capacity * self.max_windows + MARGIN
-        if max_length is not None and way != "head_tail":
+        if max_length is not None and long_way != "head_tail":
             tokenizer.enable_truncation(max_length, stride=capacity - self.step, direction=self.side)
 
     def encode(self, texts: list[str] | list[tuple[str, str]], place: Callable[[int], str]) -> EncodedRows:
         """Return the rows of one or more single texts, or pairs. Raises InputError for a text that cannot be
         encoded or has no token, naming its `place`, of its index; and for pairs, unless texts are cut."""
         are_pairs = not isinstance(texts[0], str)
-        way = self.long.way
-        if are_pairs and way != "cut":
+        long_way = self.long.way
+        if are_pairs and long_way != "cut":
             raise InputError(
-                f"{place(0)}: data.long {way} reads single texts, found a pair; leave data.long out, or set "
-                "--data.text_column for single texts"
+                f"{place(0)}: data.long {long_way} reads single texts, found a pair; leave data.long out, or "
+                "set --data.text_column for single texts"
             )
         if are_pairs:
             whole_texts = [tuple(map(self.separated, pair)) for pair in texts]
@@ -171,7 +171,7 @@ class RowEncoder:
         is_cut = np.zeros(len(encodings), bool)
         # Only a full row may have more tokens, and to ask each of them would take longer than all else here
         for at in np.flatnonzero(lengths >= self.max_length).tolist():
-            if way == "head_tail":
+            if long_way == "head_tail":
                 [ids] = windows[at]
                 is_cut[at] = len(ids) > self.max_length
                 windows[at] = [ids[: self.head] + ids[self.head - self.max_length :]]

@@ -80,8 +80,8 @@ def _check_loaded_keys(folder: Path, info: dict) -> None:
     mismatched_keys = sorted(info["mismatched_keys"])
     if mismatched_keys:
         name, saved_shape, needed_shape = mismatched_keys[0]
-        found = f"{name} has shape {tuple(saved_shape)}, and {tuple(needed_shape)} is needed"
-        raise InputError(f"{folder}: {found}; correct config.json, or copy the folder again")
+        mismatch = f"{name} has shape {tuple(saved_shape)}, and {tuple(needed_shape)} is needed"
+        raise InputError(f"{folder}: {mismatch}; correct config.json, or copy the folder again")
     missing_keys = sorted(info["missing_keys"])
     if missing_keys:
         raise InputError(
@@ -102,13 +102,13 @@ def check_folder(folder: Path) -> None:
         problem += nearest(str(folder), _folders_beside(folder))
         raise InputError(rule.format(folder=folder, problem=problem))
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    for what, patterns in NEEDED.items():
+    for needed_part, patterns in NEEDED.items():
         if not any(fnmatch(name, pattern) for name in names for pattern in patterns):
             # A pickle is no weights: it could run any code
             found_names = listed(names, 8) or "(it is empty)"
             problem = (
-                f"found no {what}, only: {found_names}; save it there with save_pretrained of a recent "
-                "transformers"
+                f"found no {needed_part}, only: {found_names}; save it there with save_pretrained of a "
+                "recent transformers"
             )
             raise InputError(rule.format(folder=folder, problem=problem))
     if MODEL not in names:

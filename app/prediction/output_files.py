@@ -126,7 +126,7 @@ def write_page(path: Path, page: str, option: str) -> None:
 
 
 @contextmanager
-def written(what: str) -> Iterator[None]:
+def written(output_name: str) -> Iterator[None]:
     """Raise TrainingError in place of an OSError inside; a closed pipe stays BrokenPipeError."""
     try:
         with system_errors():
@@ -136,5 +136,5 @@ def written(what: str) -> Iterator[None]:
     except OSError as error:
         remedy = "free space on the disk" if is_full(error) else "write to another place"
         raise TrainingError(
-            f"{what}: cannot be written: {error.strerror or error}; {remedy} and run it again"
+            f"{output_name}: cannot be written: {error.strerror or error}; {remedy} and run it again"
         ) from error

@@ -139,8 +139,8 @@ class Source:
         """The names of the columns that are neither text nor label."""
         if self.reader is None or self.reader.names is None:
             return []
-        used = self.reader.used_names
-        return [name for name in self.names if name not in used]
+        used_names = self.reader.used_names
+        return [name for name in self.names if name not in used_names]
 
     def rows(self, on_bad_row: str, with_records: bool = False) -> ReadRows:
         """Start to read the rows; `with_records`, each has all its columns."""
@@ -250,10 +250,10 @@ def open_file(path: str, trained: TrainedModel, asked: Mapping[str, Any], need_l
     file = _opened(path)
     options = options_of_run(file, trained, asked, need_label)
     if need_label and (isinstance(file, Stream) or options.format == "text"):
-        found = "plain text; set --format tsv"
+        input_found = "plain text; set --format tsv"
         if isinstance(file, Stream):
-            found = "a stream; save it to a file"
-        raise InputError(f"{file}: rows with labels are needed in a table, found {found}")
+            input_found = "a stream; save it to a file"
+        raise InputError(f"{file}: rows with labels are needed in a table, found {input_found}")
     if options.format == "text":
         if asked.get("text_column") is not None or asked.get("text_pair_column") is not None:
             raise InputError(

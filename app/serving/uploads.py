@@ -106,8 +106,8 @@ def read_upload(path: Path, name: str, model: OpenedModel, asked: Mapping[str, A
     else:
         answer = json.loads(done.stdout)
     if "problem" in answer:
-        kind = TooLarge if answer["is_large"] else InputError
-        raise kind(answer["problem"].replace(str(path), name))
+        error_class = TooLarge if answer["is_large"] else InputError
+        raise error_class(answer["problem"].replace(str(path), name))
     return Upload(rows_path, name, **answer)
 
 
