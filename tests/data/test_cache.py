@@ -73,8 +73,8 @@ def test_files_are_one_set_in_the_order_of_their_names(opened, posts, ending):
     assert table.location(9) == f"{posts}/a.{ending}, {table.row_unit} {number}"
     assert table.location(10) == f"{posts}/b.{ending}, {table.row_unit} {number - 9}"
     assert opened(train=[f"{posts}/{name}.{ending}" for name in "abc"], **sizes).folder == dataset.folder
-    one = opened(train="".join(f"{text}\t{label}\n" for text, label in COMMENTS), **sizes)
-    for name, split in one.splits.items():
+    single_file = opened(train="".join(f"{text}\t{label}\n" for text, label in COMMENTS), **sizes)
+    for name, split in single_file.splits.items():
         assert np.array_equal(split.rows, dataset.splits[name].rows)
         assert np.array_equal(split.labels, dataset.splits[name].labels)
 
@@ -131,8 +131,8 @@ def test_each_file_is_read_once_whatever_links_lead_to_it(write, tmp_path, monke
     Path("posts/a_link_to_nothing").symlink_to("a_link_to_nothing")
     Path("posts/one_more_name.tsv").symlink_to("a.tsv")
     Path("posts/z2.tsv").hardlink_to("posts/z.tsv")
-    found = files_of(pattern, "unused")
-    assert [os.path.normpath(name) for name in found] == names
+    paths = files_of(pattern, "unused")
+    assert [os.path.normpath(name) for name in paths] == names
     assert "posts/one_more_name.tsv" in caplog.text
     assert "posts/loop" in caplog.text
     assert files_of("posts", "unused") == ["posts/a.tsv", "posts/z.tsv"]
@@ -177,7 +177,8 @@ def test_a_set_on_an_object_store_is_the_set_on_disk(opened, store, write):
 
 def test_a_copy_is_made_once_for_each_content(tmp_path, store):
     def copied():
-        return Path(*local_copies("memory://bucket/posts.csv", str(tmp_path)))
+        [path] = local_copies("memory://bucket/posts.csv", str(tmp_path))
+        return Path(path)
 
     store("/bucket/posts.csv", "one")
     copy = copied()
@@ -226,10 +227,10 @@ def test_what_a_store_says_of_a_key_is_in_no_message(tmp_path, monkeypatch):
         raise PermissionError(f"the key {KEY} may not read {path}")
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "info", refuse)
-    told = {"memory": r"cannot be read \(PermissionError\)", "nosuch": "requirements/remote"}
-    for address, said in told.items():
-        with pytest.raises(InputError, match=rf"{address}://bucket/a.csv: .*{said}") as caught:
-            local_copies(f"{address}://bucket/a.csv", str(tmp_path))
+    reasons = {"memory": r"cannot be read \(PermissionError\)", "nosuch": "requirements/remote"}
+    for scheme, reason in reasons.items():
+        with pytest.raises(InputError, match=rf"{scheme}://bucket/a.csv: .*{reason}") as caught:
+            local_copies(f"{scheme}://bucket/a.csv", str(tmp_path))
         assert KEY not in str(caught.value)
         assert caught.value.__suppress_context__
 

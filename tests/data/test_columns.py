@@ -88,9 +88,9 @@ TABLE += "".join(f"{number % 2},{title},x,{body}\n" for number, (title, body) in
 
 @pytest.mark.parametrize("columns", [TEXT_COLUMNS, [1, 3], [1, "正文"]])
 def test_the_tokenizers_separator_stands_between_the_texts(opened, tmp_path, tiny_tokenizer, columns):
-    found = opened("csv", train=TABLE, text_column=columns).files["train"]
-    assert found.columns == "text '标题', '正文', label 'label'; not used: 'id'"
-    store = open_store(found, tiny_tokenizer, 64, str(tmp_path / "cache"))
+    table = opened("csv", train=TABLE, text_column=columns).files["train"]
+    assert table.columns == "text '标题', '正文', label 'label'; not used: 'id'"
+    store = open_store(table, tiny_tokenizer, 64, str(tmp_path / "cache"))
     assert [store.row(row).tolist() for row in range(4)] == tiny_tokenizer(JOINED)["input_ids"]
 
 
@@ -118,8 +118,8 @@ def test_predict_serve_and_python_take_the_same_columns(write, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     words = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", str(write("rows.csv", TABLE))]
     assert predict([*words, "--output", "labels.csv"]) == 0
-    found = read_predictions("labels.csv")[:4]
-    assert [row["predicted_label"] for row in found] == plain.predict(JOINED).tolist()
+    predictions = read_predictions("labels.csv")[:4]
+    assert [row["predicted_label"] for row in predictions] == plain.predict(JOINED).tolist()
     assert predict([*words, "--output", "b.csv", "--text_column", "[标题, 正文]"]) == 0
 
 
@@ -166,7 +166,7 @@ AS_LINES = {"orient": "records", "lines": True}
         ("tsv", table_of(map(json.dumps, SETS)), {}),
         ("tsv", table_of(map("|".join, SETS)), {"label_separator": "|"}),
         ("tsv", table_of(map("、".join, SETS)), {"label_separator": "、"}),
-        ("csv", table_of([f'"{", ".join(one)}"' for one in SETS], ","), {"label_separator": ","}),
+        ("csv", table_of([f'"{", ".join(labels)}"' for labels in SETS], ","), {"label_separator": ","}),
         ("csv", MANY.assign(text=TEXTS).to_csv(index=False), COLUMNS),
         ("jsonl", MANY.astype(bool).assign(text=TEXTS).to_json(**AS_LINES), COLUMNS),
         ("parquet", FRAME.to_parquet(), {}),

@@ -130,8 +130,8 @@ def test_the_embedded_sample_set(opened):
     assert dataset.label_names == ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
     assert list(dataset.splits) == ["train", "dev", "test"]
     assert sum(map(len, dataset.splits.values())) >= 1500
-    found = [text for name in SPLITS for text in texts(dataset, name)]
-    assert len(found) == len(set(found)) == len({"".join(text.split()) for text in found})
+    all_texts = [text for name in SPLITS for text in texts(dataset, name)]
+    assert len(all_texts) == len(set(all_texts)) == len({"".join(text.split()) for text in all_texts})
     for name, statistics in dataset.statistics.items():
         assert min(statistics["classes"].values()) >= 0.1 * statistics["rows"], name
         assert (statistics["repeated"], statistics["conflicting"]) == (0, 0)
@@ -174,8 +174,10 @@ def test_fixes_replace_labels_and_nothing_else(opened, report_of, write, tmp_pat
     for name, split in before.splits.items():
         assert after.splits[name].rows.tolist() == split.rows.tolist()
     assert (tmp_path / "train.tsv").read_bytes() == content
-    said = "6 corrected labels, for 5 rows, 5 of them had another label; 1 of texts that are not in the data"
-    assert f"fixes.csv: {said}" in report_of(after)
+    summary = (
+        "6 corrected labels, for 5 rows, 5 of them had another label; 1 of texts that are not in the data"
+    )
+    assert f"fixes.csv: {summary}" in report_of(after)
     assert dict(labelled(opened(**settings), *SPLITS)) == labels
 
 

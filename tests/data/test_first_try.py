@@ -41,8 +41,9 @@ PAIRS = [(text, f"{text[3:9]}吗{text[:2]}", label) for text, label in REVIEWS]
 
 
 @pytest.fixture
-def table(opened):
-    """Write rows, and return the table of the file: table(ending, rows, header, separator, **settings)."""
+def opened_table(opened):
+    """Write rows, and return the table of the file:
+    opened_table(ending, rows, header, separator, **settings)."""
 
     def write(ending, rows, header=(), separator=",", **settings):
         rows = [separator.join(map(str, row)) for row in ([header] if header else []) + list(rows)]
@@ -59,45 +60,45 @@ HEADERS = ["评论 评分", "内容 情感", "微博正文 标签", "反馈 结�
 
 
 @pytest.mark.parametrize("header", [header.split() for header in HEADERS], ids=HEADERS)
-def test_usual_chinese_headers_and_any_above_numbers(table, header):
-    found = table("csv", REVIEWS, header)
-    assert found.columns == f"text '{header[0]}', label '{header[1]}'"
-    assert (found.num_rows, first(found)) == (60, (REVIEWS[0][0], None, REVIEWS[0][1]))
+def test_usual_chinese_headers_and_any_above_numbers(opened_table, header):
+    table = opened_table("csv", REVIEWS, header)
+    assert table.columns == f"text '{header[0]}', label '{header[1]}'"
+    assert (table.num_rows, first(table)) == (60, (REVIEWS[0][0], None, REVIEWS[0][1]))
 
 
-def test_a_usual_name_that_is_a_label_is_no_header(table):
+def test_a_usual_name_that_is_a_label_is_no_header(opened_table):
     rows = [(text, "情感" if label == "1" else "科技") for text, label in REVIEWS]
-    found = table("csv", rows)
-    assert (found.num_rows, found.label_values) == (60, ["情感", "科技"])
+    table = opened_table("csv", rows)
+    assert (table.num_rows, table.label_values) == (60, ["情感", "科技"])
     with pytest.raises(InputError, match="line 1: cannot tell whether this is a header: 正方, 类别; set"):
-        table("csv", [("好吃", "好"), ("难吃", "坏")], ("正方", "类别"))
+        opened_table("csv", [("好吃", "好"), ("难吃", "坏")], ("正方", "类别"))
     with pytest.raises(InputError, match="line 62: the names of the columns come again"):
-        table("csv", [*REVIEWS, ("评论", "评分"), *REVIEWS], ("评论", "评分"))
+        opened_table("csv", [*REVIEWS, ("评论", "评分"), *REVIEWS], ("评论", "评分"))
 
 
-def test_columns_without_names_are_seen_by_their_values(table):
+def test_columns_without_names_are_seen_by_their_values(opened_table):
     label_first = [row[::-1] for row in REVIEWS]
     assumed = {"text_column": 1, "label_column": 0, "header": False}
     for rows in (label_first, sorted(label_first)):
-        found = table("tsv", rows, separator="\t")
-        assert (found.columns, found.assumed) == ("text '1', label '0'", assumed)
+        table = opened_table("tsv", rows, separator="\t")
+        assert (table.columns, table.assumed) == ("text '1', label '0'", assumed)
     numbered = [(number, *row) for number, row in enumerate(REVIEWS)]
-    assert table("csv", numbered).columns == "text '1', label '2'; not used: '0'"
+    assert opened_table("csv", numbered).columns == "text '1', label '2'; not used: '0'"
 
 
-def test_pairs_are_seen_with_and_without_a_header(table):
-    without = table("tsv", PAIRS, separator="\t")
+def test_pairs_are_seen_with_and_without_a_header(opened_table):
+    without = opened_table("tsv", PAIRS, separator="\t")
     assert first(without) == PAIRS[0]
     columns = {"text_column": 0, "text_pair_column": 1, "label_column": 2}
     assert without.assumed == {**columns, "header": False}
-    named = table("csv", PAIRS, ("sentence1", "sentence2", "label"))
+    named = opened_table("csv", PAIRS, ("sentence1", "sentence2", "label"))
     assert first(named) == PAIRS[0]
     assert named.assumed == {"text_column": "sentence1", "text_pair_column": "sentence2"}
-    assert table("tsv", PAIRS, separator="\t", text_column=0, label_column=2).row(0).pair is None
+    assert opened_table("tsv", PAIRS, separator="\t", text_column=0, label_column=2).row(0).pair is None
     names = map("".join, itertools.product("赵钱孙李", "伟芳娜敏", "一二丽强"))
     rows = [(name, *row) for name, row in zip(names, REVIEWS, strict=False)]
     with pytest.raises(InputError, match="which column is the text: .* also --data.text_pair_column"):
-        table("tsv", rows, separator="\t")
+        opened_table("tsv", rows, separator="\t")
 
 
 def test_other_files_and_the_run_are_read_as_the_train_file(opened):
@@ -111,25 +112,25 @@ SEPARATED = [("csv", "txt", ","), ("tsv", "csv", "\t"), ("semicolon", "csv", ";"
 
 
 @pytest.mark.parametrize(("format", "ending", "separator"), SEPARATED)
-def test_a_separator_is_seen_by_the_lines(tmp_path, table, format, ending, separator):
+def test_a_separator_is_seen_by_the_lines(tmp_path, opened_table, format, ending, separator):
     rows = [(text.replace("，", "、"), label) for text, label in REVIEWS]
     for header in ((), ("内容", "标签")):
-        found = table(ending, rows, header, separator)
-        assert (found.num_rows, first(found)) == (60, (rows[0][0], None, rows[0][1]))
-        assert found.columns.endswith(f"; read as {format}")
+        table = opened_table(ending, rows, header, separator)
+        assert (table.num_rows, first(table)) == (60, (rows[0][0], None, rows[0][1]))
+        assert table.columns.endswith(f"; read as {format}")
     # The test file of a run without its labels' column in use
     path = tmp_path / f"train.{ending}"
     options = options_of_run(path, trained_with(path.parent, {"train": f"rows.{ending}"}))
     assert next(open_rows(path, options, need_label=False).rows()).text == rows[0][0]
 
 
-def test_a_separator_of_some_lines_is_part_of_the_text(table):
+def test_a_separator_of_some_lines_is_part_of_the_text(opened_table):
     rows = [(text.replace("，", ";,"[n % 2]), label) for n, (text, label) in enumerate(REVIEWS)]
-    found = table("tsv", rows, separator="\t")
-    assert (found.columns, first(found)[0]) == ("text '0', label '1'", rows[0][0])
+    table = opened_table("tsv", rows, separator="\t")
+    assert (table.columns, first(table)[0]) == ("text '0', label '1'", rows[0][0])
     for separator in (" ", "::"):
         with pytest.raises(InputError, match=f"between the columns, found '{separator}'; replace it by tabs"):
-            table("txt", rows, separator=separator)
+            opened_table("txt", rows, separator=separator)
 
 
 @pytest.mark.parametrize(
@@ -147,27 +148,30 @@ def test_a_separator_of_some_lines_is_part_of_the_text(table):
 def test_quotes_of_tsv_are_part_of_the_text_unless_they_enclose_fields(opened, header, line, text):
     dataset = opened(train=lines(header, *(line.format(*row) for row in ROWS)))
     assert rows_of(dataset) == [(text.format(*row), row[1]) for row in ROWS]
-    some = [(f'"{one}"' if at % 7 == 0 else one, label) for at, (one, label) in enumerate(ROWS)]
-    assert rows_of(opened(train=lines("text\tlabel", *map("\t".join, some)))) == some
+    rows = []
+    for number, (sentence, label) in enumerate(ROWS):
+        cell = f'"{sentence}"' if number % 7 == 0 else sentence
+        rows.append((cell, label))
+    assert rows_of(opened(train=lines("text\tlabel", *map("\t".join, rows)))) == rows
 
 
-def test_one_percent_of_the_rows_may_be_empty(table):
+def test_one_percent_of_the_rows_may_be_empty(opened_table):
     rows = [(text, number % 2) for number, text in enumerate(texts(99))]
     header = ("text", "label")
-    found = table("csv", [*rows, (" ", 1)], header)
-    assert (found.num_rows, found.skipped) == (99, 1)
-    assert found.skipped_rows()[0].problem.startswith("the text is empty")
+    table = opened_table("csv", [*rows, (" ", 1)], header)
+    assert (table.num_rows, table.skipped) == (99, 1)
+    assert table.skipped_rows()[0].problem.startswith("the text is empty")
     with pytest.raises(InputError, match="line 100: the text is empty"):
-        table("csv", [*rows[1:], (" ", 1)], header)
+        opened_table("csv", [*rows[1:], (" ", 1)], header)
     with pytest.raises(InputError, match=r"line \d+: the label is empty"):
-        table("csv", [*rows * 9, ("好", "")], header)
+        opened_table("csv", [*rows * 9, ("好", "")], header)
 
 
 @pytest.mark.parametrize("separator", ["|", ",", "、"])
-def test_several_labels_in_one_name_task_and_separator(table, separator):
+def test_several_labels_in_one_name_task_and_separator(opened_table, separator):
     rows = [(text, separator.join(("味道", "速度")[: 1 + int(label)])) for text, label in REVIEWS]
     rows += [("送得快", "速度")]
-    write = partial(table, rows=rows, header=("text", "label"), separator="\t", on_bad_row="skip")
+    write = partial(opened_table, rows=rows, header=("text", "label"), separator="\t", on_bad_row="skip")
     with pytest.raises(InputError) as error:
         write("tsv")
     flags = f"--data.task multi_label --data.label_separator '{separator}'"
@@ -178,7 +182,7 @@ def test_several_labels_in_one_name_task_and_separator(table, separator):
     assert write("tsv", labels=names).num_rows == 61
     # A label with a comma in it is one label
     rows = [(text, "家居,厨具" if label == "1" else "服装") for text, label in REVIEWS]
-    assert table("tsv", rows, separator="\t").label_values == ["家居,厨具", "服装"]
+    assert opened_table("tsv", rows, separator="\t").label_values == ["家居,厨具", "服装"]
 
 
 LABELLED = lines("text\tlabel", *map("\t".join, ROWS))
@@ -224,21 +228,23 @@ def test_values_of_other_types_are_labels_and_decimals_numbers(opened, values, n
 @pytest.mark.parametrize(("true", "false"), [("true", "false"), ("1.0", "0.0")])
 def test_truth_values_and_whole_floats_of_json_and_csv_are_the_same_labels(opened, true, false):
     names = ["0", "1"] if true == "1.0" else ["false", "true"]
-    shown = [false, true]
-    rows = [f'{{"text": "{text}", "label": {shown[at % 2]}}}' for at, (text, _) in enumerate(ROWS)]
+    values = [false, true]
+    rows = [f'{{"text": "{text}", "label": {values[at % 2]}}}' for at, (text, _) in enumerate(ROWS)]
     assert opened("jsonl", train=lines(*rows)).label_names == names
-    rows = [f"{text},{shown[at % 2]}" for at, (text, _) in enumerate(ROWS)]
+    rows = [f"{text},{values[at % 2]}" for at, (text, _) in enumerate(ROWS)]
     table = lines("text,label", *rows)
     assert opened("csv", train=table).label_names == names
-    assert opened("csv", train=table, labels=shown).label_names == shown
+    assert opened("csv", train=table, labels=values).label_names == values
 
 
-@pytest.mark.parametrize(("one", "zero"), [("True", "False"), ("TRUE", "FALSE"), ("1.0", "0"), (True, False)])
-def test_columns_of_truth_values_are_suggested_and_read(opened, one, zero):
-    rows = [[text, *(one if label == name else zero for name in NAMES)] for text, label in ROWS]
+@pytest.mark.parametrize(
+    ("present", "absent"), [("True", "False"), ("TRUE", "FALSE"), ("1.0", "0"), (True, False)]
+)
+def test_columns_of_truth_values_are_suggested_and_read(opened, present, absent):
+    rows = [[text, *(present if label == name else absent for name in NAMES)] for text, label in ROWS]
     ending = "csv"
     content = lines(",".join(["text", *NAMES]), *(",".join(map(str, row)) for row in rows))
-    if one is True:
+    if present is True:
         objects = [dict(zip(["text", *NAMES], row, strict=True)) for row in rows]
         ending = "jsonl"
         content = lines(*map(json.dumps, objects))
@@ -274,15 +280,15 @@ OF_PROGRAMS = {
 def test_files_of_other_programs_are_read_or_refused_with_a_remedy(opened, ending, header, line, expected):
     try:
         rows = lines(*(line.format(*row) for row in ROWS))
-        found = opened(ending, train=header + rows).files["train"].columns
+        columns_or_message = opened(ending, train=header + rows).files["train"].columns
     except InputError as error:
-        found = str(error)
-    assert expected in found
+        columns_or_message = str(error)
+    assert expected in columns_or_message
 
 
 def test_the_threads_of_one_process_are_those_of_the_environment(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     torch.set_num_threads(3)
-    for threads, processes, found in ((None, 1, 3), (2, 1, 2), (None, 2 * joblib.cpu_count(), 1)):
+    for threads, processes, num_threads in ((None, 1, 3), (2, 1, 2), (None, 2 * joblib.cpu_count(), 1)):
         set_up_machine(TrainConfig(threads=threads), torch.device("cpu"), processes)
-        assert torch.get_num_threads() == found
+        assert torch.get_num_threads() == num_threads

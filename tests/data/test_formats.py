@@ -63,11 +63,11 @@ def test_the_contract_of_a_format(write, format):
     """Every format has the same rows, numbered as its unit says, keeps records, and obeys the limit."""
     path = write("rows", content_of(format))
     need_label = format != "text"
-    found = list(open_rows(path, ReadOptions(format), need_label).rows(with_records=True))
-    assert [row.text for row in found] == [text for text, _ in PAIRS]
-    assert [row.label for row in found] == [label if need_label else None for _, label in PAIRS]
-    assert [row.line for row in found] == [number + FORMATS[format].has_header for number in (1, 2, 3)]
-    values = list(map(str, found[0].record.values()))
+    all_rows = list(open_rows(path, ReadOptions(format), need_label).rows(with_records=True))
+    assert [row.text for row in all_rows] == [text for text, _ in PAIRS]
+    assert [row.label for row in all_rows] == [label if need_label else None for _, label in PAIRS]
+    assert [row.line for row in all_rows] == [number + FORMATS[format].has_header for number in (1, 2, 3)]
+    values = list(map(str, all_rows[0].record.values()))
     expected = {"text": ["1", PAIRS[0][0]], "fasttext": [*PAIRS[0]]}.get(format, ["7", "高兴", PAIRS[0][0]])
     assert values == expected
     limited = read(path, need_label, format=format, limit=2)
@@ -452,8 +452,8 @@ def test_damaged_workbooks_give_rows_or_one_error(book, seeds):
             content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
         if seed % 2:
             with zipfile.ZipFile(path, "w") as file:
-                for other, old in entries.items():
-                    file.writestr(other, content if other == name else old)
+                for entry, old in entries.items():
+                    file.writestr(entry, content if entry == name else old)
         else:
             path.write_bytes(content)
         try:

@@ -144,7 +144,9 @@ def text_file(draw, columns: dict, format: str, quoted: bool, header: bool, enco
     def value_of(row: list[str]) -> str | list | dict:
         return {"string": row[0], "array": row, "object": dict(zip(columns, row, strict=True))}[shape]
 
-    rows = [[empty if one is None else one for one in row] for row in zip(*columns.values(), strict=True)]
+    rows = []
+    for values in zip(*columns.values(), strict=True):
+        rows.append([empty if value is None else value for value in values])
     if format == "json":
         return json.dumps(list(map(value_of, rows)), indent=draw.choice([None, 1]), ensure_ascii=ascii_only)
     if format == "jsonl":
@@ -211,9 +213,9 @@ def flipped_bits(case: Case, draw: random.Random) -> bytes:
 
 
 def mixed_encodings(case: Case, draw: random.Random) -> bytes:
-    other = draw.choice(["gb18030", "utf-16-le", "big5"])
-    row = "好坏\t1".encode(other)
-    end = "正".encode(other)
+    encoding = draw.choice(["gb18030", "utf-16-le", "big5"])
+    row = "好坏\t1".encode(encoding)
+    end = "正".encode(encoding)
     return b"\n".join(draw.choice([line, row, line + end]) for line in case.content.split(b"\n"))
 
 
@@ -282,13 +284,13 @@ def no_regular_file(case: Case, draw: random.Random) -> None:
     targets["dangling link"] = path.with_name("nowhere")
     names = {"missing": path, "pipe": pipe, "long name": path.with_name("n" * 300)}
     names["NUL in the name"] = path.with_name("a\0b")
-    what = draw.choice([*targets, *names, "directory"])
-    if what == "directory":
+    target = draw.choice([*targets, *names, "directory"])
+    if target == "directory":
         path.mkdir()
-    elif what in targets:
-        path.symlink_to(targets[what])
-    case.path = names.get(what, path)
-    case.description += f": {what}"
+    elif target in targets:
+        path.symlink_to(targets[target])
+    case.path = names.get(target, path)
+    case.description += f": {target}"
     case.content = None
     case.rows = None
     case.refused = True
@@ -320,14 +322,14 @@ def check(case: Case, folder: Path) -> None:
     # A stream is not looked at for its encoding
     with suppress(InputError):
         case.options = replace(case.options, encoding=file_encoding(case.path, case.options.encoding))
-    found, message = attempt(case, lambda: read(str(case.path)))
+    rows, message = attempt(case, lambda: read(str(case.path)))
     if (case.content or b"").startswith(codecs.BOM_UTF32_LE):
         # In UTF-16 these bytes are the mark before a NUL
         assert message is not None, "UTF-32 was read"
         return
     if message is None:
-        assert not case.refused, f"to be refused, but {len(found)} rows were read"
-        check_rows(case, found)
+        assert not case.refused, f"to be refused, but {len(rows)} rows were read"
+        check_rows(case, rows)
     else:
         assert case.rows is None, f"valid, but refused: {message}"
     if case.content is None:
@@ -341,11 +343,11 @@ def check(case: Case, folder: Path) -> None:
         with suppress(InputError):
             quoting = recognised(case.path, case.options).quoting
         as_stream = attempt(case, lambda: read(stream, quoting=quoting))
-        assert as_stream == (found, message), "a stream gives other rows"
+        assert as_stream == (rows, message), "a stream gives other rows"
     if message is None:
         check_prediction_source(case)
     if case.need_label:
-        check_table(case, found, folder)
+        check_table(case, rows, folder)
 
 
 def attempt(case: Case, action: Callable[[], Any]) -> tuple[Any, str | None]:
@@ -359,22 +361,22 @@ def attempt(case: Case, action: Callable[[], Any]) -> tuple[Any, str | None]:
     return None, message
 
 
-def check_rows(case: Case, found: list[Row | BadRow]) -> None:
-    for row in found:
+def check_rows(case: Case, rows: list[Row | BadRow]) -> None:
+    for row in rows:
         # What is read can be written
         "".join(value for value in row[1:] if isinstance(value, str)).encode()
         assert 0 < len(row.problem) < MAX_MESSAGE if isinstance(row, BadRow) else row.text
     if case.rows is not None:
-        read = [(None, None) if isinstance(row, BadRow) else (row.text, row.label) for row in found]
+        read = [(None, None) if isinstance(row, BadRow) else (row.text, row.label) for row in rows]
         assert read == case.rows
-    if (expected := independent_places(case, found)) is not None:
+    if (expected := independent_places(case, rows)) is not None:
         headers = {None: (0, 1), True: (1,), False: (0,)}[case.options.header]
         headers = headers if case.options.format in ("csv", "tsv") else (0,)
-        places = [row.line for row in found]
+        places = [row.line for row in rows]
         assert places in [expected[count:] for count in headers], f"expected {expected[:9]}"
 
 
-def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | None:
+def independent_places(case: Case, rows: list[Row | BadRow]) -> list[int] | None:
     """Return the numbers that rows must have, header included; None where that is undefined."""
     format = case.options.format
     encoding = case.options.encoding
@@ -394,7 +396,7 @@ def independent_places(case: Case, found: list[Row | BadRow]) -> list[int] | Non
         return [number for number, line in enumerate(lines, 1) if line.strip()]
     if case.options.quoting == "none" or (format == "tsv" and case.options.quoting == "auto"):
         return [number for number, line in enumerate(lines, 1) if line.strip(" ")]
-    if any(isinstance(row, BadRow) and re.search("CSV|broken", row.problem) for row in found):
+    if any(isinstance(row, BadRow) and re.search("CSV|broken", row.problem) for row in rows):
         # What a broken record takes in is the reader's to say
         return None
     return quoted_places(text, "," if format == "csv" else "\t")
@@ -432,12 +434,12 @@ def check_prediction_source(case: Case) -> None:
             assert source.scan.num_rows == len(list(open_rows(case.path, options, need_label=False).rows()))
 
 
-def check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> None:
+def check_table(case: Case, rows: list[Row | BadRow] | None, folder: Path) -> None:
     """The table on disk has the good rows, and counts the bad ones."""
     target = folder / "table"
     names = LABELS if case.number % 2 else None
     target.mkdir()
-    good = [row.text for row in found or [] if isinstance(row, Row)]
+    good = [row.text for row in rows or [] if isinstance(row, Row)]
     _, message = attempt(
         case,
         lambda: build_table(target, str(case.path), case.options, skip_bad_rows=True, label_names=names),
@@ -447,7 +449,7 @@ def check_table(case: Case, found: list[Row | BadRow] | None, folder: Path) -> N
         assert is_known, f"rows were read, but no table made of them: {message}"
         return
     table = open_folders([target])
-    assert table.num_rows + table.skipped == len(found)
+    assert table.num_rows + table.skipped == len(rows)
     assert len(table.skipped_rows()) == table.skipped
     table.source.encode()
     assert names or table.column("text", range(table.num_rows)) == good

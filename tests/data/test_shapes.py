@@ -111,9 +111,9 @@ def test_a_folder_of_a_hub(tmp_path, opened_folder, inside):
     assert rows_of(dataset) == ROWS[:60]
     assert rows_of(dataset, "test") == ROWS[60:]
     # A file that is named stands before that of the folder
-    other = tmp_path / "other.tsv"
-    other.write_text(lines("text\tlabel", "好\t体育"), encoding="utf-8")
-    assert rows_of(opened_folder("hub", test=str(other)), "test") == [("好", "体育")]
+    named_file = tmp_path / "other.tsv"
+    named_file.write_text(lines("text\tlabel", "好\t体育"), encoding="utf-8")
+    assert rows_of(opened_folder("hub", test=str(named_file)), "test") == [("好", "体育")]
 
 
 @pytest.mark.parametrize(

@@ -23,20 +23,20 @@ def split_of(labels, hashes, dev: float, test: float, seed: int, names=(), split
     the state of any generator."""
     form = label_form("multi_label" if labels.ndim > 1 else "single_label")
     settings = DataConfig(split=split, split_seed=seed)
-    found = split_rows(form, labels, hashes, settings, dev_size=dev, test_size=test, label_names=list(names))
+    sides = split_rows(form, labels, hashes, settings, dev_size=dev, test_size=test, label_names=list(names))
     np.random.seed(99)
     random.seed(99)
     state = random.getstate()
     again = split_rows(form, labels, hashes, settings, dev_size=dev, test_size=test, label_names=list(names))
     assert random.getstate() == state
-    assert [rows.tolist() for rows in again.values()] == [rows.tolist() for rows in found.values()]
-    assert tuple(found) == SIDES
-    assert all(rows.dtype == np.int64 for rows in found.values())
-    assert sorted(np.concatenate([*found.values()])) == list(range(len(labels)))
+    assert [rows.tolist() for rows in again.values()] == [rows.tolist() for rows in sides.values()]
+    assert tuple(sides) == SIDES
+    assert all(rows.dtype == np.int64 for rows in sides.values())
+    assert sorted(np.concatenate([*sides.values()])) == list(range(len(labels)))
     if split == "stratified":
-        texts = [np.unique(hashes[rows]) for rows in found.values()]
+        texts = [np.unique(hashes[rows]) for rows in sides.values()]
         assert sum(map(len, texts)) == len(np.unique(hashes))
-    return found
+    return sides
 
 
 def random_rows(seed: int):
@@ -78,10 +78,10 @@ def test_a_random_split_is_a_shuffled_list(case, seed):
     num_rows, dev_size, test_size, dev, test = map(float, case.split())
     shuffled = list(range(int(num_rows)))
     random.Random(seed).shuffle(shuffled)
-    found = split_of(np.zeros_like(shuffled), np.sort(shuffled), dev_size, test_size, seed, split="random")
+    sides = split_of(np.zeros_like(shuffled), np.sort(shuffled), dev_size, test_size, seed, split="random")
     ends = [int(num_rows - dev - test), int(num_rows - test)]
     wanted = [part.tolist() for part in np.split(shuffled, ends)]
-    assert [rows.tolist() for rows in found.values()] == wanted
+    assert [rows.tolist() for rows in sides.values()] == wanted
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -92,8 +92,8 @@ def test_a_stratified_split(seed):
     generator = random.Random(seed)
     dev, test = (generator.choice([0, 1, num_rows // 20, num_rows // 10, num_rows // 5]) for _ in range(2))
     split = split_of(labels, hashes, dev, test, seed, names)
-    other = split_of(labels, hashes, dev, test, seed + 1, names)
-    assert dev < 20 or sorted(other["dev"]) != sorted(split["dev"])
+    split_of_next_seed = split_of(labels, hashes, dev, test, seed + 1, names)
+    assert dev < 20 or sorted(split_of_next_seed["dev"]) != sorted(split["dev"])
     for side, size in (("dev", dev), ("test", test)):
         if size == 0:
             assert len(split[side]) == 0
@@ -190,20 +190,20 @@ def test_folds_keep_labels_and_texts_together(task):
     if task == "single_label":
         labels = hashes % 7 // 2
     form = label_form(task)
-    found = fold_of_rows(form, labels, hashes, 5, 42)
-    assert set(found.tolist()) == set(range(5))
-    assert all(len(set(found[hashes == text].tolist())) == 1 for text in np.unique(hashes))
+    fold = fold_of_rows(form, labels, hashes, 5, 42)
+    assert set(fold.tolist()) == set(range(5))
+    assert all(len(set(fold[hashes == text].tolist())) == 1 for text in np.unique(hashes))
     groups = [labels == label for label in range(4)]
     if task == "multi_label":
-        sizes = np.bincount(found, minlength=5)
+        sizes = np.bincount(fold, minlength=5)
         assert sizes.max() - sizes.min() <= 10
         # A frequent set is spread too
         groups = [*labels.astype(bool).T, (labels[:, :2] == 1).all(axis=1)]
     for group in groups:
-        counts = np.bincount(found[group], minlength=5)
+        counts = np.bincount(fold[group], minlength=5)
         assert counts.max() - counts.min() <= (10 if task == "multi_label" else 0.5 * counts.mean())
-    assert (found == fold_of_rows(form, labels, hashes, 5, 42)).all()
-    assert (found != fold_of_rows(form, labels, hashes, 5, 43)).any()
+    assert (fold == fold_of_rows(form, labels, hashes, 5, 42)).all()
+    assert (fold != fold_of_rows(form, labels, hashes, 5, 43)).any()
     texts = len(np.unique(hashes))
     with pytest.raises(InputError, match=f"--folds must be at most .* found 601 folds for {texts} texts and"):
         fold_of_rows(form, labels, hashes, 601, 0)
@@ -224,14 +224,23 @@ def test_folds_share_table_tokens_and_vocabulary_and_test_each_row_once(tmp_path
         tokens.add(open_store(dataset.tables[0], tokenizer, 32, str(cache)).folder)
     assert sorted(tested) == list(range(60))
     assert len(tokens) == 1
-    for kind in ("table", "tokens", "vocabulary"):
-        assert len([path for path in cache.glob(f"{kind}-*") if path.is_dir()]) == 1
+    for prefix in ("table", "tokens", "vocabulary"):
+        assert len([path for path in cache.glob(f"{prefix}-*") if path.is_dir()]) == 1
 
 
 TEXTS = ["今天的天气真好，我们去公园里散步吧", "快递送了三天还没有到，客服也不回复"]
 TEXTS += ["这家店的味道不错，下次还会再来的", "手机的电池用半天就没有电了，想退货"]
 NEAR = "今天的天气真好呀，我们去公园散步吧！"
 OTHER = "电影的结局让人想不到，值得再看一遍"
+
+
+def first_near_copy(texts: list[str], text: str) -> int:
+    """Return the place of the first text that is a near copy of a text by definition, or -1."""
+    for place, candidate in enumerate(texts):
+        matcher = SequenceMatcher(None, candidate, text, autojunk=False)
+        if matcher.quick_ratio() >= 0.8 and matcher.ratio() >= 0.8:
+            return place
+    return -1
 
 
 def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypatch):
@@ -247,14 +256,9 @@ def test_near_copies_are_those_that_a_comparison_with_every_text_finds(monkeypat
             letters[at] = generator.choice(characters)
         changed.append("".join(letters))
     monkeypatch.setattr("app.data.near_copies.BATCH_ROWS", 7)
-    found = find_near_copies(train, changed)
-    expected = []
-    for text in changed:
-        matchers = [SequenceMatcher(None, one, text, autojunk=False) for one in train]
-        near = (at for at, one in enumerate(matchers) if one.quick_ratio() >= 0.8 and one.ratio() >= 0.8)
-        expected.append(next(near, -1))
-    assert found.tolist() == expected
-    assert 30 < (found >= 0).sum() < 60
+    copies = find_near_copies(train, changed)
+    assert copies.tolist() == [first_near_copy(train, text) for text in changed]
+    assert 30 < (copies >= 0).sum() < 60
     others = [NEAR, OTHER, TEXTS[2], "好", "这家店的味道很差，再也不会来的了吧"]
     assert find_near_copies(TEXTS, others).tolist() == [0, -1, 2, -1, -1]
 
@@ -276,11 +280,11 @@ def test_the_dataset_has_near_copies_and_the_report_their_number(opened, report_
     assert "1 rows are near copies of other texts in train" in report_of(dataset)
 
 
-@pytest.mark.parametrize(("most", "looked"), [(700, []), (900, ["test"]), (9999, ["dev", "test"])])
-def test_a_split_with_too_many_texts_is_not_compared(opened, monkeypatch, most, looked):
+@pytest.mark.parametrize(("max_bytes", "compared"), [(700, []), (900, ["test"]), (9999, ["dev", "test"])])
+def test_a_split_with_too_many_texts_is_not_compared(opened, monkeypatch, max_bytes, compared):
     """Of one that fits, also where train is more than half of the limit."""
-    monkeypatch.setattr("app.data.build_dataset.MAX_BYTES", most)
+    monkeypatch.setattr("app.data.build_dataset.MAX_BYTES", max_bytes)
     lines = [f"{text}第{number}条\t{number % 2}\n" for number, text in enumerate(TEXTS * 6)]
     files = {"train": "".join(lines[:12]), "dev": "".join(lines[12:]), "test": f"{NEAR}\t0\n{OTHER}\t1\n"}
-    found = opened(**files).splits
-    assert [name for name, split in found.items() if split.copies is not None] == looked
+    splits = opened(**files).splits
+    assert [name for name, split in splits.items() if split.copies is not None] == compared

@@ -62,8 +62,11 @@ def test_no_character_of_the_training_text_is_unknown(trained_on):
     characters += [*SPLIT_OFF, *IN_WORDS, *OF_OTHER_TABLES]
     tokenizer = trained_on("".join(characters), "a")
     encodings = tokenizer.backend_tokenizer.encode_batch_fast([f"a{c}{c}好{c}a" for c in characters])
-    found = zip(characters, encodings, strict=True)
-    assert [one for one, encoding in found if tokenizer.unk_token_id in encoding.ids] == []
+    unknown = []
+    for character, encoding in zip(characters, encodings, strict=True):
+        if tokenizer.unk_token_id in encoding.ids:
+            unknown.append(character)
+    assert unknown == []
 
 
 def test_a_prefix_is_as_if_each_text_had_it_and_stays_with_the_tokenizer(tmp_path):
@@ -167,12 +170,12 @@ def test_padding_and_truncation_of_a_strangers_tokenizer_do_not_matter(strange):
     truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     padding = {"strategy": {"Fixed": 50_000}, "direction": "Right", "pad_to_multiple_of": 0}
     padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
-    found = []
+    probabilities = []
     for settings in ({}, {"truncation": truncation, "padding": padding}):
         folder = strange(lambda d, settings=settings: d.update(settings))
         predictions = load_predictor(folder, 32, device="cpu").predict(as_rows(["今天真开心"]))
-        found.append([row.probabilities.tolist() for row in predictions])
-    assert found[0] == found[1]
+        probabilities.append([row.probabilities.tolist() for row in predictions])
+    assert probabilities[0] == probabilities[1]
 
 
 def test_a_text_without_a_token_is_named(strange, table_of, tmp_path):
@@ -195,15 +198,15 @@ TRAINING += ["the words of a text " * 3]
 HEAD_TAIL = LongTexts("head_tail")
 
 
-def trained(kind: str = "WordPiece") -> Tokenizer:
-    """Return a tokenizer of a kind, trained on a few texts."""
+def trained(algorithm: str = "WordPiece") -> Tokenizer:
+    """Return a tokenizer of an algorithm, trained on a few texts."""
     settings = {"special_tokens": SPECIAL, "show_progress": False}
-    if kind == "WordPiece":
+    if algorithm == "WordPiece":
         model = models.WordPiece(unk_token="[UNK]")
         trainer = trainers.WordPieceTrainer(vocab_size=150, **settings)
         normalizer = normalizers.BertNormalizer()
         words = pre_tokenizers.BertPreTokenizer()
-    elif kind == "BPE":
+    elif algorithm == "BPE":
         settings["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
         model = models.BPE()
         trainer = trainers.BpeTrainer(vocab_size=320, **settings)
@@ -254,7 +257,7 @@ def windows_of(rows: tokens.EncodedRows) -> list[list[list[int]]]:
     return [[next(windows).tolist() for _ in range(count)] for count in rows.counts]
 
 
-@pytest.mark.parametrize("kind", ["WordPiece", "BPE", "Unigram"])
+@pytest.mark.parametrize("algorithm", ["WordPiece", "BPE", "Unigram"])
 @pytest.mark.parametrize(
     ("max_length", "side", "long"),
     [
@@ -263,16 +266,16 @@ def windows_of(rows: tokens.EncodedRows) -> list[list[list[int]]]:
         *((length, "right", LongTexts("windows", n)) for length, n in ((16, 8), (16, 3), (34, 5), (64, 1))),
     ],
 )
-def test_rows_are_those_of_the_whole_text(kind, max_length, side, long):
-    tokenizer = trained(kind)
-    texts = long_texts_of(kind)
+def test_rows_are_those_of_the_whole_text(algorithm, max_length, side, long):
+    tokenizer = trained(algorithm)
+    texts = long_texts_of(algorithm)
     rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), max_length, side, long).encode(texts, str)
     for text, windows, is_cut in zip(texts, windows_of(rows), rows.is_cut, strict=True):
         first, *ids, last = tokenizer.encode(text).ids
         wanted = wanted_windows(ids, max_length - 2, side, long)
-        most = long.max_windows if long.way == "windows" else 1
-        assert windows == [[first, *window, last] for window in wanted[:most]]
-        assert is_cut == (len(wanted) > most or (long.way != "windows" and len(ids) > max_length - 2))
+        max_windows = long.max_windows if long.way == "windows" else 1
+        assert windows == [[first, *window, last] for window in wanted[:max_windows]]
+        assert is_cut == (len(wanted) > max_windows or (long.way != "windows" and len(ids) > max_length - 2))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -283,9 +286,11 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(side):
     rows = RowEncoder(Tokenizer.from_str(tokenizer.to_str()), 64, side).encode(pairs, str)
     tokenizer.enable_truncation(64, direction=side)
     expected = tokenizer.encode_batch(pairs)
-    assert windows_of(rows) == [[one.ids] for one in expected]
-    assert rows.is_cut.tolist() == [bool(one.overflowing) for one in expected]
-    assert rows.second_starts.tolist() == [len(one.ids) - sum(one.type_ids) for one in expected]
+    assert windows_of(rows) == [[encoding.ids] for encoding in expected]
+    assert rows.is_cut.tolist() == [bool(encoding.overflowing) for encoding in expected]
+    assert rows.second_starts.tolist() == [
+        len(encoding.ids) - sum(encoding.type_ids) for encoding in expected
+    ]
 
 
 @pytest.mark.parametrize("long", [CUT, LongTexts("windows", 4)])
@@ -347,20 +352,20 @@ def rows_of(store) -> list[list[int]]:
     return [store.row(row).tolist() for row in range(len(store.cut))]
 
 
-KINDS = [("texts", 4), ("texts", 8), ("texts", 9), ("texts", 128), ("pairs", 4), ("pairs", 5), ("pairs", 9)]
-KINDS += [("pairs", 64), ("pairs of RoBERTa", 16)]
+INPUTS = [("texts", 4), ("texts", 8), ("texts", 9), ("texts", 128), ("pairs", 4), ("pairs", 5), ("pairs", 9)]
+INPUTS += [("pairs", 64), ("pairs of RoBERTa", 16)]
 
 
-@pytest.mark.parametrize(("kind", "max_length"), KINDS)
-def test_a_store_holds_what_the_tokenizer_makes(table_of, store_of, tiny_tokenizer, kind, max_length):
+@pytest.mark.parametrize(("inputs", "max_length"), INPUTS)
+def test_a_store_holds_what_the_tokenizer_makes(table_of, store_of, tiny_tokenizer, inputs, max_length):
     """RoBERTa's second texts have the same token types as the first ones."""
     backend = Tokenizer.from_str(tiny_tokenizer.backend_tokenizer.to_str())
-    if kind == "pairs of RoBERTa":
+    if inputs == "pairs of RoBERTa":
         backend.post_processor = processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2))
     settings = {"unk_token": "[UNK]", "model_input_names": ["input_ids", "token_type_ids"]}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **settings)
-    texts = [(text,) for text in TEXTS] if kind == "texts" else PAIRS
-    columns = {} if kind == "texts" else {"text_column": 0, "text_pair_column": 1, "label_column": 2}
+    texts = [(text,) for text in TEXTS] if inputs == "texts" else PAIRS
+    columns = {} if inputs == "texts" else {"text_column": 0, "text_pair_column": 1, "label_column": 2}
     store = store_of(table_of([[*row, 0] for row in texts], **columns), tokenizer, max_length)
     wanted = [tokenizer(*row, truncation=True, max_length=max_length) for row in texts]
     assert rows_of(store) == [row["input_ids"] for row in wanted]
@@ -368,7 +373,7 @@ def test_a_store_holds_what_the_tokenizer_makes(table_of, store_of, tiny_tokeniz
     assert store.cut.tolist() == [len(tokenizer(*row)["input_ids"]) > max_length for row in texts]
     assert store.unknown_tokens == sum(row["input_ids"].count(1) for row in wanted)
     assert len(store.tokens) == store.offsets[-1]
-    if kind == "pairs":
+    if inputs == "pairs":
         for row, start in zip(wanted, store.second_starts, strict=True):
             assert row["token_type_ids"] == [0] * start + [1] * (len(row["token_type_ids"]) - start)
     else:
@@ -387,12 +392,12 @@ def test_the_bits_are_the_same_for_any_chunks(table_of, store_of, tiny_tokenizer
         folder = store_of(table, tiny_tokenizer, 12, long, cache=cache).folder
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    one = content("one")
-    assert len(one) == 5 + (case == "pairs") + 2 * (case == "windows")
+    in_one_chunk = content("one")
+    assert len(in_one_chunk) == 5 + (case == "pairs") + 2 * (case == "windows")
     monkeypatch.setattr(tokens, "CHUNK_ROWS", 7)
-    assert content("rows") == one
+    assert content("rows") == in_one_chunk
     monkeypatch.setattr(tokens, "CHUNK_BYTES", 100)
-    assert content("bytes") == one
+    assert content("bytes") == in_one_chunk
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
@@ -413,8 +418,8 @@ def test_a_store_is_built_once_for_rows_tokenizer_and_length(table_of, store_of,
     tiny_tokenizer(["好", "今天真开心"], padding="max_length", truncation=True, max_length=4)
     again = store_of(table, tiny_tokenizer, 16)
     assert (again.folder, rows_of(again), store.folder.stat().st_mtime_ns) == (store.folder, wanted, before)
-    other = BertTokenizer({**tiny_tokenizer.get_vocab(), "😀": len(tiny_tokenizer)})
-    others = {store_of(table, tiny_tokenizer, 17).folder, store_of(table, other, 16).folder}
+    larger_tokenizer = BertTokenizer({**tiny_tokenizer.get_vocab(), "😀": len(tiny_tokenizer)})
+    others = {store_of(table, tiny_tokenizer, 17).folder, store_of(table, larger_tokenizer, 16).folder}
     assert len({store.folder, *others}) == 3
 
 
@@ -445,8 +450,8 @@ def test_processes_that_start_at_once_get_one_whole_store(write, tmp_path):
     tokenizer = tokenizer_of(characters="今天真开心好0123")
     wanted = tokenizer(texts, truncation=True, max_length=16)["input_ids"]
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
-        started = [pool.submit(tokens_of_file, str(source), str(cache), tokenizer) for _ in range(2)]
-        assert [one.result() for one in started] == [wanted] * 2
-    for kind in ("table", "dataset", "tokens"):
-        [folder] = (path for path in cache.glob(f"{kind}-*") if path.is_dir())
+        futures = [pool.submit(tokens_of_file, str(source), str(cache), tokenizer) for _ in range(2)]
+        assert [future.result() for future in futures] == [wanted] * 2
+    for prefix in ("table", "dataset", "tokens"):
+        [folder] = (path for path in cache.glob(f"{prefix}-*") if path.is_dir())
         assert is_complete(folder)

@@ -51,13 +51,13 @@ def random_rows(name: str, num_rows: int, num_labels: int, seed: int = 0) -> tup
     return labels, logits
 
 
-def write_rows(folder: Path, kind: str, labels: list[str], texts: tuple[str, ...]) -> dict[str, Path]:
+def write_rows(folder: Path, answer_kind: str, labels: list[str], texts: tuple[str, ...]) -> dict[str, Path]:
     """Write the files of a kind of answer, by split; some rows of test are also in dev, some are long, and
     some begin with one of `texts`."""
-    generator = random.Random(kind)
+    generator = random.Random(answer_kind)
     files = {}
     lines = []
-    shares = [0.85, 0.15] if kind == "two_classes" else [1.0] * len(labels)
+    shares = [0.85, 0.15] if answer_kind == "two_classes" else [1.0] * len(labels)
     for split, num_rows in ROWS.items():
         copied = lines[:6] if split == "test" else []
         lines = []
@@ -65,17 +65,19 @@ def write_rows(folder: Path, kind: str, labels: list[str], texts: tuple[str, ...
             characters = generator.choices("天地玄黄宇宙洪荒日月盈昃", k=generator.randint(2, 40))
             begin = texts[number % len(texts)] if texts else ""
             row = {"text": f"{begin}{''.join(characters)}{split}{number}"}
-            if kind == "regression":
+            if answer_kind == "regression":
                 row["score"] = round(generator.gauss(50, 12), 2)
-            elif kind in ("multi_label", "multi_path"):
+            elif answer_kind in ("multi_label", "multi_path"):
                 row["labels"] = sorted(generator.sample(labels, generator.choice([0, 1, 1, 2])))
             elif labels:
                 # Every class is in train
-                known = split == "train" and number < 2 * len(labels)
-                row["label"] = labels[number % len(labels)] if known else generator.choices(labels, shares)[0]
+                if split == "train" and number < 2 * len(labels):
+                    row["label"] = labels[number % len(labels)]
+                else:
+                    row["label"] = generator.choices(labels, shares)[0]
             lines.append(row)
-        lines += copied if labels or kind == "regression" else []
-        is_plain = kind == "masked_language_modelling"
+        lines += copied if labels or answer_kind == "regression" else []
+        is_plain = answer_kind == "masked_language_modelling"
         files[split] = folder / f"{split}.{'txt' if is_plain else 'jsonl'}"
         written = [row["text"] if is_plain else json.dumps(row, ensure_ascii=False) for row in lines]
         files[split].write_text("\n".join(written) + "\n", encoding="utf-8")
@@ -128,18 +130,18 @@ class Written(NamedTuple):
 
 def report_of(
     folder: Path,
-    kind: str,
+    answer_kind: str,
     language: str = "en",
     labels: list[str] | None = None,
     texts: tuple[str, ...] = (),
     name: str = "run",
 ) -> Written:
     """Write the report of a kind of answer as a run does, for the labels of the kind or others."""
-    paths = write_rows(folder, kind, labels or KINDS[kind][1], texts)
+    paths = write_rows(folder, answer_kind, labels or KINDS[answer_kind][1], texts)
     files = {f"data__{split}": path for split, path in paths.items()}
     out = folder / name
-    task = "single_label" if kind in SINGLE else kind
-    settings = {"data__task": task, "data__max_length": 32, **files, **KINDS[kind][0]}
+    task = "single_label" if answer_kind in SINGLE else answer_kind
+    settings = {"data__task": task, "data__max_length": 32, **files, **KINDS[answer_kind][0]}
     config = load_config(arguments(files["data__train"], out, **settings))
     with Single(config) as mode, in_language(language):
         components = build(config, mode)

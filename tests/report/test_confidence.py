@@ -75,16 +75,17 @@ def test_the_half_that_chooses_is_not_the_half_that_measures_and_its_bound_holds
 
 
 @pytest.mark.parametrize(
-    ("rows", "precision", "message"),
+    ("num_rows", "highest", "precision", "message"),
     [
-        ((400, 0, 0.8), 0.9999, r"precision=0.9999 cannot be reached .* the best is 0\.\d{4}; ask for less"),
-        ((22,), 0.5, "too few rows"),
-        ((1,), 0.5, "found 1"),
+        (400, 0.8, 0.9999, r"precision=0.9999 cannot be reached .* the best is 0\.\d{4}; ask for less"),
+        (22, 1, 0.5, "too few rows"),
+        (1, 1, 0.5, "found 1"),
     ],
 )
-def test_precision_that_cannot_be_reached_is_an_error_with_the_best(rows, precision, message):
+def test_precision_that_cannot_be_reached_is_an_error_with_the_best(num_rows, highest, precision, message):
+    confidence, correct, hashes = calibrated_rows(num_rows, highest=highest)
     with pytest.raises(InputError, match=message):
-        choose_threshold(*calibrated_rows(*rows), precision)
+        choose_threshold(confidence, correct, hashes, precision)
 
 
 def baselines_of(name: str, num_labels: int, train: Sample, dev: Sample | None, report: Sample) -> dict:
@@ -95,11 +96,11 @@ def baselines_of(name: str, num_labels: int, train: Sample, dev: Sample | None, 
 def test_baselines_learn_what_can_be_learned(tmp_path):
     dataset, _, _ = open_tiny(tmp_path)
     train, test = (sample(dataset.splits[name]) for name in ("train", "test"))
-    found = baselines_of("single_label", 3, train, None, test)
-    assert list(found) == ["majority class", LOGISTIC]
-    assert found["majority class"]["accuracy"] == pytest.approx(1 / 3)
-    assert found["majority class"]["macro_f1"] == pytest.approx(0.5 / 3)
-    assert found[LOGISTIC]["accuracy"] > 0.9
+    metrics = baselines_of("single_label", 3, train, None, test)
+    assert list(metrics) == ["majority class", LOGISTIC]
+    assert metrics["majority class"]["accuracy"] == pytest.approx(1 / 3)
+    assert metrics["majority class"]["macro_f1"] == pytest.approx(0.5 / 3)
+    assert metrics[LOGISTIC]["accuracy"] > 0.9
     same = Sample(["好"] * 5, np.zeros(5, int))
     assert baselines_of("single_label", 2, same, None, same)["majority class"]["accuracy"] == 1
 
@@ -112,10 +113,10 @@ def test_baselines_of_several_and_of_many_labels(monkeypatch):
     train = Sample(texts[:200], labels[:200])
     dev = Sample(texts[200:250], labels[200:250])
     test = Sample(texts[250:], labels[250:])
-    found = baselines_of("multi_label", 4, train, dev, test)
-    assert (found[LOGISTIC]["micro_f1"], found[LOGISTIC]["intervals"]["micro_f1"]) == (1, [1, 1])
-    assert found["most frequent set"]["micro_f1"] == 0, "the most frequent set is the empty one"
-    assert found["most frequent set"]["subset_accuracy"] == (test.labels.sum(axis=1) == 0).mean()
+    metrics = baselines_of("multi_label", 4, train, dev, test)
+    assert (metrics[LOGISTIC]["micro_f1"], metrics[LOGISTIC]["intervals"]["micro_f1"]) == (1, [1, 1])
+    assert metrics["most frequent set"]["micro_f1"] == 0, "the most frequent set is the empty one"
+    assert metrics["most frequent set"]["subset_accuracy"] == (test.labels.sum(axis=1) == 0).mean()
     assert baselines_of("multi_label", 4, train, None, test)[LOGISTIC]["micro_f1"] > 0.9
     many_texts = [chr(0x4E00 + number % 60) * 3 for number in range(600)]
     classes = np.arange(600) % 60
@@ -124,8 +125,8 @@ def test_baselines_of_several_and_of_many_labels(monkeypatch):
     rows = Sample(many_texts, np.eye(60, dtype=np.uint8)[classes])
     assert baselines_of("multi_label", 60, rows, rows, rows)[LOGISTIC]["micro_f1"] == 1
     monkeypatch.setattr("app.report.baselines.MAX_LABELS_X_VALUES", 60 * 600)
-    found = baselines_of("multi_label", 60, rows, rows, rows)
-    assert found[LOGISTIC]["micro_f1"] < 1, "every second row has half of the labels"
+    metrics = baselines_of("multi_label", 60, rows, rows, rows)
+    assert metrics[LOGISTIC]["micro_f1"] < 1, "every second row has half of the labels"
 
 
 def test_logits_come_back_as_they_were_and_other_rows_are_refused(tmp_path):
@@ -136,9 +137,9 @@ def test_logits_come_back_as_they_were_and_other_rows_are_refused(tmp_path):
     write_logits(path, written, open_task("single_label", LABELS), 7)
     (tmp_path / "other").touch()
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
-    task, found = read_run(tmp_path)
-    assert (task.label_names, task.name, set(found)) == (LABELS, "single_label", {"test", "dev"})
-    for name, split in found.items():
+    task, read_splits = read_run(tmp_path)
+    assert (task.label_names, task.name, set(read_splits)) == (LABELS, "single_label", {"test", "dev"})
+    for name, split in read_splits.items():
         assert (split.hashes == splits[name].table.hashes[splits[name].rows]).all()
         check_same_rows(split, written[name])
         for key in ARRAYS:
@@ -147,11 +148,13 @@ def test_logits_come_back_as_they_were_and_other_rows_are_refused(tmp_path):
             assert array.dtype == expected.dtype, key
             assert (array == expected).all(), key
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-    one = found["test"]
-    fewer = replace(one, **{name: getattr(one, name)[1:] for name in ARRAYS})
-    for changed in (fewer, replace(one, hashes=one.hashes[::-1]), replace(one, labels=(one.labels + 1) % 3)):
-        with pytest.raises(InputError, match=f"texts or labels in {len(one)} and {len(changed)} rows"):
-            check_same_rows(one, changed)
+    test_split = read_splits["test"]
+    fewer_rows = replace(test_split, **{name: getattr(test_split, name)[1:] for name in ARRAYS})
+    other_texts = replace(test_split, hashes=test_split.hashes[::-1])
+    other_labels = replace(test_split, labels=(test_split.labels + 1) % 3)
+    for changed in (fewer_rows, other_texts, other_labels):
+        with pytest.raises(InputError, match=f"texts or labels in {len(test_split)} and {len(changed)} rows"):
+            check_same_rows(test_split, changed)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no logits", b"\x02\0\0\0\0\0\0\0{}"])

@@ -127,7 +127,7 @@ REFERENCES = {
 def values_of(name: str, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return the values of references that are compared."""
     names = [metric.key for metric in compared_metrics(task_of(name))]
-    return {key: of(labels, predicted) for key, of in REFERENCES[name].items() if key in names}
+    return {key: reference(labels, predicted) for key, reference in REFERENCES[name].items() if key in names}
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -149,10 +149,10 @@ def test_metrics_are_those_of_other_libraries_also_of_rows_that_are_drawn_again(
 
 
 def test_a_constant_answer_has_no_correlation_and_no_agreement():
-    found = answer_metrics(task_of("regression"), np.arange(5.0), np.full(5, 0.1))
-    assert (found["pearson"], found["spearman"]) == (0, 0)
-    found = answer_metrics(task_of("ordinal"), answers("ordinal")[0], np.full(200, 2))
-    assert f"{found['kappa']:.4f}" == "0.0000"
+    metrics = answer_metrics(task_of("regression"), np.arange(5.0), np.full(5, 0.1))
+    assert (metrics["pearson"], metrics["spearman"]) == (0, 0)
+    metrics = answer_metrics(task_of("ordinal"), answers("ordinal")[0], np.full(200, 2))
+    assert f"{metrics['kappa']:.4f}" == "0.0000"
 
 
 SIZES = [("single_label", *size) for size in ((1, 2), (7, 2), (300, 3), (1000, 15), (2000, 60))]
@@ -190,9 +190,10 @@ def test_the_tables_of_a_report_are_those_of_sklearn(name, num_rows, num_labels)
         matrix = confusion_matrix(labels, predicted, labels=ids)
         assert num_labels > 30 or metrics["confusion_matrix"] == matrix.tolist()
         wrong = {(i, j): rows for (i, j), rows in np.ndenumerate(matrix) if i != j and rows}
-        confusions = {
-            tuple(map(task.label_names.index, of[:2])): of[2] for of in metrics.get("confusions", ())
-        }
+        confusions = {}
+        for true_name, predicted_name, rows in metrics.get("confusions", ()):
+            pair = (task.label_names.index(true_name), task.label_names.index(predicted_name))
+            confusions[pair] = rows
         assert confusions == (wrong if num_labels > 30 else {})
         assert list(confusions.values()) == sorted(confusions.values(), reverse=True)
         task.calibration = {"temperature": 3.0}
@@ -239,12 +240,12 @@ def test_a_metric_is_one_entry_of_the_table(name, monkeypatch, tmp_path):
     low, high = metrics["intervals"]["error_rate"]
     assert low < metrics["error_rate"] < high
     assert metrics["error_rate"] == pytest.approx(1 - scores.correct.mean())
-    shown = f"{metrics['error_rate']:.4f}"
-    assert re.search(rf"^  error rate +{shown}   {low:.4f} to {high:.4f}$", written.read(TEXT), re.MULTILINE)
-    assert f"Error rate<b>{shown}</b><small>[{low:.4f}, {high:.4f}]" in written.read(PAGE)
-    said = written.read(CARD)
+    value = f"{metrics['error_rate']:.4f}"
+    assert re.search(rf"^  error rate +{value}   {low:.4f} to {high:.4f}$", written.read(TEXT), re.MULTILINE)
+    assert f"Error rate<b>{value}</b><small>[{low:.4f}, {high:.4f}]" in written.read(PAGE)
+    card_text = written.read(CARD)
     # Its name has no Chinese here
-    assert all(f"| error rate | {shown} | {low:.4f} {to} {high:.4f} |" in said for to in ("to", "至"))
+    assert all(f"| error rate | {value} | {low:.4f} {to} {high:.4f} |" in card_text for to in ("to", "至"))
     assert "error_rate" in differences(task, scores, scores)
     assert seed_variance(task, [scores, scores])["error_rate"]["values"] == [metrics["error_rate"]] * 2
     assert "error_rate" in measure(task, scores)
@@ -254,9 +255,9 @@ def test_a_metric_is_one_entry_of_the_table(name, monkeypatch, tmp_path):
 def test_train_best_metric_has_the_names_of_the_tasks_and_each_is_in_the_table():
     names = {name for task in SETTINGS.values() for name in task.metrics}
     assert set(get_args(get_type_hints(TrainConfig)["best_metric"])) == names | {"auto"}
-    for name, kind in TASK_CLASSES.items():
+    for name, task_class in TASK_CLASSES.items():
         keys = {metric.key for metric in table.METRICS if name in metric.tasks}
-        assert {*SETTINGS[name].metrics, *kind.log_metrics} <= keys
+        assert {*SETTINGS[name].metrics, *task_class.log_metrics} <= keys
 
 
 def metrics_without_a_row(page: str, language: str) -> list[str]:
@@ -290,17 +291,17 @@ def test_intervals_are_those_of_scipy_and_every_metric_of_the_table_has_its_own(
     # The loss of this row is far from those of the others
     logits[0] = 300 * (0.5 - np.eye(4)[labels[0]] if name == "single_label" else 0.5 - labels[0])
     scores = task.score(labels, logits)
-    found = all_metrics(task, scores)["intervals"]
-    assert list(found) == [metric.key for metric in metrics_with_interval(task)]
+    intervals = all_metrics(task, scores)["intervals"]
+    assert list(intervals) == [metric.key for metric in metrics_with_interval(task)]
     for key in values_of(name, labels, scores.predicted):
 
         def value(rows, metric=REFERENCES[name][key]):
             return metric(labels[rows], scores.predicted[rows])
 
         expected = bootstrap((np.arange(400),), value, **OPTIONS).confidence_interval
-        assert found[key] == pytest.approx(expected, abs=0.015), key
+        assert intervals[key] == pytest.approx(expected, abs=0.015), key
     expected = bootstrap((scores.loss,), np.mean, **OPTIONS | {"n_resamples": 5000}).confidence_interval
-    assert found["loss"] == pytest.approx(expected, abs=0.12 * (expected.high - expected.low))
+    assert intervals["loss"] == pytest.approx(expected, abs=0.12 * (expected.high - expected.low))
 
 
 @pytest.mark.parametrize("num_rows", [300, 3000])
@@ -321,10 +322,10 @@ def test_intervals_of_ranks_are_those_of_scipy_however_close_together_probabilit
         options = OPTIONS | {"n_resamples": 400}
         expected[key] = bootstrap((np.arange(num_rows),), value, **options).confidence_interval
     for moved in (odds, 1e-4 * odds, 1e-4 * odds + 8, 1e-4 * odds - 8):
-        found = all_metrics(task, task.score(is_rare, np.c_[np.zeros(num_rows), moved]))
+        metrics = all_metrics(task, task.score(is_rare, np.c_[np.zeros(num_rows), moved]))
         for key, ends in expected.items():
-            assert found["intervals"][key] == pytest.approx([*ends], abs=0.15 * (ends.high - ends.low))
-            assert found[key] == pytest.approx(scikit_learn[key](is_rare, odds))
+            assert metrics["intervals"][key] == pytest.approx([*ends], abs=0.15 * (ends.high - ends.low))
+            assert metrics[key] == pytest.approx(scikit_learn[key](is_rare, odds))
 
 
 @pytest.mark.parametrize("is_rare", [True, False])
@@ -332,18 +333,18 @@ def test_many_rows_of_one_class_have_intervals_of_ranks(is_rare):
     logits = np.random.default_rng(0).normal(size=(2000, 2))
     task = open_task("single_label", CLASSES[:2])
     task.rare_class = 1
-    found = all_metrics(task, task.score(np.full(2000, int(is_rare)), logits))["intervals"]
-    assert found["average_precision"] == [float(is_rare)] * 2
-    assert found["roc_auc"] == [0.5, 0.5]
+    intervals = all_metrics(task, task.score(np.full(2000, int(is_rare)), logits))["intervals"]
+    assert intervals["average_precision"] == [float(is_rare)] * 2
+    assert intervals["roc_auc"] == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("num_rows", [1, 20])
 def test_rows_that_are_all_right_have_intervals(num_rows):
     task = open_task("single_label", CLASSES[:2])
     logits = np.tile(np.float32([[5, 0]]), (num_rows, 1))
-    found = all_metrics(task, task.score(np.zeros(num_rows, int), logits))["intervals"]
-    assert found["accuracy"] == [1.0, 1.0]
-    assert found["loss"][0] == pytest.approx(0.0067153, rel=1e-4)
+    intervals = all_metrics(task, task.score(np.zeros(num_rows, int), logits))["intervals"]
+    assert intervals["accuracy"] == [1.0, 1.0]
+    assert intervals["loss"][0] == pytest.approx(0.0067153, rel=1e-4)
 
 
 @pytest.mark.parametrize(("rows_per_class", "right"), [(1, 0.2), (1, 0.9), (2, 0.5), (5, 0.2), (5, 0.9)])
@@ -361,26 +362,28 @@ def test_macro_f1_of_very_many_classes_of_few_rows_is_in_its_interval(rows_per_c
 @pytest.mark.parametrize("name", TASKS)
 def test_differences_are_paired(name):
     task, labels, logits = case(name, 400)
-    other = logits.copy()
-    other[:60] = 8 * (np.eye(4)[labels[:60]] if name == "single_label" else labels[:60] - 0.5)
-    one, better = (task.score(labels, of_model) for of_model in (logits, other))
-    found = differences(task, one, better)
-    assert list(found) == [metric.key for metric in compared_metrics(task)]
-    first, second = (values_of(name, labels, scores.predicted) for scores in (one, better))
-    for key, value in second.items():
-        difference, (low, high) = found[key]
-        assert difference == pytest.approx(value - first[key])
+    better_logits = logits.copy()
+    better_logits[:60] = 8 * (np.eye(4)[labels[:60]] if name == "single_label" else labels[:60] - 0.5)
+    baseline = task.score(labels, logits)
+    better = task.score(labels, better_logits)
+    by_metric = differences(task, baseline, better)
+    assert list(by_metric) == [metric.key for metric in compared_metrics(task)]
+    baseline_values = values_of(name, labels, baseline.predicted)
+    better_values = values_of(name, labels, better.predicted)
+    for key, value in better_values.items():
+        difference, (low, high) = by_metric[key]
+        assert difference == pytest.approx(value - baseline_values[key])
         assert 0 < low < difference < high
-    difference, (low, high) = found["loss"]
-    assert difference == pytest.approx(better.loss.mean() - one.loss.mean())
+    difference, (low, high) = by_metric["loss"]
+    assert difference == pytest.approx(better.loss.mean() - baseline.loss.mean())
     assert low < difference < high < 0
 
     def changed(rows):
-        return MACRO(labels[rows], better.predicted[rows]) - MACRO(labels[rows], one.predicted[rows])
+        return MACRO(labels[rows], better.predicted[rows]) - MACRO(labels[rows], baseline.predicted[rows])
 
     expected = bootstrap((np.arange(400),), changed, **OPTIONS).confidence_interval
-    assert found["macro_f1"][1] == pytest.approx(expected, abs=0.01)
-    assert set(differences(task, one, one).values()) == {(0.0, (0.0, 0.0))}
+    assert by_metric["macro_f1"][1] == pytest.approx(expected, abs=0.01)
+    assert set(differences(task, baseline, baseline).values()) == {(0.0, (0.0, 0.0))}
 
 
 @pytest.mark.parametrize(("name", "key"), [("single_label", "accuracy"), ("multi_label", "subset_accuracy")])
@@ -389,21 +392,21 @@ def test_seed_variance_is_that_of_each_seed_and_sampling_that_of_the_rows(name, 
     generator = np.random.default_rng(4)
     others = [logits + generator.normal(0, 0.5, logits.shape).astype(np.float32) for _ in range(5)]
     scores = [task.score(labels, of_seed) for of_seed in others]
-    found = seed_variance(task, scores)
-    assert list(found) == [metric.key for metric in compared_metrics(task)]
+    variances = seed_variance(task, scores)
+    assert list(variances) == [metric.key for metric in compared_metrics(task)]
     by_seed = [values_of(name, labels, of_seed.predicted) for of_seed in scores]
     for metric in by_seed[0]:
         expected = [of_seed[metric] for of_seed in by_seed]
-        assert found[metric]["values"] == pytest.approx(expected)
-        assert found[metric]["mean"] == pytest.approx(np.mean(expected))
-        assert found[metric]["seed_standard_deviation"] == pytest.approx(np.std(expected, ddof=1))
-    assert found["loss"]["values"] == pytest.approx([of_seed.loss.mean() for of_seed in scores])
-    mean = found[key]["mean"]
-    deviation = found[key]["sampling_standard_deviation"]
+        assert variances[metric]["values"] == pytest.approx(expected)
+        assert variances[metric]["mean"] == pytest.approx(np.mean(expected))
+        assert variances[metric]["seed_standard_deviation"] == pytest.approx(np.std(expected, ddof=1))
+    assert variances["loss"]["values"] == pytest.approx([of_seed.loss.mean() for of_seed in scores])
+    mean = variances[key]["mean"]
+    deviation = variances[key]["sampling_standard_deviation"]
     of_row = np.mean([of_seed.correct for of_seed in scores], axis=0)
     assert deviation == pytest.approx(of_row.std() / np.sqrt(2000), rel=0.1)
     ends = mean - 1.96 * deviation, mean + 1.96 * deviation
-    assert found[key]["sampling_interval"] == pytest.approx(ends, abs=0.004)
+    assert variances[key]["sampling_interval"] == pytest.approx(ends, abs=0.004)
     equal = seed_variance(task, scores[:1] * 3)["macro_f1"]
     assert equal["seed_standard_deviation"] == pytest.approx(0, abs=1e-12)
     assert equal["sampling_standard_deviation"] > 0.001

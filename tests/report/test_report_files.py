@@ -33,7 +33,7 @@ from tests.verbs import spoken_in
 GOLDEN = Path(__file__).with_name("golden.json")
 VOID = {"meta", "line", "circle", "polyline", "br"}
 # What the page or the card says of a kind of answer only
-SAID = {
+SENTENCES = {
     "two_classes": ["Average precision", "Recall at precision 0.9"],
     "many_classes": ["most frequent confusions"],
     "multi_label": ["Always the most frequent set of labels", 'function_to_apply="sigmoid"'],
@@ -112,8 +112,8 @@ def check_page(written: Written, language: str) -> None:
         assert [int(re.findall(r"[:：] ?(\d+) · ", error)[-1]) for error in errors] == worst
     elif task.answer_column == "label":
         surest = np.sort(scores.confidence[~scores.correct])[::-1][:20]
-        shown = [re.findall(r" · ([\d.]+) % · ", error)[-1] for error in errors]
-        assert shown == [f"{one * 100:.1f}" for one in surest]
+        percentages = [re.findall(r" · ([\d.]+) % · ", error)[-1] for error in errors]
+        assert percentages == [f"{confidence * 100:.1f}" for confidence in surest]
 
 
 def check_card(written: Written, language: str) -> None:
@@ -121,13 +121,19 @@ def check_card(written: Written, language: str) -> None:
     loaded = ModelCard.load(written.folder / CARD)
     metrics = written.report
     task = written.task
-    said = loaded.data
-    assert (said.language, said.library_name) == (["zh"], "transformers")
-    assert said.pipeline_tag == "text-classification"
-    results = [(result.metric_type, result.metric_args, result.metric_value) for result in said.eval_results]
-    keys = [(key.rpartition("_"), round(metrics[key], 4)) for key in task.baseline_metrics]
-    assert results == [(kind, {"average": of} if of else None, value) for (of, _, kind), value in keys]
-    assert {result.dataset_split for result in said.eval_results} == {"test"}
+    metadata = loaded.data
+    assert (metadata.language, metadata.library_name) == (["zh"], "transformers")
+    assert metadata.pipeline_tag == "text-classification"
+    results = [
+        (result.metric_type, result.metric_args, result.metric_value) for result in metadata.eval_results
+    ]
+    expected = []
+    for key in task.baseline_metrics:
+        average, _underscore, name = key.rpartition("_")
+        arguments = {"average": average} if average else None
+        expected.append((name, arguments, round(metrics[key], 4)))
+    assert results == expected
+    assert {result.dataset_split for result in metadata.eval_results} == {"test"}
     for key, (low, high) in metrics["intervals"].items():
         assert f"| {metrics[key]:.4f} | {low:.4f} to {high:.4f} |" in loaded.text
         assert f"| {metrics[key]:.4f} | {low:.4f} 至 {high:.4f} |" in loaded.text
@@ -153,41 +159,47 @@ def flat(value, where: str = "") -> dict:
     if not isinstance(value, (dict, list)):
         return {where: value}
     parts = value.items() if isinstance(value, dict) else enumerate(value)
-    return {place: one for name, part in parts for place, one in flat(part, f"{where}.{name}").items()}
+    values = {}
+    for name, part in parts:
+        values |= flat(part, f"{where}.{name}")
+    return values
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_report_of_a_kind_of_answer_is_whole_and_its_figures_are_those_that_are_kept(kind, tmp_path):
+@pytest.mark.parametrize("answer_kind", KINDS)
+def test_the_report_of_a_kind_of_answer_is_whole_and_its_figures_are_those_that_are_kept(
+    answer_kind, tmp_path
+):
     """Values may differ by 1e-12, ends of intervals by 0.002. The solver of ridge regression stops at a
     tolerance: processors of two kinds were seen to end 4e-11 apart."""
-    kept = json.loads(GOLDEN.read_text(encoding="utf-8"))[kind]
-    written = report_of(tmp_path, kind)
-    found = golden(written)
-    expected = flat(kept["report"])
+    stored = json.loads(GOLDEN.read_text(encoding="utf-8"))[answer_kind]
+    written = report_of(tmp_path, answer_kind)
+    current = golden(written)
+    expected = flat(stored["report"])
     for where, value in expected.items():
         if isinstance(value, float):
             tolerance = 0.002 if "interval" in where else 1e-9 if "ridge" in where else 1e-12
             expected[where] = pytest.approx(value, rel=tolerance, abs=tolerance)
-    assert flat(found["report"]) == expected
-    assert kept["text"] == found["text"]
+    assert flat(current["report"]) == expected
+    assert stored["text"] == current["text"]
     if written.task.has_labels:
         check_page(written, "en")
         check_card(written, "en")
         columns = written.read(PREDICTIONS).splitlines()[0]
-        assert columns.endswith(",most_probable") == (kind == "many_classes")
+        assert columns.endswith(",most_probable") == (answer_kind == "many_classes")
         both = written.read(PAGE) + written.read(CARD)
-        assert [said for said in SAID.get(kind, ()) if said not in both] == []
+        assert [sentence for sentence in SENTENCES.get(answer_kind, ()) if sentence not in both] == []
 
 
-@pytest.mark.parametrize("kind", ["two_classes", "many_classes", "multi_label"])
-def test_a_chinese_report_has_no_english_words_but_names(kind, tmp_path):
-    written = report_of(tmp_path, kind, "zh")
+@pytest.mark.parametrize("answer_kind", ["two_classes", "many_classes", "multi_label"])
+def test_a_chinese_report_has_no_english_words_but_names(answer_kind, tmp_path):
+    written = report_of(tmp_path, answer_kind, "zh")
     check_page(written, "zh")
     check_card(written, "zh")
     # Names of methods and settings; what to do next has commands too
     text = written.read(TEXT).partition(spoken_in("zh", _, "What next?"))[0]
-    kept = {"TF-IDF", "Brier", "ROC-AUC", "dev", "test", "report.json", "data.long", "data.max_length", "cut"}
-    assert set(re.findall(r"[A-Za-z][A-Za-z0-9_.-]{2,}", text)) - kept - BY_KEY.keys() == set()
+    names = {"TF-IDF", "Brier", "ROC-AUC", "dev", "test", "report.json"}
+    names |= {"data.long", "data.max_length", "cut"}
+    assert set(re.findall(r"[A-Za-z][A-Za-z0-9_.-]{2,}", text)) - names - BY_KEY.keys() == set()
 
 
 HOSTILE = [
@@ -216,12 +228,12 @@ HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u200b-\u2
 STRANGERS = [("single_label", 0), ("single_label", 60), ("multi_label", 0)]
 
 
-@pytest.mark.parametrize(("kind", "num_others"), STRANGERS)
-def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
+@pytest.mark.parametrize(("answer_kind", "num_others"), STRANGERS)
+def test_texts_and_names_of_strangers_cannot_act(answer_kind, num_others, tmp_path):
     names = [*ON_A_TERMINAL, *(f"类别{number}" for number in range(num_others))]
     # A file with half a character is refused
     texts = tuple(text[:5000] for text in HOSTILE if "\ud800" not in text)
-    written = report_of(tmp_path, kind, labels=names, texts=texts, name="---\nx: <b>")
+    written = report_of(tmp_path, answer_kind, labels=names, texts=texts, name="---\nx: <b>")
     page, text, card = (written.read(name) for name in (PAGE, TEXT, CARD))
     checked = check_harmless(page)
     assert "<script>alert(1)</script>" in checked.text, "it is shown"
@@ -230,17 +242,17 @@ def test_texts_and_names_of_strangers_cannot_act(kind, num_others, tmp_path):
     assert len(page) < 300_000
     assert set(written.report["classes"]) == set(names)
     assert all(character.isprintable() or character == "\n" for character in text)
-    assert num_others or all(f"\n{shown} " in text for shown in ON_A_TERMINAL.values())
+    assert num_others or all(f"\n{label} " in text for label in ON_A_TERMINAL.values())
     loaded = ModelCard.load(written.folder / CARD)
     assert loaded.data.get("license") is None
-    shown = MarkdownIt("commonmark").enable("table").render(loaded.text)
-    assert not re.search("<(script|b|a|img)[ >]", shown)
+    rendered = MarkdownIt("commonmark").enable("table").render(loaded.text)
+    assert not re.search("<(script|b|a|img)[ >]", rendered)
     assert not HIDDEN.search(card)
     assert "‹U+202E›" in page
     if not num_others:
         assert "‹U+202E›" in card
-        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
-        assert "{{ 7*7 }}" in shown
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in rendered
+        assert "{{ 7*7 }}" in rendered
         rows = re.findall(r"^\| .*? \|( [\d.]+ \|){3} \d+ \|", loaded.text, re.MULTILINE)
         assert len(rows) == 2 * len(names)
 
@@ -265,11 +277,11 @@ def test_groups_count_every_row_once():
     readings = generator.integers(0, 3, 500)
     seen = generator.integers(0, 2, 500)
     by_length, by_reading, by_seen = row_groups(correct, lengths, readings, seen).values()
-    for found in (by_length, by_reading, by_seen):
-        assert sum(group["rows"] for group in found.values()) == 500
-        right = sum(group["accuracy"] * group["rows"] for group in found.values())
+    for groups in (by_length, by_reading, by_seen):
+        assert sum(group["rows"] for group in groups.values()) == 500
+        right = sum(group["accuracy"] * group["rows"] for group in groups.values())
         assert right == pytest.approx(correct.sum())
-        for group in found.values():
+        for group in groups.values():
             assert group["interval"][0] <= group["accuracy"] <= group["interval"][1]
     assert list(by_reading) == ["read whole", "read whole, in several windows", "not read whole"]
     assert list(by_seen) == ["new text", "near copy of a training text"]
@@ -299,14 +311,14 @@ def test_limits_on_a_card_are_those_of_the_figures_and_the_data(tmp_path):
     assert "no temperature was fitted on dev rows" in render_card(content | {"metrics": without, "data": {}})
     assert "rows of dev, which also chose the checkpoint." in render_card(content | {"split": "dev"})
     assert "rows of train, the rows it was trained on." in render_card(content | {"split": "train"})
-    ways = {"cut": "Texts are cut at 128", "windows": "in up to 8 windows", "head_tail": "end are read"}
-    for way, said in ways.items():
-        assert said in render_card(content | {"long": way})
+    sentences = {"cut": "Texts are cut at 128", "windows": "in up to 8 windows", "head_tail": "end are read"}
+    for long, sentence in sentences.items():
+        assert sentence in render_card(content | {"long": long})
 
 
 if __name__ == "__main__":
-    found = {}
+    reports = {}
     for name in KINDS:
         with tempfile.TemporaryDirectory() as place:
-            found[name] = golden(report_of(Path(place), name))
-    GOLDEN.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+            reports[name] = golden(report_of(Path(place), name))
+    GOLDEN.write_text(json.dumps(reports, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")

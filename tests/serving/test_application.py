@@ -59,7 +59,7 @@ def test_texts_and_pairs_get_the_answers_of_predict_to_the_last_digit(client, mo
     for top_k in (None, 1):
         answer = client.post("/predict", json={"inputs": inputs, "top_k": top_k})
         assert answer.status_code == 200
-        labels = [one[:top_k] for one in wanted]
+        labels = [ranked[:top_k] for ranked in wanted]
         assert answer.json() == (labels if isinstance(inputs, list) else labels[0])
 
 
@@ -92,10 +92,18 @@ REFUSED = {
         ({"inputs": TEXT, "top_k": 1}, 422, "top_k: Extra inputs are not permitted"),
     ],
 }
-CASES = [(path, *one) for path, cases in REFUSED.items() for one in cases]
 
 
-@pytest.mark.parametrize(("path", "body", "status", "message"), CASES)
+def refused_requests() -> list[tuple]:
+    """Return path, body, status and message of each request that is refused."""
+    requests = []
+    for path, cases in REFUSED.items():
+        for body, status, message in cases:
+            requests.append((path, body, status, message))
+    return requests
+
+
+@pytest.mark.parametrize(("path", "body", "status", "message"), refused_requests())
 def test_what_is_refused_has_a_status_and_a_reason(client, path, body, status, message):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = client.post(f"/{path}", content=raw, headers={"Content-Type": "application/json"})
@@ -107,10 +115,11 @@ def test_what_is_refused_has_a_status_and_a_reason(client, path, body, status, m
 
 
 def test_requests_of_another_type_length_method_or_route_are_refused(client):
-    kinds = [{"Content-Type": kind} for kind in ("text/plain", "application/json")]
-    assert client.post("/predict", content=b'{"inputs": "a"}', headers=kinds[0]).status_code == 422
+    as_text = {"Content-Type": "text/plain"}
+    as_json = {"Content-Type": "application/json"}
+    assert client.post("/predict", content=b'{"inputs": "a"}', headers=as_text).status_code == 422
     parts = iter([b" " * 600_000] * 2)
-    assert client.post("/predict", content=parts, headers=kinds[1]).status_code == 413
+    assert client.post("/predict", content=parts, headers=as_json).status_code == 413
     assert send(str(client.base_url), HEAD % (1 << 40)).recv(1000).startswith(b"HTTP/1.1 413")
     assert client.get("/predict").status_code == 405
     assert client.get("/nothing").status_code == 404
@@ -133,9 +142,9 @@ def test_requests_are_of_the_kind_that_the_model_was_trained_on_and_without_spac
 
 def test_health_info_and_metrics(client, model):
     assert client.get("/health").json() == {"status": "ok"}
-    known = {"labels": LABELS, "model": model.folder.name, "runtime": "torch", "threshold": None}
-    known |= {"max_length": 60, "long": "cut"}
-    assert client.get("/info").json().items() >= known.items()
+    facts = {"labels": LABELS, "model": model.folder.name, "runtime": "torch", "threshold": None}
+    facts |= {"max_length": 60, "long": "cut"}
+    assert client.get("/info").json().items() >= facts.items()
     client.post("/predict", json={"inputs": 1})
     client.post("/predict", json={"inputs": ["今天", "真好"]})
     metrics = client.get("/metrics")
@@ -169,11 +178,11 @@ def test_a_file_comes_back_with_its_columns_and_predictions(client, model):
     content = f"id,内容\n{rows}300, \n".encode("gb18030")
     answer = client.post("/predict_file", params={"name": "帖子.csv"}, content=content)
     assert answer.status_code == 200
-    found = list(csv.DictReader(io.StringIO(answer.text, newline="")))
-    assert [row["id"] for row in found] == [str(number) for number in range(301)]
+    predictions = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    assert [row["id"] for row in predictions] == [str(number) for number in range(301)]
     labels = [prediction.answer for prediction in model.predictor.predict(as_rows(texts))]
-    assert [row["label"] for row in found] == [*labels, ""]
-    assert "the text is empty" in found[-1]["reason"]
+    assert [row["label"] for row in predictions] == [*labels, ""]
+    assert "the text is empty" in predictions[-1]["reason"]
     summary = json.loads(answer.headers["x-summary"])
     assert (summary["rows"], summary["invalid"]) == (301, 1)
     chosen = {"name": "a.csv"}
@@ -220,13 +229,14 @@ def test_a_key_is_needed_where_there_is_one(model):
 def test_a_label_is_explained_with_the_words_and_the_test(client):
     pytest.importorskip("captum")
     [best, *_] = client.post("/predict", json={"inputs": TEXT}).json()
-    [found] = client.post("/explain", json={"inputs": TEXT}).json()
-    assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
-    assert "".join(piece["text"] for piece in found["texts"][0]) == TEXT
-    assert "deleting" in found["verdict"]
-    least = min(LABELS, key=lambda name: name == best["label"])
-    [other] = client.post("/explain", json={"inputs": TEXT, "label": least, "language": "zh"}).json()
-    assert other["heading"].startswith(f"{least} (所解释的标签")
+    [explanation] = client.post("/explain", json={"inputs": TEXT}).json()
+    assert explanation["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
+    assert "".join(piece["text"] for piece in explanation["texts"][0]) == TEXT
+    assert "deleting" in explanation["verdict"]
+    another_label = min(LABELS, key=lambda name: name == best["label"])
+    request = {"inputs": TEXT, "label": another_label, "language": "zh"}
+    [in_chinese] = client.post("/explain", json=request).json()
+    assert in_chinese["heading"].startswith(f"{another_label} (所解释的标签")
 
 
 def read(model: OpenedModel, text: str) -> dict:
@@ -246,13 +256,13 @@ def test_a_text_of_8000_characters_says_what_was_read_of_it(checkpoint, model):
     assert 30 <= last <= 70
     for long, num_ranges in ((LongTexts("head_tail"), 2), (LongTexts("windows", max_windows=3), 1)):
         predictor = load_predictor(checkpoint, 32, long, device="cpu")
-        found = read(OpenedModel(TrainedModel(checkpoint), predictor), LONG)
-        ranges = found["texts"][0]["ranges"]
-        assert found["cut"]
+        reading = read(OpenedModel(TrainedModel(checkpoint), predictor), LONG)
+        ranges = reading["texts"][0]["ranges"]
+        assert reading["cut"]
         assert len(ranges) == num_ranges
         assert ranges[0][0] == 0
         assert (ranges[-1][1] == num_characters) == (long.way == "head_tail")
-        assert found["windows"] == (3 if long.way == "windows" else 1)
+        assert reading["windows"] == (3 if long.way == "windows" else 1)
 
 
 def test_answers_say_which_labels_a_row_has_the_decision_and_numbers_in_their_unit(model, several, number):
@@ -303,8 +313,8 @@ def test_the_weights_in_memory_are_explained_also_where_the_files_were_replaced(
     with running(open_model(folder, CPU), ServeOptions()) as address:
         replace_weights(folder / "model.safetensors")
         [best, *_] = classify(address, TEXT).json()
-        [found] = HTTP.post(f"{address}/explain", json={"inputs": TEXT}).json()
-    assert found["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
+        [explanation] = HTTP.post(f"{address}/explain", json={"inputs": TEXT}).json()
+    assert explanation["heading"].startswith(f"{best['label']} (predicted), probability {best['score']:.3f}")
 
 
 def test_a_list_is_one_pair_for_explain(model):
@@ -312,7 +322,7 @@ def test_a_list_is_one_pair_for_explain(model):
     pairs = trained_as(model, text_pair_column="other")
     as_list = ask(pairs, "explain", {"inputs": ["今天真开心", "手机质量不好"]})
     as_object = ask(pairs, "explain", {"inputs": {"text": "今天真开心", "text_pair": "手机质量不好"}})
-    assert [len(found["texts"]) for found in as_list.json()] == [2]
+    assert [len(explanation["texts"]) for explanation in as_list.json()] == [2]
     assert as_list.json() == as_object.json()
 
 

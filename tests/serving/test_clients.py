@@ -115,7 +115,7 @@ def test_clients_that_were_answered_together_are_waited_for_no_longer_than_set(c
     predictor = load_predictor(checkpoint, 20, LongTexts("windows", 6), device="cpu")
     runtime = HeldRuntime(predictor.runtime)
     texts = random_texts(3)
-    wanted = [one.probabilities.max() for one in predictor.predict(as_rows(texts))]
+    wanted = [prediction.probabilities.max() for prediction in predictor.predict(as_rows(texts))]
     predictor.runtime = runtime
     opened = OpenedModel(TrainedModel(checkpoint), predictor)
     with running(opened, ServeOptions(wait=wait)) as address, ThreadPoolExecutor(3) as pool:
@@ -128,7 +128,7 @@ def test_clients_that_were_answered_together_are_waited_for_no_longer_than_set(c
         together += [pool.submit(classify, address, text) for text in texts[1:]]
         wait_until(lambda: waiting_texts(address) == 3)
         runtime.released.set()
-        best = [one.result().json()[0]["score"] for one in together]
+        best = [future.result().json()[0]["score"] for future in together]
         assert best == pytest.approx(wanted, abs=1e-5)
         early = pool.submit(classify, address)
         wait_for([early], timeout=MINUTE if wait < 1 else 0.2)

@@ -161,11 +161,11 @@ def test_a_long_head_is_431(client, head):
     assert b"the request line and the headers may have 65,536 bytes" in answer
 
 
-def send_until_closed(connection: socket.socket, part: bytes, most: int) -> bool:
+def send_until_closed(connection: socket.socket, part: bytes, max_parts: int) -> bool:
     """Send a part of a request again and again; return whether the server closed the connection before it
-    had come `most` times."""
+    had come `max_parts` times."""
     try:
-        for _ in range(most):
+        for _ in range(max_parts):
             connection.sendall(part)
     except ConnectionError:
         return True
@@ -214,16 +214,16 @@ class Server:
 
     def _watch(self) -> None:
         while self.is_watched:
-            self.most = max(self.most, memory_of(self.process))
+            self.peak = max(self.peak, memory_of(self.process))
             time.sleep(0.005)
 
     def forget(self) -> None:
         self.before = memory_of(self.process)
-        self.most = self.before
+        self.peak = self.before
 
     @property
     def taken(self) -> int:
-        return self.most - self.before
+        return self.peak - self.before
 
 
 @pytest.fixture(scope="module")

@@ -48,11 +48,18 @@ def served(browser) -> Iterator[Callable[..., Page]]:
         def serve(model: OpenedModel, locale: str = "en-US", options: ServeOptions = OPTIONS) -> Page:
             address = stack.enter_context(running(model, options))
             page = browser.new_page(locale=locale)
-            own = (address, "blob:", "data:")
-            fine = ("log", "info", "debug")
-            page.on("console", lambda one: None if one.type in fine else problems.append(one.text))
+
+            def check_message(message) -> None:
+                if message.type not in ("log", "info", "debug"):
+                    problems.append(message.text)
+
+            def check_request(request) -> None:
+                if not request.url.startswith((address, "blob:", "data:")):
+                    problems.append(request.url)
+
+            page.on("console", check_message)
             page.on("pageerror", lambda error: problems.append(str(error)))
-            page.on("request", lambda one: None if one.url.startswith(own) else problems.append(one.url))
+            page.on("request", check_request)
             page.goto(address)
             return page
 
@@ -129,7 +136,8 @@ def test_label_lists_and_what_is_not_sure_enough_are_marked(served, several):
     assert [set(item.locator(".first").all_inner_texts()) for item in items] == list(map(set, answers))
     notes = [item.locator(".abstain").all_inner_texts() for item in items]
     assert ["no label" in of_item for of_item in notes] == [not names for names in answers]
-    assert ["not sure enough" in of_item for of_item in notes] == [one == "abstain" for one in decisions]
+    is_abstained = [decision == "abstain" for decision in decisions]
+    assert ["not sure enough" in of_item for of_item in notes] == is_abstained
     counts = page.inner_text("#counts")
     assert counts.endswith(f"no label {answers.count([])}")
     numbers = Counter(name for names in answers for name in names)
