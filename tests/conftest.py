@@ -62,7 +62,7 @@ def _process_as_before() -> Iterator[None]:
 def restore() -> None:
     """Restore the log and the handlers of signals, which a finished run ignores."""
     root = logging.getLogger()
-    root.handlers[:] = [one for one in root.handlers if type(one).__module__ == "_pytest.logging"]
+    root.handlers[:] = [handler for handler in root.handlers if type(handler).__module__ == "_pytest.logging"]
     # Setting a level clears what all loggers know
     if root.level != logging.WARNING:
         root.setLevel(logging.WARNING)

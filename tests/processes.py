@@ -25,13 +25,17 @@ def finish(
     return done
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60, said: Callable[[], str] = str) -> object:
-    """Wait for what stays true once it is, and return it; `said` returns what to print if it never is."""
+def wait_until(
+    condition: Callable[[], object], seconds: float = 60, explain: Callable[[], str] = str
+) -> object:
+    """Wait for what stays true once it is, and return it; `explain` returns what to print if it never is."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, said()
+    value = condition()
+    while not value:
+        assert time.monotonic() < deadline, explain()
         time.sleep(0.05)
-    return found
+        value = condition()
+    return value
 
 
 @contextmanager

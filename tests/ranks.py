@@ -60,7 +60,7 @@ class Disturbance:
     -1: at the start."""
 
     step: int
-    what: str  # the name of a signal that the rank sends itself, or a key of ACTIONS
+    event: str  # the name of a signal that the rank sends itself, or a key of ACTIONS
     rank: int = 0
 
 
@@ -83,13 +83,14 @@ def settings(data: list[str], folder: Path, sizes: dict = SMALL, **changes) -> l
     return [*data, *(f"--{key}={value}" for key, value in values.items())]
 
 
-def largest_difference(one: Path, other: Path) -> float:
+def largest_difference(folder: Path, other_folder: Path) -> float:
     """Return by how much the weights of two run folders differ, but for the biases of keys: their exact
     gradient is zero, and AdamW enlarges what rounding leaves of it."""
-    weights, others = (load_file(folder / "model.safetensors") for folder in (one, other))
-    assert weights.keys() == others.keys()
+    weights = load_file(folder / "model.safetensors")
+    other_weights = load_file(other_folder / "model.safetensors")
+    assert weights.keys() == other_weights.keys()
     names = [name for name in weights if "key.bias" not in name]
-    return max(float((weights[name] - others[name]).abs().max()) for name in names)
+    return max(float((weights[name] - other_weights[name]).abs().max()) for name in names)
 
 
 def run(mode: str, world_size: int, argv: list[str], disturbances=(), log=None, **waiting) -> list[int]:
@@ -190,18 +191,18 @@ def disturbed_work(mode: str, argv: list[str], disturbances: list[Disturbance]) 
     app.config.schema.MIN_TIMEOUT = 1
     mode_class = load_mode(mode)
     rank = launched_rank()
-    plan = {entry.step: entry.what for entry in disturbances if entry.rank == rank}
+    plan = {entry.step: entry.event for entry in disturbances if entry.rank == rank}
     step = mode_class.step
     finish = Run.finish
     seen = []
 
     def disturbed(self, max_norm):
-        what = plan.get(len(seen), "nothing")
+        event = plan.get(len(seen), "nothing")
         seen.append(1)
-        if what.startswith("SIG"):
-            signal.raise_signal(signal.Signals[what])
+        if event.startswith("SIG"):
+            signal.raise_signal(signal.Signals[event])
         else:
-            ACTIONS[what](self)
+            ACTIONS[event](self)
         return step(self, max_norm)
 
     def keep_and_finish(self):
@@ -245,9 +246,9 @@ def limit_memory(mode) -> None:
     # What was freed before must not help
     trim_heap()
     pages = int(Path("/proc/self/statm").read_text().split()[5])
-    most = pages * resource.getpagesize() + 100 * 2**20
+    limit = pages * resource.getpagesize() + 100 * 2**20
     # Not RLIMIT_AS, which also counts the 64 MB that malloc reserves, and does not use, for each new thread.
-    resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
 
 
 def block_metrics(mode) -> None:
@@ -282,8 +283,8 @@ def before(owner: object, name: str, action: Callable) -> Callable:
     return lambda mode: setattr(owner, name, called)
 
 
-ACTIONS = {one.__name__: one for one in (spoil_gradients, spoil_weights, limit_memory)}
-ACTIONS |= {one.__name__: one for one in (block_metrics, rename_folder, fail, hold)}
+ACTIONS = {action.__name__: action for action in (spoil_gradients, spoil_weights, limit_memory)}
+ACTIONS |= {action.__name__: action for action in (block_metrics, rename_folder, fail, hold)}
 ACTIONS |= {
     "nothing": lambda mode: None,
     "two_signals": lambda mode: (terminate(), terminate()),

@@ -64,10 +64,10 @@ def random_texts(count: int) -> list[str]:
 def of_pipeline(folder: Path, inputs: list) -> np.ndarray:
     """Return transformers' own probabilities, (num_rows, num_labels), one row at a time without padding."""
     classify = pipeline("text-classification", model=str(folder))
-    scores_of_rows = [
-        {entry["label"]: entry["score"] for entry in classify(one, truncation=True, top_k=None)}
-        for one in inputs
-    ]
+    scores_of_rows = []
+    for row in inputs:
+        entries = classify(row, truncation=True, top_k=None)
+        scores_of_rows.append({entry["label"]: entry["score"] for entry in entries})
     return np.array([[scores[label] for label in LABELS] for scores in scores_of_rows])
 
 

@@ -29,8 +29,8 @@ def test_the_first_mirror_with_the_known_file_is_taken_and_no_other_file(tmp_pat
         address = f"http://127.0.0.1:{server.server_port}"
         mirrors = [(f"{address}/{name}/", "/") for name in ("none", "other", "right")]
         monkeypatch.setattr(fetch_data, "MIRRORS", mirrors[:2])
-        said = "no mirror has tiny/train.tsv:\n.*none.*\n.*other.*\ntry again, or copy"
-        with pytest.raises(SystemExit, match=said):
+        message = "no mirror has tiny/train.tsv:\n.*none.*\n.*other.*\ntry again, or copy"
+        with pytest.raises(SystemExit, match=message):
             fetch_data.fetch(NAME, tmp_path)
         assert not (tmp_path / NAME).exists()
         monkeypatch.setattr(fetch_data, "MIRRORS", mirrors)
@@ -52,15 +52,15 @@ def test_every_set_has_its_origin_and_licence_and_the_configurations_name_their_
     for sha256, place in fetch_data.FILES.values():
         assert re.fullmatch("[0-9a-f]{64}", sha256)
         assert re.fullmatch(r"\S+/\S+@[0-9a-f]{40}/\S+", place)
-    used = set()
-    how = r"^# Its files: python scripts/fetch_data\.py data/public (.*)$"
+    named_files = set()
+    pattern = r"^# Its files: python scripts/fetch_data\.py data/public (.*)$"
     for path in (ROOT / "configs").glob("*.yaml"):
         text = path.read_text(encoding="utf-8")
         files = set(re.findall(r"data/public/(\S+/\S+)", text))
-        command = re.search(how, text, re.MULTILINE)
+        command = re.search(pattern, text, re.MULTILINE)
         assert {name.partition("/")[0] for name in files} == set(command[1].split() if command else [])
-        used |= files
-    assert used == set(fetch_data.FILES)
+        named_files |= files
+    assert named_files == set(fetch_data.FILES)
 
 
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no public data sets in {REAL_DATA}")

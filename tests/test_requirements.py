@@ -43,11 +43,15 @@ def test_a_script_names_files_that_exist(script):
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
+def package_names(requirements: list[str]) -> set[str]:
+    return {re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in requirements}
+
+
 def test_every_requirement_has_a_tested_version():
-    files = sum(FILES.values(), []), lines("constraints.txt")
-    assert all("==" in line for line in files[1])
-    names, tested = ({re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in of} for of in files)
-    assert names <= tested
+    requirements = sum(FILES.values(), [])
+    constraints = lines("constraints.txt")
+    assert all("==" in line for line in constraints)
+    assert package_names(requirements) <= package_names(constraints)
 
 
 def test_a_wheel_has_the_files_that_the_defaults_need_and_the_console_command():

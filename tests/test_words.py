@@ -20,8 +20,8 @@ HAN = re.compile("[\u3000-\u9fff\uff00-\uffef]")
 
 def test_the_catalogue_has_the_messages_of_the_code_and_no_others():
     """Every message of the code is extracted; one inside an f-string would not be."""
-    both = extracted(), read_catalog()
-    of_code, of_catalogue = ({(one.context, one.id) for one in of if one.id} for of in both)
+    of_code = {(message.context, message.id) for message in extracted() if message.id}
+    of_catalogue = {(message.context, message.id) for message in read_catalog() if message.id}
     assert of_code - of_catalogue == set(), "run scripts/messages.py"
     assert of_catalogue - of_code == set(), "no code has these"
     ids = {message for _context, message in of_code}
@@ -99,7 +99,7 @@ def test_errors_of_settings_are_said_in_chinese(words):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "没有数据，文件是空的"),
         ("text,label\n", "文件里只有表头，没有数据"),
@@ -111,10 +111,10 @@ def test_errors_of_settings_are_said_in_chinese(words):
         (None, "没有这个文件"),
     ],
 )
-def test_errors_of_data_are_said_in_chinese(tmp_path, content, said):
+def test_errors_of_data_are_said_in_chinese(tmp_path, content, message):
     path = tmp_path / "rows.csv"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    with in_language("zh"), pytest.raises(InputError, match=said) as error:
+    with in_language("zh"), pytest.raises(InputError, match=message) as error:
         open_dataset(DataConfig(train=str(path), cache_dir=str(tmp_path / "cache")))
     assert all(HAN.search(line) for line in str(error.value).splitlines())

@@ -49,8 +49,8 @@ def test_answers_are_those_of_transformers_and_a_table_has_the_columns_of_predic
     assert table.column_names == ["label", "probability", *(f"p_{name}" for name in LABELS), "reason"]
     rows = table.to_pylist()
     assert [row["label"] for row in rows] == [*model.predict(TEXTS), None, None]
-    found = [[row[f"p_{name}"] for name in LABELS] for row in rows[:-2]]
-    np.testing.assert_allclose(found, model.predict_proba(TEXTS), atol=1e-6)
+    probabilities = [[row[f"p_{name}"] for name in LABELS] for row in rows[:-2]]
+    np.testing.assert_allclose(probabilities, model.predict_proba(TEXTS), atol=1e-6)
     reasons = [row["reason"] for row in rows]
     assert reasons[:-2] == [None] * len(TEXTS)
     assert reasons[-2].startswith("text 21: the text is empty")
@@ -233,7 +233,8 @@ def test_two_fits_and_a_thread_that_loads_give_what_each_gives_alone(checkpoint)
         for _ in range(10):
             fits[:] = [pool.submit(probabilities, seed) for seed in (1, 2)]
             is_equal = pool.submit(load_again)
-            assert all(np.array_equal(fit.result(300), one) for fit, one in zip(fits, alone, strict=True))
+            for fit, expected in zip(fits, alone, strict=True):
+                assert np.array_equal(fit.result(300), expected)
             assert is_equal.result(300)
     assert np.array_equal(probabilities(1), alone[0]), "later ones are right too"
 

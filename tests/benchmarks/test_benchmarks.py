@@ -132,8 +132,8 @@ def test_other_rows_than_those_of_the_round_fail_the_benchmark():
     rows = {OURS: [0, 3], "trainer_tuned": [0, 3]}
     same = {"rows": 2, "real_tokens": 13}
     reference_job.check_rows({OURS: same, "trainer_tuned": same}, rows, lengths)
-    found = "trainer_tuned was given 2 rows of 13 tokens, and trained 2 rows of 11 tokens"
-    with pytest.raises(ProgramFailed, match=found):
+    message = "trainer_tuned was given 2 rows of 13 tokens, and trained 2 rows of 11 tokens"
+    with pytest.raises(ProgramFailed, match=message):
         reference_job.check_rows({OURS: same, "trainer_tuned": {"rows": 2, "real_tokens": 11}}, rows, lengths)
 
 
@@ -223,11 +223,11 @@ def test_every_runtime_of_prediction_on_the_command_line(tmp_path):
     assert set(report["ratios"]) == {"torch-fp32", "torch-bf16", "onnx-fp32", "onnx-int8"}
     other_labels = report["check"]["other_labels"]
     assert (other_labels["torch-fp32"], other_labels["onnx-fp32"]) == (0, 0)
-    found = programs["torch-bf16"]
-    assert found["precision"] == "bf16"
-    operations = 2 * job["encoder_weights"] * job["tokens_per_row"] * found["rows_per_second"]
-    assert found["share_of_limit"] == pytest.approx(operations / report["matrix_products"]["bf16"])
-    assert f"{found['share_of_limit']:.0%}" in printed
+    program = programs["torch-bf16"]
+    assert program["precision"] == "bf16"
+    operations = 2 * job["encoder_weights"] * job["tokens_per_row"] * program["rows_per_second"]
+    assert program["share_of_limit"] == pytest.approx(operations / report["matrix_products"]["bf16"])
+    assert f"{program['share_of_limit']:.0%}" in printed
     assert programs["onnx-int8"]["share_of_limit"] is None, "only products in fp32 and bf16 are measured"
 
 
@@ -242,8 +242,8 @@ def test_the_client_of_the_server_counts_answers_that_are_of_another_text(tmp_pa
     opened = open_model(save_checkpoint(tmp_path), ComputeOptions("cpu"))
     texts = random_texts(12)
     names = opened.predictor.task.label_names
-    found = opened.predictor.predict(as_rows(texts))
-    wanted = [dict(zip(names, one.probabilities.tolist(), strict=True)) for one in found]
+    predictions = opened.predictor.predict(as_rows(texts))
+    wanted = [dict(zip(names, prediction.probabilities.tolist(), strict=True)) for prediction in predictions]
     job = {"clients": 3, "seconds": 0.5, "texts": texts, "wanted": wanted, "tolerance": 1e-4}
     with running(opened, ServeOptions()) as address:
         job["port"] = int(address.rpartition(":")[2])

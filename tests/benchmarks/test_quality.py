@@ -36,8 +36,8 @@ def test_baselines_learn_and_finished_results_are_kept(job, tmp_path, capsys):
         assert results[system]["interval"][0] <= results[system]["accuracy"] <= results[system]["interval"][1]
     cells = sorted((tmp_path / ".cache" / "quality").glob("*/seed-*.json"))
     assert len(cells) == 6
-    kept = json.loads(cells[0].read_text(encoding="utf-8"))
-    cells[0].write_text(json.dumps(kept | {"minutes": 99.0}), encoding="utf-8")
+    result = json.loads(cells[0].read_text(encoding="utf-8"))
+    cells[0].write_text(json.dumps(result | {"minutes": 99.0}), encoding="utf-8")
     cells[1].unlink()
     assert main(*command) == 0
     # The mean of a kept result and one that was measured again
@@ -94,10 +94,11 @@ def test_systems_are_compared_on_the_same_rows():
         assert 0.2 < low < value < high < 0.5
     same = differences(labels, bad, bad, 3)
     assert same == {"accuracy": (0.0, (0.0, 0.0)), "macro_f1": (0.0, (0.0, 0.0))}
-    timed = [one | {"minutes": minutes} for one, minutes in zip(good, (1, 3), strict=True)]
+    timed = [result | {"minutes": minutes} for result, minutes in zip(good, (1, 3), strict=True)]
     summary = summarise(timed, labels)
-    assert summary["accuracy"] == pytest.approx(np.mean([one["accuracy"] for one in good]))
-    assert summary["accuracy_spread"] == pytest.approx(np.std([one["accuracy"] for one in good], ddof=1))
+    accuracies = [result["accuracy"] for result in good]
+    assert summary["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert summary["accuracy_spread"] == pytest.approx(np.std(accuracies, ddof=1))
     assert summary["minutes"] == 2.0
 
 
@@ -115,12 +116,13 @@ def test_networks_are_fine_tuned_by_the_published_command(job, tmp_path, capsys)
     words = "--systems ngrams+svm random-bert --seeds 1 --output q.json "
     words += "--set train.max_steps=2 train.device=cpu train.precision=fp32"
     assert main("--jobs", job, *split(words)) == 0
-    _, (system, found) = json.loads((tmp_path / "q.json").read_text(encoding="utf-8"))["results"][job].items()
+    report = json.loads((tmp_path / "q.json").read_text(encoding="utf-8"))
+    _, (system, result) = report["results"][job].items()
     assert system == "random-bert"
-    assert found["command"].startswith("python run_single.py --config")
+    assert result["command"].startswith("python run_single.py --config")
     # Two steps from random weights are no match for them
-    assert found["against_ngrams"]["accuracy"]["ngrams"] == "ngrams+svm"
-    assert found["against_ngrams"]["accuracy"]["interval"][1] < 0
+    assert result["against_ngrams"]["accuracy"]["ngrams"] == "ngrams+svm"
+    assert result["against_ngrams"]["accuracy"]["interval"][1] < 0
     assert "minus n-grams" in capsys.readouterr().out
 
 

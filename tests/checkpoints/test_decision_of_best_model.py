@@ -161,9 +161,9 @@ def test_weights_never_stay_with_the_decision_of_others(runs, monkeypatch, capsy
             trained.start(train__max_steps=12, **often)
     assert not (trained.folder / "decision.json").exists()
     assert predict(["--checkpoint", str(trained.folder), *TEXTS]) == 0
-    said = capsys.readouterr().err
-    assert f"warning: {trained.folder}: decision.json is not there" in said
-    assert "finish it with --resume auto" in said
+    stderr = capsys.readouterr().err
+    assert f"warning: {trained.folder}: decision.json is not there" in stderr
+    assert "finish it with --resume auto" in stderr
 
 
 def test_a_state_brings_the_decision_of_its_best_model_back(runs):

@@ -72,18 +72,18 @@ def test_a_changed_setting_is_named(config, job, settings, wanted):
 def test_files_count_by_their_content(config, job, tmp_path):
     """Moved files and another cache are the same job; so are the weights of a moved model."""
     moved = tmp_path / "moved.txt"
-    other = write_tiny(tmp_path / "rows.tsv", 21, seed=1)
+    other_file = write_tiny(tmp_path / "rows.tsv", 21, seed=1)
     moved.write_bytes(Path(config.data.train).read_bytes())
     settings = {"train": str(moved), "cache_dir": str(tmp_path / "cache"), "labels": LABELS, "format": "tsv"}
     assert describe_changes(job, signature(with_data(config, **settings))) == []
-    found, *_ = describe_changes(job, signature(with_data(config, train=str(other))))
-    assert found.startswith(f"data.train was {config.data.train} (60 rows, content ")
-    assert f" and is {other} (63 rows, content " in found
+    change, *_ = describe_changes(job, signature(with_data(config, train=str(other_file))))
+    assert change.startswith(f"data.train was {config.data.train} (60 rows, content ")
+    assert f" and is {other_file} (63 rows, content " in change
 
     models = (("base", "aaaa"), ("moved", "aaaa"), ("moved", "bbbb"))
-    of = [job | {"model.name": {"path": path, "content": content}} for path, content in models]
-    assert describe_changes(of[0], of[1]) == []
-    assert describe_changes(of[0], of[2]) == [
+    jobs = [job | {"model.name": {"path": path, "content": content}} for path, content in models]
+    assert describe_changes(jobs[0], jobs[1]) == []
+    assert describe_changes(jobs[0], jobs[2]) == [
         "model.name was base (content aaaa) and is moved (content bbbb)"
     ]
 
@@ -108,11 +108,11 @@ class TwoRanks(Group):
         return [self.first, json.loads(json.dumps(value))]
 
 
-def compare_ranks(config: Config, other: Config, mode: str = "ddp") -> None:
+def compare_ranks(config: Config, other_config: Config, mode: str = "ddp") -> None:
     group = TwoRanks()
-    for rank_config, rank_mode in ((config, "ddp"), (other, mode)):
-        parts, own = own_job(rank_config)
-        check_ranks(group, rank_mode, rank_config, parts.dataset, parts.stores, own)
+    for rank_config, rank_mode in ((config, "ddp"), (other_config, mode)):
+        parts, job = own_job(rank_config)
+        check_ranks(group, rank_mode, rank_config, parts.dataset, parts.stores, job)
 
 
 def test_what_may_differ_between_ranks(config, tmp_path):
@@ -154,11 +154,11 @@ def test_another_cache_is_refused_by_its_content(config, tmp_path):
     ],
 )
 def test_another_setting_on_a_rank_is_named(config, group, key, value):
-    own = getattr(config, group)
-    other = replace(config, **{group: replace(own, **{key: value})})
-    named = f"{group}.{key} is {getattr(own, key)} on rank 0 ({HOST}) and {value} on rank 1 ({HOST})"
+    section = getattr(config, group)
+    other_config = replace(config, **{group: replace(section, **{key: value})})
+    named = f"{group}.{key} is {getattr(section, key)} on rank 0 ({HOST}) and {value} on rank 1 ({HOST})"
     with pytest.raises(InputError) as caught:
-        compare_ranks(config, other)
+        compare_ranks(config, other_config)
     assert named in str(caught.value)
 
 

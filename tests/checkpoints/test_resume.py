@@ -58,13 +58,13 @@ def evaluations(folder: Path) -> list[dict]:
     return [{key: value for key, value in json.loads(line).items() if key not in speed} for line in lines]
 
 
-def check_same_run(one: Path, other: Path, *names: str) -> None:
+def check_same_run(first: Path, second: Path, *names: str) -> None:
     """Check that two runs have the same files, curves and evaluations, those of `names` to the bit."""
     for name in ("model.safetensors", "predictions.csv", "report.json", *names):
-        assert filecmp.cmp(one / name, other / name, shallow=False), name
-    assert evaluations(one) == evaluations(other)
-    assert curves(one) == curves(other)
-    assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+        assert filecmp.cmp(first / name, second / name, shallow=False), name
+    assert evaluations(first) == evaluations(second)
+    assert curves(first) == curves(second)
+    assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,20 @@ def test_a_run_stopped_at_random_steps_ends_bit_identical(mode, world_size, chan
     argv = settings(data, stopped, **changes)
     chance = random.Random(f"{mode} {world_size} 1")
     steps = []
-    for what, first, last, status in (("SIGKILL", 5, 11, -9), ("SIGTERM", 0, 6, 143), ("SIGINT", 0, 6, 130)):
+    for signal_name, first, last, status in (
+        ("SIGKILL", 5, 11, -9),
+        ("SIGTERM", 0, 6, 143),
+        ("SIGINT", 0, 6, 130),
+    ):
         steps.append(chance.randint(first, last))
         hits = {"SIGKILL": [killed], "SIGTERM": [chance.randrange(world_size)], "SIGINT": range(world_size)}
-        hit = hits[what]
-        codes = run(mode, world_size, argv, [Disturbance(steps[-1], what, rank) for rank in hit], log)
+        hit = hits[signal_name]
+        codes = run(mode, world_size, argv, [Disturbance(steps[-1], signal_name, rank) for rank in hit], log)
         assert codes[hit[0]] == status
-        assert all(codes) if what == "SIGKILL" else codes == [status] * world_size, (codes, log.read_text())
+        if signal_name == "SIGKILL":
+            assert all(codes), (codes, log.read_text())
+        else:
+            assert codes == [status] * world_size, (codes, log.read_text())
     check_run(mode, world_size, argv, log=log)
     assert log.read_text().count("Resuming from step") == 3, steps
     check_run(mode, world_size, settings(data, whole, **changes), log=log)
@@ -106,11 +113,11 @@ def test_the_comparison_sees_a_step_more(data, tmp_path):
     for steps in (4, 5):
         flat = {"train__warmup": 0, "train__schedule": "constant", "train__max_steps": steps}
         check_run("single", 1, settings(data, tmp_path / str(steps), **flat))
-    one, two = (load_file(tmp_path / f"{steps}.final") for steps in (4, 5))
-    assert one.keys() == two.keys()
-    kept = {name.rpartition(".")[2] for name in one if "state." in name}
-    assert kept == {"exp_avg", "exp_avg_sq", "step"}
-    assert not any((one[name] == two[name]).all() for name in one if "classifier.weight" in name)
+    shorter, longer = (load_file(tmp_path / f"{steps}.final") for steps in (4, 5))
+    assert shorter.keys() == longer.keys()
+    optimizer_values = {name.rpartition(".")[2] for name in shorter if "state." in name}
+    assert optimizer_values == {"exp_avg", "exp_avg_sq", "step"}
+    assert not any((shorter[name] == longer[name]).all() for name in shorter if "classifier.weight" in name)
 
 
 @pytest.mark.parametrize(

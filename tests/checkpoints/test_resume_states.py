@@ -70,9 +70,9 @@ def test_a_run_of_random_weights_of_an_earlier_version_resumes(tmp_path):
     """Its job has null where it is called random now."""
     save(tmp_path, 7, JOB | {"model.name": None})
     assert state_to_resume(tmp_path, JOB | {"model.name": "random"}).progress == progress_of(7)
-    other = JOB | {"model.name": {"path": "hfl/rbt3", "content": "hfl/rbt3 0123"}}
+    other_job = JOB | {"model.name": {"path": "hfl/rbt3", "content": "hfl/rbt3 0123"}}
     with pytest.raises(InputError, match=r"model\.name was random and is hfl/rbt3"):
-        state_to_resume(tmp_path, other)
+        state_to_resume(tmp_path, other_job)
 
 
 def flip_a_bit(path: Path) -> None:
@@ -105,14 +105,14 @@ def test_a_damaged_state_is_skipped_and_takes_no_whole_ones_place(tmp_path, capl
     DAMAGES[damage](state_of(tmp_path, 10) / name)
     assert load_training_state(tmp_path).progress.step == 5
     assert "step-00000010 is damaged and is skipped: " in caplog.text
-    for step, kept in ((7, [7, 5]), (15, [15, 7])):
+    for step, expected_steps in ((7, [7, 5]), (15, [15, 7])):
         save(tmp_path, step)
-        assert steps(tmp_path) == kept
+        assert steps(tmp_path) == expected_steps
     flip_a_bit(state_of(tmp_path, 15) / "weights.safetensors")
     assert load_training_state(tmp_path).progress.step == 7
-    for step, kept in ((20, [20, 7]), (25, [25, 20])):
+    for step, expected_steps in ((20, [20, 7]), (25, [25, 20])):
         save(tmp_path, step)
-        assert steps(tmp_path) == kept
+        assert steps(tmp_path) == expected_steps
     damaged = sorted(path.name for path in (tmp_path / "state").glob("damaged-*"))
     assert damaged == ["damaged-step-00000010", "damaged-step-00000015"]
     drop_states(tmp_path, 1)
@@ -162,8 +162,8 @@ def test_a_full_disk_leaves_the_state_before_alone(tmp_path):
     before = files(state_of(tmp_path, 5))
     with full_disk(), pytest.raises((OSError, SafetensorError)) as caught:
         save(tmp_path, 10)
-    kept = "the training state of step 5 is kept; free space on the disk and resume with --resume auto"
-    assert kept in str(cannot_write(caught.value, tmp_path))
+    message = "the training state of step 5 is kept; free space on the disk and resume with --resume auto"
+    assert message in str(cannot_write(caught.value, tmp_path))
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-00000005"]
     assert files(state_of(tmp_path, 5)) == before
 

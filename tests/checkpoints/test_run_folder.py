@@ -59,7 +59,7 @@ def test_folder_that_is_no_run_is_never_touched(write, present, resume):
     path = write(f"run/{present}", "mine")
     with pytest.raises(InputError, match="is not empty and holds no run; choose another output.dir"):
         open_folder(resume=resume)
-    assert [one for one in Path("run").resolve().rglob("*") if one.is_file()] == [path]
+    assert [entry for entry in Path("run").resolve().rglob("*") if entry.is_file()] == [path]
     assert path.read_text() == "mine"
 
 
@@ -104,9 +104,9 @@ OTHERS = ("exp-2-001", "exp-001-001", "exp-20", "exp-1x1", "a1-001", "aa-001", "
 @pytest.mark.parametrize("name", ["exp", "train[1]", "a*", "a?", "情感", "exp-2", "exp-001", "sub/exp"])
 def test_resume_auto_takes_the_newest_run_of_this_very_name(name):
     config = OutputConfig(name=name, resume="auto")
-    for number, other in enumerate(OTHERS):
-        if not other.startswith(f"{name}-0"):
-            make_run(f"checkpoints/{other}", launcher=str(number))
+    for number, other_name in enumerate(OTHERS):
+        if not other_name.startswith(f"{name}-0"):
+            make_run(f"checkpoints/{other_name}", launcher=str(number))
     if name not in ("exp-2", "exp-001"):
         assert run_to_resume(config) is None
     first = make_run(f"checkpoints/{name}-1000" if name != "exp" else "checkpoints/exp-001", age=-20)
@@ -140,10 +140,14 @@ def test_a_restarted_job_resumes_no_other_job(restarted, details):
 
 def test_a_restarted_job_resumes_its_own_run(restarted, monkeypatch):
     make_run("checkpoints/a-001", age=-9, launcher=LAUNCHER, started=started(86400))
-    own = make_run("checkpoints/a-002", launcher=LAUNCHER, started=started(50))
+    own_run = make_run("checkpoints/a-002", launcher=LAUNCHER, started=started(50))
     make_run("checkpoints/a-003", launcher="other", started=started(20))
-    for config in (OutputConfig(name="a"), OutputConfig(name="a", resume="auto"), OutputConfig(dir=str(own))):
-        assert run_to_resume(config) == own
+    for config in (
+        OutputConfig(name="a"),
+        OutputConfig(name="a", resume="auto"),
+        OutputConfig(dir=str(own_run)),
+    ):
+        assert run_to_resume(config) == own_run
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
     make_run("checkpoints/b-001", launcher=None, started=started(20))
     assert run_to_resume(OutputConfig(name="b")) is None, "without a launcher no run is its own"
@@ -252,8 +256,8 @@ def test_a_run_resumes_under_another_version_of_numpy_and_says_so(start, earlier
     Path("run/run_history.json").write_text(json.dumps(history))
     capsys.readouterr()
     assert start("--output.resume=auto") == 0
-    said = [text for text in capsys.readouterr().err.splitlines() if text.startswith("Versions since")]
-    assert said == lines
+    printed = capsys.readouterr().err.splitlines()
+    assert [line for line in printed if line.startswith("Versions since")] == lines
 
 
 def test_weights_that_the_training_did_not_write_are_refused(start):

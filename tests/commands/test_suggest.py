@@ -47,9 +47,9 @@ def test_new_rows_are_written_with_their_columns_and_the_guess(suggest, capsys, 
     assert [*rows[0]][:4] == ["id", "text", "label", "probability"]
     assert len({row["text"] for row in rows}) == 7
     assert {int(row["id"]) for row in rows} <= set(range(30))
-    said = capsys.readouterr().err
-    assert "30 new rows; left out: 1 repeated, 5 known to the run, 0 invalid" in said
-    assert "7 rows in " in said
+    stderr = capsys.readouterr().err
+    assert "30 new rows; left out: 1 repeated, 5 known to the run, 0 invalid" in stderr
+    assert "7 rows in " in stderr
     # The same command again: nothing is overwritten
     assert suggest("next.csv", status=2) == rows
 

@@ -224,19 +224,22 @@ REFUSED = {
         ("--modes ddpp", f"error: there is no mode ddpp (known: {', '.join(MODES)})\n"),
     ],
 }
-CASES = [(command, *one) for command, cases in REFUSED.items() for one in cases]
+CASES = []
+for verb_and_options, cases in REFUSED.items():
+    for more_options, error in cases:
+        CASES.append((verb_and_options, more_options, error))
 
 
 def files_here() -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(("command", "more", "message"), CASES)
+@pytest.mark.parametrize(("command", "options", "message"), CASES)
 def test_what_cannot_be_done_is_an_error_and_no_file_changes(
-    checkpoint, empty_folder, tmp_path_factory, capsys, monkeypatch, command, more, message
+    checkpoint, empty_folder, tmp_path_factory, capsys, monkeypatch, command, options, message
 ):
     named = {"model": checkpoint, "cache": tmp_path_factory.getbasetemp() / "cache"}
-    verb, *words = split(f"{command} {more}".format(**named))
+    verb, *words = split(f"{command} {options}".format(**named))
     if package := PACKAGES.get(verb):
         pytest.importorskip(package)
     Path("used").mkdir()
@@ -250,9 +253,9 @@ def test_what_cannot_be_done_is_an_error_and_no_file_changes(
     with Path("lines.txt").open(encoding="utf-8") as file:
         monkeypatch.setattr(sys, "stdin", file)
         assert run_verb(verb, words) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("error: ")
-    assert message in said.err
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ")
+    assert message in printed.err
     assert files_here() == before
 
 
@@ -262,8 +265,8 @@ def test_a_port_that_is_taken_and_a_key_that_no_header_can_have(capsys, monkeypa
     with socket.create_server(("127.0.0.1", 0)) as taken:
         words = ["--port", str(taken.getsockname()[1])]
         assert run_verb("serve", words) == 2
-        said = "cannot listen there: Address already in use; choose another port or host"
-        assert said in capsys.readouterr().err
+        message = "cannot listen there: Address already in use; choose another port or host"
+        assert message in capsys.readouterr().err
         monkeypatch.setenv(KEY, key)
         assert run_verb("serve", words) == 2
     assert f"{KEY} must be printable ASCII" in capsys.readouterr().err

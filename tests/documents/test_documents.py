@@ -87,7 +87,8 @@ def batch_commands() -> list[list[str]]:
 PROJECT = tomllib.loads(read("pyproject.toml"))
 PUBLISHED = {name: commands_of(name) for name in DOCUMENTS}
 OF_SCRIPTS = {str(path.relative_to(ROOT)): docstring_commands(path) for path in SCRIPTS}
-EVERYWHERE = PUBLISHED | {"batch": batch_commands()} | {name: of for name, of in OF_SCRIPTS.items() if of}
+WITH_COMMANDS = {name: commands for name, commands in OF_SCRIPTS.items() if commands}
+EVERYWHERE = PUBLISHED | {"batch": batch_commands()} | WITH_COMMANDS
 
 
 @cache
@@ -156,9 +157,9 @@ def check_start(target: str, arguments: list[str]) -> None:
 
 
 def check_pytest(words: list[str]) -> None:
-    known = PROJECT["tool"]["pytest"]["ini_options"]["markers"]
+    markers = PROJECT["tool"]["pytest"]["ini_options"]["markers"]
     named = re.findall(r"\w+", words[words.index("-m") + 1]) if "-m" in words else []
-    assert {*named} <= {"not", "and", "or", *(line.split(":")[0] for line in known)}
+    assert {*named} <= {"not", "and", "or", *(line.split(":")[0] for line in markers)}
     assert [word for word in words if "/" in word and not (ROOT / word.split("::")[0]).exists()] == []
 
 
@@ -332,6 +333,9 @@ def structure(text: str) -> dict[str, list]:
     printed = [re.findall(r"\d+(?:[.,]\d+)*", block) for block in blocks if block[3] == "\n"]
     cells = [cell for row in re.findall(r"^\|.*", text, re.MULTILINE) for cell in row.split("|")]
     numbers = [re.findall(r"\d[\d,.]*\d|\d", re.sub(r"`[^`]+`", "", cell)) for cell in cells]
+    code_and_numbers = []
+    for cell, cell_numbers in zip(cells, numbers, strict=True):
+        code_and_numbers.append(sorted(inline_code(cell) + cell_numbers))
     for block in blocks:
         text = text.replace(block, block.replace("#", "&"))
     parts = re.split(r"^(#+) .*\n", text, flags=re.MULTILINE)
@@ -339,8 +343,8 @@ def structure(text: str) -> dict[str, list]:
     return {
         "links": [path.replace(".zh-CN.md", ".md") for path in links],
         "commands": [re.sub(r" +# .*", "", block) for block in blocks if block[3] != "\n"],
-        "printed": [sorted(found) for found in printed],
-        "cells": [sorted(inline_code(cell) + found) for cell, found in zip(cells, numbers, strict=True)],
+        "printed": [sorted(block_numbers) for block_numbers in printed],
+        "cells": code_and_numbers,
         "sections": [(level, {*inline_code(body)}) for level, body in sections],
     }
 

@@ -95,8 +95,8 @@ def two_passes(steps: list[int]) -> str:
         if number in steps:
             weight = weight - 0.002 * gradient
             gradient = 0.0
-    kept = rf" {', '.join(map(str, steps))}  .* {weight:.5f}$"
-    assert re.search(kept, docstring_of(ACCELERATE), re.MULTILINE)
+    expected_line = rf" {', '.join(map(str, steps))}  .* {weight:.5f}$"
+    assert re.search(expected_line, docstring_of(ACCELERATE), re.MULTILINE)
     return f"{steps}; the final weight is {weight:.5f}"
 
 
@@ -144,15 +144,17 @@ def test_ray_gives_each_row_what_predict_gives_it(tmp_path):
     command = ["python", "-c", start, *options, str(tmp_path / "ray"), "--actors", "2", "--cpus", "0.5"]
     assert f"{len(texts)} rows" in run(shlex.join(command)).stdout
     parquet.write_table(table, tmp_path / "posts.parquet")
-    one = ["--checkpoint", checkpoint, "--input", str(tmp_path / "posts.parquet"), "--device", "cpu"]
-    assert predict([*one, "--output", str(tmp_path / "one.parquet")]) == 0
+    arguments = ["--checkpoint", checkpoint, "--input", str(tmp_path / "posts.parquet"), "--device", "cpu"]
+    assert predict([*arguments, "--output", str(tmp_path / "one.parquet")]) == 0
 
-    found, expected = (parquet.read_table(tmp_path / name).sort_by("id") for name in ("ray", "one.parquet"))
-    assert found.schema.equals(expected.schema)
-    for one, other in zip(found.to_pylist(), expected.to_pylist(), strict=True):
-        # The numbers in them differ: rows of a batch, or of a file
-        one["reason"], other["reason"] = ("is empty" in (row["reason"] or "") for row in (one, other))
-        assert one == pytest.approx(other, abs=1e-5)
+    by_ray = parquet.read_table(tmp_path / "ray").sort_by("id")
+    expected = parquet.read_table(tmp_path / "one.parquet").sort_by("id")
+    assert by_ray.schema.equals(expected.schema)
+    for row, expected_row in zip(by_ray.to_pylist(), expected.to_pylist(), strict=True):
+        # The numbers in the reasons differ: rows of a batch, or of a file
+        row["reason"] = "is empty" in (row["reason"] or "")
+        expected_row["reason"] = "is empty" in (expected_row["reason"] or "")
+        assert row == pytest.approx(expected_row, abs=1e-5)
     assert run(shlex.join(command), status=None).returncode != 0
 
 
@@ -203,5 +205,5 @@ def test_the_notebook_runs_and_its_model_has_learned(monkeypatch):
     assert results["len(texts), len(test_texts)"] == "(600, 302)"
     assert float(results["accuracy"]) > 0.3, "six classes; chance is about 0.2"
     assert results["model.predict(new)"].startswith("array(['")
-    shown = 'pd.DataFrame(search.cv_results_)[["param_learning_rate", "mean_test_score"]]'
-    assert "mean_test_score" in results[shown]
+    expression = 'pd.DataFrame(search.cv_results_)[["param_learning_rate", "mean_test_score"]]'
+    assert "mean_test_score" in results[expression]

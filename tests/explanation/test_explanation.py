@@ -32,15 +32,15 @@ TEXT = "今天真开心，手机 质量abc不好鼎"
 FILLER = "今天电影手机质量快递今天电影手机质量"
 
 
-def said(one: Explanation, what: str, language: str = "en") -> Any:
+def spoken_part(explanation: Explanation, part: str, language: str = "en") -> Any:
     """Return what people read of an explanation: its heading, verdict or notes."""
-    return spoken_in(language, explanation_parts, one)[what]
+    return spoken_in(language, explanation_parts, explanation)[part]
 
 
 def explain_one(model: ExplainedModel | Path, *texts: str, **settings) -> Explanation:
     model = ExplainedModel(model, "cpu") if isinstance(model, Path) else model
-    [found] = explain(model, texts, **settings)
-    return found
+    [explanation] = explain(model, texts, **settings)
+    return explanation
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,9 @@ def several(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory) -> ExplainedModel:
-    """A model that is known: 好 and 喜 speak for 正面, 差 and 讨 for 负面, all others for nothing."""
-    model = ExplainedModel(save_checkpoint(tmp_path_factory.mktemp("known")), "cpu")
+def rule_model(tmp_path_factory) -> ExplainedModel:
+    """A model whose rule is known: 好 and 喜 speak for 正面, 差 and 讨 for 负面, all others for nothing."""
+    model = ExplainedModel(save_checkpoint(tmp_path_factory.mktemp("rule_model")), "cpu")
     bert = model.model.bert
     head = model.model.classifier
     width = bert.config.hidden_size
@@ -99,11 +99,11 @@ CASES = [("bert", (TEXT,)), ("bert", PAIR), ("distilbert", (TEXT,)), ("xlnet", (
 @pytest.mark.parametrize(("architecture", "texts"), CASES)
 def test_probabilities_are_those_of_transformers(tmp_path, architecture, texts):
     result = explain_one(save_checkpoint(tmp_path, architecture), *texts)
-    given = texts[0] if len(texts) == 1 else {"text": texts[0], "text_pair": texts[1]}
-    np.testing.assert_allclose(result.probabilities, of_pipeline(tmp_path, [given])[0], atol=1e-5)
+    row = texts[0] if len(texts) == 1 else {"text": texts[0], "text_pair": texts[1]}
+    np.testing.assert_allclose(result.probabilities, of_pipeline(tmp_path, [row])[0], atol=1e-5)
     assert result.label == result.probabilities.argmax()
     checked = Checker(spoken_in("zh", render_page, [result]))
-    assert said(result, "verdict", "zh") in checked.text
+    assert spoken_part(result, "verdict", "zh") in checked.text
     assert all(text in checked.text for text in texts)
     characters = [of_characters(result, part) for part in range(len(texts))]
     assert [len(values) for values in characters] == [len(text) for text in texts]
@@ -116,12 +116,12 @@ def test_probabilities_are_those_of_transformers(tmp_path, architecture, texts):
 @pytest.mark.parametrize("fixture", ["checkpoint", "several"])
 def test_attributions_add_up_to_the_difference_from_a_masked_text(fixture, request):
     folder = request.getfixturevalue(fixture)
-    for one in explain(ExplainedModel(folder, "cpu"), (TEXT,)):
-        masked = "[MASK]" * len(one.text.units)
-        whole, neutral = of_pipeline(folder, [TEXT, masked])[:, one.label]
+    for explanation in explain(ExplainedModel(folder, "cpu"), (TEXT,)):
+        masked = "[MASK]" * len(explanation.text.units)
+        whole, neutral = of_pipeline(folder, [TEXT, masked])[:, explanation.label]
         difference = np.log(whole / (1 - whole)) - np.log(neutral / (1 - neutral))
-        assert one.values.sum() == pytest.approx(difference, abs=0.02)
-        assert one.p_value is not None
+        assert explanation.values.sum() == pytest.approx(difference, abs=0.02)
+        assert explanation.p_value is not None
 
 
 def test_each_predicted_label_of_several_is_explained(several):
@@ -129,70 +129,72 @@ def test_each_predicted_label_of_several_is_explained(several):
     explanations = explain(model, (TEXT,))
     [pipeline] = of_pipeline(several, [TEXT])
     [prediction] = open_model(several, ComputeOptions("cpu")).predictor.predict(as_rows([TEXT]))
-    predicted = [one.label for one in explanations]
+    predicted = [explanation.label for explanation in explanations]
     assert predicted == explanations[0].predicted
     assert {LABELS[label] for label in predicted} == set(prediction.answer)
     assert len(explanations) == 2
-    for one in explanations:
-        np.testing.assert_allclose(one.probabilities, pipeline, atol=1e-5)
-        assert f"{LABELS[one.label]} (predicted), probability" in said(one, "heading")
+    for explanation in explanations:
+        np.testing.assert_allclose(explanation.probabilities, pipeline, atol=1e-5)
+        assert f"{LABELS[explanation.label]} (predicted), probability" in spoken_part(explanation, "heading")
     assert Checker(render_page(explanations)).tags.count("h1") == 2
-    [other] = {0, 1, 2} - set(predicted)
+    [other_label] = {0, 1, 2} - set(predicted)
     names = ", ".join(LABELS[label] for label in predicted)
-    another = explain_one(model, TEXT, label=LABELS[other])
-    assert f"{LABELS[other]} (explained label; the model predicts {names})" in said(another, "heading")
-    assert not any(np.allclose(another.values, one.values, atol=0.1) for one in explanations)
+    another = explain_one(model, TEXT, label=LABELS[other_label])
+    heading = spoken_part(another, "heading")
+    assert f"{LABELS[other_label]} (explained label; the model predicts {names})" in heading
+    assert not any(np.allclose(another.values, explanation.values, atol=0.1) for explanation in explanations)
     model.task.thresholds = np.full(3, 2.0)
-    one = explain_one(model, TEXT)
-    assert one.label == one.probabilities.argmax()
-    assert "the model predicts no label" in said(one, "heading")
-    assert "模型预测的是：没有标签" in said(one, "heading", "zh")
+    explanation = explain_one(model, TEXT)
+    assert explanation.label == explanation.probabilities.argmax()
+    assert "the model predicts no label" in spoken_part(explanation, "heading")
+    assert "模型预测的是：没有标签" in spoken_part(explanation, "heading", "zh")
 
 
 def test_a_number_is_explained_by_what_raises_and_lowers_it(tmp_path):
     result = explain_one(save_checkpoint(tmp_path, **NUMBER), TEXT)
     score = result.probabilities[0]
-    shown = render_text(result)
+    rendered = render_text(result)
     assert result.values.sum() == pytest.approx(result.log_odds - result.neutral, rel=0.02)
     assert result.log_odds == pytest.approx(score, rel=1e-4)
-    assert shown.startswith(f"score: {score:.4g}\n")
-    assert "log-odds" not in shown
-    assert "label" not in shown
+    assert rendered.startswith(f"score: {score:.4g}\n")
+    assert "log-odds" not in rendered
+    assert "label" not in rendered
     assert "使数值变大" in spoken_in("zh", render_text, result)
 
 
 @pytest.mark.parametrize(("characters", "label"), [("喜", "正面"), ("讨", "负面"), ("好", "正面")])
-def test_a_known_rule_is_found_and_passes_the_test(known, characters, label):
-    result = explain_one(known, FILLER[:7] + characters + FILLER[7:])
+def test_a_known_rule_is_found_and_passes_the_test(rule_model, characters, label):
+    result = explain_one(rule_model, FILLER[:7] + characters + FILLER[7:])
     assert result.label_names[result.label] == label
     assert np.argmax(of_characters(result)) == 7
     assert of_characters(result)[7] > 0.9 * result.values.sum()
-    first, second, against = of_characters(explain_one(known, FILLER + "好喜讨", label="正面"))[-3:]
+    first, second, against = of_characters(explain_one(rule_model, FILLER + "好喜讨", label="正面"))[-3:]
     assert min(first, second) > 0.1 > -0.1 > against
     assert result.is_explanation
     assert "did use what is marked" in render_text(result)
     assert 'class="verdict good"' in render_page([result])
 
 
-def test_what_explains_nothing_or_cannot_be_tested_is_said_to_be_no_explanation(known):
-    result = explain_one(known, FILLER[:7] + "喜" + FILLER[7:])
-    wrong = deletion_test(known, result.text, -result.values, result.label, 50)
+def test_what_explains_nothing_or_cannot_be_tested_is_said_to_be_no_explanation(rule_model):
+    result = explain_one(rule_model, FILLER[:7] + "喜" + FILLER[7:])
+    wrong = deletion_test(rule_model, result.text, -result.values, result.label, 50)
     assert wrong > 0.5
     generator = np.random.default_rng(0)
-    by_chance = [
-        deletion_test(known, result.text, generator.permutation(len(result.values)), result.label, 50) <= 0.1
-        for _ in range(20)
-    ]
+    by_chance = []
+    for _ in range(20):
+        random_values = generator.permutation(len(result.values))
+        p_value = deletion_test(rule_model, result.text, random_values, result.label, 50)
+        by_chance.append(p_value <= 0.1)
     assert sum(by_chance) <= 5, "one of ten on average"
     rule = f"the deletion test needs {MIN_UNITS} units of text, and this text has 2."
     for failed, verdict in (
         (replace(result, p_value=wrong), "THIS IS NO EXPLANATION: deleting"),
-        (explain_one(known, "今天"), f"Not tested: {rule}"),
+        (explain_one(rule_model, "今天"), f"Not tested: {rule}"),
     ):
         assert not failed.is_explanation
-        assert said(failed, "verdict").startswith(verdict)
+        assert spoken_part(failed, "verdict").startswith(verdict)
         assert 'class="verdict"' in render_page([failed])
-    assert said(replace(result, p_value=wrong), "verdict", "zh").startswith("这不是解释")
+    assert spoken_part(replace(result, p_value=wrong), "verdict", "zh").startswith("这不是解释")
 
 
 def test_a_long_text_is_explained_where_the_model_reads_it_as_one_row(tmp_path, monkeypatch):
@@ -206,9 +208,9 @@ def test_a_long_text_is_explained_where_the_model_reads_it_as_one_row(tmp_path, 
     predictor = load_predictor(folder, 18, LongTexts("head_tail"), device="cpu")
     [predicted] = predictor.predict([Row(1, text, None, None)])
     assert result.probabilities == pytest.approx(predicted.probabilities, abs=1e-5)
-    [note] = said(result, "notes")
+    [note] = spoken_part(result, "notes")
     assert "of 96 characters 1-4, 85-96 are explained" in note
-    assert "96 个字符中只有 1-4, 85-96 " in said(result, "notes", "zh")[0]
+    assert "96 个字符中只有 1-4, 85-96 " in spoken_part(result, "notes", "zh")[0]
     assert "今天真开 … 手机" in Checker(render_page([result])).text
 
     (folder / "config.yaml").write_text("data: {long: windows, max_length: 18}\n")
@@ -230,11 +232,11 @@ def test_texts_of_strangers_cannot_act(model, text):
 
 
 def test_the_calibration_of_the_run_is_used_and_the_same_text_gets_the_same_explanation(model, tmp_path):
-    found = explain_one(model, TEXT)
-    assert render_text(explain_one(model, TEXT)) == render_text(found)
+    explanation = explain_one(model, TEXT)
+    assert render_text(explain_one(model, TEXT)) == render_text(explanation)
     cooler = explain_one(save_checkpoint(tmp_path, decision={"temperature": 2.0}), TEXT)
-    assert cooler.probabilities.max() < found.probabilities.max()
-    rooted = found.probabilities**0.5
+    assert cooler.probabilities.max() < explanation.probabilities.max()
+    rooted = explanation.probabilities**0.5
     np.testing.assert_allclose(cooler.probabilities, rooted / rooted.sum(), atol=1e-6)
 
 
@@ -260,8 +262,8 @@ def test_what_cannot_be_explained_is_an_error(model, checkpoint, tmp_path, capsy
     with pytest.raises(TrainingError, match="finite"):
         explain_one(damaged, TEXT)
     made = {"from": "sample-007"}
-    kind = "single_label_classification"
-    record = ExportRecord(LABELS, 8, "right", 0, [], "fp32", kind, {}, {}, {}, made)
+    problem_type = "single_label_classification"
+    record = ExportRecord(LABELS, 8, "right", 0, [], "fp32", problem_type, {}, {}, {}, made)
     write_json(tmp_path / RECORD, asdict(record))
     assert main([str(tmp_path), TEXT]) == 2
     assert "use the run that it was made from, sample-007" in capsys.readouterr().err

@@ -75,11 +75,13 @@ def test_labels_and_probabilities_are_those_of_torch_and_the_record_says_so(expo
     for pairs in (None, texts[::-1]):
         rows = as_rows(texts, pairs)
         wanted = list(load_predictor(checkpoint, device="cpu").predict(rows))
-        found = list(open_model(folder, CPU).predictor.predict(rows, chunk_rows=16))
-        assert [prediction.row for prediction in found] == rows
-        assert [prediction.answer for prediction in found] == [prediction.answer for prediction in wanted]
-        probabilities = [prediction.probabilities for prediction in wanted]
-        np.testing.assert_allclose([one.probabilities for one in found], probabilities, atol=1e-5)
+        predictions = list(open_model(folder, CPU).predictor.predict(rows, chunk_rows=16))
+        assert [prediction.row for prediction in predictions] == rows
+        answers = [prediction.answer for prediction in predictions]
+        assert answers == [prediction.answer for prediction in wanted]
+        probabilities = [prediction.probabilities for prediction in predictions]
+        wanted_probabilities = [prediction.probabilities for prediction in wanted]
+        np.testing.assert_allclose(probabilities, wanted_probabilities, atol=1e-5)
     record = read_record(folder)
     assert (record.labels, record.max_length, record.precision) == (LABELS, 60, "fp32")
     # Not a run's
@@ -158,13 +160,13 @@ def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_pat
     home.mkdir()
     # Some libraries behave otherwise where they see that they are tested.
     dropped = {"CI", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETRY", "MLFLOW_DISABLE_TELEMETRY", "OMP_NUM_THREADS"}
-    kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    kept |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    environment |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
 
     def printed(code: str, *words: str) -> str:
         code = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT.split()}))\n{RUN_VERB}{code}"
         command = [sys.executable, "-c", code, *words]
-        options = {"cwd": ROOT, "env": kept, "check": True}
+        options = {"cwd": ROOT, "env": environment, "check": True}
         return subprocess.run(command, **options, capture_output=True, encoding="utf-8").stdout
 
     words = ["--checkpoint", str(folder), "--input", source]
@@ -343,11 +345,11 @@ def test_a_run_is_compared_on_its_own_dev_rows_and_its_thresholds_are_kept(tmp_p
     assert (record.proof["rows"], record.proof["flipped"]) == (30, 0)
     assert record.proof["micro_f1_before"] == record.proof["micro_f1_after"] > 0
     assert record.proof["micro_f1_change"] == [0, 0]
-    found = predict_again(folder, rows, tmp_path / "found.csv")
-    assert [row["labels"] for row in found] == [row["predicted"] for row in rows]
+    predicted_rows = predict_again(folder, rows, tmp_path / "found.csv")
+    assert [row["labels"] for row in predicted_rows] == [row["predicted"] for row in rows]
     for name in NAMES:
         expected = [float(row[f"p_{name}"]) for row in rows]
-        assert [float(row[f"p_{name}"]) for row in found] == pytest.approx(expected, abs=2e-5)
+        assert [float(row[f"p_{name}"]) for row in predicted_rows] == pytest.approx(expected, abs=2e-5)
 
     values = json.loads(path.read_text(encoding="utf-8"))
     del values["thresholds"][NAMES[0]]

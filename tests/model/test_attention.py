@@ -56,11 +56,11 @@ LENGTHS = [5, 9, 3, 20, 32, 1, 2, 17]
 
 
 def rows(shape: str) -> list:
-    found = token_rows(LENGTHS)
+    token_ids = token_rows(LENGTHS)
     if PACKINGS[shape.split(",")[0]].reads_last:
         # As a tokenizer that ends each text with the token that is also its padding
-        found[1][-1] = 0
-    return found
+        token_ids[1][-1] = 0
+    return token_ids
 
 
 def model_of(shape: str, dropout: float = 0.0):
@@ -77,26 +77,26 @@ def outcome(model, inputs: dict) -> tuple[torch.Tensor, dict]:
     return logits.detach(), {name: value.grad for name, value in plain.named_parameters()}
 
 
-@pytest.mark.parametrize("how", ["grouped", "varlen", "filled", "nothing dropped"])
+@pytest.mark.parametrize("variant", ["grouped", "varlen", "filled", "nothing dropped"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, how):
+def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, variant):
     # So each two values of shape, training and varlen meet; and dropout has its own gradients
-    varlen = how == "varlen"
-    drops = how == "nothing dropped"
+    varlen = variant == "varlen"
+    drops = variant == "nothing dropped"
     model = model_of(shape, 1e-9 if drops else 0.0)
     model.train(drops or varlen == (list(SHAPES).index(shape) % 2 == 0))
     plain = plain_model(model)
     starts = [2, 4, 1, 10, 30, 1, 1, 8] if model.layout(True).token_types else None
     # 39 tokens of padding are more than a row
-    layout = replace(model.layout(True, varlen), multiple_of=128 if how == "filled" else 1)
-    found, gradients = outcome(model, collate(rows(shape), starts, layout))
+    layout = replace(model.layout(True, varlen), multiple_of=128 if variant == "filled" else 1)
+    packed_logits, gradients = outcome(model, collate(rows(shape), starts, layout))
     logits, expected = outcome(plain, collate(rows(shape), starts, model.layout(False)))
-    torch.testing.assert_close(found, logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(packed_logits, logits, atol=1e-5, rtol=1e-5)
     assert set(gradients) == set(expected)
     # The gradient of a bias of keys is 0, up to rounding
-    least = 1e-2 * max(float(value.abs().max()) for value in expected.values())
+    floor = 1e-2 * max(float(value.abs().max()) for value in expected.values())
     for name, value in expected.items():
-        tolerance = 1e-5 * max(least, float(value.abs().max()))
+        tolerance = 1e-5 * max(floor, float(value.abs().max()))
         torch.testing.assert_close(gradients[name], value, atol=tolerance, rtol=0, msg=name)
 
 
@@ -104,13 +104,13 @@ def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, how)
 def test_bf16_differs_by_its_rounding(shape):
     model = model_of(shape).train()
     exact = outcome(plain_model(model), collate(rows(shape), None, model.layout(False)))
-    found = []
-    for one, packed in ((plain_model(model), False), (model, True)):
+    differences = []
+    for classifier, packed in ((plain_model(model), False), (model, True)):
         with torch.autocast("cpu", BF16):
-            logits, gradients = outcome(one, collate(rows(shape), None, model.layout(packed)))
+            logits, gradients = outcome(classifier, collate(rows(shape), None, model.layout(packed)))
         of_gradients = torch.stack([(gradients[name] - value).norm() for name, value in exact[1].items()])
-        found.append(((logits.float() - exact[0]).abs().max(), of_gradients.norm()))
-    (usual, usual_of_gradients), (error, error_of_gradients) = found
+        differences.append(((logits.float() - exact[0]).abs().max(), of_gradients.norm()))
+    (usual, usual_of_gradients), (error, error_of_gradients) = differences
     assert error <= max(2 * usual, 2**-6)
     assert error_of_gradients <= 2 * usual_of_gradients
 
@@ -140,8 +140,8 @@ def test_a_decoder_without_padding_token_runs_packed():
     texts = [row[row != 0] for row in rows(shape)]
     with torch.inference_mode():
         expected = torch.cat([plain_model(model)(torch.from_numpy(row)[None].long()).logits for row in texts])
-        found = model(**collate(texts, None, model.layout(True)))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        logits = model(**collate(texts, None, model.layout(True)))
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
     check_passes(model, [row.tolist() for row in texts])
 
 
@@ -164,17 +164,17 @@ def test_why_a_model_is_padded(architecture, config, why):
 def test_varlen_kernels_do_what_groups_do(precision, shape):
     """Both are compared with groups in fp32 on the CPU: varlen may be as far from them as groups in the same
     precision, within a factor."""
-    found = {}
+    outcomes = {}
     for device, name in (("cpu", "grouped"), ("cuda", "grouped"), ("cuda", "varlen")):
         model = model_of(shape).train().to(device)
         inputs = collate(rows(shape), None, model.layout(True, varlen=name == "varlen"))
         inputs = to_device(inputs, torch.device(device))
         with torch.autocast("cuda", precision, enabled=precision != FP32):
             logits, gradients = outcome(model, inputs)
-        found[device, name] = {key: value.cpu() for key, value in (gradients | {"logits": logits}).items()}
-    for key, exact in found["cpu", "grouped"].items():
-        error = (found["cuda", "varlen"][key] - exact).norm()
-        rounding = (found["cuda", "grouped"][key] - exact).norm()
+        outcomes[device, name] = {key: value.cpu() for key, value in (gradients | {"logits": logits}).items()}
+    for key, exact in outcomes["cpu", "grouped"].items():
+        error = (outcomes["cuda", "varlen"][key] - exact).norm()
+        rounding = (outcomes["cuda", "grouped"][key] - exact).norm()
         assert error <= 3 * rounding + 1e-5 * exact.norm() + 1e-4, f"{key}: {error}, groups {rounding}"
 
 
@@ -197,8 +197,11 @@ def test_layers_that_are_computed_again_give_the_same_bits(shape, changes):
         settings = replace(SETTINGS, max_steps=4, accumulation_steps=2, gradient_checkpointing=is_on)
         runs.append(Training(settings, shape=shape, dropout=0.3, **changes))
         named = runs[-1].mode.module.model.named_modules()
-        layer = next(one for name, one in named if ".0." in name and isinstance(one, torch.nn.Linear))
-        layer.register_forward_hook(lambda *_, is_on=is_on: calls.append(is_on))
+        linear_layers = []
+        for name, module in named:
+            if ".0." in name and isinstance(module, torch.nn.Linear):
+                linear_layers.append(module)
+        linear_layers[0].register_forward_hook(lambda *_, is_on=is_on: calls.append(is_on))
     runs[1].run().assert_same_bits(runs[0].run())
     assert calls.count(True) == 2 * calls.count(False) > 0
 
@@ -237,8 +240,8 @@ def test_logits_of_masked_tokens_are_those_of_transformers(architecture, tmp_pat
         if model.can_pack:
             packed = collate(rows, None, model.layout(True))
             index = torch.tensor([int(packed["first_tokens"][row]) + place for row, place in places])
-            found = model(**packed, masked=index)
-            torch.testing.assert_close(found, logits[mask], rtol=1e-4, atol=1e-4)
+            masked_logits = model(**packed, masked=index)
+            torch.testing.assert_close(masked_logits, logits[mask], rtol=1e-4, atol=1e-4)
             assert model(**packed, masked=index[:0]).shape == (0, 21)
 
 

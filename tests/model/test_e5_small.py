@@ -45,11 +45,14 @@ def write_tiny_file(path: Path) -> dict[str, np.ndarray]:
     shapes = {f"l{layer}.{name}.w": shape for layer in layers for name, shape in sizes.items()}
     shapes["emb.word"] = (len(PIECES) + 3, HIDDEN)
     plain = {f"l{layer}.{name}.b": shape[:1] for layer in layers for name, shape in sizes.items()}
-    norms = [f"l{layer}.{name}.{one}" for layer in layers for name in ("aln", "oln") for one in "wb"]
+    norms = []
+    for layer in layers:
+        for name in ("aln", "oln"):
+            norms += [f"l{layer}.{name}.w", f"l{layer}.{name}.b"]
     plain |= dict.fromkeys([*norms, "emb.ln.w", "emb.ln.b"], (HIDDEN,))
     plain |= {"emb.pos": (POSITIONS, HIDDEN), "emb.type": (2, HIDDEN)}
-    quantised = {name: random.integers(-8, 8, one).astype(np.float32) for name, one in shapes.items()}
-    plain = {name: random.normal(size=one).astype(np.float32) for name, one in plain.items()}
+    quantised = {name: random.integers(-8, 8, shape).astype(np.float32) for name, shape in shapes.items()}
+    plain = {name: random.normal(size=shape).astype(np.float32) for name, shape in plain.items()}
     texts = [piece.encode() for piece in PIECES]
     offsets = np.cumsum([0, *map(len, texts)], dtype="<u4")
     scores = np.array([0, 0, 0, 0, *range(-3, -len(PIECES) + 2, -1), 0], dtype="<f4")
@@ -111,9 +114,9 @@ def test_the_checkpoint_is_a_bert_with_every_weight(built):
     weights = model.state_dict()
     for ours, name in names.items():
         np.testing.assert_array_equal(weights[ours].numpy(), expected[name])
-    kept = [0, 1, 2, 3, 16, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15]
+    kept_rows = [0, 1, 2, 3, 16, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15]
     words = weights["embeddings.word_embeddings.weight"].numpy()
-    np.testing.assert_array_equal(words, expected["emb.word"][kept])
+    np.testing.assert_array_equal(words, expected["emb.word"][kept_rows])
     assert (model.config.intermediate_size, model.config.layer_norm_eps) == (INNER, pytest.approx(1e-12))
     assert torch.equal(weights["pooler.dense.weight"], torch.eye(HIDDEN))
     text = (folder / "README.md").read_text(encoding="utf-8")

@@ -58,9 +58,9 @@ KINDS = {
 }
 
 
-def shape(kind: str, *sizes: int, **changes) -> dict:
-    architecture, positions, values = KINDS[kind]
-    named = {"architectures": [architecture], "model_type": kind, "max_position_embeddings": positions}
+def shape(model_type: str, *sizes: int, **changes) -> dict:
+    architecture, positions, values = KINDS[model_type]
+    named = {"architectures": [architecture], "model_type": model_type, "max_position_embeddings": positions}
     return named | values | dict(zip(SIZES, sizes, strict=True)) | changes
 
 
@@ -108,17 +108,17 @@ LAYOUTS = {
 
 def vocabulary(size: int, places: dict[int, str], pieces: list[str]) -> dict[str, int]:
     """Return ids of tokens: those of `places`, then `pieces`, and as many others as are needed."""
-    rest = iter([*pieces, *(f"[unused{number}]" for number in range(size))])
-    return {places[index] if index in places else next(rest): index for index in range(size)}
+    other_tokens = iter([*pieces, *(f"[unused{number}]" for number in range(size))])
+    return {places[index] if index in places else next(other_tokens): index for index in range(size)}
 
 
 def make_tokenizer(name: str, config: dict) -> PreTrainedTokenizerFast:
     """Return a tokenizer of the published class, size and special tokens; others are characters, or bytes."""
-    kind = config["model_type"]
+    model_type = config["model_type"]
     size = config["vocab_size"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     characters = [*string.digits, *gb2312_characters()]
-    if kind == "qwen3":
+    if model_type == "qwen3":
         end = config["bos_token_id"]
         places = {end: "<|endoftext|>", end + 1: "<|im_start|>", end + 2: "<|im_end|>"}
         tokenizer = Qwen2Tokenizer(vocabulary(end + 3, places, alphabet), [], eos_token="<|im_end|>")
@@ -126,7 +126,7 @@ def make_tokenizer(name: str, config: dict) -> PreTrainedTokenizerFast:
             template = processors.TemplateProcessing("$A <|endoftext|>", special_tokens=[(places[end], end)])
             tokenizer.backend_tokenizer.post_processor = template
         return tokenizer
-    if kind == "modernbert":
+    if model_type == "modernbert":
         names = ("unk", "cls", "sep", "pad", "mask")
         places = {50280 + index: f"[{name.upper()}]" for index, name in enumerate(names)}
         backend = Tokenizer(models.BPE(vocabulary(size, places, alphabet), []))
@@ -136,12 +136,12 @@ def make_tokenizer(name: str, config: dict) -> PreTrainedTokenizerFast:
         special = {f"{name}_token": f"[{name.upper()}]" for name in names}
         return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
     if "e5" in name:
-        size -= 35 if kind == "bert" else 0
+        size -= 35 if model_type == "bert" else 0
         places = {0: "<s>", 1: "<pad>", 2: "</s>", 3: "<unk>", 4: "\u2581", size - 1: "<mask>"}
         pieces = vocabulary(size, places, characters)
         return XLMRobertaTokenizer([(piece, -10.0 if index > 3 else 0.0) for piece, index in pieces.items()])
     places = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
-    if kind == "ernie":
+    if model_type == "ernie":
         places = {0: "[PAD]", 1: "[CLS]", 2: "[SEP]", 3: "[MASK]", 17963: "[UNK]"}
     return BertTokenizer(vocabulary(size, places, characters))
 

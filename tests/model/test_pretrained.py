@@ -200,7 +200,10 @@ def test_a_broken_checkpoint_is_one_error_with_the_remedy(checkpoint, name, cont
 def lora_beside(weights: dict) -> dict:
     """Return weights with LoRA ones beside the matrices, as peft names them in a model."""
     queries = [key for key in weights if "query.weight" in key]
-    names = [key.replace("weight", f"lora_{one}.default.weight") for key in queries for one in "AB"]
+    names = []
+    for key in queries:
+        for matrix in "AB":
+            names.append(key.replace("weight", f"lora_{matrix}.default.weight"))
     return weights | {name: torch.ones(4, 32) for name in names}
 
 
@@ -220,11 +223,12 @@ UNFIT = {
 
 @pytest.mark.parametrize("fault", UNFIT)
 def test_weights_that_do_not_fit_their_configuration_are_refused(checkpoint, fault):
-    changed, config, found = UNFIT[fault]
+    changed, config, message = UNFIT[fault]
+    pattern = f"must be those of a bert model .* found .*{message}.*; a whole "
     with_weights(checkpoint, changed(load_file(checkpoint / "model.safetensors")))
     change(checkpoint / "config.json", **config)
     for load in (lambda: build(name=str(checkpoint)), lambda: load_checkpoint(checkpoint)):
-        with pytest.raises(InputError, match=f"must be those of a bert model .* found .*{found}.*; a whole "):
+        with pytest.raises(InputError, match=pattern):
             load()
 
 
@@ -233,8 +237,8 @@ def test_a_few_missing_weights_are_new_with_a_warning(checkpoint, caplog):
     del weights["bert.encoder.layer.1.output.dense.bias"]
     with_weights(checkpoint, weights)
     build(name=str(checkpoint))
-    found = "no weights for 1 of the 53 of its encoder, such as bert.encoder.layer.1.output.dense.bias"
-    assert found in caplog.text
+    warning = "no weights for 1 of the 53 of its encoder, such as bert.encoder.layer.1.output.dense.bias"
+    assert warning in caplog.text
 
 
 def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(checkpoint, caplog):
@@ -242,20 +246,20 @@ def test_a_model_of_other_labels_keeps_its_encoder_and_gets_a_new_head(checkpoin
     first = load_file(checkpoint / "model.safetensors")
     again = partial(build, name=str(checkpoint), task="multi_label_classification")
     bias = np.array([-3.0, -1.0, 0.5], np.float32)
-    kept = again(labels=NAMES, bias=bias).model.classifier
-    assert torch.equal(kept.weight, first["classifier.weight"])
-    assert torch.equal(kept.bias, first["classifier.bias"])
+    head = again(labels=NAMES, bias=bias).model.classifier
+    assert torch.equal(head.weight, first["classifier.weight"])
+    assert torch.equal(head.bias, first["classifier.bias"])
     assert caplog.messages == []
-    said = f"trained on other labels ({', '.join(NAMES)}): its encoder is kept, the head is new."
+    message = f"trained on other labels ({', '.join(NAMES)}): its encoder is kept, the head is new."
     for labels in (["a", "b", "c"], NAMES[::-1], ["a", "b"]):
         caplog.clear()
-        other = again(labels=labels).model
-        assert caplog.messages == [f"{checkpoint} was {said}"]
-        assert other.config.id2label == dict(enumerate(labels))
-        assert other.config.label2id == {name: index for index, name in enumerate(labels)}
-        assert not torch.equal(other.classifier.weight[:2], first["classifier.weight"][:2])
-        assert not other.classifier.bias.any()
-        for name, weight in other.bert.state_dict().items():
+        model = again(labels=labels).model
+        assert caplog.messages == [f"{checkpoint} was {message}"]
+        assert model.config.id2label == dict(enumerate(labels))
+        assert model.config.label2id == {name: index for index, name in enumerate(labels)}
+        assert not torch.equal(model.classifier.weight[:2], first["classifier.weight"][:2])
+        assert not model.classifier.bias.any()
+        for name, weight in model.bert.state_dict().items():
             assert torch.equal(first[f"bert.{name}"], weight)
     # Only a new head starts with a given bias
     assert again(labels=["a", "b", "c"], bias=bias).model.classifier.bias.tolist() == bias.tolist()
@@ -303,28 +307,28 @@ def assert_harmless(checkpoint: Path, saved: Path, trace: Path) -> None:
     assert not trace.exists()
 
 
-HOW = pytest.mark.parametrize("how", ["pickle", "torch.save", "torch.save, old format"])
+FILE_FORMATS = pytest.mark.parametrize("file_format", ["pickle", "torch.save", "torch.save, old format"])
 
 
-def write_evil(path: Path, trace: Path, how: str) -> None:
+def write_evil(path: Path, trace: Path, file_format: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if how == "pickle":
+    if file_format == "pickle":
         path.write_bytes(pickle.dumps(Evil(trace), protocol=2))
     else:
-        torch.save({"bert": Evil(trace)}, path, _use_new_zipfile_serialization=how == "torch.save")
+        torch.save({"bert": Evil(trace)}, path, _use_new_zipfile_serialization=file_format == "torch.save")
 
 
-@HOW
-def test_weights_that_are_a_pickle_do_not_run(checkpoint, trace, how):
+@FILE_FORMATS
+def test_weights_that_are_a_pickle_do_not_run(checkpoint, trace, file_format):
     (checkpoint / "model.safetensors").unlink()
-    write_evil(checkpoint / "pytorch_model.bin", trace, how)
+    write_evil(checkpoint / "pytorch_model.bin", trace, file_format)
     with pytest.raises(InputError, match="holds more than tensors") as error:
         train_from(checkpoint)
     # Never advise to switch the guard off
     assert "weights_only" not in str(error.value)
     assert not trace.exists()
     with (checkpoint / "pytorch_model.bin").open("rb") as file:
-        pickle.load(file) if how == "pickle" else torch.load(file, weights_only=False)
+        pickle.load(file) if file_format == "pickle" else torch.load(file, weights_only=False)
     assert trace.exists()
 
 
@@ -332,10 +336,10 @@ PICKLES = "pytorch_model.bin training_args.bin optimizer.pt scheduler.pt rng_sta
 PICKLES += " adapter_model.bin model.metadata tf_model.h5 added_tokens.pkl state/step-00000001/optimizer.bin"
 
 
-@HOW
-def test_pickles_beside_the_weights_are_never_opened(saved, checkpoint, trace, how):
+@FILE_FORMATS
+def test_pickles_beside_the_weights_are_never_opened(saved, checkpoint, trace, file_format):
     for name in PICKLES.split():
-        write_evil(checkpoint / name, trace, how)
+        write_evil(checkpoint / name, trace, file_format)
     assert_harmless(checkpoint, saved, trace)
 
 

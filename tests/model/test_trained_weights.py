@@ -46,7 +46,7 @@ def states_and_logits(folder, texts: list[str]) -> tuple[np.ndarray, np.ndarray]
     """Return what the last layer reads of each text, and the logits, by transformers."""
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     states = []
-    last_layer(model)[1].register_forward_pre_hook(lambda _, given: states.append(given[0]))
+    last_layer(model)[1].register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
     with torch.no_grad():
         logits = model(**encode(folder, texts)).logits
     return states[0].numpy(), logits.numpy()
@@ -64,17 +64,18 @@ def test_the_head_is_logistic_regression_on_the_means_of_the_encoder(tmp_path):
     inputs = encode(encoder, texts)
     mask = inputs["attention_mask"][..., None]
     with torch.no_grad():
-        found = AutoModel.from_pretrained(encoder).eval()(**inputs).last_hidden_state
-    means = ((found * mask).sum(1) / mask.sum(1)).numpy()
+        hidden_states = AutoModel.from_pretrained(encoder).eval()(**inputs).last_hidden_state
+    means = ((hidden_states * mask).sum(1) / mask.sum(1)).numpy()
     centred = means - means.mean(axis=1, keepdims=True)
     # The tanh of the pooler bends a little, and bf16 rounds
     wanted = np.tanh(0.1 * centred / centred.std(axis=1, keepdims=True))
     np.testing.assert_allclose(states, wanted, atol=0.02)
     lines = [line.split("\t") for line in tiny_lines(20)[1:]]
-    known, _ = states_and_logits(run, [text for text, _ in lines])
-    length = np.linalg.norm(known, axis=1).mean()
-    centre = known.mean(axis=0)
-    model = LogisticRegression(C=C, max_iter=1000).fit((known - centre) / length, [name for _, name in lines])
+    training_states, _ = states_and_logits(run, [text for text, _ in lines])
+    length = np.linalg.norm(training_states, axis=1).mean()
+    centre = training_states.mean(axis=0)
+    labels = [name for _, name in lines]
+    model = LogisticRegression(C=C, max_iter=1000).fit((training_states - centre) / length, labels)
     answers = [load_predictor(run).task.label_names[label] for label in logits.argmax(axis=1)]
     # A fifth of the rows was for the test, so that weights differ a little
     assert np.mean(model.predict((states - centre) / length) == answers) > 0.8

@@ -71,18 +71,19 @@ def test_rows_of_csv_are_those_of_predict(tmp_path, local_ray, posts, checkpoint
     assert main(words(checkpoint, posts, output)) == 0
     assert f"{output}: 140 rows, each of them once" in capsys.readouterr().err
     for name in ("a", "b"):
-        one = ["--checkpoint", str(checkpoint), "--device", "cpu", "--input", str(posts / f"{name}.csv")]
-        assert main([*one, "--output", str(tmp_path / f"{name}.csv")]) == 0
+        arguments = ["--checkpoint", str(checkpoint), "--device", "cpu"]
+        arguments += ["--input", str(posts / f"{name}.csv")]
+        assert main([*arguments, "--output", str(tmp_path / f"{name}.csv")]) == 0
         expected += read_predictions(tmp_path / f"{name}.csv")
     table = parquet.read_table(output).sort_by("row_id")
     assert table.column_names[:5] == ["id", "text", "label", "row_id", "predicted_label"]
     rows = table.to_pylist()
-    for found, row in zip(rows, expected, strict=True):
-        assert [found[name] or "" for name in ("id", "text", "predicted_label")] == [
+    for ray_row, row in zip(rows, expected, strict=True):
+        assert [ray_row[name] or "" for name in ("id", "text", "predicted_label")] == [
             row[name] for name in ("id", "text", "predicted_label")
         ]
         if row["probability"]:
-            assert found["probability"] == pytest.approx(float(row["probability"]), abs=1e-5)
+            assert ray_row["probability"] == pytest.approx(float(row["probability"]), abs=1e-5)
     reasons = [row["reason"].partition(": ")[0] for row in rows if row["reason"]]
     assert reasons == [f"{posts}/{name}.csv, line 2" for name in "ab"]
     # Nothing of the job is left beside its rows, and no command replaces them
@@ -108,9 +109,9 @@ def test_parquet_keeps_its_types_and_json_lines_become_csv(tmp_path, local_ray, 
     parquet.write_table(table, tmp_path / "posts" / "a.parquet", row_group_size=20)
     options = {"device": "cpu", "threshold": 0.9}
     assert predict_files(tmp_path / "posts", tmp_path / "labels", checkpoint, actors=2, **options) == 50
-    found = parquet.read_table(tmp_path / "labels").sort_by("row_id")
-    assert found.select(table.column_names).equals(table)
-    assert set(found["decision"].to_pylist()) <= {"accept", "abstain"}
+    predictions = parquet.read_table(tmp_path / "labels").sort_by("row_id")
+    assert predictions.select(table.column_names).equals(table)
+    assert set(predictions["decision"].to_pylist()) <= {"accept", "abstain"}
     lines = [row | {"text": row["text"] if row["id"] else ""} for row in table.to_pylist()]
     (tmp_path / "posts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     options = {"device": "cpu", "output_format": "csv", "on_bad_row": "skip"}
@@ -124,17 +125,17 @@ def end(process: subprocess.Popen, family: list[psutil.Process]) -> None:
     """End a job, and what is left of its Ray: two of its processes outlive a killed driver by a minute."""
     process.kill()
     process.wait()
-    for one in family:
+    for member in family:
         with suppress(psutil.NoSuchProcess):
-            one.kill()
+            member.kill()
 
 
 @pytest.mark.slow
 def test_a_cluster_is_joined(tmp_path, posts, checkpoint):
     pytest.importorskip("ray", reason=NEEDS_RAY)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = str(listener.getsockname()[1])
     program = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--disable-usage-stats"]
     program += ["--port", port, "--num-cpus", "2", "--object-store-memory", str(100 << 20)]
     # Only who knows it joins the cluster
@@ -194,7 +195,7 @@ def test_a_killed_job_continues_and_a_killed_worker_loses_no_row(tmp_path, check
         end(process, family)
     process, family = start(job, tmp_path, len(before) + 1)
     try:
-        victims = [one for one in family if "MapWorker" in " ".join(one.cmdline())]
+        victims = [member for member in family if "MapWorker" in " ".join(member.cmdline())]
         assert victims
         victims[0].kill()
         assert process.wait(400) == 0, (tmp_path / "log").read_text()
@@ -204,9 +205,9 @@ def test_a_killed_job_continues_and_a_killed_worker_loses_no_row(tmp_path, check
     assert sorted(map(int, ids)) == list(range(COUNT))
     assert not (tmp_path / "labels.unfinished").exists()
     # What was finished is not computed again
-    kept = {path: at for path, at in written.items() if path.name.startswith(tuple(before))}
-    assert len(kept) == len(before)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    times = {path: at for path, at in written.items() if path.name.startswith(tuple(before))}
+    assert len(times) == len(before)
+    assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
 def test_ray_that_is_missing_and_an_option_that_there_is_not(

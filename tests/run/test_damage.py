@@ -63,8 +63,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def damage(path: Path, how: str) -> None:
-    path.write_bytes(DAMAGES[how](path.read_bytes()))
+def damage(path: Path, fault: str) -> None:
+    path.write_bytes(DAMAGES[fault](path.read_bytes()))
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +90,19 @@ def answers(folder: Path) -> list:
 OF_MODEL = ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
 
 
-@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("fault", DAMAGES)
 @pytest.mark.parametrize("name", [*OF_MODEL, "logits.safetensors"])
-def test_a_file_of_a_model_that_is_damaged_is_named(run, name, how):
-    damage(run / name, how)
+def test_a_file_of_a_model_that_is_damaged_is_named(run, name, fault):
+    damage(run / name, fault)
     with pytest.raises(InputError, match=rf"{name}.*(copy|correct|fix|save|train|choose|repair)"):
         answers(run)
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_settings_that_are_damaged_are_named_or_answers_stay(run, finished, how):
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_settings_that_are_damaged_are_named_or_answers_stay(run, finished, fault):
     """The half of a file, or a bit elsewhere, may have all settings on which answers depend."""
-    damage(run / "config.yaml", how)
-    if how in ("cut off", "a bit flipped"):
+    damage(run / "config.yaml", fault)
+    if fault in ("cut off", "a bit flipped"):
         with suppress(InputError):
             np.testing.assert_array_equal(answers(run), answers(finished))
         return
@@ -110,24 +110,24 @@ def test_settings_that_are_damaged_are_named_or_answers_stay(run, finished, how)
         answers(run)
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_decision_that_is_damaged_is_named(run, how):
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_a_decision_that_is_damaged_is_named(run, fault):
     """It is there or not; a run without one gets one, which nobody wrote."""
     path = run / "decision.json"
     if not path.exists():
         path.write_text('{"temperature": 1.5, "rows": 40}')
-    damage(path, how)
+    damage(path, fault)
     with pytest.raises(InputError, match=r"decision\.json.* copy the folder again"):
         answers(run)
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_history_is_said_and_answers_stay(run, finished, how, caplog):
-    damage(run / HISTORY, how)
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_a_damaged_history_is_said_and_answers_stay(run, finished, fault, caplog):
+    damage(run / HISTORY, fault)
     with suppress(InputError):
         np.testing.assert_array_equal(answers(run), answers(finished))
         assert (
-            how == "a bit flipped"
+            fault == "a bit flipped"
             or f"{run / HISTORY} has the SHA-256 of the files of this run" in caplog.text
         )
 
@@ -179,59 +179,62 @@ def test_what_is_not_recorded_is_said_and_models_of_others_need_no_record(run, c
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("fault", DAMAGES)
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "decision.json"])
-def test_a_damaged_checkpoint_of_another_program_is_no_traceback(checkpoint, tmp_path, name, how):
+def test_a_damaged_checkpoint_of_another_program_is_no_traceback(checkpoint, tmp_path, name, fault):
     folder = shutil.copytree(checkpoint, tmp_path / "model")
     if name == "decision.json":
         (folder / name).write_text('{"temperature": 1.5, "rows": 40}')
-    damage(folder / name, how)
+    damage(folder / name, fault)
     with suppress(InputError):
         answers(folder)
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_runs_that_are_compared_are_whole(run, finished, how):
-    damage(run / "logits.safetensors", how)
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_runs_that_are_compared_are_whole(run, finished, fault):
+    damage(run / "logits.safetensors", fault)
     with pytest.raises(InputError, match=r"logits\.safetensors: "):
         compare_runs(finished, run)
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_damaged_evaluations_are_skipped_with_a_warning_when_a_run_trains_for_longer(run, data, how, capsys):
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_damaged_evaluations_are_skipped_with_a_warning_when_a_run_trains_for_longer(
+    run, data, fault, capsys
+):
     path = run / "metrics.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(DAMAGES[how](lines[0]) + b"\n" + b"".join(lines[1:]))
+    path.write_bytes(DAMAGES[fault](lines[0]) + b"\n" + b"".join(lines[1:]))
     assert read_evaluations(path, ["loss"]) is not None
     changes = {"train__max_steps": 6, "train__save_every": 2, "data__dev_size": 40, "data__test_size": 30}
     assert main("single", "", settings(data, run, **changes)) == 0
     assert (
-        how == "a bit flipped" or f"{path}, line 1: no evaluation in JSON; skipped" in capsys.readouterr().err
+        fault == "a bit flipped"
+        or f"{path}, line 1: no evaluation in JSON; skipped" in capsys.readouterr().err
     )
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_the_newest_run_is_chosen_or_a_damaged_file_named(run, how):
-    damage(run / HISTORY, how)
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_the_newest_run_is_chosen_or_a_damaged_file_named(run, fault):
+    damage(run / HISTORY, fault)
     assert choose_run(run.parent) == run
-    damage(run / "config.yaml", how)
+    damage(run / "config.yaml", fault)
     with suppress(InputError):
         choose_run(run.parent)
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_report_and_a_job_of_a_series_that_are_damaged_are_named(run, data, how, tmp_path):
-    damage(run / "report.json", how)
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_a_report_and_a_job_of_a_series_that_are_damaged_are_named(run, data, fault, tmp_path):
+    damage(run / "report.json", fault)
     wanted = {"data": {"train": {"rows": int}}, "accuracy": float}
-    if how != "a bit flipped":
+    if fault != "a bit flipped":
         with pytest.raises(InputError, match=r"report\.json.* and the same command trains this run again"):
             read_report(run, wanted)
     config = DataConfig(train=data[1], cache_dir=data[3])
     series = Series(tmp_path / "series", "5 folds", "single", 1, [], Config(data=config))
     dataset = open_dataset(config)
     series.open(dataset)
-    damage(series.folder / JOB, how)
-    if how == "a bit flipped":
+    damage(series.folder / JOB, fault)
+    if fault == "a bit flipped":
         # It may be in a setting that may change
         with suppress(InputError):
             series.open(dataset)
@@ -265,12 +268,12 @@ PARTS += ["dataset-*/dataset.json", "dataset-*/train_rows.npy", "tokens-*/manife
 PARTS += ["tokens-*/store.json", "tokens-*/tokens.bin", "tokens-*/offsets.npy", "vocabulary-*/vocab.txt"]
 
 
-@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("fault", DAMAGES)
 @pytest.mark.parametrize("part", PARTS)
-def test_a_damaged_part_of_the_cache_is_built_again(cached, tmp_path, part, how, caplog):
+def test_a_damaged_part_of_the_cache_is_built_again(cached, tmp_path, part, fault, caplog):
     folder = shutil.copytree(cached, tmp_path / "copy")
     (path,) = (folder / "cache").glob(part)
-    damage(path, how)
+    damage(path, fault)
     assert open_cache(folder) == open_cache(cached)
     assert f"{path.parent} is damaged and is built again" in caplog.text
 

@@ -57,12 +57,12 @@ def pages_of(paths: list[Path]) -> int:
     return sum(-(-size // PAGE_BYTES) * PAGE_BYTES for size in sizes)
 
 
-def check_one_error(said: str) -> None:
-    errors = [line for line in said.splitlines() if line.startswith("error")]
-    assert len(errors) == 1, said
+def check_one_error(stderr: str) -> None:
+    errors = [line for line in stderr.splitlines() if line.startswith("error")]
+    assert len(errors) == 1, stderr
     assert "No space left on device" in errors[0]
     assert "free space" in errors[0]
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
@@ -71,7 +71,7 @@ def test_a_checkpoint_that_does_not_fit(data, disk, finished, capsys, name, shar
     """Libraries in Rust write these two, and their errors are no OSError."""
     before = OF_MODEL[: OF_MODEL.index(name)]
     room = int((finished / name).stat().st_size * share)
-    folder = disk(pages_of([finished / one for one in before]) + room)
+    folder = disk(pages_of([finished / earlier_file for earlier_file in before]) + room)
     assert main("single", "", settings(data, folder / "run", **JOB)) == 1
     check_one_error(capsys.readouterr().err)
     assert not (folder / "run" / ".model").exists()
@@ -145,9 +145,9 @@ def test_an_export_that_does_not_fit(checkpoint, disk, tmp_path, capsys):
     for size in (8192, 60_000, 120_000, 170_000):
         folder = disk(size)
         status = run_verb("export", [str(checkpoint), "--rows", str(rows), "--output", str(folder / "out")])
-        said = capsys.readouterr().err
-        assert status == 1, said
-        check_one_error(said)
+        stderr = capsys.readouterr().err
+        assert status == 1, stderr
+        check_one_error(stderr)
         assert list(folder.iterdir()) == []
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
@@ -177,17 +177,17 @@ def to_full(call: Callable[..., int], *arguments: object) -> int:
 @pytest.mark.parametrize("verb", ["", "predict", "explain", "compare", "tune", "serve", "export", "suggest"])
 def test_a_help_that_cannot_be_written(capsys, verb):
     assert to_full(verbs, [verb, "--help"] if verb else []) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(STANDARD_OUTPUT)
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(STANDARD_OUTPUT)
+    assert stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", ["--help", "--print_config"])
 def test_settings_that_cannot_be_written(capsys, option):
     assert to_full(main, "single", "", [option]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(STANDARD_OUTPUT)
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(STANDARD_OUTPUT)
+    assert stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("count", [1, 3000])

