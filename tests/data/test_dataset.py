@@ -28,10 +28,13 @@ def texts(dataset, name):
     return [split.table.row(row).text for row in split.rows]
 
 
-def labelled(dataset, *names):
+def labelled(dataset, names):
     """Return (text, label name) of each row of splits."""
-    labels = [dataset.label_names[label] for name in names for label in dataset.splits[name].labels]
-    return list(zip([text for name in names for text in texts(dataset, name)], labels, strict=True))
+    rows = []
+    for name in names:
+        labels = [dataset.label_names[label] for label in dataset.splits[name].labels]
+        rows += zip(texts(dataset, name), labels, strict=True)
+    return rows
 
 
 def rows_in(lines):
@@ -40,7 +43,7 @@ def rows_in(lines):
 
 def test_integers_in_the_file_are_ids_into_given_labels(opened):
     train = "".join(f"text {number}\t{number % 3}\n" for number in range(30)) + "one more\t高兴\n"
-    rows = labelled(opened(train=train, labels=MOODS), "train")
+    rows = labelled(opened(train=train, labels=MOODS), ["train"])
     assert rows == [*((f"text {number}", MOODS[number % 3]) for number in range(30)), ("one more", "高兴")]
 
 
@@ -59,7 +62,7 @@ def test_sizes_of_the_splits(opened, settings, sizes):
     assert {name: len(split) for name, split in dataset.splits.items()} == sizes
     assert list(dataset.statistics) == list(sizes)
     of_train = [name for name in sizes if name not in settings]
-    assert sorted(labelled(dataset, *of_train)) == sorted(rows_in(ROWS)[: settings.get("limit", 90)])
+    assert sorted(labelled(dataset, of_train)) == sorted(rows_in(ROWS)[: settings.get("limit", 90)])
     assert dataset.label_names == MOODS
 
 
@@ -68,7 +71,7 @@ def test_statistics(opened):
     dev = "甲\t愤怒\n甲\t愤怒\n丙\t高兴\n"
     test = "甲\t愤怒\n丙\t高兴\n丁\t😀\n"
     dataset = opened(train=train, dev=dev, test=test)
-    assert [labelled(dataset, name) for name in ("dev", "test")] == [rows_in(dev), rows_in(test)]
+    assert [labelled(dataset, [name]) for name in ("dev", "test")] == [rows_in(dev), rows_in(test)]
     assert [Path(table.source).name for table in dataset.tables] == ["train.tsv", "dev.tsv", "test.tsv"]
     classes = {"愤怒": 33, "高兴": 32, "😀": 31}
     counts = {"rows": 96, "classes": classes, "repeated": 4, "conflicting": 2, "also_in": {}}
@@ -118,7 +121,7 @@ def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):
     sizes = {"dev_size": 0.1, "test_size": 0.1}
     first = opened(train=ROWS, **sizes)
     changed = opened(train=ROWS.replace("text 0", "text x"), **sizes)
-    assert "text x" in dict(labelled(changed, *SPLITS))
+    assert "text x" in dict(labelled(changed, SPLITS))
     folders = {first.folder, changed.folder}
     for settings in ({"split_seed": 1}, {"split": "random"}, {"labels": MOODS[::-1]}, {"header": True}):
         folders.add(opened(train=ROWS, **sizes | settings).folder)
@@ -130,7 +133,9 @@ def test_the_embedded_sample_set(opened):
     assert dataset.label_names == ["其他", "喜好", "悲伤", "厌恶", "愤怒", "高兴"]
     assert list(dataset.splits) == ["train", "dev", "test"]
     assert sum(map(len, dataset.splits.values())) >= 1500
-    all_texts = [text for name in SPLITS for text in texts(dataset, name)]
+    all_texts = []
+    for name in SPLITS:
+        all_texts += texts(dataset, name)
     assert len(all_texts) == len(set(all_texts)) == len({"".join(text.split()) for text in all_texts})
     for name, statistics in dataset.statistics.items():
         assert min(statistics["classes"].values()) >= 0.1 * statistics["rows"], name
@@ -159,7 +164,7 @@ def test_fixes_replace_labels_and_nothing_else(opened, report_of, write, tmp_pat
     settings["train"] = "\n".join(tiny_lines(20, pairs))
     before = opened(**settings)
     table = before.tables[0]
-    labels = dict(labelled(before, *SPLITS))
+    labels = dict(labelled(before, SPLITS))
     content = (tmp_path / "train.tsv").read_bytes()
     chosen = [row for row in range(table.num_rows) if labels[table.row(row).text] != "正面"][:5]
     if column == "text_hash":
@@ -170,7 +175,7 @@ def test_fixes_replace_labels_and_nothing_else(opened, report_of, write, tmp_pat
     lines = [f"{key},{value}" for key, value in zip(keys, values, strict=True)]
     after = opened(**settings, relabel=str(write("fixes.csv", "\n".join(lines))))
     relabelled = {table.row(row).text: "正面" for row in chosen}
-    assert dict(labelled(after, *SPLITS)) == labels | relabelled
+    assert dict(labelled(after, SPLITS)) == labels | relabelled
     for name, split in before.splits.items():
         assert after.splits[name].rows.tolist() == split.rows.tolist()
     assert (tmp_path / "train.tsv").read_bytes() == content
@@ -178,7 +183,7 @@ def test_fixes_replace_labels_and_nothing_else(opened, report_of, write, tmp_pat
         "6 corrected labels, for 5 rows, 5 of them had another label; 1 of texts that are not in the data"
     )
     assert f"fixes.csv: {summary}" in report_of(after)
-    assert dict(labelled(opened(**settings), *SPLITS)) == labels
+    assert dict(labelled(opened(**settings), SPLITS)) == labels
 
 
 def test_all_rows_of_a_text_get_the_label_in_every_file(opened):
@@ -186,7 +191,7 @@ def test_all_rows_of_a_text_get_the_label_in_every_file(opened):
     files = {"train": f"text,label\n{rows}文本0,1\n", "dev": "text,label\n文本0,0\n新,1\n"}
     dataset = opened("csv", **files, relabel="text,label\n文本0,1\n")
     for name in dataset.splits:
-        assert {label for text, label in labelled(dataset, name) if text == "文本0"} == {"1"}
+        assert {label for text, label in labelled(dataset, [name]) if text == "文本0"} == {"1"}
     assert dataset.relabelled.items() >= {"fixes": 1, "rows": 3, "changed": 2, "unused": 0}.items()
     assert dataset.relabelled["source"].endswith("relabel.csv")
 

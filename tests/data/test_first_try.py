@@ -4,6 +4,7 @@ import datetime
 import itertools
 import json
 import random
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import partial
 
@@ -31,7 +32,7 @@ def texts(count: int) -> list[str]:
     return [f"{'，'.join(chosen.sample(WORDS, 4))}第{number}次" for number in range(count)]
 
 
-def lines(*rows: str) -> str:
+def lines(rows: Iterable[str]) -> str:
     return "\n".join(rows) + "\n"
 
 
@@ -47,7 +48,7 @@ def opened_table(opened):
 
     def write(ending, rows, header=(), separator=",", **settings):
         rows = [separator.join(map(str, row)) for row in ([header] if header else []) + list(rows)]
-        return opened(ending, train=lines(*rows), **settings).files["train"]
+        return opened(ending, train=lines(rows), **settings).files["train"]
 
     return write
 
@@ -102,7 +103,7 @@ def test_pairs_are_seen_with_and_without_a_header(opened_table):
 
 
 def test_other_files_and_the_run_are_read_as_the_train_file(opened):
-    settings = {"train": lines(*map("\t".join, PAIRS)), "dev": lines(*map("\t".join, PAIRS[:1]))}
+    settings = {"train": lines(map("\t".join, PAIRS)), "dev": lines(map("\t".join, PAIRS[:1]))}
     dataset = opened(**settings)
     assert dataset.splits["dev"].table.row(0).pair == PAIRS[0][1]
     assert opened(**settings, **dataset.files["train"].assumed).files["train"].assumed == {}
@@ -146,13 +147,15 @@ def test_a_separator_of_some_lines_is_part_of_the_text(opened_table):
     ],
 )
 def test_quotes_of_tsv_are_part_of_the_text_unless_they_enclose_fields(opened, header, line, text):
-    dataset = opened(train=lines(header, *(line.format(*row) for row in ROWS)))
+    records = [line.format(*row) for row in ROWS]
+    dataset = opened(train=lines([header, *records]))
     assert rows_of(dataset) == [(text.format(*row), row[1]) for row in ROWS]
     rows = []
     for number, (sentence, label) in enumerate(ROWS):
         cell = f'"{sentence}"' if number % 7 == 0 else sentence
         rows.append((cell, label))
-    assert rows_of(opened(train=lines("text\tlabel", *map("\t".join, rows)))) == rows
+    train = lines(map("\t".join, [("text", "label"), *rows]))
+    assert rows_of(opened(train=train)) == rows
 
 
 def test_one_percent_of_the_rows_may_be_empty(opened_table):
@@ -185,7 +188,7 @@ def test_several_labels_in_one_name_task_and_separator(opened_table, separator):
     assert opened_table("tsv", rows, separator="\t").label_values == ["家居,厨具", "服装"]
 
 
-LABELLED = lines("text\tlabel", *map("\t".join, ROWS))
+LABELLED = lines(["text\tlabel", *map("\t".join, ROWS)])
 LISTS = dict.fromkeys(['["体育"]', "['体育']", "{'choices': ['体育']}"], "体育")
 BRACKETS = {name: name for name in ("[其他]", "{x", "[1, 2", "{}}")}
 SEVERAL = ['["体育", "重点"]', "['体育' '重点']", '{"choices": ["体育", "重点"]}', '{"体育": {}}']
@@ -230,9 +233,9 @@ def test_truth_values_and_whole_floats_of_json_and_csv_are_the_same_labels(opene
     names = ["0", "1"] if true == "1.0" else ["false", "true"]
     values = [false, true]
     rows = [f'{{"text": "{text}", "label": {values[at % 2]}}}' for at, (text, _) in enumerate(ROWS)]
-    assert opened("jsonl", train=lines(*rows)).label_names == names
+    assert opened("jsonl", train=lines(rows)).label_names == names
     rows = [f"{text},{values[at % 2]}" for at, (text, _) in enumerate(ROWS)]
-    table = lines("text,label", *rows)
+    table = lines(["text,label", *rows])
     assert opened("csv", train=table).label_names == names
     assert opened("csv", train=table, labels=values).label_names == values
 
@@ -241,13 +244,17 @@ def test_truth_values_and_whole_floats_of_json_and_csv_are_the_same_labels(opene
     ("present", "absent"), [("True", "False"), ("TRUE", "FALSE"), ("1.0", "0"), (True, False)]
 )
 def test_columns_of_truth_values_are_suggested_and_read(opened, present, absent):
-    rows = [[text, *(present if label == name else absent for name in NAMES)] for text, label in ROWS]
+    rows = []
+    for text, label in ROWS:
+        cells = [present if name == label else absent for name in NAMES]
+        rows.append([text, *cells])
     ending = "csv"
-    content = lines(",".join(["text", *NAMES]), *(",".join(map(str, row)) for row in rows))
+    header = ["text", *NAMES]
+    content = lines(",".join(map(str, row)) for row in [header, *rows])
     if present is True:
-        objects = [dict(zip(["text", *NAMES], row, strict=True)) for row in rows]
+        objects = [dict(zip(header, row, strict=True)) for row in rows]
         ending = "jsonl"
-        content = lines(*map(json.dumps, objects))
+        content = lines(map(json.dumps, objects))
     setting = r"set --data\.task multi_label --data\.label_columns '\[体育, 教育, 科技, 财经\]'"
     with pytest.raises(InputError, match=setting):
         opened(ending, train=content)
@@ -279,7 +286,7 @@ OF_PROGRAMS = {
 @pytest.mark.parametrize(("ending", "header", "line", "expected"), OF_PROGRAMS.values(), ids=OF_PROGRAMS)
 def test_files_of_other_programs_are_read_or_refused_with_a_remedy(opened, ending, header, line, expected):
     try:
-        rows = lines(*(line.format(*row) for row in ROWS))
+        rows = lines(line.format(*row) for row in ROWS)
         columns_or_message = opened(ending, train=header + rows).files["train"].columns
     except InputError as error:
         columns_or_message = str(error)

@@ -112,7 +112,7 @@ def test_a_folder_of_a_hub(tmp_path, opened_folder, inside):
     assert rows_of(dataset, "test") == ROWS[60:]
     # A file that is named stands before that of the folder
     named_file = tmp_path / "other.tsv"
-    named_file.write_text(lines("text\tlabel", "好\t体育"), encoding="utf-8")
+    named_file.write_text(lines(["text\tlabel", "好\t体育"]), encoding="utf-8")
     assert rows_of(opened_folder("hub", test=str(named_file)), "test") == [("好", "体育")]
 
 
@@ -146,7 +146,7 @@ SEPARATED = {
 def test_a_separator_that_no_format_has_is_named(opened, name, ending):
     separator = name.removesuffix(" with words")
     with pytest.raises(InputError, match="is needed between the columns, found") as error:
-        opened(ending, train=lines(*SEPARATED[name]))
+        opened(ending, train=lines(SEPARATED[name]))
     assert f"'{separator}'; replace it by tabs" in str(error.value)
 
 
@@ -154,7 +154,7 @@ def test_a_separator_that_no_format_has_is_named(opened, name, ending):
     "row", ["{0},-,{1}", '"{0}","{1}"', "{0}...,{1}", "http://a.b/{0}::c,{1}", "{0},,{1}"]
 )
 def test_what_csv_may_have_between_commas_is_no_other_separator(opened, row):
-    content = lines(*(row.format(*pair) for pair in ROWS))
+    content = lines(row.format(*pair) for pair in ROWS)
     dataset = opened("csv", train=content, text_column=0, label_column=-1)
     assert dataset.label_names == NAMES
 
@@ -171,7 +171,7 @@ ENCLOSED = {
 @pytest.mark.parametrize("name", ENCLOSED)
 @pytest.mark.parametrize("header", ["text\tlabel", '"text"\t"label"'])
 def test_quotes_that_enclose_fields_of_tsv_are_no_part_of_them(opened, name, header):
-    dataset = opened("tsv", train=lines(header, *ENCLOSED[name]))
+    dataset = opened("tsv", train=lines([header, *ENCLOSED[name]]))
     assert dataset.label_names == NAMES
     wanted = [text for text, _label in ROWS]
     if name == "where needed":
@@ -190,13 +190,13 @@ PART_OF_TEXT = {
 @pytest.mark.parametrize("name", PART_OF_TEXT)
 def test_other_quotes_of_tsv_are_part_of_the_text(opened, name):
     rows = PART_OF_TEXT[name]
-    dataset = opened("tsv", train=lines("text\tlabel", *rows))
+    dataset = opened("tsv", train=lines(["text\tlabel", *rows]))
     assert [text for text, _label in rows_of(dataset)] == [row.split("\t")[0] for row in rows]
 
 
 def test_a_space_after_the_comma_is_no_part_of_a_quoted_field(opened):
     rows = [f'"{text}", "{label}"' for text, label in ROWS]
-    dataset = opened("csv", train=lines("text, label", *rows))
+    dataset = opened("csv", train=lines(["text, label", *rows]))
     assert rows_of(dataset) == ROWS
 
 
@@ -204,14 +204,14 @@ def test_a_space_after_the_comma_is_no_part_of_a_quoted_field(opened):
 @pytest.mark.parametrize("separator", [",", ";"])
 def test_the_line_that_tells_excel_the_separator_is_no_row(opened, separator, header):
     rows = [separator.join(row) for row in ROWS]
-    content = lines(f"sep={separator}", f"内容{separator}标签", *rows)
+    content = lines([f"sep={separator}", f"内容{separator}标签", *rows])
     assert rows_of(opened("csv", train=content, header=header)) == ROWS
 
 
 def test_fasttext_with_one_label_and_with_several(opened):
-    content = lines(*(f"__label__{label} {text}" for text, label in ROWS))
+    content = lines(f"__label__{label} {text}" for text, label in ROWS)
     assert rows_of(opened("txt", train=content)) == ROWS
-    content = lines(*(f"__label__{label} __label__新闻 {text}" for text, label in ROWS))
+    content = lines(f"__label__{label} __label__新闻 {text}" for text, label in ROWS)
     with pytest.raises(InputError, match="a row must have one label, found .* --data.task multi_label"):
         opened("txt", train=content)
     assert opened("txt", train=content, task="multi_label").label_names == sorted([*NAMES, "新闻"])
@@ -232,12 +232,12 @@ def label_studio(text: str, *answers: list[str]) -> str:
 
 def test_the_export_of_label_studio(opened):
     tasks = [label_studio(text, [label], [label]) for text, label in ROWS]
-    assert rows_of(opened("jsonl", train=lines(*tasks))) == ROWS
+    assert rows_of(opened("jsonl", train=lines(tasks))) == ROWS
     assert rows_of(opened("json", train="[" + ",\n".join(tasks) + "]\n")) == ROWS
     tasks[5] = label_studio(ROWS[5][0], ["体育"], ["财经"])
     message = r'line 6: all annotations of a text must have the same labels, found \["体育"\] and \["财经"\]'
     with pytest.raises(InputError, match=message):
-        opened("jsonl", train=lines(*tasks))
+        opened("jsonl", train=lines(tasks))
 
 
 def test_texts_inside_of_objects_are_said_to_be_there(opened):
@@ -248,7 +248,7 @@ def test_texts_inside_of_objects_are_said_to_be_there(opened):
 
 def test_a_tuple_in_a_cell_is_a_list(opened):
     rows = [f"{text}\t('{label}',)" for text, label in ROWS]
-    assert rows_of(opened("tsv", train=lines("text\tlabel", *rows))) == ROWS
+    assert rows_of(opened("tsv", train=lines(["text\tlabel", *rows]))) == ROWS
 
 
 def test_pairs_of_a_hub_without_labels_of_a_person(tmp_path, opened_folder):
@@ -272,7 +272,7 @@ def test_a_vector_of_0_and_1_names_no_label(opened, task):
     with pytest.raises(
         InputError, match=r"line 1: .* found the vector \[1, 0, 0, 0\]; .* --data.label_columns"
     ):
-        opened("jsonl", train=lines(*rows), task=task)
+        opened("jsonl", train=lines(rows), task=task)
 
 
 @pytest.mark.parametrize("task", ["single_label", "multi_label"])
@@ -282,18 +282,18 @@ def test_labels_with_spaces_between_them_name_the_separator(opened, task):
         for at, (text, label) in enumerate(ROWS)
     ]
     with pytest.raises(InputError, match="--data.task multi_label --data.label_separator ' '"):
-        opened("tsv", train=lines("text\tlabels", *rows), task=task)
+        opened("tsv", train=lines(["text\tlabels", *rows]), task=task)
 
 
 def test_a_row_for_each_label_of_a_text_is_said_to_be_one(opened, report_of):
     rows = [f"{text},{label}" for text, label in ROWS] + [f"{text},重点" for text, _label in ROWS[:40]]
-    dataset = opened("csv", train=lines("text,label", *rows))
+    dataset = opened("csv", train=lines(["text,label", *rows]))
     assert "for several labels a text, write one row with all (data.task multi_label)" in report_of(dataset)
 
 
 def test_a_dash_is_no_label_of_a_person(opened, report_of):
     rows = [f"{text},{'-' if number % 9 == 0 else label}" for number, (text, label) in enumerate(ROWS)]
-    dataset = opened("csv", train=lines("text,label", *rows))
+    dataset = opened("csv", train=lines(["text,label", *rows]))
     assert "warning: labels that look alike, or like a missing value" in report_of(dataset)
 
 
@@ -302,18 +302,18 @@ def test_integers_that_are_no_numbers_of_named_labels_are_said_to_be_read_as_suc
     with pytest.raises(
         InputError, match="unknown label '-1' .*; integers are read as numbers of these labels"
     ):
-        opened("csv", train=lines("text,label", *rows), labels=["负面", "中性", "正面"])
+        opened("csv", train=lines(["text,label", *rows]), labels=["负面", "中性", "正面"])
 
 
 def test_many_classes_that_are_numbers_name_the_task_of_numbers(opened):
     rows = [f"{text},{number / 100}" for number, (text, _label) in enumerate(ROWS)]
     with pytest.raises(InputError, match="to predict a number, set --data.task regression"):
-        opened("csv", train=lines("text,label", *rows), dev_size=0.1)
+        opened("csv", train=lines(["text,label", *rows]), dev_size=0.1)
 
 
 def test_an_unused_column_of_texts_names_the_settings_for_it(opened):
     rows = [json.dumps({"query": text, "title": f"标题{text}", "label": label}) for text, label in ROWS]
-    table = opened("jsonl", train=lines(*rows)).files["train"]
+    table = opened("jsonl", train=lines(rows)).files["train"]
     assert "'query' has texts too: set --data.text_pair_column for pairs" in table.columns
 
 
@@ -336,9 +336,9 @@ def texts_of(source: Source) -> list[str]:
     return [row.text for row in source.rows("error")]
 
 
-LABEL_FIRST = lines(*(f"{label}\t{text}" for text, label in ROWS))
-TEXT_FIRST = lines(*(f"{text}\t{label}" for text, label in ROWS))
-NAMED = lines("text,label", *(f"{text},{label}" for text, label in ROWS))
+LABEL_FIRST = lines(f"{label}\t{text}" for text, label in ROWS)
+TEXT_FIRST = lines(f"{text}\t{label}" for text, label in ROWS)
+NAMED = lines(["text,label", *(f"{text},{label}" for text, label in ROWS)])
 
 
 def test_a_model_of_a_file_without_header_reads_files_of_that_shape_and_with_a_header(read_as_trained):
@@ -346,7 +346,7 @@ def test_a_model_of_a_file_without_header_reads_files_of_that_shape_and_with_a_h
     for train in (LABEL_FIRST, TEXT_FIRST):
         assert texts_of(read_as_trained(train, "new.txt", train)) == texts
         # A few rows do not show which column is the text
-        assert texts_of(read_as_trained(train, "few.txt", lines(*train.splitlines()[:2]))) == texts[:2]
+        assert texts_of(read_as_trained(train, "few.txt", lines(train.splitlines()[:2]))) == texts[:2]
         # Usual names come before numbers of columns, which would be those of the labels here
         assert texts_of(read_as_trained(train, "named.csv", NAMED)) == texts
 
@@ -358,8 +358,8 @@ def test_a_test_file_with_a_header_beside_a_train_file_without_one(opened, write
 
 
 def test_columns_of_another_name_than_in_the_training_name_the_settings_for_them(read_as_trained):
-    train = lines("sentence1\tsentence2\tlabel", *("\t".join(pair) for pair in PAIRS))
-    new = lines("query,title", *(f"{first},{second}" for first, second, _label in PAIRS))
+    train = lines(["sentence1\tsentence2\tlabel", *("\t".join(pair) for pair in PAIRS)])
+    new = lines(["query,title", *(f"{first},{second}" for first, second, _label in PAIRS)])
     with pytest.raises(InputError, match="there is no text column 'sentence1'") as error:
         read_as_trained(train, "new.csv", new)
     message = str(error.value)
@@ -368,8 +368,8 @@ def test_columns_of_another_name_than_in_the_training_name_the_settings_for_them
 
 
 def test_lines_of_text_with_commas_name_the_format_of_texts(read_as_trained):
-    train = lines("text\tlabel", *(f"{text}\t{label}" for text, label in ROWS))
-    new = lines(*(f"{text},包装很好,第{number}次用" for number, (text, _label) in enumerate(ROWS)))
+    train = lines(["text\tlabel", *(f"{text}\t{label}" for text, label in ROWS)])
+    new = lines(f"{text},包装很好,第{number}次用" for number, (text, _label) in enumerate(ROWS))
     with pytest.raises(InputError, match="--data.format text where each line is one text"):
         read_as_trained(train, "new.csv", new)
 
@@ -382,7 +382,7 @@ def test_a_cache_of_another_language_is_read_in_this_one(opened, report_of):
     rows = [f"{text}\t{label}\t{number}" for number, (text, label) in enumerate(ROWS)]
     rows[3] = " \t体育\t3"
     rows[5] = "少了两列"
-    train = lines("text\tlabel\tid", *rows).encode("gb18030")
+    train = lines(["text\tlabel\tid", *rows]).encode("gb18030")
     reports = {}
     for language in ("zh", "en"):
         with in_language(language):
@@ -401,7 +401,7 @@ def test_rows_that_two_stray_quotes_join_are_said_to_be_there(opened, report_of)
     rows = [f"{text},{label}" for text, label in ROWS]
     rows[3] = '"' + rows[3]
     rows[7] = rows[7].replace(",", '",')
-    dataset = opened("csv", train=lines("text,label", *rows))
+    dataset = opened("csv", train=lines(["text,label", *rows]))
     assert dataset.tables[0].num_rows == len(ROWS) - 4
     report = report_of(dataset)
     assert "1 texts have line breaks; the longest has 5 lines, in the row of line 5" in report
@@ -411,6 +411,6 @@ def test_rows_that_two_stray_quotes_join_are_said_to_be_there(opened, report_of)
 
 def test_texts_of_several_lines_are_counted_without_a_warning(opened, report_of):
     rows = [f'"{text}\n第二行\n第三行",{label}' for text, label in ROWS]
-    report = report_of(opened("csv", train=lines("text,label", *rows)))
+    report = report_of(opened("csv", train=lines(["text,label", *rows])))
     assert f"{len(ROWS)} texts have line breaks; the longest has 3 lines, in the row of line 2" in report
     assert "warning" not in report

@@ -345,7 +345,11 @@ PAIRS = [("今天真开心", "好"), ("好", "气死我了😀"), ("坏" * 20, "
 @pytest.fixture
 def store_of(tmp_path):
     """Return the token store of a table: store_of(table, tokenizer, max_length, long, cache=...)."""
-    return lambda *arguments, cache="cache": open_store(*arguments[:3], str(tmp_path / cache), *arguments[3:])
+
+    def open_in_cache(table, tokenizer, max_length, long=CUT, cache="cache"):
+        return open_store(table, tokenizer, max_length, str(tmp_path / cache), long)
+
+    return open_in_cache
 
 
 def rows_of(store) -> list[list[int]]:
