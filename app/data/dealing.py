@@ -35,12 +35,8 @@ def unique_texts(texts: np.ndarray) -> UniqueTexts:
     first_rows = np.empty(len(sizes), np.int32)
     # Rows are assigned from the last to the first, so the first row of a text remains
     first_rows[texts[::-1]] = np.arange(num_rows - 1, -1, -1, dtype=np.int32)
-    numbers_without_gaps = (np.cumsum(is_there) - 1).astype(np.int32)
-    return UniqueTexts(
-        first_rows=first_rows[is_there],
-        text_of_row=numbers_without_gaps[texts],
-        sizes=sizes[is_there],
-    )
+    text_of_row = (np.cumsum(is_there) - 1).astype(np.int32)[texts]
+    return UniqueTexts(first_rows[is_there], text_of_row, sizes[is_there])
 
 
 def deal_texts(
@@ -66,12 +62,9 @@ def deal_texts(
     owed = dict.fromkeys(proportions, 0.0)
     for group in np.argsort(rows_of_group, kind="stable"):
         texts = generator.permutation(texts_of_groups[group])
-        sizes = unique.sizes[texts]
-        num_rows = int(sizes.sum())
-        # Texts with too many rows for a part come last
+        num_rows = int(unique.sizes[texts].sum())
         largest_size = max(1.0, min(proportions.values()) * num_rows)
-        order = np.argsort(np.where(sizes > largest_size, sizes, 0), kind="stable")
-        texts = texts[order]
+        texts = _with_large_last(texts, unique.sizes[texts], largest_size)
         num_parts_left = len(proportions)
         for part, proportion in proportions.items():
             target = proportion * num_rows + owed[part]
@@ -85,6 +78,11 @@ def deal_texts(
             owed[part] = target - int(unique.sizes[dealt].sum())
             num_parts_left -= 1
     return part_of_text[unique.text_of_row]
+
+
+def _with_large_last(texts: np.ndarray, sizes: np.ndarray, largest_size: float) -> np.ndarray:
+    """Return the texts with those that have too many rows for a part at the end, by their size."""
+    return texts[np.argsort(np.where(sizes > largest_size, sizes, 0), kind="stable")]
 
 
 def deal_label_lists(

@@ -41,6 +41,8 @@ def find_near_copies(train_texts: list[str], texts: list[str]) -> np.ndarray:
     tfidf.idf_[is_common] = 0
     train_vectors = tfidf.transform(train_counts)
     train_vectors.eliminate_zeros()
+    # It has about as many bytes as the texts, and what follows takes the most memory
+    del train_counts
     vectors = tfidf.transform(vectorizer.transform(texts))
     train_columns = train_vectors.T.tocsr()
 
