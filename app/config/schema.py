@@ -72,7 +72,7 @@ class TaskSettings:
     metrics: tuple[str, ...]
 
 
-ONE_LABEL = TaskSettings(
+UNORDERED_LABEL = TaskSettings(
     traits=frozenset({"labels", "classes", "unordered"}),
     losses=("cross_entropy", "focal", "logit_adjusted"),
     metrics=("macro_f1", "weighted_f1", "accuracy", "loss"),
@@ -84,7 +84,7 @@ SEVERAL_LABELS = TaskSettings(
 )
 # The keys are the values of data.task. A new one is one entry here; its help is at `DataConfig.task`.
 TASKS = {
-    "single_label": replace(ONE_LABEL, metrics=(*ONE_LABEL.metrics, "rare_f1")),
+    "single_label": replace(UNORDERED_LABEL, metrics=(*UNORDERED_LABEL.metrics, "rare_f1")),
     "multi_label": SEVERAL_LABELS,
     "ordinal": TaskSettings(
         traits=frozenset({"labels", "classes"}),
@@ -96,7 +96,7 @@ TASKS = {
         losses=("cross_entropy", "huber"),
         metrics=("rmse", "mae", "pearson", "spearman", "loss"),
     ),
-    "single_path": replace(ONE_LABEL, traits=ONE_LABEL.traits | {"hierarchy"}),
+    "single_path": replace(UNORDERED_LABEL, traits=UNORDERED_LABEL.traits | {"hierarchy"}),
     "multi_path": replace(SEVERAL_LABELS, traits=SEVERAL_LABELS.traits | {"hierarchy"}),
     "masked_language_modelling": TaskSettings(traits=frozenset(), losses=(), metrics=("loss", "accuracy")),
 }

@@ -35,7 +35,7 @@ CHUNK_ROWS = 8192  # that are read and tokenised at once
 CHUNK_BYTES = 1 << 23  # of their texts
 RELEASE_EVERY = 512  # rows read, after which mapped pages are released; each row maps 64 KiB around it
 REMEDY = "repair its tokenizer.json, or choose another model"
-guarded = partial(as_input_error, remedy=REMEDY)
+tokenizer_errors = partial(as_input_error, remedy=REMEDY)
 # Chinese, Latin, a digit, punctuation, a character that no vocabulary has, and a pair
 PROBES = [("好a1。",), ("\ue000",), ("好", "好a")]
 HEAD = 4  # one token in so many is of the head, the others are of the tail
@@ -156,7 +156,7 @@ class RowEncoder:
             whole_texts = list(map(self.separated, texts))
         parts, long_texts = self._needed_parts(whole_texts)
         where = f"{place(0)}, or one of the {len(texts):,} from there"
-        with guarded(f"{where}: the tokenizer cannot encode a text"):
+        with tokenizer_errors(f"{where}: the tokenizer cannot encode a text"):
             encodings = self.tokenizer.encode_batch_fast(parts)
             for at in long_texts:
                 # The part had too few tokens: a token may also have many characters

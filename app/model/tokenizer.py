@@ -12,7 +12,7 @@ from tokenizers.processors import TemplateProcessing
 
 from ..config.schema import ModelConfig
 from ..data.dataset import Dataset
-from ..data.tokens import PROBES, REMEDY, definition_of, guarded
+from ..data.tokens import PROBES, REMEDY, definition_of, tokenizer_errors
 from ..errors import InputError, excerpt, listed
 from ..words import _
 from .vocabulary import read_vocabulary, training_vocabulary
@@ -23,7 +23,7 @@ PREFIX = "prefix"  # the name that the tokens of a prefix have in tokenizer.json
 def check_tokenizer(tokenizer: Tokenizer, source: str) -> None:
     """Raise InputError, which names `source`, unless a tokenizer encodes any text and pair as tokens of its
     vocabulary. Turns its padding and truncation off."""
-    with guarded(f"the tokenizer of {source} cannot encode a text"):
+    with tokenizer_errors(f"the tokenizer of {source} cannot encode a text"):
         definition_of(tokenizer)
         ids_of_probes = [tokenizer.encode(*texts).ids for texts in PROBES]
         known_ids = set(tokenizer.get_vocab().values())
@@ -59,7 +59,7 @@ def load_checkpoint_tokenizer(name: str):
 
     folder = Path(name)
     rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
-    with guarded(rule.format(name=name)):
+    with tokenizer_errors(rule.format(name=name)):
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
             if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from ..checkpoints.model_record import check_record
 from ..checkpoints.run_files import MODEL
-from ..data.tokens import guarded, highest_id
+from ..data.tokens import highest_id, tokenizer_errors
 from ..errors import InputError, excerpt, listed, nearest
 from ..model.checkpoint import checkpoint_config, load_weights
 from ..model.classifier import max_positions
@@ -53,7 +53,7 @@ def load_checkpoint(folder: Path) -> tuple[torch.nn.Module, object]:
         # Its warnings about missing weights are errors below
         with MODEL_LOCK, quiet_transformers():
             config = checkpoint_config(folder)
-            with guarded("its tokenizer"):
+            with tokenizer_errors("its tokenizer"):
                 tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **only_this_folder)
             model, info = load_weights(folder, config, use_safetensors=True, **only_this_folder)
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception, transformers errors of many types

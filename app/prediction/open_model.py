@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ..data.tokens import guarded
+from ..data.tokens import tokenizer_errors
 from ..errors import InputError, excerpt, say
 from ..tasks import task_of_model
 from ..tasks.decision_file import FITTED_ON, read_decision_file
@@ -83,7 +83,7 @@ def _exported_predictor(trained: TrainedModel, options: ComputeOptions) -> Predi
             f"{folder}: its weights have 8 bits, for CPUs with VNNI, which this one has not; export "
             "again on this machine"
         )
-    with guarded(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
+    with tokenizer_errors(f"{folder / TOKENIZER}: the tokenizer cannot be read; export again"):
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     task = task_of_model(record.problem_type, record.labels)
     read_decision_file(folder, task, options.calibrate)

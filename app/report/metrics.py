@@ -53,8 +53,9 @@ class Metric:
     from_ranking: Callable[[RankedRows, float], np.ndarray] | None = None
     needs_two_classes: bool = False  # one of them the rarer class
     has_interval: bool = True  # 95 %, by bootstrap
-    # Draws of rows that miss a rare label have too low values. All draws are moved so that their mean is the
-    # metric, and stay between 0 and 1.
+    # For a mean over classes: draws of rows that miss a rare class have other values, too low where the class
+    # counts as 0, too high where it does not count. All draws are moved so that their mean is the metric, and
+    # stay between 0 and 1.
     is_centred: bool = False
     higher_is_better: bool = True
     compared: bool = True  # of each fold and each seed, and between two runs
