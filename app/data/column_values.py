@@ -13,7 +13,7 @@ MIN_FLAGS = 5  # values that show that a column has nothing but 0 and 1
 LONGEST_LABEL = 40  # characters
 MAX_SEARCHED = 1000  # characters of a value in which words are looked for
 DIFFERENT = 0.6  # share of different values in a column of texts
-# Texts are pairs where two of a row have so much more in common than two of different rows, from 0 to 1.
+# How much more alike, from 0 to 1, the two texts of a row must be than texts of different rows, to be pairs.
 # Pairs of questions (AFQMC) have 0.5, STS-B 0.4 to 0.8, names with reviews 0.0, unrelated reviews 0.06.
 ALIKE = 0.15
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?%?")

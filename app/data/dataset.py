@@ -165,7 +165,7 @@ def _open_tables(config: DataConfig) -> tuple[dict[str, Table], list[str], ReadO
                 skip_bad_rows=skip_bad_rows,
                 need_label=form.has_labels,
                 label_names=label_names if form.has_labels else None,
-                # Ids have no meaning if the labels come from the train file
+                # Without data.labels the order of labels is that of the train file, which no other file knows
                 accept_ids=config.labels is not None,
             )
     return tables, label_names, options

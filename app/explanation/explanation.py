@@ -57,7 +57,7 @@ def explain(
     """Return the explanation of a text, or of a pair of texts, for a label (None: for each predicted one;
     where none is predicted, for the most probable one). The same arguments give the same explanation. Raises
     InputError for an empty text, an unknown label, and where captum is not installed; TrainingError for a
-    model that gives no numbers."""
+    model whose logits are not finite."""
     task = model.task
     if label is not None and label not in task.label_names:
         raise InputError(

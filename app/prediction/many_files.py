@@ -229,7 +229,7 @@ def predict_files(
                 shutil.rmtree(notes, ignore_errors=True)
                 write_text(begun, key)
             count = _classify(job, schema, notes)
-            # First what makes the next command continue
+            # This file is removed first: while it is there, the next command continues this one
             begun.unlink()
             shutil.rmtree(unfinished)
             return count

@@ -64,8 +64,8 @@ def peak_memory(device: torch.device) -> int | None:
 
 class Precision:
     """The contexts of one precision (`fp32`, `bf16` or `fp16`) on one type of device,
-    https://docs.pytorch.org/docs/stable/amp.html. It `caches_casts` where there is memory for the whole model
-    in low precision during a step."""
+    https://docs.pytorch.org/docs/stable/amp.html. With `caches_casts`, weights in low precision
+    are kept for a whole step, which needs memory for them."""
 
     def __init__(self, name: str, device: torch.device, caches_casts: bool = True) -> None:
         self.name = name

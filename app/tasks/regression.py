@@ -17,7 +17,8 @@ NEAR = 0.5  # standard deviations: a prediction that is not further off counts a
 
 class Regression(Task):
     """Labels and predictions are numbers, (num_rows,) float64; logits (num_rows, 1) are in standard
-    deviations, `scale`, from the `mean` of the train rows. The probabilities of a row are its prediction."""
+    deviations, `scale`, from the `mean` of the train rows. Where other tasks have the
+    probabilities of a row, it has the prediction."""
 
     name = "regression"
     problem_type = "regression"
