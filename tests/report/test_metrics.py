@@ -94,6 +94,7 @@ def of_nodes(metric, labels: np.ndarray, predicted: np.ndarray, levels: int = 3,
 
 
 MACRO = partial(f1_score, labels=range(len(CLASSES)), average="macro", zero_division=0)
+MACRO_OF_PATHS = partial(f1_score, labels=range(len(PATHS)), average="macro", zero_division=0)
 WEIGHTED = partial(f1_score, average="weighted", zero_division=0)
 HIERARCHICAL = {
     f"hierarchical_{name}": partial(of_nodes, metric, average="micro")
@@ -126,8 +127,8 @@ REFERENCES = {
         "pearson": lambda labels, predicted: pearsonr(labels, predicted).statistic,
         "spearman": lambda labels, predicted: spearmanr(labels, predicted).statistic,
     },
-    "single_path": ONE_OF_CLASSES | LEVEL_ACCURACIES | HIERARCHICAL,
-    "multi_path": SETS_OF_LABELS | HIERARCHICAL,
+    "single_path": ONE_OF_CLASSES | {"macro_f1": MACRO_OF_PATHS} | LEVEL_ACCURACIES | HIERARCHICAL,
+    "multi_path": SETS_OF_LABELS | {"macro_f1": MACRO_OF_PATHS} | HIERARCHICAL,
 }
 
 
