@@ -53,7 +53,7 @@ FIRST_LINES = 500  # lines that show the format of a file
 
 
 class FileFormat(NamedTuple):
-    """`suffixes`: endings of names that stand for it. `row_unit`: what the number of a row counts.
+    """`suffixes`: endings of names that stand for it. `unit`: what the number of a row counts.
     `delimiter` is between two fields of a line, `is_quoted`: double quotes may enclose them. `has_header`:
     the first row may have the names of the columns. `magic`: the bytes with which a file begins that is no
     text; it has no encoding, and cannot be a stream. `batches`: a function that yields the record batches of
@@ -61,7 +61,7 @@ class FileFormat(NamedTuple):
     is stored as one."""
 
     suffixes: tuple[str, ...] = ()
-    row_unit: str = "line"
+    unit: str = "line"
     delimiter: str = ""
     is_quoted: bool = False
     has_header: bool = False

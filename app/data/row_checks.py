@@ -193,7 +193,7 @@ class RowChecker:
                 labels[key] = self._label(cell, is_text=cell is key)
             except InputError as error:
                 line = block.lines[keys.index(key)]
-                unit = FORMATS[self.options.format].row_unit
+                unit = FORMATS[self.options.format].unit
                 raise InputError(bad_row_message(self.path, unit, line, error)) from error
             except ValueError as error:
                 errors[key] = error

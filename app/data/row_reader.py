@@ -45,7 +45,7 @@ class RowReader:
         self.options = checker.options
         self.columns = checker.columns
         self.names = checker.names
-        self.unit = FORMATS[self.options.format].row_unit
+        self.unit = FORMATS[self.options.format].unit
         self._checker = checker
         # The blocks that were read to choose the columns are not read again
         self._first_reading: Blocks | None = first_reading
@@ -169,7 +169,7 @@ class _Beginning:
         records: list = []
         for block in blocks:
             records += block.records
-        where = f"{path}, {FORMATS[options.format].row_unit} {blocks[0].lines[0]}"
+        where = f"{path}, {FORMATS[options.format].unit} {blocks[0].lines[0]}"
         return cls(where=where, first=records[0], below=records[1:FIRST_ROWS], has_names=False)
 
     def is_text(self, need_label: bool) -> bool:

@@ -74,7 +74,7 @@ class Table:
         folder_names = [folder.name for folder in self.folders]
         self.key: str = folder_names[0] if len(parts) == 1 else content_key(folder_names)
         first = parts[0].meta
-        self.row_unit = first.unit
+        self.unit = first.unit
         self.assumed = first.assumed
         self.has_pairs = first.has_pairs
         self.skipped: int = sum(part.meta.skipped for part in parts)

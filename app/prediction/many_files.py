@@ -137,7 +137,7 @@ def text_columns(columns: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     return pa.record_batch(arrays, names=names)
 
 
-class Classifier:
+class BatchClassifier:
     """An actor: it opens the model once, and adds predictions to one table of rows after the other."""
 
     def __init__(self, job: Job, threads: int) -> None:
@@ -279,7 +279,7 @@ def _classify(job: Job, schema: pa.Schema, notes: Path) -> int:
             ROW_ID, str(notes), delete_checkpoint_on_success=False
         )
         labelled = data.map_batches(
-            Classifier,
+            BatchClassifier,
             fn_constructor_args=(job, max(1, int(num_cores / actors_a_node))),
             batch_format="pyarrow",
             batch_size=CHUNK_ROWS,

@@ -151,7 +151,7 @@ def row_columns(split: Split) -> dict[str, Sequence]:
     columns: dict[str, Sequence] = {"row_id": row_ids}
     if len(table.sources) > 1:
         columns["file"] = [table.file_of(row_id) for row_id in row_ids]
-    columns[table.row_unit] = table.column("line", row_ids)
+    columns[table.unit] = table.column("line", row_ids)
     columns["text"] = table.column("text", row_ids)
     if table.has_pairs:
         columns["text_pair"] = table.column("pair", row_ids)

@@ -139,7 +139,7 @@ def test_an_invalid_row(write, tmp_path, name, content, parts, labels):
     assert (table.num_rows, table.skipped, table.texts([0, 1])) == (2, 1, ["今天", "今天"])
     [row] = table.skipped_rows()
     assert row.line == 2
-    assert f"{path}, {table.row_unit} 2: {row.problem}" in message
+    assert f"{path}, {table.unit} 2: {row.problem}" in message
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "id,body\n7,好\n"), ("a.jsonl", '["7", "好"]\n')])

@@ -70,8 +70,8 @@ def test_files_are_one_set_in_the_order_of_their_names(opened, posts, ending):
     assert rows_of(limited) == [row for rows in PARTS.values() for row in rows[:15]]
     table = dataset.files["train"]
     number = 10 if ending == "parquet" else 11
-    assert table.location(9) == f"{posts}/a.{ending}, {table.row_unit} {number}"
-    assert table.location(10) == f"{posts}/b.{ending}, {table.row_unit} {number - 9}"
+    assert table.location(9) == f"{posts}/a.{ending}, {table.unit} {number}"
+    assert table.location(10) == f"{posts}/b.{ending}, {table.unit} {number - 9}"
     assert opened(train=[f"{posts}/{name}.{ending}" for name in "abc"], **sizes).folder == dataset.folder
     single_file = opened(train="".join(f"{text}\t{label}\n" for text, label in COMMENTS), **sizes)
     for name, split in single_file.splits.items():
