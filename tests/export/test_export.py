@@ -153,7 +153,7 @@ RUN_VERB = "from app.commands import run_verb\n"
 def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_path, capsys):
     checkpoint, folder = exported
     dockerfile = (ROOT / "examples" / "Dockerfile").read_text(encoding="utf-8")
-    assert 'ARG PACKAGES="numpy scipy safetensors tokenizers tqdm joblib"' in dockerfile
+    assert 'ARG PACKAGES="numpy scipy safetensors tokenizers tqdm joblib babel"' in dockerfile
     assert "${PACKAGES} -r requirements/serve.txt -r requirements/onnx.txt" in dockerfile
     source = texts_file(tmp_path)
     home = tmp_path / "home"
@@ -176,6 +176,9 @@ def test_predict_and_serve_need_only_the_packages_of_the_image(exported, tmp_pat
     wanted = capsys.readouterr().out.splitlines()
     assert lines[0] == wanted[0]
     assert [line.split(",")[:3] for line in lines] == [line.split(",")[:3] for line in wanted]
+    # The Chinese of messages is read with Babel
+    chinese = printed("from app.words import _, use_language; use_language('zh'); print(_('accuracy'))")
+    assert chinese == "准确率\n"
     pytest.importorskip("fastapi")
     code = "import uvicorn\nuvicorn.Server.run = lambda *_, **__: print('serving')\nprint(run_verb('serve'))"
     assert printed(code, str(folder), "--port", "0").split() == ["serving", "0"]
