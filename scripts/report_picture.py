@@ -3,8 +3,8 @@
 python run_single.py --output.dir checkpoints/picture
 python scripts/report_picture.py checkpoints/picture
 
-It is the beginning of report.html in a Chromium of the given width. Needs playwright, a chromium
-and a font with Chinese characters.
+It is the beginning of report.html in a window of Chromium. Needs playwright, a chromium and a font with
+Chinese characters.
 """
 
 import argparse

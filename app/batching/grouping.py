@@ -38,7 +38,7 @@ def group_rows(lengths: np.ndarray, heads: int) -> dict[str, Any]:
     group_starts = np.flatnonzero(np.diff(halvings)) + 1
     group_shapes = []
     num_places = 0
-    # Of each packed row: the place of its first token in the first head, and the places of one head
+    # Each packed row has the place of its first token in the first head, and the number of places of one head
     first_places = np.empty(len(lengths), dtype=np.int64)
     places_per_head = np.empty(len(lengths), dtype=np.int64)
     for rows in np.split(row_order, group_starts):

@@ -96,7 +96,7 @@ class Loader:
         rows = self.input_rows(positions)
         row_windows = [self.store.windows(row) for row in rows]
         if not len(positions):
-            # Of the stand-in row one window is enough
+            # A stand-in row needs only one window
             row_windows = [row_windows[0][:1]]
         second_starts = None
         if self.store.second_starts is not None:

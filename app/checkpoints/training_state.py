@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from ..data.cache import MANIFEST
 from ..errors import TrainingError, listed
 from ..modes.mode import Tensors
-from ..runtime.disk import checked_value, checksum, parse_json, sync
+from ..runtime.disk import checked_value, checksum, code_in_text, parse_json, sync
 from .decision import copy_decision
 from .progress import RunProgress
 from .run_files import STATES, saved_states
@@ -122,9 +122,7 @@ def load_training_state(folder: Path) -> TrainingState | None:
 
 def _means_damage(error: Exception) -> bool:
     """Return whether an error of `_read_state` means that the state is damaged, not that the disk fails."""
-    # safetensors gives the system's error only as text
-    is_of_system = "(os error " in str(error)
-    return isinstance(error, DAMAGE) and not is_of_system
+    return isinstance(error, DAMAGE) and code_in_text(error) is None
 
 
 def _rename_damaged(state: Path, error: Exception) -> None:

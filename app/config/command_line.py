@@ -25,7 +25,8 @@ SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
 MODEL_CONFIG = "model.config"  # has a key of the model's configuration, as in --model.config.hidden_size 64
 FOR_RANDOM_WEIGHTS = ("model.architecture", "model.vocab_file")
 LAUNCHER_OPTION = re.compile(r"--local[-_]rank(=|$)")  # torch.distributed.launch adds it
-# Of the share of common characters. Settings of a group begin alike, so they must be more alike than usual
+# A setting is suggested from this share of common characters on. The share is higher than usual, because the
+# settings of a group begin alike.
 NAME_CUTOFF = 0.7
 
 

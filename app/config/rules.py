@@ -72,12 +72,13 @@ def _check_traits(config: Config) -> None:
     """A setting that needs a trait of the rows keeps its default where the rows of the task lack it."""
     traits = TASKS[config.data.task].traits
     for name, hint in HINTS.items():
-        group, _dot, key = name.partition(".")
-        value = getattr(getattr(config, group), key)
-        default = getattr(GROUPS[group](), key)
         for needs in getattr(hint, "__metadata__", ()):
-            is_lacking = isinstance(needs, Needs) and needs.trait not in traits
-            if is_lacking and value not in (default, *needs.also):
+            if not isinstance(needs, Needs) or needs.trait in traits:
+                continue
+            group, _dot, key = name.partition(".")
+            value = getattr(getattr(config, group), key)
+            default = getattr(GROUPS[group](), key)
+            if value not in (default, *needs.also):
                 tasks = [task for task, settings in TASKS.items() if needs.trait in settings.traits]
                 rule = _("left out unless data.task is {tasks}").format(tasks=_(" or ").join(tasks))
                 raise RuleError(name, rule)

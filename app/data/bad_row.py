@@ -1,7 +1,8 @@
-"""An invalid row, and the message about it."""
+"""An invalid row, and the messages about it and about a file that changes while it is read."""
 
 from typing import Any, NamedTuple
 
+from ..errors import InputError
 from ..words import _
 
 
@@ -24,3 +25,11 @@ def bad_row_message(path: object, unit: str, number: int, problem: object) -> st
         "text": _("{path}, text {number}: {problem}"),
     }
     return texts[unit].format(path=path, number=number, problem=problem)
+
+
+def changed_error(path: object) -> InputError:
+    """Return the error of a file that changed while it was read."""
+    return InputError(
+        f"{path}: a data file must not change while it is read, but this one did; start again once it is "
+        "written to its end"
+    )

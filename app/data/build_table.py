@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import InputError, printable_path
 from ..words import N_, _, recorded, sentence
-from .bad_row import bad_row_message
+from .bad_row import bad_row_message, changed_error
 from .cache import file_state
 from .line_breaks import LineBreaks
 from .read import DELIMITED, SUFFIXES, ReadOptions
@@ -100,10 +100,7 @@ def build_table(
             writer.add(batch)
         writer.flush()
     if state and file_state(Path(path)) != state:
-        raise InputError(
-            f"{path}: a data file must not change while it is read, but this one did; start again once it is "
-            "written to its end"
-        )
+        raise changed_error(path)
     if num_bad:
         are_few_and_empty = num_bad == num_empty <= MAX_EMPTY_SHARE * (writer.num_rows + num_bad)
         if writer.num_rows == 0 or not (skip_bad_rows or are_few_and_empty):

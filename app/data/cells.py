@@ -32,8 +32,8 @@ class EmptyText(ValueError):
 
 
 def clean_text(value: Any, remove_spaces: bool, role: str) -> str:
-    """Return the text without white space around it; raises ValueError with the problem. `what` is what the
-    cell holds: a key of `SETTING`."""
+    """Return the text without white space around it; raises ValueError with the problem. `role` says what
+    the cell holds: it is a key of `SETTING`."""
     if not isinstance(value, (str, type(None))):
         message = N_("the {what} must be a string, found {value}; fix the row or set --data.{setting}")
         raise ValueError(sentence(message, what=sentence(role), value=excerpt(value), setting=SETTING[role]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
@@ -94,7 +95,7 @@ class Columns:
 
     @property
     def are_keys(self) -> bool:
-        """Whether rows are objects, each with keys of its own."""
+        """Whether rows are objects, each with its own keys."""
         return self.width is None
 
 
@@ -129,7 +130,7 @@ class FirstRows:
     def is_object(self) -> bool:
         return isinstance(self.first, dict)
 
-    @property
+    @cached_property
     def lower_names(self) -> list[str]:
         return [name.strip().lower() for name in self.names or []]
 
@@ -363,7 +364,8 @@ def roles_by_pair_names(start: FirstRows, roles: Roles) -> Roles:
 
 def unused_columns(start: FirstRows, roles: Roles) -> list[int]:
     """Return the columns that have no role."""
-    return [column for column in range(start.width) if column not in roles.used]
+    used = set(roles.used)
+    return [column for column in range(start.width) if column not in used]
 
 
 def roles_by_values(start: FirstRows, roles: Roles, may_have_pairs: bool, may_be_numbers: bool) -> Roles:

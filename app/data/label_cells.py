@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InputError, excerpt
 from .cells import clean_text
 
-# What a column for each label may say, in lower case: whether the row has the label
+# A column for each label says by one of these values, in any case, whether the row has the label
 ZERO_OR_ONE = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 INTEGER = re.compile("-?[0-9]{1,18}")
 INTEGER_AS_FLOAT = re.compile(r"(-?\d{1,18})\.0")

@@ -79,7 +79,7 @@ def _cells_of(batch: RowBatch, index: int) -> dict[str, Any]:
 def _label_of(
     cells: dict[str, Any], data_options: ReadOptions, label_names: list[str], accept_ids: bool
 ) -> str | None:
-    """Return the label text of a fix, None where nobody has filled it in."""
+    """Return the label text of a fix, None where its cell is empty."""
     value = cells.get("choice") or cells.get("label")
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -126,9 +126,10 @@ def apply_fixes(
     num_changed = 0
     corrected = {}
     for name, table in tables.items():
-        rows = np.flatnonzero(np.isin(table.hashes, hashes))
+        table_hashes = table.hashes
+        rows = np.flatnonzero(np.isin(table_hashes, hashes))
         # The hashes of fixes are sorted
-        fix_of_row = np.searchsorted(hashes, table.hashes[rows])
+        fix_of_row = np.searchsorted(hashes, table_hashes[rows])
         rows_of_fix += np.bincount(fix_of_row, minlength=len(fixes))
         before = labels[name]
         after = fixed_labels[fix_of_row]

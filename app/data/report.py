@@ -21,7 +21,7 @@ MANY_CONFLICTS = 0.1  # share of texts with conflicting labels from which these 
 MAX_LISTED = 10  # skipped rows, and doubtful labels
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>", "-", "--", "—", "——", "/", "?"}
-# By the keys of a split's statistics
+# The keys are those of a split's statistics
 NOTES = {
     "repeated": N_("{count:,} repeated texts"),
     "conflicting": N_("{count:,} texts with conflicting labels"),

@@ -46,7 +46,7 @@ class FieldCells:
 
 @dataclass(frozen=True)
 class ObjectCells:
-    """Rows that are objects, each with keys of its own; other `records` are invalid."""
+    """Rows that are objects, each with its own keys; other `records` are invalid."""
 
     records: Sequence[Any]
 

@@ -21,15 +21,15 @@ from .text_files import Block
 
 MAX_SHOWN_FIELDS = 20  # fields of a row of another width that a message shows
 
-# What is wrong with rows, by their index in the batch
+# The keys are indices of rows in the batch, the values say what is wrong with these rows
 Problems = dict[int, str | ValueError]
 
 
 @dataclass(frozen=True)
 class RowChecker:
     """Checks the records of a file with these columns. `names` are the different names of all columns; None
-    where rows are texts without columns. With `label_names`, rows with other labels are
-    invalid; with `accept_ids`, integers may be ids of labels."""
+    where rows are texts without columns. With `label_names`, rows with other labels are invalid; with
+    `accept_ids`, integers may be ids of labels."""
 
     path: object
     options: ReadOptions
@@ -142,8 +142,8 @@ class RowChecker:
     # Texts
 
     def _texts(self, block: Block | ArrowBlock, keys: tuple[Key, ...], role: str) -> tuple[list, Problems]:
-        """Return the cleaned texts of the columns `keys`, joined where they are several. `what` they are is
-        a key of `SETTING`."""
+        """Return the cleaned texts of the columns `keys`, joined where they are several. `role` says what
+        they are: it is a key of `SETTING`."""
         if not keys:
             return [], {}
         cells = self._cells_of_texts(block, keys)

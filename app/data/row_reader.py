@@ -82,9 +82,8 @@ class RowReader:
     def _blocks(self) -> Blocks:
         blocks = self._first_reading
         self._first_reading = None
-        if blocks is not None:
-            return blocks
-        blocks = read_blocks(self.path, self.options)
+        if blocks is None:
+            blocks = read_blocks(self.path, self.options)
         if self.columns.header is not None and not FORMATS[self.options.format].batches:
             return _without_header(blocks)
         return blocks
@@ -116,9 +115,6 @@ def open_rows(
     beginning = _Beginning.of(file, options, first_blocks)
     columns = beginning.columns(options, need_label, find_pairs)
     columns = replace(columns, words=columns.words + _words_of_encoding(options))
-    all_blocks: Blocks = chain(first_blocks, blocks)
-    if columns.header is not None and not FORMATS[options.format].batches:
-        all_blocks = _without_header(all_blocks)
     checker = RowChecker(
         path=path,
         options=options,
@@ -127,7 +123,7 @@ def open_rows(
         label_names=label_names,
         accept_ids=accept_ids,
     )
-    return RowReader(file, checker, all_blocks)
+    return RowReader(file, checker, chain(first_blocks, blocks))
 
 
 def open_records(path: str | Path, options: ReadOptions) -> RowReader:
@@ -141,15 +137,12 @@ def open_records(path: str | Path, options: ReadOptions) -> RowReader:
         raise _without_rows(file, options, None)
     beginning = _Beginning.of(file, options, first_blocks)
     beginning.check_first()
-    all_blocks: Blocks = chain(first_blocks, blocks)
     columns = Columns(text=(), pair=(), label=(), width=None)
     if isinstance(beginning.first, list):
         columns = replace(columns, width=len(beginning.first), header=beginning.first)
-        if not beginning.has_names:
-            all_blocks = _without_header(all_blocks)
     names = beginning.names(columns, is_text=False)
     checker = RowChecker(path=path, options=options, columns=columns, names=names)
-    return RowReader(file, checker, all_blocks)
+    return RowReader(file, checker, chain(first_blocks, blocks))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,18 @@ class Row(NamedTuple):
     label: str | None
     record: dict[str, Any] | None = None
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or the two texts of a pair."""
+        if self.pair is None:
+            return (self.text,)
+        return (self.text, self.pair)
+
+    @property
+    def num_characters(self) -> int:
+        """How many characters the text or the pair has."""
+        return len(self.text) + len(self.pair or "")
+
 
 @dataclass(frozen=True)
 class RowBatch:
@@ -38,7 +50,7 @@ class RowBatch:
     lines: Sequence[int]
     texts: list[str]
     pairs: list[str] | None
-    labels: list[str] | None
+    labels: list[str | None] | None
     problems: dict[int, BadRow]
     cells: Cells
 

@@ -167,7 +167,8 @@ class Table:
     def location(self, row_id: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
         part = self._part_of(row_id)
-        return f"{part.source}, {part.meta.unit} {self.row(row_id).line}"
+        [line] = self.column("line", [row_id])
+        return f"{part.source}, {part.meta.unit} {line}"
 
     def short_location(self, row_id: int) -> str:
         """Return the line of one row, with its file where there are several."""

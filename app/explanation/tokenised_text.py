@@ -34,7 +34,7 @@ class TokenisedText(NamedTuple):
 def tokenise(encoder: RowEncoder, row: Row, unknown_id: int | None) -> TokenisedText:
     """Return a text, or a pair, as its tokens; raises InputError for one without a token, and for one that is
     read in several windows."""
-    texts = (row.text,) if row.pair is None else (row.text, row.pair)
+    texts = row.texts
     parts, is_cut = encoder.parts_read(texts)
     if encoder.long.way == "windows" and len(parts) > 1:
         [(start, end)] = ranges_of(parts[:1], 0)

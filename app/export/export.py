@@ -137,7 +137,7 @@ def calibration_batches(
 
 
 def move_weights_out(aside: Path) -> None:
-    """Write the graph in the folder `aside` once more, with its weights in a file of their own."""
+    """Write the graph in the folder `aside` once more, with its weights in a separate file."""
     import onnx
 
     graph = onnx.load(str(aside / GRAPH))

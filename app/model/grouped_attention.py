@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .attention_rule import Rule
 
-# Of each group the rows, the key heads, and the places of a row
+# Each group has its number of rows, of key heads, and of places in a row
 Shapes = list[tuple[int, int, int]]
 
 

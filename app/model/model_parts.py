@@ -37,8 +37,8 @@ def embedding_parameters(model: nn.Module) -> set[nn.Parameter]:
 
 
 def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters of layers that normalise. Such a layer is told from its class, because many types
-    have a class of their own, such as Qwen3RMSNorm; its name may be `ln_1`."""
+    """Return the parameters of layers that normalise. Such a layer is recognised by its class, because many
+    types have their own, such as Qwen3RMSNorm; its name may be `ln_1`."""
     parameters = set()
     for module in model.modules():
         if "norm" in type(module).__name__.lower():

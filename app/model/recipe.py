@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..config.schema import Config, ModelConfig
-from .checkpoint import checkpoint_config, checkpoint_place
+from .checkpoint import checkpoint_config
 from .transformers_errors import cannot_load, explained, quiet_transformers
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Recipe:
     max_steps: float
     rows: Rows | None
     learning_rate: float  # of the encoder
-    head_factor: float  # from it to the learning rate of the head
+    head_factor: float  # the learning rate of the head is so many times that of the encoder
     warmup: float
 
     def fits(self, width: int, steps_per_epoch: int, rows: Rows) -> bool:
@@ -56,14 +56,14 @@ RECIPES = (
 )
 
 
-def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config:
+def with_recipe(config: Config, place: str, steps_per_epoch: int, has_pairs: bool) -> Config:
     """Return the configuration with the settings of `train` filled in that are none and depend on the model
-    and the data. `has_pairs` is whether rows are pairs of texts. Reads the configuration of the checkpoint,
-    fetching it where needed. Raises InputError for one that cannot be read."""
+    and the data. `place` is that of `checkpoint_place`, and `has_pairs` is whether rows are pairs of texts.
+    Reads the configuration of the checkpoint; raises InputError for one that cannot be read."""
     train = config.train
     if None not in (train.learning_rate, train.head_learning_rate, train.warmup):
         return config
-    width = model_width(config.model, config.data.cache_dir)
+    width = model_width(config.model, place)
     recipe = choose_recipe(width, steps_per_epoch, rows_of_recipe(config.model, has_pairs))
     rate = recipe.learning_rate
     head_factor = recipe.head_factor
@@ -84,11 +84,10 @@ def with_recipe(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config
     return replace(config, train=replace(train, **filled))
 
 
-def model_width(model: ModelConfig, cache_dir: str) -> int:
-    """Return the size of the states of a model."""
+def model_width(model: ModelConfig, place: str) -> int:
+    """Return the size of the states of a model; `place` is that of `checkpoint_place`."""
     if model.has_random_weights:
         return USUAL_WIDTH
-    place = checkpoint_place(model, cache_dir)
     with quiet_transformers(), explained(cannot_load(model.name)):
         return getattr(checkpoint_config(place), "hidden_size", None) or USUAL_WIDTH
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..runtime.disk import sync, whole_files
+from ..runtime.disk import whole_files
 from .transformers_errors import quiet_transformers
 
 
@@ -27,7 +27,11 @@ def save_model(
     """Write a transformers checkpoint into `folder`, each file whole or absent. `model` is transformers'
     model for its configuration, `state` its full weights by name. `before_move` is called when all new files
     are complete and on the disk, and those in `folder` are still the old ones."""
-    with whole_files(folder / ".model", folder) as aside, quiet_transformers(), saved_by_this_process(model):
+    with (
+        whole_files(folder / ".model", folder, before_move) as aside,
+        quiet_transformers(),
+        saved_by_this_process(model),
+    ):
         # The names are those that the model has now: older checkpoints name norms otherwise, and transformers
         # would write their names. It empties the dictionary that it is given.
         model.save_pretrained(aside, state_dict=dict(state), save_original_format=False)
@@ -36,6 +40,3 @@ def save_model(
         # Where the folder was renamed meanwhile, this is an error; the next line would make a new one
         aside.stat()
         tokenizer.save_pretrained(aside)
-        for path in aside.iterdir():
-            sync(path)
-        before_move()

@@ -3,25 +3,11 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..errors import InputError, TrainingError
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An error of rank 0, as the other ranks raise it."""
-
-    message: str
-    is_input_error: bool
-
-    def error(self) -> InputError | TrainingError:
-        if self.is_input_error:
-            return InputError(self.message)
-        return TrainingError(self.message)
 
 
 class Group:
@@ -72,13 +58,15 @@ class Group:
             return work()
         result = None
         own_error = None
-        failure = None
+        # The error of rank 0 as the other ranks raise it
+        failure: InputError | TrainingError | None = None
         if self.rank == 0:
             try:
                 result = work()
             except Exception as error:  # noqa: BLE001 - raised again below
                 own_error = error
-                failure = Failure(f"rank 0 has ended: {error}", isinstance(error, InputError))
+                error_class = InputError if isinstance(error, InputError) else TrainingError
+                failure = error_class(f"rank 0 has ended: {error}")
         result, failure = self.broadcast((result, failure))
         if failure is None:
             return result
@@ -87,4 +75,4 @@ class Group:
             self.reduce_sum(torch.zeros(1))
         if own_error is not None:
             raise own_error
-        raise failure.error()
+        raise failure

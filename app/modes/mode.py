@@ -30,7 +30,7 @@ from .group import Group
 from .torch_group import TorchGroup
 
 Tensors = dict[str, torch.Tensor]
-# In place of the state of a trained weight that never had a gradient
+# A trained weight that never had a gradient has this name in place of its state
 NO_GRADIENT = "no_gradient"
 Wrapped = tuple[nn.Module, torch.optim.Optimizer]
 

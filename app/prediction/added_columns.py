@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..data.row_cells import free_names
 from ..errors import InputError, listed
-from ..tasks.columns import answers_as_arrow, prediction_columns
+from ..tasks.columns import answers_as_arrow, example_columns, prediction_columns
 from ..tasks.task import Task
 from .predictor import Prediction
 
@@ -38,8 +36,7 @@ class AddedColumns:
         self.task = task
         self.threshold = threshold
         self.place = place
-        # Any probabilities show the columns and their types
-        self.example = prediction_columns(task, np.full(len(task.label_names), 0.5), threshold)
+        self.example = example_columns(task, threshold)
         if place is not None:
             self.example[REASON] = REASON
         self.names = free_names([task.answer_column, *self.example], taken, TAKEN)

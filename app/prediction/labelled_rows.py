@@ -18,9 +18,8 @@ from ..report.predictions_file import PREDICTED, PredictionsFile
 from ..report.row_groups import cost_of_length, readings_of
 from ..report.text_report import report_text
 from ..runtime.disk import whole_files, write_json, write_text
-from ..tasks.columns import prediction_columns
+from ..tasks.columns import example_columns, prediction_columns
 from ..tasks.task import Task
-from . import WantedPrecision
 from .open_model import OpenedModel
 from .output_files import written
 from .predictor import CHUNK_ROWS, Prediction
@@ -34,17 +33,14 @@ class ReportPredictions:
     """predictions.csv of a report: the columns of a run's file, then those of the input that are not among
     them. `threshold` adds the decision, as for rows without labels."""
 
-    def __init__(
-        self, file: TextIO, source: Source, task: Task, threshold: float | WantedPrecision | None
-    ) -> None:
+    def __init__(self, file: TextIO, source: Source, task: Task, threshold: float | None) -> None:
         self.source = source
         self.task = task
         self.threshold = threshold
         row_names = [source.unit, "text"]
         if source.has_pairs:
             row_names.append("text_pair")
-        # Any probabilities show the columns
-        added_names = list(prediction_columns(task, np.full(len(task.label_names), 0.5), threshold))
+        added_names = list(example_columns(task, threshold))
         self.other_columns = source.other_names
         taken = [*row_names, task.answer_column, PREDICTED, *added_names]
         other_names = free_names(self.other_columns, taken, INPUT)
@@ -107,15 +103,11 @@ class ReportedRows:
             self._check_label(row.label, place)
             self.labels.append(row.label)
             self.places.append(place)
-            if row.pair is None:
-                self.texts.append(row.text)
-            else:
-                self.texts.append(f"{row.text} ⟷ {row.pair}")
+            self.texts.append(" ⟷ ".join(row.texts))
         tokens = self.predictor.tokenize(rows)
         logits = self.predictor.logits(tokens, on_batch)
-        window_lengths = np.array(list(map(len, tokens.windows)))
         self._logits.append(logits)
-        self._lengths.append(tokens.sums(window_lengths))
+        self._lengths.append(tokens.sums(tokens.lengths()))
         self._readings.append(readings_of(tokens.cut, tokens.counts))
         return self.predictor.predictions(rows, logits)
 

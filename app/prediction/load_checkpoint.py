@@ -122,7 +122,7 @@ def _folders_beside(folder: Path) -> list[str]:
 
 
 def _check_index(path: Path) -> None:
-    """Raise InputError unless an index of weights names safetensors files of its own folder."""
+    """Raise InputError unless an index of weights names safetensors files of the same folder."""
     index = read_json(path)
     shards = index
     if isinstance(index, dict):

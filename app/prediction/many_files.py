@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from pyarrow import parquet
 
 from ..config.schema import DataConfig
-from ..data.bad_row import BadRow, bad_row_message
+from ..data.bad_row import BadRow
 from ..data.cache import content_key
 from ..data.cells import as_text, valid_text
 from ..data.files import files_of
@@ -33,7 +33,6 @@ from ..data.read import FORMATS, ReadOptions
 from ..data.rows import Row, RowBatch
 from ..errors import InputError, TrainingError, excerpt, listed, needed, shorten
 from ..runtime.disk import checksum, write_text
-from ..words import _
 from . import ON_BAD_ROW
 from .added_columns import AddedColumns
 from .export_record import is_exported
@@ -117,12 +116,11 @@ class Job:
                 indices.append(index)
                 held.append((row.text, row.pair, None))
                 continue
-            problem = bad_row_message(source.name, source.unit, row.line, row.problem)
             if self.on_bad_row == "error":
-                raise InputError(_("{problem} (or --on_bad_row keep)").format(problem=problem))
+                raise source.bad_row_error(row)
             if self.on_bad_row == "keep":
                 indices.append(index)
-                held.append((None, None, problem))
+                held.append((None, None, source.problem_of(row)))
         return np.array(indices, np.int64), pa.array(held, HELD_TYPE)
 
 

@@ -159,7 +159,7 @@ def _chunks(rows: Iterable[Row | BadRow], chunk_rows: int) -> Iterator[list]:
             if isinstance(cell, str):
                 num_characters += len(cell)
         if isinstance(row, Row):
-            num_characters += len(row.text) + len(row.pair or "")
+            num_characters += row.num_characters
         if len(chunk) >= chunk_rows or num_characters >= CHUNK_CHARACTERS:
             yield chunk
             chunk = []

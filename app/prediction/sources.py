@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.schema import DataConfig
-from ..data.bad_row import BadRow, bad_row_message
+from ..data.bad_row import BadRow, bad_row_message, changed_error
 from ..data.cells import EmptyText, clean_text
 from ..data.columns import ColumnError
 from ..data.encodings import Stream
@@ -78,22 +78,17 @@ class ReadRows:
         self._check_same()
 
     def _note_bad(self, row: BadRow) -> None:
-        source = self._source
         self.num_bad += 1
         if len(self._first_bad) < MAX_SHOWN:
             self._first_bad.append(row)
         if self._on_bad_row == "error":
-            problem = bad_row_message(source.name, source.unit, row.line, row.problem)
-            raise InputError(_("{problem} (or --on_bad_row keep)").format(problem=problem))
+            raise self._source.bad_row_error(row)
 
     def _check_same(self) -> None:
         """Raise InputError where an earlier reading gave another number of rows."""
         scan = self._source.scan
         if scan is not None and scan.num_rows != self.num_good + self.num_bad:
-            raise InputError(
-                f"{self._source.name}: a data file must not change while it is read, but this one did; start "
-                "again once it is written to its end"
-            )
+            raise changed_error(self._source.name)
 
 
 @dataclass(frozen=True)
@@ -165,6 +160,14 @@ class Source:
         if not scan.num_good:
             raise InputError(f"there are no valid rows; {self.summary(scan)}")
         return replace(self, scan=scan)
+
+    def problem_of(self, row: BadRow) -> str:
+        """Return what is wrong with a row, with its place."""
+        return bad_row_message(self.name, self.unit, row.line, row.problem)
+
+    def bad_row_error(self, row: BadRow) -> InputError:
+        """Return the error of an invalid row, with the setting that keeps such rows."""
+        return InputError(_("{problem} (or --on_bad_row keep)").format(problem=self.problem_of(row)))
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values of a row by name, None for those that it lacks; an object has its own keys."""

@@ -47,15 +47,16 @@ class Metric:
     label: str  # its name in English
     tasks: tuple[str, ...]  # values of data.task
     from_answers: Callable[[DrawnRows], np.ndarray] | None = None
-    # Returns a value for each row, whose mean is the metric; without an interval it may be a single number
+    # The function returns a value for each row, whose mean is the metric; without an interval it may return a
+    # single number
     from_scores: Callable[[Scores], np.ndarray] | None = None
-    # Gets `precision` too
+    # The function gets `precision` too
     from_ranking: Callable[[RankedRows, float], np.ndarray] | None = None
     needs_two_classes: bool = False  # one of them the rarer class
     has_interval: bool = True  # 95 %, by bootstrap
-    # For a mean over classes: draws of rows that miss a rare class have other values, too low where the class
-    # counts as 0, too high where it does not count. All draws are moved so that their mean is the metric, and
-    # stay between 0 and 1.
+    # A mean over classes needs this, because draws of rows that miss a rare class have other values: too low
+    # where the class counts as 0, too high where it does not count. All draws are moved so that their mean is
+    # the metric, and stay between 0 and 1.
     is_centred: bool = False
     higher_is_better: bool = True
     compared: bool = True  # of each fold and each seed, and between two runs

@@ -64,10 +64,7 @@ def rows_of_split(split: Split, train: Split, store: TokenStore) -> PageRows:
     current_folder = f"{Path.cwd()}{os.sep}"
 
     def text(position: int) -> str:
-        row = table.row(rows[position])
-        if row.pair is None:
-            return row.text
-        return f"{row.text} ⟷ {row.pair}"
+        return " ⟷ ".join(table.row(rows[position]).texts)
 
     def where(position: int) -> str:
         return table.location(rows[position]).removeprefix(current_folder)

@@ -76,7 +76,7 @@ class Search:
             self.lock.acquire()
             states = [trial.state for trial in last_tries(self.study)]
             if TrialState.WAITING in states or len(states) < self.num_trials:
-                self.study.optimize(self._run_begun_trial, n_trials=1, catch=(TrainingError,))
+                self.study.optimize(self._run_trial, n_trials=1, catch=(TrainingError,))
                 continue
             self.lock.release()
             if TrialState.RUNNING in states:
@@ -85,13 +85,11 @@ class Search:
                 with self.lock:
                     return self._finish()
 
-    def _run_begun_trial(self, trial: Trial) -> float:
+    def _run_trial(self, trial: Trial) -> float:
+        """Release the lock, train one trial and return its best value on dev. Raises TrainingError and
+        Stopped."""
         # Only now do other processes count this trial
         self.lock.release()
-        return self._run_trial(trial)
-
-    def _run_trial(self, trial: Trial) -> float:
-        """Train one trial and return its best value on dev; raises TrainingError and Stopped."""
         # A trial that is continued has the attributes of its first try
         name = trial.user_attrs.get("run", f"trial-{trial.number:03}")
         trial.set_user_attr("run", name)

@@ -82,23 +82,18 @@ def relative_differences(reference: Tensors, result: Tensors) -> dict[str, float
     the same names; values of another shape are infinitely different."""
     differences = {}
     for quantity in QUANTITIES:
-        value_norms = []
-        difference_norms = []
-        is_alike = True
-        for name, value in reference.items():
-            if name.split("/")[0] != quantity:
-                continue
-            if value.shape != result[name].shape:
-                is_alike = False
-                break
-            value_norms.append(float(vector_norm(value)))
-            difference_norms.append(float(vector_norm(value - result[name])))
-        if is_alike:
-            norm = math.hypot(*value_norms) or 1.0
-            differences[quantity] = math.hypot(*difference_norms) / norm
-        else:
-            differences[quantity] = math.inf
+        names = [name for name in reference if name.split("/")[0] == quantity]
+        differences[quantity] = _difference_together(names, reference, result)
     return differences
+
+
+def _difference_together(names: list[str], reference: Tensors, result: Tensors) -> float:
+    """Return the relative difference of the values with these names, taken together."""
+    if any(reference[name].shape != result[name].shape for name in names):
+        return math.inf
+    norms = [float(vector_norm(reference[name])) for name in names]
+    difference_norms = [float(vector_norm(reference[name] - result[name])) for name in names]
+    return math.hypot(*difference_norms) / (math.hypot(*norms) or 1.0)
 
 
 def other_problems(expected: TrainingResult, result: TrainingResult, precision: str) -> list[str]:

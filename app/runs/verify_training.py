@@ -16,6 +16,7 @@ from ..config.schema import Config
 from ..modes import check_world_size, load_mode
 from ..modes.launch import launch
 from ..modes.mode import Mode, Tensors
+from ..report.logits_file import split_of_report
 from ..training.build import Components, build
 from ..training.evaluation import evaluate_rows
 from ..training.step import planned_steps, train_steps
@@ -116,7 +117,7 @@ def evaluate_some_rows(mode: Mode, components: Components) -> tuple[np.ndarray, 
     """Return the logits of the first rows of test, of dev where there is no test, or of train, (num_rows,
     any) float32, and how many rows it should be. Every rank calls it."""
     loaders = components.loaders
-    name = next(name for name in ("test", "dev", "train") if name in loaders)
+    name = split_of_report(loaders)
     loader = loaders[name]
     rows = loader.split.rows[:MAX_EVALUATED_ROWS]
     labels = loader.split.labels[:MAX_EVALUATED_ROWS]

@@ -43,7 +43,7 @@ def busy_cores() -> list[float]:
 def load_message(busy: list[float], threads: int, processes: int) -> str | None:
     """Return a line for the log where other programs keep cores busy (as `busy_cores` has them) that the
     `threads` of each of the `processes` on this machine are meant for, else None. All threads of a step wait
-    for the slowest one, so a thread without a core of its own can make a step several times as slow."""
+    for the slowest one, so a thread that shares its core can make a step several times as slow."""
     free_cores = len(busy) - sum(busy) + SPARE_CORES
     fitting_threads = max(1, int(free_cores) // processes)
     if threads * processes <= free_cores or fitting_threads >= threads:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +18,7 @@ from ..errors import InputError, excerpt, reading, shorten
 
 # The disk, the quota or the allowed file size is used up
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Errors that a user can end, who is told to start again
+# A user can repair the cause of these errors, and then run the command again
 OF_THE_SYSTEM = (
     *FULL,
     errno.EIO,
@@ -64,9 +64,10 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def whole_files(aside: Path, folder: Path) -> Iterator[Path]:
+def whole_files(aside: Path, folder: Path, before_move: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Yield `aside`, an empty folder whose files are in `folder` once all are complete and on the disk.
-    Errors of the system are raised as OSError."""
+    `before_move` is called before the first one is moved there. Errors of the system are raised as
+    OSError."""
     shutil.rmtree(aside, ignore_errors=True)
     # Not a new folder in the place of one that was renamed meanwhile
     aside.mkdir()
@@ -77,6 +78,7 @@ def whole_files(aside: Path, folder: Path) -> Iterator[Path]:
             # All are on the disk before the first one replaces an earlier file
             for path in paths:
                 sync(path)
+            before_move()
             for path in paths:
                 path.replace(folder / path.name)
     finally:
@@ -168,10 +170,9 @@ def system_errors(path: Path | None = None) -> Iterator[None]:
             if path is not None and error.errno is not None and error.filename is None:
                 error.filename = str(path)
             raise
-        match = re.search(r"\(os error (\d+)\)", str(error))
-        if match is None:
+        code = code_in_text(error)
+        if code is None:
             raise
-        code = int(match[1])
         raise OSError(code, os.strerror(code), path and str(path)) from error
 
 
@@ -183,5 +184,13 @@ def is_full(error: Exception) -> bool:
     # numpy says only how many values it has written of how many
     if isinstance(error, OSError) and error.errno is None and " requested and " in text:
         return True
-    # safetensors gives the system's error only as text
-    return any(f"os error {number})" in text for number in FULL)
+    return code_in_text(error) in FULL
+
+
+def code_in_text(error: Exception) -> int | None:
+    """Return the number of the system's error that a library in Rust, such as safetensors, gives only as
+    text; None for another error."""
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    if match is None:
+        return None
+    return int(match[1])

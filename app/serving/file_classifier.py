@@ -70,7 +70,7 @@ class FileClassifier:
         file, so that a client that reads slowly holds no memory."""
         with self._unpacking:
             upload = read_upload(path, name, self.model, columns)
-        place = upload.place if upload.num_bad else None
+        place = upload.unit if upload.num_bad else None
         added = AddedColumns(self.model.predictor.task, upload.names, self.model.threshold, place)
         counts: Counter[str] = Counter()
         with ExitStack() as closed:
@@ -127,7 +127,7 @@ def _chunks_of(rows: Iterable[Row | BadRow]) -> Iterator[list[Row | BadRow]]:
     for row in rows:
         length = 0
         if isinstance(row, Row):
-            length = len(row.text) + len(row.pair or "")
+            length = row.num_characters
         if chunk and (len(chunk) == MAX_TEXTS or num_characters + length > MAX_BODY):
             yield chunk
             chunk = []

@@ -70,7 +70,7 @@ class BatchQueue:
         the queue. Raises HTTPException: 429 for a full queue; 424 for logits that are not finite, and where
         the device has no memory."""
         with self.admitted_texts(len(rows)):
-            if sum(len(row.text) + len(row.pair or "") for row in rows) <= SHORT:
+            if sum(row.num_characters for row in rows) <= SHORT:
                 # A thread would need longer to start, but long texts would keep others waiting
                 tokens = self.predictor.tokenize(rows)
             else:

@@ -91,7 +91,7 @@ class Service:
         parts = []
         for row in rows:
             tokens = predictor.tokenize([row])
-            texts = _texts_of(row)
+            texts = row.texts
             ranges_of_texts = predictor.encoder.characters_read(texts)
             parts.append(
                 {
@@ -132,9 +132,9 @@ class Service:
         from ..explanation.page import explanation_parts
 
         if self._explained is None:
-            # Of the model in memory: the files may be those of another one by now
+            # It explains the model in memory: the files may be those of another one by now
             self._explained = ExplainedModel(self._model.folder, opened=self._model)
-        explanations = explain(self._explained, _texts_of(row), wanted.label, DRAWS)
+        explanations = explain(self._explained, row.texts, wanted.label, DRAWS)
         with in_language(wanted.language):
             return [explanation_parts(explanation) for explanation in explanations]
 
@@ -167,9 +167,3 @@ class Service:
             await self._queue.run()
         finally:
             self._queue.thread.shutdown()
-
-
-def _texts_of(row: Row) -> tuple[str, ...]:
-    if row.pair is None:
-        return (row.text,)
-    return (row.text, row.pair)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..config.shipped import MODULE
 from ..data.bad_row import BadRow
 from ..data.cells import as_text
 from ..data.columns import MAX_COLUMNS
@@ -42,11 +43,11 @@ class TooLarge(InputError):
 @dataclass(frozen=True)
 class Upload:
     """The rows of a file that was sent, as they are in the file `path`. `names` are the columns before the
-    predictions, and `place` is what a row's number counts."""
+    predictions, and `unit` is what a row's number counts."""
 
     path: Path
     name: str
-    place: str
+    unit: str
     names: list[str]
     num_rows: int
     num_bad: int
@@ -80,14 +81,13 @@ def read_upload(path: Path, name: str, model: OpenedModel, asked: Mapping[str, A
         "settings": model.trained.settings(),
         "asked": dict(asked),
     }
-    package = __package__.partition(".")[0]
     # Each thread would take memory, and two or more threads read a small file no faster
     variables = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
     variables |= {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
     try:
-        # In a session of its own, because Ctrl-C is not to end it: what has arrived is answered
+        # Ctrl-C must not end this process, so it gets a separate session: what has arrived is answered
         done = subprocess.run(
-            [sys.executable, "-m", f"{package}.serving.uploads"],
+            [sys.executable, "-m", f"{MODULE}.serving.uploads"],
             input=json.dumps(request).encode(),
             capture_output=True,
             timeout=MAX_SECONDS,
@@ -131,9 +131,7 @@ def unpack(path: str, rows_path: str, folder: str, settings: dict, asked: dict) 
     trained = trained_with(Path(folder), settings)
     source = open_file(path, trained, asked)
     trained.check_pairs(source.has_pairs, "choose a file of that form")
-    # Objects may have more keys in later rows
     has_keys = source.reader.columns.are_keys
-    names = dict.fromkeys(source.names)
     num_rows = 0
     num_bad = 0
     num_characters = 0
@@ -144,7 +142,6 @@ def unpack(path: str, rows_path: str, folder: str, settings: dict, asked: dict) 
             if num_rows > MAX_ROWS:
                 raise TooLarge(f"{path}: a file may have {MAX_ROWS:,} rows, found more; {REMEDY}")
             row = with_short_text(row)
-            names.update(dict.fromkeys(row.record))
             line = row_line(row, has_keys)
             num_bad += isinstance(row, BadRow)
             num_characters += len(line)
@@ -153,17 +150,19 @@ def unpack(path: str, rows_path: str, folder: str, settings: dict, asked: dict) 
             file.write(line)
     if not rows.num_good:
         raise InputError(f"there are no valid rows; {source.summary(rows.scan())}")
+    # Objects may have more keys in later rows
+    names = rows.scan().names
     if len(names) > MAX_COLUMNS:
         raise TooLarge(f"{path}: a file may have {MAX_COLUMNS:,} columns, found {len(names):,}; {REMEDY}")
     if num_bad == num_rows:
         raise InputError(f"{path}: there are no valid rows, each text may have {MAX_TEXT:,} characters")
-    return {"place": source.unit, "names": list(names), "num_rows": num_rows, "num_bad": num_bad}
+    return {"unit": source.unit, "names": names, "num_rows": num_rows, "num_bad": num_bad}
 
 
 def with_short_text(row: Row | BadRow) -> Row | BadRow:
     """Return the row, or what is wrong with it where a text is too long for the server."""
     if isinstance(row, Row):
-        length = max(len(row.text), len(row.pair or ""))
+        length = max(map(len, row.texts))
         if length > MAX_TEXT:
             problem = (
                 f"the text may have {MAX_TEXT:,} characters, found {length:,}; cut it, or use predict.py"

@@ -35,6 +35,11 @@ def prediction_columns(
     return columns | probability_columns(task, probabilities)
 
 
+def example_columns(task: Task, threshold: float | None = None) -> dict[str, Any]:
+    """Return `prediction_columns` of a row, for their names and types: any probabilities show these."""
+    return prediction_columns(task, np.full(len(task.label_names), 0.5), threshold)
+
+
 def decision_of(confidence: float, threshold: float) -> str:
     if confidence >= threshold:
         return "accept"

@@ -21,7 +21,3 @@ def log_softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     scaled = np.asarray(logits, np.float64) / temperature
     shifted = scaled - scaled.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-
-
-def softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    return np.exp(log_softmax(logits, temperature))

@@ -13,7 +13,7 @@ from ..data.dataset import Dataset
 from ..errors import InputError
 from . import temperature
 from .decision_file import FITTED_ON, number_between
-from .probabilities import log_softmax, logit, sigmoid, softmax
+from .probabilities import log_softmax, logit, sigmoid
 from .scores import Scores
 from .task import Task
 from .thresholds import RARE_F1, best_threshold
@@ -75,11 +75,13 @@ class SingleLabel(Task):
         of `library`, numpy or torch."""
         return outputs
 
+    def log_probabilities(self, logits: np.ndarray, calibrated: bool) -> np.ndarray:
+        """Return the logarithms of `probabilities`."""
+        temperature = self.temperature if calibrated else 1.0
+        return log_softmax(self.class_logits(np.asarray(logits)), temperature)
+
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
-        class_logits = self.class_logits(np.asarray(logits))
-        if calibrated:
-            return softmax(class_logits, self.temperature)
-        return softmax(class_logits)
+        return np.exp(self.log_probabilities(logits, calibrated))
 
     def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         if self.rare_log_odds is None:
@@ -163,11 +165,7 @@ class SingleLabel(Task):
         labels = np.asarray(labels, np.int64)
         if predicted is None:
             predicted = self.decide(logits)
-        class_logits = self.class_logits(logits)
-        if calibrated:
-            log_probabilities = log_softmax(class_logits, self.temperature)
-        else:
-            log_probabilities = log_softmax(class_logits)
+        log_probabilities = self.log_probabilities(logits, calibrated)
         rows = np.arange(len(labels))
         log_of_label = log_probabilities[rows, labels]
         # The sum of (probability - truth) squared, where the truth is 1 for one class

@@ -143,8 +143,8 @@ class Task:
     # The decision
 
     def probabilities(self, logits: np.ndarray, calibrated: bool = True) -> np.ndarray:
-        """Return (num_rows, num_labels) float64, divided by a fitted temperature or as the model gives
-        them."""
+        """Return the probabilities of the labels, (num_rows, num_labels) float64. Where `calibrated`, the
+        logits are divided by a fitted temperature first."""
         raise NotImplementedError
 
     def decide_by_probabilities(self, probabilities: np.ndarray) -> np.ndarray:

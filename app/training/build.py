@@ -64,7 +64,7 @@ def build(config: Config, mode: Mode) -> Components:
     plan = BatchPlan(len(loaders["train"]), config.train.batch_size, config.train.seed)
 
     return Components(
-        config=with_choices(config, dataset, plan),
+        config=with_choices(config, model_config.name, dataset, plan),
         dataset=dataset,
         tokenizer=tokenizer,
         stores=stores,
@@ -122,11 +122,12 @@ def choose_layout(model: PackedModel, data: DataConfig, mode: Mode) -> Layout:
     return layout
 
 
-def with_choices(config: Config, dataset: Dataset, plan: BatchPlan) -> Config:
-    """Return the settings with what follows from the data: how its files were read, epochs, learning rate."""
+def with_choices(config: Config, place: str, dataset: Dataset, plan: BatchPlan) -> Config:
+    """Return the settings with what follows from the data and from the checkpoint: how files were read,
+    epochs, learning rate. `place` is that of `checkpoint_place`."""
     table = dataset.files["train"]
     # The files are to be read in the same way again
     config = replace(config, data=replace(config.data, **table.assumed))
     class_sizes = tuple(dataset.statistics["train"]["classes"].values())
     config = with_epochs(config, plan.steps_per_epoch, class_sizes, table.has_pairs)
-    return with_recipe(config, plan.steps_per_epoch, table.has_pairs)
+    return with_recipe(config, place, plan.steps_per_epoch, table.has_pairs)

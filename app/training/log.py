@@ -62,7 +62,7 @@ class RunLog:
         self.limit = limit
         self.trackers = Trackers(folder, config, first_step) if folder else None
         self.has_bar = folder is not None and with_bar and sys.stderr.isatty()
-        # Of the steps since this process began to train
+        # These count the steps since this process began to train
         self.rows = 0
         self.tokens = 0
         self.steps = 0

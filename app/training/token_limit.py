@@ -11,7 +11,7 @@ from ..runtime.cores import measure_product_speed, product_speed
 from ..runtime.devices import DTYPES
 from .build import Components
 
-# Of each weight and token: 2 in the forward pass, 4 in the backward pass
+# Each weight takes 2 operations for a token in the forward pass, and 4 in the backward pass
 OPERATIONS_PER_WEIGHT = 6
 
 
@@ -38,7 +38,7 @@ def token_limit(mode: Mode, components: Components) -> TokenLimit | None:
     tokens (forward 2, backward 4). None where not all layers of the encoder are trained, or some are used
     several times in a pass."""
     encoder = components.model.model.base_model
-    layers = linear_layers(encoder)
+    layers = layers_for_all_tokens(encoder)
     is_shared = hasattr(encoder.config, "num_hidden_groups")
     if is_shared or not all(layer.weight.requires_grad for layer in layers):
         return None
@@ -59,7 +59,7 @@ def token_limit(mode: Mode, components: Components) -> TokenLimit | None:
     return TokenLimit(mode.device, dtype, operations)
 
 
-def linear_layers(encoder: nn.Module) -> list[nn.Linear]:
+def layers_for_all_tokens(encoder: nn.Module) -> list[nn.Linear]:
     """Return the linear layers of an encoder, without its pooler, which reads one token of a row."""
     layers = []
     for name, module in encoder.named_modules():

@@ -378,7 +378,7 @@ def test_lines_of_text_with_commas_name_the_format_of_texts(read_as_trained):
 
 
 def test_a_cache_of_another_language_is_read_in_this_one(opened, report_of):
-    """The rows are read once; what is said of them is said anew."""
+    """The rows are read once, and their messages are said again in the language of each reader."""
     rows = [f"{text}\t{label}\t{number}" for number, (text, label) in enumerate(ROWS)]
     rows[3] = " \t体育\t3"
     rows[5] = "少了两列"

@@ -12,6 +12,7 @@ from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.config.shipped import FEW_LABELS_CONFIG
 from app.errors import InputError
+from app.model.checkpoint import checkpoint_place
 from app.model.epochs import with_epochs
 from app.model.head_choice import MAX_ROWS, started, with_head
 from app.model.recipe import with_recipe
@@ -43,6 +44,12 @@ LINEAR_HEAD = {"head": "linear"}
 LORA = {"lora_rank": 8}
 
 
+def recipe_of(config: Config, steps_per_epoch: int, has_pairs: bool) -> Config:
+    """Return the settings with the recipe of their checkpoint, as a run gets it."""
+    place = checkpoint_place(config.model, config.data.cache_dir)
+    return with_recipe(config, place, steps_per_epoch, has_pairs)
+
+
 @pytest.mark.parametrize(
     ("width", "steps", "texts", "settings", "rate", "head_rate", "warmup"),
     [
@@ -62,7 +69,7 @@ LORA = {"lora_rank": 8}
 def test_rates_follow_from_width_steps_and_rows(
     of_width, logged, width, steps, texts, settings, rate, head_rate, warmup
 ):
-    train = with_recipe(of_width(width, **settings), steps, texts == PAIRS).train
+    train = recipe_of(of_width(width, **settings), steps, texts == PAIRS).train
     assert train.learning_rate == pytest.approx(rate)
     assert train.head_learning_rate == (head_rate and pytest.approx(head_rate))
     assert (train.warmup, train.schedule) == (warmup, "linear")
@@ -73,16 +80,16 @@ def test_rates_follow_from_width_steps_and_rows(
 
 
 def test_settings_win_and_random_weights_have_the_usual_rates(of_width, logged, tmp_path):
-    train = with_recipe(of_width(64, {"learning_rate": 1e-5}), 60, False).train
+    train = recipe_of(of_width(64, {"learning_rate": 1e-5}), 60, False).train
     assert (train.learning_rate, train.head_learning_rate) == (1e-5, pytest.approx(1e-4))
-    train = with_recipe(of_width(64, {"head_learning_rate": 0.5, "warmup": 0}), 60, False).train
+    train = recipe_of(of_width(64, {"head_learning_rate": 0.5, "warmup": 0}), 60, False).train
     assert (train.head_learning_rate, train.warmup) == (0.5, 0)
     logged.clear()
-    train = with_recipe(Config(model=ModelConfig("random")), 60, False).train
+    train = recipe_of(Config(model=ModelConfig("random")), 60, False).train
     assert (train.learning_rate, train.head_learning_rate, train.warmup) == (3e-5, None, 0.1)
     assert logged.messages == []
     with pytest.raises(InputError, match="could not be loaded: "):
-        with_recipe(Config(model=ModelConfig(name=str(tmp_path))), 60, False)
+        recipe_of(Config(model=ModelConfig(name=str(tmp_path))), 60, False)
 
 
 @pytest.mark.parametrize(
