@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from .grouping import group_rows, token_places
+from .mask_keys import keys_of_tokens
 
 PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
 
@@ -28,12 +29,19 @@ class Layout:
     max_positions: int | None = None  # the most tokens of a row, where there is a limit
 
 
-def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, layout: Layout) -> dict:
+def collate(
+    rows: Sequence[np.ndarray],
+    second_starts: Sequence[int] | None,
+    layout: Layout,
+    row_keys: np.ndarray | None = None,
+) -> dict:
     """Return the model's inputs for the token ids `rows`, one or more arrays of shape (length,).
     `second_starts` is for each row the number of tokens before its second text, or None for single texts.
+    `row_keys` (num_rows,) uint64, of `keys_of_rows`, are for training, where rows have masks of dropout.
 
     Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
     Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
+    in training both have `dropout_keys`, of the same shape, the key of each token;
     `first_tokens` and for a decoder `last_tokens` (num_rows,) int64, the index of the token of each row that
     the head reads; and for attention `row_offsets` (num_rows + 1,) int32, the index of each row's first token
     and the end of the last row, and `longest`, the tokens of the longest row; or what `group_rows` returns.
@@ -50,8 +58,27 @@ def collate(rows: Sequence[np.ndarray], second_starts: Sequence[int] | None, lay
         padding_lengths = lengths[len(second_starts) :]
         second_starts = np.concatenate([second_starts, padding_lengths]).astype(np.int64)
     if layout.packed:
-        return packed_inputs(tokens, lengths, second_starts, layout)
-    return padded_inputs(tokens, lengths, second_starts, layout)
+        inputs = packed_inputs(tokens, lengths, second_starts, layout)
+    else:
+        inputs = padded_inputs(tokens, lengths, second_starts, layout)
+    if row_keys is not None:
+        inputs["dropout_keys"] = dropout_keys(row_keys, lengths, inputs["input_ids"].shape, layout)
+    return inputs
+
+
+def dropout_keys(
+    row_keys: np.ndarray, lengths: np.ndarray, shape: tuple[int, int], layout: Layout
+) -> torch.Tensor:
+    """Return the key of each token, int64 in the `shape` of the batch. `lengths` (num_rows,) are those of all
+    rows, and `row_keys` those of the first ones: rows of padding have any key."""
+    row_keys = np.pad(row_keys, (0, len(lengths) - len(row_keys)))
+    if not layout.packed:
+        # Tokens of padding have keys as well
+        _num_rows, width = shape
+        lengths = np.full(len(lengths), width)
+    row_of_token, positions = token_places(lengths)
+    keys = keys_of_tokens(row_keys, row_of_token, positions)
+    return torch.from_numpy(keys.reshape(shape))
 
 
 def rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndarray]:

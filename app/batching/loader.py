@@ -12,6 +12,7 @@ from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from ..runtime.devices import at_least_float32, is_cuda
 from .collate import Layout, collate
+from .mask_keys import StepMasks, keys_of_rows
 
 EVALUATION = -1  # the `draw` of evaluations; those of steps count from 0
 
@@ -91,8 +92,17 @@ class Loader:
             positions = np.zeros(1, np.int64)
         return self.split.rows[positions]
 
-    def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:
-        """Return the batch of the rows at `positions`, (num_rows,), which may be empty."""
+    def load(
+        self,
+        positions: np.ndarray,
+        device: torch.device,
+        draw: int = EVALUATION,
+        masks: StepMasks | None = None,
+    ) -> Batch:
+        """Return the batch of the rows at `positions`, (num_rows,), which may be empty. In training `masks`
+        say of which step the masks of dropout are; the batch then has all rows once for each copy."""
+        if masks is not None:
+            positions = np.tile(positions, masks.copies)
         rows = self.input_rows(positions)
         row_windows = [self.store.windows(row) for row in rows]
         if not len(positions):
@@ -102,7 +112,8 @@ class Loader:
         if self.store.second_starts is not None:
             second_starts = self.store.second_starts[rows]
         windows = list(chain.from_iterable(row_windows))
-        inputs = collate(windows, second_starts, self.layout)
+        row_keys = keys_of_inputs(masks, rows, [len(windows) for windows in row_windows])
+        inputs = collate(windows, second_starts, self.layout, row_keys)
         labels = self.targets(np.asarray(self.split.labels[positions]))
         windows_per_row = None
         if self.store.has_windows:
@@ -116,6 +127,22 @@ class Loader:
             label_rows=torch.arange(len(positions)),
             windows_per_row=windows_per_row,
         )
+
+
+def keys_of_inputs(
+    masks: StepMasks | None, rows: np.ndarray, windows_per_row: list[int]
+) -> np.ndarray | None:
+    """Return the keys of the windows of rows, see `keys_of_rows`; None without `masks`. `rows` are ids in the
+    table, those of each copy after those of the one before."""
+    if masks is None:
+        return None
+    # A stand-in row has no copies
+    rows_per_copy = max(1, len(rows) // masks.copies)
+    copies = np.arange(len(rows)) // rows_per_copy
+    windows = np.concatenate([np.arange(count) for count in windows_per_row])
+    return keys_of_rows(
+        masks, np.repeat(rows, windows_per_row), np.repeat(copies, windows_per_row), windows
+    )
 
 
 def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch.Tensor:

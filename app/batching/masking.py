@@ -9,7 +9,8 @@ import torch
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from .collate import Layout, collate
-from .loader import EVALUATION, Batch, Loader, tensor_to_device, to_device
+from .loader import EVALUATION, Batch, Loader, keys_of_inputs, tensor_to_device, to_device
+from .mask_keys import StepMasks
 
 TARGET_SHARE = 0.15  # of a row's tokens
 MASK_SHARE = 0.8  # of the targets: the model sees the mask token in their place
@@ -74,9 +75,17 @@ class MaskedLoader(Loader):
         tokens = np.asarray(self.store.row(row)).astype(np.int64)
         return self.mask(tokens, row, draw)
 
-    def load(self, positions: np.ndarray, device: torch.device, draw: int = EVALUATION) -> Batch:
-        masked_rows = [self.masked(row, draw) for row in self.input_rows(positions).tolist()]
-        inputs = collate([masked.tokens for masked in masked_rows], None, self.layout)
+    def load(
+        self,
+        positions: np.ndarray,
+        device: torch.device,
+        draw: int = EVALUATION,
+        masks: StepMasks | None = None,
+    ) -> Batch:
+        rows = self.input_rows(positions)
+        masked_rows = [self.masked(row, draw) for row in rows.tolist()]
+        row_keys = keys_of_inputs(masks, rows, [1] * len(rows))
+        inputs = collate([masked.tokens for masked in masked_rows], None, self.layout, row_keys)
         self.store.release()
         if not len(positions):
             # A stand-in row has no targets

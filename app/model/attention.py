@@ -7,6 +7,7 @@ length, elsewhere rows are padded in groups of similar length.
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,10 @@ from ..batching.grouping import group_rows
 from ..batching.loader import to_device
 from ..runtime.devices import is_cuda
 from .attention_rule import Rule
-from .dropout import DroppedAttention
+from .dropout import RowDropout
+from .dropped_attention import DroppedAttention
 from .grouped_attention import Rearrange, attend_groups, group_masks
+from .random_masks import current_source
 from .varlen_attention import attend_varlen
 
 NAME = "packed_rows"
@@ -40,7 +43,8 @@ def packed_attention(
     if not row_inputs:
         # transformers makes no mask only where no window is shorter than the rows
         assert attention_mask is not None or not window or window >= query.shape[2]
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **inputs)
+        with RowDropout() if inputs.get("dropout") else nullcontext():
+            return sdpa_attention_forward(module, query, key, value, attention_mask, **inputs)
     rule = Rule(
         dropout=inputs.get("dropout", 0.0),
         scaling=inputs.get("scaling"),
@@ -74,6 +78,9 @@ def attend_rows(query: Tensor, key: Tensor, value: Tensor, row_inputs: Mapping, 
     has_two_sided_window = rule.window is not None and not rule.causal
     has_kernel = query.dtype != torch.float32 or not has_two_sided_window
     if (is_cuda(query.device) or query.is_meta) and has_kernel:
+        if rule.dropout:
+            # The kernel draws its masks itself, from the generator of the device; later places stay the same
+            current_source().next_place(query.shape[1])
         query_offsets = offsets
         longest_query = row_inputs["longest"]
         if has_one_query_a_row(query, key):
@@ -110,11 +117,19 @@ def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, groups: Mapping,
     values = Rearrange.apply(value.flatten(0, 1), to_padded, from_padded)
     masks = group_masks(groups, key_shapes, rule)
     shares_keys = query.shape[1] > heads
+    group_keys = None
+    place = 0
+    if rule.dropout:
+        source = current_source()
+        group_keys = source.keys_of_groups(groups, heads, has_one_query_a_row(query, key))
+        # Each head is one
+        place = source.next_place(query.shape[1])
+    states = (queries, keys, values, query_shapes, key_shapes, masks, rule, group_keys, place)
     if rule.dropout and query.device.type == "cpu" and not rule.causal and not shares_keys:
         with torch.autocast("cpu", enabled=False):
-            attended = DroppedAttention.apply(queries, keys, values, query_shapes, key_shapes, masks, rule)
+            attended = DroppedAttention.apply(*states)
     else:
-        attended = attend_groups(queries, keys, values, query_shapes, key_shapes, masks, rule)
+        attended = attend_groups(*states)
     if has_one_query_a_row(query, key):
         attended = attended.unflatten(0, (-1, heads))
         attended = torch.empty_like(attended).index_copy(0, row_order, attended)

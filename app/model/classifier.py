@@ -15,8 +15,9 @@ from ..config.schema import TrainConfig
 from ..errors import InputError
 from ..runtime.devices import at_least_float32, without_autocast
 from . import attention
-from .dropout import replace_dropout
+from .dropout import RowDropout, replace_dropout
 from .optimizer import build_optimizer
+from .random_masks import MaskSource, contexts_of_layer
 from .read_tokens import return_read_tokens_only
 from .varlen_attention import has_varlen_kernels
 
@@ -141,9 +142,19 @@ class PackedModel(nn.Module):
             if self.packing.norm_last:
                 model.base_model.embeddings.register_forward_hook(in_bf16)
 
-    def forward(self, *args: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
-        with self.autocast():
+    def forward(
+        self, *args: torch.Tensor, dropout_keys: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        with self.autocast(), self.masks(dropout_keys, inputs):
             return self.logits(*args, **inputs)
+
+    def masks(self, dropout_keys: torch.Tensor | None, inputs: dict) -> AbstractContextManager:
+        """Return the context in which a pass has the masks of these keys, if it is one of training."""
+        if dropout_keys is None or not self.training:
+            return nullcontext()
+        read_tokens = inputs.get("last_tokens", inputs.get("first_tokens"))
+        functions = None if self.can_pack else RowDropout
+        return MaskSource(dropout_keys, read_tokens, functions).opened(0)
 
     def checkpoint_layers(self) -> None:
         """Let the backward pass compute each layer again from its input, with the same dropout, instead of
@@ -156,7 +167,7 @@ class PackedModel(nn.Module):
         # The cache is for generation only, and would be refused with a warning
         config.use_cache = False
         try:
-            enable({"use_reentrant": False})
+            enable({"use_reentrant": False, "context_fn": contexts_of_layer})
         except ValueError as error:
             raise InputError(
                 f"train.gradient_checkpointing true does not work with {config.model_type}: {error}; omit it"

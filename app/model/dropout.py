@@ -1,34 +1,24 @@
-"""Dropout with fast random numbers for the CPU, of layers and of attention in groups of rows."""
+"""Dropout by masks that belong to rows: of layers, of attention, and of functions inside transformers."""
 
-from itertools import islice
-
-import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 
-from .attention_rule import Rule
-from .grouped_attention import Shapes, split_groups
-
-NUM_DRAWS = 2**16  # different draws; a probability of dropout is rounded to a multiple of 1 / NUM_DRAWS
+from ..runtime.devices import at_least_float32, without_autocast
+from .random_masks import NUM_DRAWS, Keys, current_source, draws
 
 
-def draw_keep_mask(values: Tensor, p: float) -> Tensor:
-    """Return for each of `values`, on the CPU, 0 with the probability `p`, else 1.
-
-    torch draws a Bernoulli number for each element from one thread's Mersenne twister, which takes 7 % of an
-    fp32 step of BERT-base. Here four elements share a 64-bit draw of SFC64
-    (https://numpy.org/doc/stable/reference/random/bit_generators/sfc64.html), which torch's generator seeds
-    for every call, so that `torch.manual_seed` still decides the masks.
-    """
-    size = values.numel()
-    seed = int(torch.empty((), dtype=torch.int64).random_())
-    num_words = -(-size // 4)
-    words = np.random.SFC64(seed).random_raw(num_words)
-    draws = torch.from_numpy(words.view(np.int16)[:size]).view(values.shape)
+def draw_keep_mask(values: Tensor, p: float, keys: Keys, place: int, num_places: int | None = None) -> Tensor:
+    """Return for each of `values` 0 with the probability `p`, else 1. `keys` are those of its tokens, (...)
+    for values (..., channels); with `num_places` see `draws`."""
+    numbers = draws(keys, place, values.shape[-1], num_places)
     # A draw is from -NUM_DRAWS / 2 on
     first_kept = round(p * NUM_DRAWS) - NUM_DRAWS // 2
-    keep_mask = torch.empty(values.shape, dtype=values.dtype)
-    return torch.ge(draws, first_kept, out=keep_mask)
+    # On the CPU a product of two dtypes is slow; elsewhere a mask in memory is best small
+    dtype = values.dtype if values.device.type == "cpu" else torch.bool
+    keep_mask = torch.empty(numbers.shape, dtype=dtype, device=values.device)
+    return torch.ge(numbers, first_kept, out=keep_mask).view(values.shape)
 
 
 def scale_where_kept(values: Tensor, keep_mask: Tensor, p: float) -> Tensor:
@@ -39,12 +29,14 @@ def scale_where_kept(values: Tensor, keep_mask: Tensor, p: float) -> Tensor:
 
 
 class Drop(torch.autograd.Function):
-    """CPU values, any shape, each 0 with the probability `p`, the others scaled up, so that the expected
-    value of each stays the same."""
+    """Values, each 0 with the probability `p`, the others scaled up, so that the expected value of each stays
+    the same."""
 
     @staticmethod
-    def forward(ctx, values: Tensor, p: float) -> Tensor:
-        keep_mask = draw_keep_mask(values, p)
+    def forward(
+        ctx, values: Tensor, p: float, keys: Keys, place: int, num_places: int | None = None
+    ) -> Tensor:
+        keep_mask = draw_keep_mask(values, p, keys, place, num_places)
         ctx.save_for_backward(keep_mask)
         ctx.p = p
         return scale_where_kept(values, keep_mask, p)
@@ -52,15 +44,22 @@ class Drop(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor):
         [keep_mask] = ctx.saved_tensors
-        return scale_where_kept(gradient, keep_mask, ctx.p), None
+        return scale_where_kept(gradient, keep_mask, ctx.p), None, None, None, None
+
+
+def drop(values: Tensor, p: float) -> Tensor:
+    """Return values, (..., channels), of the pass that is being computed, after dropout."""
+    source = current_source()
+    keys = source.keys_for(values.shape)
+    return Drop.apply(values, p, keys, source.next_place())
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout, which calls `Drop` on the CPU."""
+    """nn.Dropout with masks that belong to rows."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name that nn.Dropout gives it
-        if self.training and 0 < self.p < 1 and input.device.type == "cpu":
-            return Drop.apply(input, self.p)
+        if self.training and 0 < self.p < 1:
+            return drop(input, self.p)
         return super().forward(input)
 
 
@@ -72,95 +71,61 @@ def replace_dropout(model: nn.Module) -> None:
                 setattr(module, name, Dropout(child.p).train(child.training))
 
 
-class DroppedAttention(torch.autograd.Function):
-    """`attend_groups` with dropout on the CPU, in fp32 inside, as in torch; each key head has one query.
-    Groups are small: what autograd does around each of their products takes as long as the product. So the
-    backward pass is written out; its gradients have the bits of autograd's."""
+class RowDropout(TorchFunctionMode):
+    """While it is entered, the functions of torch that drop values do so by masks that belong to rows: types
+    of model that are not packed call them as they like."""
 
-    @staticmethod
-    def forward(
-        ctx,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        query_shapes: Shapes,
-        key_shapes: Shapes,
-        masks: list[Tensor | None],
-        rule: Rule,
-    ) -> Tensor:
-        ctx.query_shapes = query_shapes
-        ctx.key_shapes = key_shapes
-        ctx.num_places = len(keys)
-        ctx.dropout = rule.dropout
-        ctx.scaling = rule.scaling
-        if ctx.scaling is None:
-            ctx.scaling = queries.shape[1] ** -0.5
-        attended = torch.empty_like(queries, dtype=torch.float32)
-        groups = zip(
-            split_groups(queries.float(), query_shapes),
-            split_groups(keys.float(), key_shapes),
-            split_groups(values.float(), key_shapes),
-            split_groups(attended, query_shapes),
-            masks,
-            strict=True,
-        )
-        saved = []
-        for query, key, value, output, mask in groups:
-            bias = score_bias(query, mask)
-            query = query.flatten(0, 1)
-            key = key.flatten(0, 1)
-            value = value.flatten(0, 1)
-            scores = torch.baddbmm(bias, query, key.transpose(1, 2), alpha=ctx.scaling)
-            weights = scores.softmax(-1)
-            keep_mask = draw_keep_mask(weights, rule.dropout)
-            dropped = scale_where_kept(weights, keep_mask, rule.dropout)
-            torch.bmm(dropped, value, out=output.flatten(0, 1))
-            saved += [query, key, value, weights, keep_mask, dropped]
-        ctx.save_for_backward(*saved)
-        return attended.to(queries.dtype)
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is dropout:
+            return self.dropout(*args, **kwargs)
+        if function is scaled_dot_product_attention and kwargs.get("dropout_p", 0.0) > 0:
+            return attend_with_dropout(*args, **kwargs)
+        return function(*args, **kwargs)
 
-    @staticmethod
-    def backward(ctx, gradient: Tensor):
-        attended_gradient = gradient.float()
-        head_size = gradient.shape[1]
-        queries_gradient = torch.empty_like(attended_gradient)
-        keys_gradient = attended_gradient.new_empty(ctx.num_places, head_size)
-        values_gradient = attended_gradient.new_empty(ctx.num_places, head_size)
-        groups = zip(
-            split_groups(attended_gradient, ctx.query_shapes),
-            split_groups(queries_gradient, ctx.query_shapes),
-            split_groups(keys_gradient, ctx.key_shapes),
-            split_groups(values_gradient, ctx.key_shapes),
-            strict=True,
-        )
-        saved = iter(ctx.saved_tensors)
-        for output_gradient, query_gradient, key_gradient, value_gradient in groups:
-            query, key, value, weights, keep_mask, dropped = islice(saved, 6)
-            output_gradient = output_gradient.flatten(0, 1)
-            dropped_gradient = torch.bmm(output_gradient, value.transpose(1, 2))
-            weight_gradient = scale_where_kept(dropped_gradient, keep_mask, ctx.dropout)
-            # Autograd, too, calls this for the gradient of a softmax.
-            score_gradient = torch.ops.aten._softmax_backward_data(
-                weight_gradient, weights, -1, weights.dtype
-            )
-            # These write into the gradients of all groups
-            query_gradient = query_gradient.flatten(0, 1)
-            torch.bmm(score_gradient, key, out=query_gradient).mul_(ctx.scaling)
-            key_gradient = key_gradient.flatten(0, 1)
-            torch.bmm(score_gradient.transpose(1, 2), query, out=key_gradient).mul_(ctx.scaling)
-            value_gradient = value_gradient.flatten(0, 1)
-            torch.bmm(dropped.transpose(1, 2), output_gradient, out=value_gradient)
-        dtype = gradient.dtype
-        gradients = (queries_gradient.to(dtype), keys_gradient.to(dtype), values_gradient.to(dtype))
-        return *gradients, None, None, None, None
+    def dropout(self, values: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if training and 0 < p < 1:
+            return drop(values, p)
+        return dropout(values, p, training)
 
 
-def score_bias(query: Tensor, mask: Tensor | None) -> Tensor:
-    """Return what is added to the scores of a group, (num_rows * heads, 1 or longest, longest), or (1, 1, 1)
-    without a mask: 0, and minus infinity where a query may not attend. `query`: (num_rows, heads, any,
-    head_size)."""
-    if mask is None:
-        return query.new_zeros(1, 1, 1)
-    bias = query.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+def attend_with_dropout(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    keys: Keys | None = None,
+    place: int | None = None,
+) -> Tensor:
+    """As torch's scaled_dot_product_attention, (num_rows, heads, num_queries, head_size), in fp32 inside.
+    `keys` (num_rows, num_queries) are those of the queries, else all tokens of a padded batch are queries;
+    each head is a place, from `place` on."""
     heads = query.shape[1]
-    return bias.expand(-1, heads, -1, -1).flatten(0, 1)
+    source = current_source()
+    if place is None:
+        place = source.next_place(heads)
+    if keys is None:
+        keys = source.padded_keys(query.shape[::2])
+    dtype = query.dtype
+    if key.shape[1] != heads:
+        assert enable_gqa
+        key = key.repeat_interleave(heads // key.shape[1], 1)
+        value = value.repeat_interleave(heads // value.shape[1], 1)
+    with without_autocast(query.device.type):
+        if scale is None:
+            scale = query.shape[-1] ** -0.5
+        scores = at_least_float32(query) @ at_least_float32(key).transpose(2, 3) * scale
+        if is_causal:
+            attn_mask = scores.new_ones(scores.shape[2:], dtype=torch.bool).tril_()
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, float("-inf"))
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        # 0 for a query that may attend to nothing
+        weights = torch.ops.aten._safe_softmax(scores, -1)
+        dropped = Drop.apply(weights, dropout_p, keys, place, heads)
+        return (dropped @ at_least_float32(value)).to(dtype)

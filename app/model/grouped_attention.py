@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from .attention_rule import Rule
+from .dropout import attend_with_dropout
+from .random_masks import Keys
 
 # Each group has its number of rows, of key heads, and of places in a row
 Shapes = list[tuple[int, int, int]]
@@ -71,29 +73,44 @@ def attend_groups(
     key_shapes: Shapes,
     masks: list[Tensor | None],
     rule: Rule,
+    group_keys: list[Keys] | None = None,
+    place: int = 0,
 ) -> Tensor:
     """Return the attention of states at places of groups, at such places; the queries of a key head stay
-    together."""
+    together. Dropout needs the keys of the queries of each group, and its place in the network."""
     head_size = keys.shape[1]
     heads = key_shapes[0][1]
     shares_keys = queries.shape[1] > head_size
-    query_groups = split_groups(queries, query_shapes)
-    key_groups = split_groups(keys, key_shapes)
-    value_groups = split_groups(values, key_shapes)
+    groups = zip(
+        split_groups(queries, query_shapes),
+        split_groups(keys, key_shapes),
+        split_groups(values, key_shapes),
+        masks,
+        group_keys or [None] * len(masks),
+        strict=True,
+    )
     outputs = []
-    for query, key, value, mask in zip(query_groups, key_groups, value_groups, masks, strict=True):
+    for query, key, value, mask, token_keys in groups:
         # The queries of a key head become heads of their own
         query = query.unflatten(3, (-1, head_size)).transpose(2, 3).flatten(1, 2)
-        output = scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            mask,
-            dropout_p=rule.dropout,
-            is_causal=rule.causal and mask is None,
-            scale=rule.scaling,
-            enable_gqa=shares_keys,
-        )
+        is_causal = rule.causal and mask is None
+        if token_keys is not None:
+            output = attend_with_dropout(
+                query,
+                key,
+                value,
+                mask,
+                dropout_p=rule.dropout,
+                is_causal=is_causal,
+                scale=rule.scaling,
+                enable_gqa=shares_keys,
+                keys=token_keys,
+                place=place,
+            )
+        else:
+            output = scaled_dot_product_attention(
+                query, key, value, mask, is_causal=is_causal, scale=rule.scaling, enable_gqa=shares_keys
+            )
         output = output.unflatten(1, (heads, -1)).transpose(2, 3).flatten(3)
         outputs.append(output.flatten(0, 2))
     return torch.cat(outputs)

@@ -150,6 +150,7 @@ def check_passes(model: PackedModel, rows: list[list[int]]) -> None:
         layouts.append(padded_layout)
     if model.can_pack:
         layouts.append(model.layout(packed=True))
+    row_keys = np.arange(len(tokens), dtype=np.uint64)
     remedy = "its configuration (config.json and model.config) and its tokenizer must fit"
     with torch.random.fork_rng(devices=()), torch.no_grad():
         for layout in layouts:
@@ -157,7 +158,7 @@ def check_passes(model: PackedModel, rows: list[list[int]]) -> None:
             for is_training in (True, False):
                 with explained("the model cannot classify a text", remedy):
                     model.train(is_training)
-                    first_logits = model(**collate(tokens, None, layout))[0]
+                    first_logits = model(**collate(tokens, None, layout, row_keys))[0]
         if model.can_pack:
             return
         logits_alone = model(torch.from_numpy(tokens[0])[None])[0]

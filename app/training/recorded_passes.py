@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 
 from ..batching.collate import Layout
 from ..batching.loader import Loader
+from ..batching.mask_keys import StepMasks
 from ..errors import first_line
 from ..modes.mode import Mode
 
@@ -63,7 +64,8 @@ def record_passes(mode: Mode, loader: Loader, steps: list[list[np.ndarray]], cop
         return forward
     batches = [np.tile(rows, copies) for [rows] in steps]
     sizes, fullest_batches = choose_sizes(loader, batches)
-    examples = [loader.load(rows, mode.device).inputs for rows in fullest_batches]
+    first_masks = StepMasks(mode.config.train.seed, step=0)
+    examples = [loader.load(rows, mode.device, 0, first_masks).inputs for rows in fullest_batches]
     # Masked words have no fixed number
     if sizes.num_tokens[-1] > MAX_TOKENS or "masked" in examples[0]:
         return forward
@@ -127,7 +129,12 @@ def fill(inputs: dict, num_rows: int, num_tokens: int, longest: int, layout: Lay
     num_padding_rows = num_rows - len(inputs["first_tokens"])
     # Where the rows of padding begin, and where the last one ends
     offsets = end + torch.arange(num_padding_rows + 1, device=device) * num_padding_tokens // num_padding_rows
-    padding_values = {"input_ids": layout.pad_id, "position_ids": layout.first_position, "token_type_ids": 0}
+    padding_values = {
+        "input_ids": layout.pad_id,
+        "position_ids": layout.first_position,
+        "token_type_ids": 0,
+        "dropout_keys": 0,
+    }
     filled = {}
     for name, value in padding_values.items():
         if name in inputs:

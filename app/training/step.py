@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from ..batching.loader import Loader
+from ..batching.mask_keys import StepMasks
 from ..batching.plan import BatchPlan, micro_batches
 from ..checkpoints.progress import RunProgress
 from ..config.schema import TrainConfig
 from ..errors import TrainingError, first_line
 from ..modes.mode import Mode
-from ..runtime.devices import has_memory, is_cuda
+from ..runtime.devices import is_cuda
 from ..runtime.memory import give_back_memory
 from .out_of_memory import is_out_of_memory, replace_onednn
 from .recorded_passes import record_passes
@@ -46,8 +47,8 @@ def train_steps(
     passes = Passes(mode, loader, loss)
     total_steps = planned_steps(plan, config)
     mode.module.train()
-    with torch.random.fork_rng([device] if has_memory(device) else [], device_type=device.type):
-        mode.warm_up(loader.load(np.empty(0, np.int64), device).inputs)
+    first_masks = StepMasks(config.seed, step=0)
+    mode.warm_up(loader.load(np.empty(0, np.int64), device, 0, first_masks).inputs)
     if mode.records_passes and is_cuda(device) and not config.gradient_checkpointing:
         passes.record(plan, min(total_steps, RECORDED_FROM), progress.micro_batch_size)
 
@@ -119,9 +120,7 @@ class Passes:
         """Add the gradients of the rows at `batch`, the global batch of `step` (from 0), of which this rank
         has `micro_batches`."""
         mode = self.mode
-        # Dropout is a function of the step and the rank, so resuming needs no state of a generator.
-        seed = np.random.SeedSequence([self.config.seed, step, mode.group.rank])
-        torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
+        masks = StepMasks(self.config.seed, step, self.copies)
         divisor = self.loader.divisor(batch, step)
         loss_sum = torch.zeros((), device=mode.device)
         positions = []
@@ -130,7 +129,7 @@ class Passes:
         forward = self.forward if len(micro_batches) == 1 else mode.forward
         with mode.precision.cached_autocast():
             for index, rows in enumerate(micro_batches):
-                micro_batch = self.loader.load(np.tile(rows, self.copies), mode.device, step)
+                micro_batch = self.loader.load(rows, mode.device, step, masks)
                 # Gradients are exchanged with the other ranks in the last one only.
                 with mode.micro_batch(is_last=index == len(micro_batches) - 1):
                     outputs = micro_batch.row_outputs(forward(micro_batch.inputs))
