@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from .grouping import group_rows, token_places
-from .mask_keys import keys_of_tokens
+from .mask_keys import RowKeys, keys_of_tokens
 
 PAD_TO = 8  # the length of a padded batch is a multiple of this many tokens
 
@@ -33,15 +33,16 @@ def collate(
     rows: Sequence[np.ndarray],
     second_starts: Sequence[int] | None,
     layout: Layout,
-    row_keys: np.ndarray | None = None,
+    row_keys: RowKeys | None = None,
 ) -> dict:
     """Return the model's inputs for the token ids `rows`, one or more arrays of shape (length,).
     `second_starts` is for each row the number of tokens before its second text, or None for single texts.
-    `row_keys` (num_rows,) uint64, of `keys_of_rows`, are for training, where rows have masks of dropout.
+    `row_keys` are for training, where rows have masks of dropout.
 
     Padded: `input_ids`, `attention_mask` and, for pairs, `token_type_ids`, each (num_rows, longest) int64.
-    Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64;
-    in training both have `dropout_keys`, of the same shape, the key of each token;
+    In training they also have `dropout_keys` (num_rows, 2) int64, the keys of the row and of the step.
+    Packed: `input_ids`, `position_ids` and, for pairs, `token_type_ids`, each (1, total_tokens) int64, in
+    training also `dropout_keys`, the key of each token;
     `first_tokens` and for a decoder `last_tokens` (num_rows,) int64, the index of the token of each row that
     the head reads; and for attention `row_offsets` (num_rows + 1,) int32, the index of each row's first token
     and the end of the last row, and `longest`, the tokens of the longest row; or what `group_rows` returns.
@@ -62,23 +63,19 @@ def collate(
     else:
         inputs = padded_inputs(tokens, lengths, second_starts, layout)
     if row_keys is not None:
-        inputs["dropout_keys"] = dropout_keys(row_keys, lengths, inputs["input_ids"].shape, layout)
+        inputs["dropout_keys"] = dropout_keys(row_keys, lengths, layout)
     return inputs
 
 
-def dropout_keys(
-    row_keys: np.ndarray, lengths: np.ndarray, shape: tuple[int, int], layout: Layout
-) -> torch.Tensor:
-    """Return the key of each token, int64 in the `shape` of the batch. `lengths` (num_rows,) are those of all
-    rows, and `row_keys` those of the first ones: rows of padding have any key."""
-    row_keys = np.pad(row_keys, (0, len(lengths) - len(row_keys)))
-    if not layout.packed:
-        # Tokens of padding have keys as well
-        _num_rows, width = shape
-        lengths = np.full(len(lengths), width)
-    row_of_token, positions = token_places(lengths)
-    keys = keys_of_tokens(row_keys, row_of_token, positions)
-    return torch.from_numpy(keys.reshape(shape))
+def dropout_keys(row_keys: RowKeys, lengths: np.ndarray, layout: Layout) -> torch.Tensor:
+    """Return the input `dropout_keys` of `collate`. `lengths` (num_rows,) are the tokens of all rows, and the
+    keys those of the first ones: rows of padding have any key."""
+    keys = np.pad(row_keys.rows, (0, len(lengths) - len(row_keys.rows)))
+    if layout.packed:
+        row_of_token, positions = token_places(lengths)
+        return torch.from_numpy(keys_of_tokens(keys, row_of_token, positions)[None])
+    step_keys = np.full(len(keys), row_keys.step, dtype=np.uint64)
+    return torch.from_numpy(np.stack([keys, step_keys], axis=1).view(np.int64))
 
 
 def rows_of_padding(rows: Sequence[np.ndarray], layout: Layout) -> list[np.ndarray]:

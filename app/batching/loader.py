@@ -12,7 +12,7 @@ from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from ..runtime.devices import at_least_float32, is_cuda
 from .collate import Layout, collate
-from .mask_keys import StepMasks, keys_of_rows
+from .mask_keys import RowKeys, StepMasks, keys_of_rows
 
 EVALUATION = -1  # the `draw` of evaluations; those of steps count from 0
 
@@ -129,11 +129,9 @@ class Loader:
         )
 
 
-def keys_of_inputs(
-    masks: StepMasks | None, rows: np.ndarray, windows_per_row: list[int]
-) -> np.ndarray | None:
-    """Return the keys of the windows of rows, see `keys_of_rows`; None without `masks`. `rows` are ids in the
-    table, those of each copy after those of the one before."""
+def keys_of_inputs(masks: StepMasks | None, rows: np.ndarray, windows_per_row: list[int]) -> RowKeys | None:
+    """Return the keys of the windows of rows; None without `masks`. `rows` are ids in the table, those of
+    each copy after those of the one before."""
     if masks is None:
         return None
     # A stand-in row has no copies

@@ -12,7 +12,6 @@ import numpy as np
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
-BITS_OF_UINT64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -27,23 +26,32 @@ class StepMasks:
 def mixed(key: np.ndarray, number: np.ndarray | int) -> np.ndarray:
     """Return keys (any,) uint64 for keys and numbers from 0 on, of shapes that broadcast; equal keys with
     different numbers never give equal keys."""
-    number = np.asarray(number).astype(np.uint64)
+    # An array, because NumPy warns of scalars that wrap around
+    number = np.atleast_1d(number).astype(np.uint64)
     mixed_key = key + GOLDEN * (number + np.uint64(1))
     mixed_key = (mixed_key ^ (mixed_key >> np.uint64(30))) * FIRST_FACTOR
     mixed_key = (mixed_key ^ (mixed_key >> np.uint64(27))) * SECOND_FACTOR
     return mixed_key ^ (mixed_key >> np.uint64(31))
 
 
+@dataclass(frozen=True)
+class RowKeys:
+    """The key of each row, (num_rows,) uint64, and the one of the step, for what all rows share."""
+
+    rows: np.ndarray
+    step: int
+
+
 def keys_of_rows(
-    masks: StepMasks, rows: np.ndarray, copies: np.ndarray | int, windows: np.ndarray | int
-) -> np.ndarray:
-    """Return the key of each row, (num_rows,) uint64: `rows` are ids in the table, `copies` and `windows`
-    count those of a row from 0."""
-    # An array, because NumPy warns of scalars that wrap around
-    key = np.array([masks.seed & BITS_OF_UINT64], dtype=np.uint64)
-    for number in (masks.step, rows, copies, windows):
-        key = mixed(key, number)
-    return key
+    masks: StepMasks, rows: np.ndarray, copies: np.ndarray | int = 0, windows: np.ndarray | int = 0
+) -> RowKeys:
+    """Return the keys of rows: `rows` (num_rows,) are ids in the table, `copies` and `windows` count those of
+    a row from 0."""
+    step_key = mixed(np.array([masks.seed], dtype=np.uint64), masks.step)
+    keys = step_key
+    for number in (rows, copies, windows):
+        keys = mixed(keys, number)
+    return RowKeys(keys, int(step_key[0]))
 
 
 def keys_of_tokens(row_keys: np.ndarray, row_of_token: np.ndarray, positions: np.ndarray) -> np.ndarray:

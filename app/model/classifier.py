@@ -94,6 +94,10 @@ PACKINGS = {
 }
 
 
+# Types whose states have rows and tokens in one dimension, or distances in the order of a batch's length
+WITHOUT_ROWS = ("funnel", "opt")
+
+
 def in_bf16(embeddings: nn.Module, args: tuple, states: torch.Tensor) -> torch.Tensor:
     """A forward hook: under autocast to bf16 on the CPU, return the states in bf16. There LayerNorm and sums
     keep the dtype that they are given, with fp32 inside LayerNorm; so all layers have states in bf16, and no
@@ -155,6 +159,18 @@ class PackedModel(nn.Module):
         read_tokens = inputs.get("last_tokens", inputs.get("first_tokens"))
         functions = None if self.can_pack else RowDropout
         return MaskSource(dropout_keys, read_tokens, functions).opened(0)
+
+    def why_not_by_row(self, layout: Layout) -> str:
+        """Return why not all random numbers of a pass belong to rows, so that another number of processes or
+        other micro-batches change them; empty where all do."""
+        config = self.model.config
+        if layout.varlen and any(value for name, value in config_numbers(config, "dropout") if "att" in name):
+            return "the kernels for attention on this device draw their own masks"
+        if config.model_type in WITHOUT_ROWS:
+            return f"in a {config.model_type} model the states of a row cannot be told apart"
+        if any(value for _name, value in config_numbers(config, "layerdrop")):
+            return "layers are left out for a whole micro-batch (layerdrop)"
+        return ""
 
     def checkpoint_layers(self) -> None:
         """Let the backward pass compute each layer again from its input, with the same dropout, instead of
@@ -218,6 +234,15 @@ class PackedModel(nn.Module):
             token_types=takes_types and getattr(config, "type_vocab_size", 2) > 1,
             max_positions=max_positions(config),
         )
+
+
+def config_numbers(config: PreTrainedConfig, word: str) -> list[tuple[str, float]]:
+    """Return the numbers in a configuration whose name has a word, with their names."""
+    numbers = []
+    for name, value in config.to_dict().items():
+        if word in name and isinstance(value, (int, float)):
+            numbers.append((name, value))
+    return numbers
 
 
 class InFloat32:

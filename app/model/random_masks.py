@@ -39,7 +39,7 @@ class Keys:
     @classmethod
     def of(cls, keys: Tensor) -> "Keys":
         """Return the halves of int64 keys."""
-        halves = keys.contiguous().view(torch.int32).unflatten(-1, (keys.shape[-1], 2))
+        halves = keys.contiguous().unsqueeze(-1).view(torch.int32)
         return cls(halves[..., 0].contiguous(), halves[..., 1] | 1)
 
     def view(self, *shape: int) -> "Keys":
@@ -113,13 +113,15 @@ class MaskSource:
         read_tokens: Tensor | None = None,
         functions: Callable[[], AbstractContextManager] | None = None,
     ) -> None:
-        """`keys`: (1, total_tokens) of a packed batch, whose head reads `read_tokens`, or (num_rows, longest)
-        of a padded one, int64. `functions` makes the context that functions of torch need."""
+        """`keys` are the `dropout_keys` of `app.batching.collate`; of a packed batch the head reads
+        `read_tokens`. `functions` makes the context that functions of torch need."""
         self.keys = keys
         self.read_tokens = read_tokens
         self.functions = functions or nullcontext
         self.place = 0
-        self.token_keys = Keys.of(keys)
+        if read_tokens is not None:
+            self.token_keys = Keys.of(keys)
+        self.known_keys: dict[torch.Size, Keys] = {}
         self.group_keys: dict[bool, list[Keys]] = {}
 
     def next_place(self, num_places: int = 1) -> int:
@@ -142,8 +144,7 @@ class MaskSource:
             CURRENT.reset(token)
 
     def keys_for(self, shape: torch.Size) -> Keys:
-        """Return the keys of states, (..., channels), for each of their tokens. Raises ValueError for states
-        which are not of rows."""
+        """Return the keys of states, (..., channels), for each of their tokens."""
         leading = shape[:-1]
         if self.read_tokens is not None:
             return self.packed_keys(leading)
@@ -157,19 +158,25 @@ class MaskSource:
         return self.token_keys.at(self.read_tokens).view(*leading)
 
     def padded_keys(self, leading: torch.Size) -> Keys:
-        """Return keys of (num_rows, ...) places: those of tokens, or of the first token mixed with the
-        indices of each further dimension."""
-        num_rows, longest = self.keys.shape
-        if leading[:1] != (num_rows,):
-            raise ValueError(f"no dropout by rows for states of shape {tuple(leading)} of {num_rows} rows")
-        if leading == (num_rows, longest):
-            return self.token_keys
-        keys = self.keys[:, 0]
-        if len(leading) == 1:
-            return Keys.of(keys[:, None]).view(num_rows)
-        for size in leading[1:]:
-            keys = mixed(keys[..., None], torch.arange(1, size + 1, device=keys.device))
-        return Keys.of(keys)
+        """Return keys of places: (num_rows, ...), (num_rows * heads, ...), else those that all rows share, as
+        embeddings of distances are."""
+        if leading not in self.known_keys:
+            num_rows = len(self.keys)
+            sizes = leading[1:]
+            if leading[0] == num_rows:
+                keys = self.keys[:, 0]
+                # What has no tokens has the key of the first one, which a head reads
+                sizes = sizes or (1,)
+            elif leading[0] % num_rows == 0 and sizes:
+                keys = self.keys[:, 0]
+                sizes = (leading[0] // num_rows, *sizes)
+            else:
+                keys = self.keys[0, 1]
+                sizes = leading
+            for size in sizes:
+                keys = mixed(keys.unsqueeze(-1), torch.arange(size, device=keys.device))
+            self.known_keys[leading] = Keys.of(keys.reshape(leading))
+        return self.known_keys[leading]
 
     def keys_of_groups(self, groups: Mapping, heads: int, reads_one: bool) -> list[Keys]:
         """Return the keys of the queries of each group of `app.batching.grouping`, (num_rows, longest), or
@@ -217,7 +224,7 @@ def contexts_of_layer() -> tuple[AbstractContextManager, AbstractContextManager]
 
 def mixed(keys: Tensor, numbers: Tensor) -> Tensor:
     """Return int64 keys mixed with numbers, as SplitMix64 does; see `app.batching.mask_keys`."""
-    keys = keys + numbers * as_int64(0x9E3779B97F4A7C15)
+    keys = keys + (numbers + 1) * as_int64(0x9E3779B97F4A7C15)
     keys = (keys ^ shifted_right(keys, 30)) * as_int64(0xBF58476D1CE4E5B9)
     keys = (keys ^ shifted_right(keys, 27)) * as_int64(0x94D049BB133111EB)
     return keys ^ shifted_right(keys, 31)

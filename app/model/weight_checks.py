@@ -10,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from ..batching.collate import collate
+from ..batching.mask_keys import StepMasks, keys_of_rows
 from ..config.schema import ModelConfig
 from ..errors import InputError
 from .checkpoint import checkpoint_config
@@ -150,7 +151,7 @@ def check_passes(model: PackedModel, rows: list[list[int]]) -> None:
         layouts.append(padded_layout)
     if model.can_pack:
         layouts.append(model.layout(packed=True))
-    row_keys = np.arange(len(tokens), dtype=np.uint64)
+    row_keys = keys_of_rows(StepMasks(seed=0, step=0), np.arange(len(tokens)))
     remedy = "its configuration (config.json and model.config) and its tokenizer must fit"
     with torch.random.fork_rng(devices=()), torch.no_grad():
         for layout in layouts:

@@ -20,6 +20,9 @@ from .series import plan_mode
 from .verify_comparison import QUANTITIES, Comparison, compare
 from .verify_result import CONTROL
 
+# On CUDA the kernels for attention draw their own masks, but in float64, for which there are none
+WITHOUT_DROPOUT = ["--model.dropout", "0"]
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -64,6 +67,8 @@ def verify_modes(
         if precision == "float64" and not (has_float64 and load_mode(name).has_float64):
             mode_precision = "fp32"
         planned.append(Comparison(name, num_processes, mode_precision, unavailable))
+    if is_cuda(device) and any(comparison.precision != "float64" for comparison in planned):
+        settings = [*settings, *WITHOUT_DROPOUT]
     return run_comparisons(planned, steps, settings, settings)
 
 
@@ -71,6 +76,8 @@ def verify_device(name: str, steps: int, settings: list[str]) -> list[Comparison
     """Compare a device with the CPU, in fp32 and one process. Raises InputError for a device that is not
     there, and where the job does not run on the CPU."""
     device = str(choose_device(name))
+    if is_cuda(choose_device(name)):
+        settings = [*settings, *WITHOUT_DROPOUT]
     on_cpu = [*settings, "--train.device", "cpu"]
     on_device = [*settings, "--train.device", device]
     return run_comparisons([Comparison(device, 1, "fp32")], steps, on_cpu, on_device)

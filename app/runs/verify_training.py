@@ -56,9 +56,7 @@ def comparable_config(config: Config, steps: int, training: str) -> Config:
         train = replace(train, precision=training.removesuffix(CONTROL))
     if training.endswith(CONTROL):
         train = replace(train, accumulation_steps=2 * train.accumulation_steps)
-    # Dropout makes modes differ by design
-    model = replace(config.model, dropout=0.0)
-    return replace(config, model=model, train=train)
+    return replace(config, train=train)
 
 
 def train_and_write(mode: Mode, file: Path) -> None:

@@ -150,9 +150,8 @@ def fill(inputs: dict, num_rows: int, num_tokens: int, longest: int, layout: Lay
 def record(mode: Mode, filled: dict[int, dict]) -> dict[int, "Recording"] | None:
     """Return recordings on inputs of each size, or None where memory does not suffice. Raises RuntimeError
     where the model cannot be recorded."""
-    # Dropout of the steps must not depend on the recording, nor their stream on a recording that failed
-    stream = torch.cuda.stream(torch.cuda.current_stream(mode.device))
-    with torch.random.fork_rng([mode.device], device_type="cuda"), stream:
+    # The stream of the steps must not depend on a recording that failed
+    with torch.cuda.stream(torch.cuda.current_stream(mode.device)):
         if not has_memory_for(mode, filled[max(filled)]):
             return None
         pool = torch.cuda.graph_pool_handle()

@@ -86,6 +86,11 @@ class Passes:
         self.forward = mode.forward
         # R-Drop compares two predictions of each row of a micro-batch.
         self.copies = 2 if self.config.r_drop else 1
+        self.why_not_by_row = mode.unwrapped_module().why_not_by_row(loader.layout)
+        if self.why_not_by_row:
+            logger.info(
+                "Dropout depends on the number of processes and micro-batches: %s.", self.why_not_by_row
+            )
 
     def record(self, plan: BatchPlan, num_steps: int, max_rows: int | None) -> None:
         """Record the passes as CUDA graphs, in sizes that fit the first steps of the plan."""
@@ -121,6 +126,10 @@ class Passes:
         has `micro_batches`."""
         mode = self.mode
         masks = StepMasks(self.config.seed, step, self.copies)
+        if self.why_not_by_row:
+            # With a function of step and rank, resuming needs no state of a generator
+            seed = np.random.SeedSequence([self.config.seed, step, mode.group.rank])
+            torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
         divisor = self.loader.divisor(batch, step)
         loss_sum = torch.zeros((), device=mode.device)
         positions = []

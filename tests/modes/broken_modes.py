@@ -22,6 +22,15 @@ class MeanOfMeans(DDP):
         super().backward(loss * 16 / (self.rows * self.group.world_size))
 
 
+class MasksOfRanks(DDP):
+    """Has other masks of dropout on each rank, as a generator on each would draw them."""
+
+    def forward(self, inputs):
+        inputs = dict(inputs)
+        inputs["dropout_keys"] = inputs.get("dropout_keys", 0) + self.group.rank
+        return super().forward(inputs)
+
+
 class ForgottenZeroGrad(DDP):
     """Never zeroes the gradients, so each step adds to those before."""
 

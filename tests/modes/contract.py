@@ -21,7 +21,7 @@ from tests.modes import broken_modes
 
 # An epoch has 3 steps, the last of 5 rows. The processes of other tests may need the other cores.
 BASE = "batch_size=16 epochs=10 max_steps=4 warmup=0 threads=1 device=cpu optimizer=sgd learning_rate=0.1 "
-BASE += "precision=fp32 data.limit=37 data.dev_size=0 data.test_size=0 data.max_length=32 model.dropout=0 "
+BASE += "precision=fp32 data.limit=37 data.dev_size=0 data.test_size=0 data.max_length=32 model.dropout=0.2 "
 BASE += "model.config.hidden_size=32 model.config.num_hidden_layers=2 model.config.num_attention_heads=2 "
 BASE += "model.config.intermediate_size=64 model.head=random model.name=random "
 # The file of each task, and how it is read; masked language modelling does not read the labels
@@ -84,7 +84,7 @@ CASES = {
     # One layer for all, with another numbered module inside
     "albert": THREE + TINY + ALBERT,
     "bf16_albert": ADAMW + ALBERT + "precision=bf16",
-    "unused_weights": "model.architecture=big_bird model.dropout=0",
+    "unused_weights": "model.architecture=big_bird",
     "gradient_checkpointing": THREE + TINY + "gradient_checkpointing=true",
     "masked_language_modelling": THREE + MASKED,
     "masked_language_modelling_padded": MASKED,
@@ -137,23 +137,10 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
 
 
 def set_up(mode: Mode, overflows: bool, model: nn.Module, config: Config) -> None:
-    """Set a mode up, with masks in place of the dropout that R-Drop needs, and an overflow where it is asked
-    for."""
-    if config.train.r_drop:
-        model.model.classifier.register_forward_pre_hook(two_masks)
+    """Set a mode up, with an overflow where it is asked for."""
     type(mode).setup(mode, model, config)
     if overflows:
         mode.scaler.load_state_dict(mode.scaler.state_dict() | OVERFLOW)
-
-
-def two_masks(module, inputs):
-    """Drop every second feature, other ones in the second half of the rows, alike in all modes."""
-    (features,) = inputs
-    if not module.training:
-        return None
-    mask = torch.arange(features.shape[-1]) % 2 * 2.0
-    half = len(features) // 2
-    return torch.cat([features[:half] * mask, features[half:] * (2 - mask)])
 
 
 def slots_of_horovod(nprocs: int) -> list:
