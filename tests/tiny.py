@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
+from app.batching.mask_keys import RowKeys, StepMasks, keys_of_rows
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
 from app.model.build_model import build_masked_model, build_model
@@ -53,6 +54,11 @@ def plain_model(model: Classifier) -> torch.nn.Module:
     plain = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager")
     plain.load_state_dict(model.model.state_dict())
     return plain.train(model.training)
+
+
+def row_keys(num_rows: int, step: int = 0) -> RowKeys:
+    """Return the keys of the first rows of a table in a step, for `collate` in training."""
+    return keys_of_rows(StepMasks(seed=1, step=step), np.arange(num_rows))
 
 
 def token_rows(lengths: list[int], seed: int = 0) -> list[np.ndarray]:

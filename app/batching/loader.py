@@ -138,9 +138,7 @@ def keys_of_inputs(masks: StepMasks | None, rows: np.ndarray, windows_per_row: l
     rows_per_copy = max(1, len(rows) // masks.copies)
     copies = np.arange(len(rows)) // rows_per_copy
     windows = np.concatenate([np.arange(count) for count in windows_per_row])
-    return keys_of_rows(
-        masks, np.repeat(rows, windows_per_row), np.repeat(copies, windows_per_row), windows
-    )
+    return keys_of_rows(masks, np.repeat(rows, windows_per_row), np.repeat(copies, windows_per_row), windows)
 
 
 def means_of_rows(outputs: torch.Tensor, windows_per_row: torch.Tensor) -> torch.Tensor:

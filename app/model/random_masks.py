@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..batching.loader import tensor_to_device
+
 NUM_DRAWS = 2**16  # different draws; a probability of dropout is rounded to a multiple of 1 / NUM_DRAWS
 DRAWS_PER_WORD = 2  # each word of 32 bits has two draws of 16
 # Words count from 0 in each place of the network
@@ -101,7 +103,7 @@ def place_counters(place: int, num_places: int, num_words: int, device: torch.de
     numbers = (numbers ^ (numbers >> np.uint32(FIRST_SHIFT))) * np.uint32(FIRST_FACTOR)
     numbers = (numbers ^ (numbers >> np.uint32(SECOND_SHIFT))) * np.uint32(SECOND_FACTOR)
     numbers ^= numbers >> np.uint32(FIRST_SHIFT)
-    return torch.from_numpy(numbers.view(np.int32)).to(device)
+    return tensor_to_device(torch.from_numpy(numbers.view(np.int32)), device)
 
 
 class MaskSource:

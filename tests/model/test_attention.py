@@ -17,7 +17,7 @@ from app.model.classifier import PACKINGS, Classifier
 from app.model.masked_model import MaskedLanguageModel
 from app.model.saving import save_model
 from app.model.weight_checks import check_passes
-from tests.tiny import plain_model, tiny_model, tiny_tokenizer, token_rows
+from tests.tiny import plain_model, row_keys, tiny_model, tiny_tokenizer, token_rows
 from tests.training.tiny_training import SETTINGS, Training
 
 BF16 = torch.bfloat16
@@ -89,7 +89,7 @@ def test_packed_logits_and_gradients_are_those_of_plain_transformers(shape, vari
     starts = [2, 4, 1, 10, 30, 1, 1, 8] if model.layout(True).token_types else None
     # 39 tokens of padding are more than a row
     layout = replace(model.layout(True, varlen), multiple_of=128 if variant == "filled" else 1)
-    packed_logits, gradients = outcome(model, collate(rows(shape), starts, layout))
+    packed_logits, gradients = outcome(model, collate(rows(shape), starts, layout, row_keys(8)))
     logits, expected = outcome(plain, collate(rows(shape), starts, model.layout(False)))
     torch.testing.assert_close(packed_logits, logits, atol=1e-5, rtol=1e-5)
     assert set(gradients) == set(expected)
@@ -181,8 +181,11 @@ def test_varlen_kernels_do_what_groups_do(precision, shape):
 @pytest.mark.parametrize("shape", ["modernbert, short windows", "qwen3, short windows", "llama"])
 def test_attention_dropout_in_training(shape):
     model = model_of(shape, dropout=0.2).train()
-    inputs = collate(rows(shape), None, model.layout(True))
-    assert not torch.equal(model(**inputs), model(**inputs))
+    inputs = collate(rows(shape), None, model.layout(True), row_keys(8))
+    logits = model(**inputs)
+    assert torch.equal(logits, model(**inputs))
+    in_next_step = collate(rows(shape), None, model.layout(True), row_keys(8, step=1))
+    assert not torch.allclose(logits, model(**in_next_step))
     assert torch.isfinite(outcome(model, inputs)[0]).all()
 
 

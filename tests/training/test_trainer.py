@@ -13,7 +13,6 @@ from app.modes.mode import Single
 from app.tasks import open_task
 from app.tasks.losses import ClassLoss, ListLoss, NumberLoss
 from app.training.evaluation import evaluate_rows
-from tests.modes.contract import two_masks
 from tests.tiny import plain_model, tiny_model
 from tests.training.tiny_training import SETTINGS as TINY
 from tests.training.tiny_training import SMOOTHING, WEIGHTS, SmoothedCrossEntropy, Training, tiny_data
@@ -28,6 +27,16 @@ SETTINGS["r_drop"] = replace(SETTINGS["sgd"], r_drop=2.0)
 # AdamW divides a gradient by its own size. A key's bias shifts all scores of a query alike, so its exact
 # gradient is 0, and what rounding leaves of it is blown up to whole steps, in any two implementations.
 WITHOUT_GRADIENT = "key.bias"
+
+
+def two_masks(module, inputs):
+    """Drop every second feature, other ones in the second half of the rows."""
+    (features,) = inputs
+    if not module.training:
+        return None
+    mask = torch.arange(features.shape[-1]) % 2 * 2.0
+    half = len(features) // 2
+    return torch.cat([features[:half] * mask, features[half:] * (2 - mask)])
 
 
 def run(config: TrainConfig, *mode_class: type, **options) -> Training:
