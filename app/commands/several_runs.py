@@ -139,9 +139,10 @@ def verify(argv: list[str], program: str) -> int:
 
     Each mode that this machine can run trains the same steps, with dropout, in real processes; losses, the
     last gradients, weights and logits are compared with those of one process: the L2 norm of the difference,
-    divided by that of the values. On CUDA dropout is on in float64 only. All is computed in float64, where rounding is near 1e-15 and a difference
+    divided by that of the values. All is computed in float64, where rounding is near 1e-15 and a difference
     of up to 1e-9 passes. In other precisions, and for DeepSpeed, which has no float64, one process also
-    trains with the rows added up in another order; a mode may differ 10 times as much as this control.
+    trains with the rows added up in another order; a mode may differ 10 times as much as this control; on
+    CUDA dropout is then off, because kernels for attention draw their own masks.
     --device compares a device with the CPU in the same way, in fp32 and one process. Exit status 1 if any
     mode fails. Any setting of the trainer (--group.key) may follow.
     """

@@ -21,7 +21,7 @@ from ..runtime.devices import is_cuda
 from .attention_rule import Rule
 from .dropout import RowDropout
 from .dropped_attention import DroppedAttention
-from .grouped_attention import Rearrange, attend_groups, group_masks
+from .grouped_attention import Groups, Rearrange, attend_groups, group_masks
 from .random_masks import current_source
 from .varlen_attention import attend_varlen
 
@@ -116,20 +116,20 @@ def attend_in_groups(query: Tensor, key: Tensor, value: Tensor, groups: Mapping,
     keys = Rearrange.apply(key.flatten(0, 1), to_padded, from_padded)
     values = Rearrange.apply(value.flatten(0, 1), to_padded, from_padded)
     masks = group_masks(groups, key_shapes, rule)
-    shares_keys = query.shape[1] > heads
-    group_keys = None
+    dropout_keys = None
     place = 0
     if rule.dropout:
         source = current_source()
-        group_keys = source.keys_of_groups(groups, heads, has_one_query_a_row(query, key))
+        dropout_keys = source.keys_of_groups(groups, heads, has_one_query_a_row(query, key))
         # Each head is one
         place = source.next_place(query.shape[1])
-    states = (queries, keys, values, query_shapes, key_shapes, masks, rule, group_keys, place)
+    shaped_groups = Groups(query_shapes, key_shapes, masks, dropout_keys, place)
+    shares_keys = query.shape[1] > heads
     if rule.dropout and query.device.type == "cpu" and not rule.causal and not shares_keys:
         with torch.autocast("cpu", enabled=False):
-            attended = DroppedAttention.apply(*states)
+            attended = DroppedAttention.apply(queries, keys, values, shaped_groups, rule)
     else:
-        attended = attend_groups(*states)
+        attended = attend_groups(queries, keys, values, shaped_groups, rule)
     if has_one_query_a_row(query, key):
         attended = attended.unflatten(0, (-1, heads))
         attended = torch.empty_like(attended).index_copy(0, row_order, attended)

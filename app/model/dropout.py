@@ -6,6 +6,7 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from ..runtime.devices import at_least_float32, without_autocast
+from .attention_rule import Rule
 from .random_masks import NUM_DRAWS, Keys, current_source, draws
 
 
@@ -80,7 +81,7 @@ class RowDropout(TorchFunctionMode):
         if function is dropout:
             return self.dropout(*args, **kwargs)
         if function is scaled_dot_product_attention and kwargs.get("dropout_p", 0.0) > 0:
-            return attend_with_dropout(*args, **kwargs)
+            return self.attention(*args, **kwargs)
         return function(*args, **kwargs)
 
     def dropout(self, values: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -88,44 +89,40 @@ class RowDropout(TorchFunctionMode):
             return drop(values, p)
         return dropout(values, p, training)
 
+    def attention(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **options
+    ) -> Tensor:
+        source = current_source()
+        # All tokens of padded rows are queries
+        keys = source.padded_keys(query.shape[::2])
+        place = source.next_place(query.shape[1])
+        rule = Rule(options["dropout_p"], options.get("scale"), options.get("is_causal", False))
+        return attend_with_dropout(query, key, value, attn_mask, rule, keys, place)
+
 
 def attend_with_dropout(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    keys: Keys | None = None,
-    place: int | None = None,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rule: Rule, keys: Keys, place: int
 ) -> Tensor:
-    """As torch's scaled_dot_product_attention, (num_rows, heads, num_queries, head_size), in fp32 inside.
-    `keys` (num_rows, num_queries) are those of the queries, else all tokens of a padded batch are queries;
-    each head is a place, from `place` on."""
+    """As torch's scaled_dot_product_attention, (num_rows, heads, num_queries, head_size), in fp32 or float64
+    inside; a causal rule is for no other mask. `keys` (num_rows, num_queries) are those of the queries; each
+    head is a place, from `place` on."""
     heads = query.shape[1]
-    source = current_source()
-    if place is None:
-        place = source.next_place(heads)
-    if keys is None:
-        keys = source.padded_keys(query.shape[::2])
-    dtype = query.dtype
-    if key.shape[1] != heads:
-        assert enable_gqa
-        key = key.repeat_interleave(heads // key.shape[1], 1)
-        value = value.repeat_interleave(heads // value.shape[1], 1)
+    queries_per_key = heads // key.shape[1]
+    if queries_per_key > 1:
+        key = key.repeat_interleave(queries_per_key, 1)
+        value = value.repeat_interleave(queries_per_key, 1)
+    scaling = rule.scaling
+    if scaling is None:
+        scaling = query.shape[-1] ** -0.5
     with without_autocast(query.device.type):
-        if scale is None:
-            scale = query.shape[-1] ** -0.5
-        scores = at_least_float32(query) @ at_least_float32(key).transpose(2, 3) * scale
-        if is_causal:
-            attn_mask = scores.new_ones(scores.shape[2:], dtype=torch.bool).tril_()
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, float("-inf"))
-        elif attn_mask is not None:
-            scores = scores + attn_mask
+        scores = at_least_float32(query) @ at_least_float32(key).transpose(2, 3) * scaling
+        if rule.causal and mask is None:
+            mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril_()
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        elif mask is not None:
+            scores = scores + mask
         # 0 for a query that may attend to nothing
         weights = torch.ops.aten._safe_softmax(scores, -1)
-        dropped = Drop.apply(weights, dropout_p, keys, place, heads)
-        return (dropped @ at_least_float32(value)).to(dtype)
+        dropped = Drop.apply(weights, rule.dropout, keys, place, heads)
+        return (dropped @ at_least_float32(value)).to(query.dtype)

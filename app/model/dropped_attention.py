@@ -8,8 +8,7 @@ from torch import Tensor
 from ..runtime.devices import at_least_float32
 from .attention_rule import Rule
 from .dropout import draw_keep_mask, scale_where_kept
-from .grouped_attention import Shapes, split_groups
-from .random_masks import Keys
+from .grouped_attention import Groups, split_groups
 
 
 class DroppedAttention(torch.autograd.Function):
@@ -19,37 +18,26 @@ class DroppedAttention(torch.autograd.Function):
     backward pass is written out; its gradients have the bits of autograd's."""
 
     @staticmethod
-    def forward(
-        ctx,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        query_shapes: Shapes,
-        key_shapes: Shapes,
-        masks: list[Tensor | None],
-        rule: Rule,
-        group_keys: list[Keys],
-        place: int,
-    ) -> Tensor:
-        ctx.query_shapes = query_shapes
-        ctx.key_shapes = key_shapes
+    def forward(ctx, queries: Tensor, keys: Tensor, values: Tensor, groups: Groups, rule: Rule) -> Tensor:
+        ctx.query_shapes = groups.query_shapes
+        ctx.key_shapes = groups.key_shapes
         ctx.num_places = len(keys)
         ctx.dropout = rule.dropout
         ctx.scaling = rule.scaling
         if ctx.scaling is None:
             ctx.scaling = queries.shape[1] ** -0.5
         attended = torch.empty_like(at_least_float32(queries))
-        groups = zip(
-            split_groups(at_least_float32(queries), query_shapes),
-            split_groups(at_least_float32(keys), key_shapes),
-            split_groups(at_least_float32(values), key_shapes),
-            split_groups(attended, query_shapes),
-            masks,
-            group_keys,
+        states_of_groups = zip(
+            split_groups(at_least_float32(queries), groups.query_shapes),
+            split_groups(at_least_float32(keys), groups.key_shapes),
+            split_groups(at_least_float32(values), groups.key_shapes),
+            split_groups(attended, groups.query_shapes),
+            groups.masks,
+            groups.dropout_keys,
             strict=True,
         )
         saved = []
-        for query, key, value, output, mask, token_keys in groups:
+        for query, key, value, output, mask, dropout_keys in states_of_groups:
             heads = query.shape[1]
             bias = score_bias(query, mask)
             query = query.flatten(0, 1)
@@ -57,7 +45,7 @@ class DroppedAttention(torch.autograd.Function):
             value = value.flatten(0, 1)
             scores = torch.baddbmm(bias, query, key.transpose(1, 2), alpha=ctx.scaling)
             weights = scores.softmax(-1)
-            keep_mask = draw_keep_mask(weights, rule.dropout, token_keys, place, heads)
+            keep_mask = draw_keep_mask(weights, rule.dropout, dropout_keys, groups.place, heads)
             dropped = scale_where_kept(weights, keep_mask, rule.dropout)
             torch.bmm(dropped, value, out=output.flatten(0, 1))
             saved += [query, key, value, weights, keep_mask, dropped]
@@ -97,7 +85,7 @@ class DroppedAttention(torch.autograd.Function):
             torch.bmm(dropped.transpose(1, 2), output_gradient, out=value_gradient)
         dtype = gradient.dtype
         gradients = (queries_gradient.to(dtype), keys_gradient.to(dtype), values_gradient.to(dtype))
-        return *gradients, None, None, None, None, None, None
+        return *gradients, None, None
 
 
 def score_bias(query: Tensor, mask: Tensor | None) -> Tensor:

@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,6 +15,18 @@ from .random_masks import Keys
 
 # Each group has its number of rows, of key heads, and of places in a row
 Shapes = list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of a batch: of each the shapes of queries and of keys, and the mask. For dropout also the
+    keys of its queries, (num_rows, num_queries), and the place of the first head in the network."""
+
+    query_shapes: Shapes
+    key_shapes: Shapes
+    masks: list[Tensor | None]
+    dropout_keys: list[Keys] | None = None
+    place: int = 0
 
 
 def group_masks(groups: Mapping, shapes: Shapes, rule: Rule) -> list[Tensor | None]:
@@ -65,51 +78,35 @@ class Rearrange(torch.autograd.Function):
         return gradient, None, None, None
 
 
-def attend_groups(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    query_shapes: Shapes,
-    key_shapes: Shapes,
-    masks: list[Tensor | None],
-    rule: Rule,
-    group_keys: list[Keys] | None = None,
-    place: int = 0,
-) -> Tensor:
+def attend_groups(queries: Tensor, keys: Tensor, values: Tensor, groups: Groups, rule: Rule) -> Tensor:
     """Return the attention of states at places of groups, at such places; the queries of a key head stay
-    together. Dropout needs the keys of the queries of each group, and its place in the network."""
+    together."""
     head_size = keys.shape[1]
-    heads = key_shapes[0][1]
+    heads = groups.key_shapes[0][1]
     shares_keys = queries.shape[1] > head_size
-    groups = zip(
-        split_groups(queries, query_shapes),
-        split_groups(keys, key_shapes),
-        split_groups(values, key_shapes),
-        masks,
-        group_keys or [None] * len(masks),
+    states_of_groups = zip(
+        split_groups(queries, groups.query_shapes),
+        split_groups(keys, groups.key_shapes),
+        split_groups(values, groups.key_shapes),
+        groups.masks,
+        groups.dropout_keys or [None] * len(groups.masks),
         strict=True,
     )
     outputs = []
-    for query, key, value, mask, token_keys in groups:
+    for query, key, value, mask, dropout_keys in states_of_groups:
         # The queries of a key head become heads of their own
         query = query.unflatten(3, (-1, head_size)).transpose(2, 3).flatten(1, 2)
-        is_causal = rule.causal and mask is None
-        if token_keys is not None:
-            output = attend_with_dropout(
+        if dropout_keys is not None:
+            output = attend_with_dropout(query, key, value, mask, rule, dropout_keys, groups.place)
+        else:
+            output = scaled_dot_product_attention(
                 query,
                 key,
                 value,
                 mask,
-                dropout_p=rule.dropout,
-                is_causal=is_causal,
+                is_causal=rule.causal and mask is None,
                 scale=rule.scaling,
                 enable_gqa=shares_keys,
-                keys=token_keys,
-                place=place,
-            )
-        else:
-            output = scaled_dot_product_attention(
-                query, key, value, mask, is_causal=is_causal, scale=rule.scaling, enable_gqa=shares_keys
             )
         output = output.unflatten(1, (heads, -1)).transpose(2, 3).flatten(3)
         outputs.append(output.flatten(0, 2))

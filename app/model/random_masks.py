@@ -2,9 +2,9 @@
 channel.
 
 A pass of training has a `MaskSource` with the keys of its tokens (`app.batching.mask_keys`). Each dropout of
-the pass takes its number, which is its place in the network, and mixes it with keys and channels. No
-generator has a state: a layer that is computed again takes the same numbers, and a CUDA graph that is replayed
-takes those of the keys that it is given.
+the pass takes its number, which is its place in the network, and mixes it with keys and channels. There is
+no generator with a state: a layer that is computed again takes the same numbers, and a CUDA graph that is
+replayed takes those of the keys that it is given.
 """
 
 from collections.abc import Callable, Iterator, Mapping

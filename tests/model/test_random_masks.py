@@ -1,7 +1,7 @@
 """The masks of dropout: as good as random, and the same for a row whatever is beside it.
 
-All seeds are fixed, so no test fails by chance. `LIMIT` is in standard errors: of some 400 figures the largest
-is about 3 where the numbers are random.
+All seeds are fixed, so no test fails by chance. `LIMIT` is in standard errors: of some 400 figures the
+largest is about 3 where the numbers are random.
 """
 
 import numpy as np
