@@ -19,6 +19,7 @@ FREE_TO_RESUME = frozenset(
         *OF_MACHINE,
         *LENGTH,
         "steps",
+        "the masks of dropout",
         "output",
         "deepspeed",
         "data.on_bad_row",
@@ -35,6 +36,9 @@ FREE_TO_RESUME = frozenset(
 # It follows from the data, the settings and the version of transformers
 TOKENIZER = "the tokenizer (model.vocab_file, the files of model.name, the version of transformers)"
 FROZEN = "the weights that are not trained (model.name, train.seed)"
+# Training states of versions whose masks depended on the rank have no such name
+MASKS = "the masks of dropout"
+MASKS_BY_ROW = "by row"
 MAX_LISTED = 5  # changes that an error names
 
 
@@ -45,6 +49,7 @@ def job_signature(
     written as JSON. The mode and the number of processes are not part of it."""
     job = flat_settings(config.to_dict())
     job["train.best_metric"] = best_metric
+    job[MASKS] = MASKS_BY_ROW
     job["data.labels"] = dataset.label_names
     job |= data_files(dataset)
     job[TOKENIZER] = content_key(tokenizer.backend_tokenizer.to_str(), tokenizer.truncation_side)

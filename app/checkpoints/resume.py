@@ -15,7 +15,7 @@ from ..model.lora import load_adapter
 from ..modes.mode import Mode, Tensors
 from ..runtime.disk import whole_file
 from .decision import copy_decision, is_of_other_weights, remove_decision
-from .job import FREE_TO_RESUME, describe_changes, join_changes, model_name_of
+from .job import FREE_TO_RESUME, MASKS, describe_changes, join_changes, model_name_of
 from .progress import RunProgress
 from .run_files import best_weights, is_finished
 from .run_folder import finished_error, run_to_resume
@@ -57,6 +57,11 @@ def state_to_resume(folder: Path, job: dict) -> TrainingState | None:
         logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
         return None
     _check_same_job(state.job, job)
+    if state.job.get(MASKS) != job[MASKS]:
+        logger.info(
+            "The run was started by a version that drew other masks of dropout: from here on it is not the "
+            "run that it would have been."
+        )
     done = state.progress.step
     total_steps = job["steps"]
     if total_steps == state.job["steps"]:

@@ -39,7 +39,7 @@ CASES += [(*mode, UNUSED, "unused") for mode in (("single", 1), ("ddp", 2), ("fs
 CASES += [(*mode, ALBERT, "albert") for mode in (("single", 1), ("fsdp", 3), ("deepspeed", 2))]
 CASES += [("deepspeed", 2, ALBERT | {"deepspeed__stage": 3}, "albert-stage3")]
 # Sums of another order stay small where little is learned from them
-CALM = {"model__dropout": 0, "train__warmup": 0, "train__learning_rate": 1e-3}
+CALM = {"model__dropout": 0.2, "train__warmup": 0, "train__learning_rate": 1e-3}
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -147,7 +147,7 @@ PLACES += [("dp", 1), ("mp", 2)]
 
 
 def test_one_run_resumes_through_all_modes(data, tmp_path):
-    """Each takes over where the one before was stopped, with another number of processes; dropout is off."""
+    """Each takes over where the one before was stopped, with another number of processes and the same dropout."""
     changes = CALM | {"train__epochs": 8, "train__save_every": 100, "train__eval_every": 1000}
     check_run("single", 1, settings(data, tmp_path / "whole", **changes))
     argv = settings(data, tmp_path / "stopped", **changes)

@@ -1,4 +1,5 @@
-"""Modes with the mistakes of copied scripts, which the contract suite must catch."""
+"""Modes with the mistakes of copied scripts, which the contract suite must catch; and one whose memory runs
+out, which must do the same job."""
 
 from functools import partial
 
@@ -58,6 +59,15 @@ class UnsynchronisedGradients(DDP):
     wrap = Mode.wrap
     unwrapped_module = Mode.unwrapped_module
     micro_batch = Mode.micro_batch
+
+
+class LittleMemory(Single):
+    """Has memory for the gradients of three rows, so that the program halves its micro-batches."""
+
+    def forward(self, inputs):
+        if self.module.training and len(inputs["first_tokens"]) > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return super().forward(inputs)
 
 
 class WrongPrecision(Single):

@@ -8,15 +8,21 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from app import modes
+from app.checkpoints.progress import RunProgress
 from app.config.command_line import load_config
 from app.config.schema import Config
 from app.modes import load_mode
 from app.modes.mode import Mode
 from app.runs.verify_result import CONTROL, result_file
 from app.runs.verify_training import train_and_write
+from app.training.build import build
+from app.training.step import train_steps
+from app.training.step_results import StepResult
 from tests.modes import broken_modes
 
 # An epoch has 3 steps, the last of 5 rows. The processes of other tests may need the other cores.
@@ -133,6 +139,39 @@ def be_rank(mode: str, data: str, out: str, stage: str, *trainings: str) -> int:
             opened.accepts_packed = mode_class.accepts_packed and "padded" not in case
             Path(out, case).mkdir(exist_ok=True)
             train_and_write(opened, result_file(Path(out, case), precision))
+    return 0
+
+
+def be_rank_of_part(mode: str, data: str, out: str, case: str, last_step: str) -> int:
+    """Train a case in float64 from the step that the folder `out` has a state of, or from the first one, to
+    another step; rank 0 writes the state there."""
+    torch.set_default_dtype(torch.float64)
+    config = settings_of(case, data)
+    path = Path(out, "state.safetensors")
+    with load_mode(mode)(config) as opened:
+        components = build(config, opened)
+        components.model.to(torch.float64)
+        opened.setup(components.model, components.config)
+        weights = {}
+        optimizer = {}
+        progress = RunProgress()
+        if path.exists():
+            state = load_file(path)
+            progress.step = progress.updates = int(state.pop("step"))
+            if opened.group.rank == 0:
+                optimizer = {name: value for name, value in state.items() if name.startswith("state.")}
+                weights = {name: value for name, value in state.items() if name not in optimizer}
+            opened.load_optimizer_state(optimizer)
+            opened.load_weights(weights)
+
+        def after_step(progress: RunProgress, step: StepResult) -> None:
+            progress.stop = progress.step == int(last_step)
+
+        loader = components.loaders["train"]
+        train_steps(opened, loader, components.plan, components.task.loss, progress, after_step)
+        state = opened.weights() | opened.optimizer_state() | {"step": torch.tensor(progress.step)}
+        if opened.group.rank == 0:
+            save_file({name: value.contiguous() for name, value in state.items()}, path)
     return 0
 
 

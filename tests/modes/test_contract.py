@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from app.modes import MODES, load_mode
 from app.runs.verify_comparison import FLOAT64_LIMIT, Comparison, compare
 from app.runs.verify_result import DTYPE_OF
-from tests.modes.contract import CASES, be_horovod_rank, be_rank, slots_of_horovod
+from tests.modes.contract import CASES, be_horovod_rank, be_rank, be_rank_of_part, slots_of_horovod
 from tests.ranks import fork, need
 
 # Accelerate refuses fp16 on the CPU, and DeepSpeed everywhere; it and Horovod have zeros for no gradient
@@ -172,6 +172,48 @@ def test_same_job_as_single(mode, nprocs, cases, stage, trainings, tmp_path):
     assert trainings.differences(mode, nprocs, cases, tmp_path / "out", stage) == []
 
 
+def test_masks_of_ranks_are_caught(trainings, tmp_path):
+    """The control of the tests above: with the rank in its keys, a mode trains another model."""
+    [comparison] = trainings.differences("MasksOfRanks", 2, ["sgd"], tmp_path / "out")
+    assert comparison.differences["weights"] > 1e-4
+
+
+def test_after_memory_ran_out_it_is_the_same_job(trainings, tmp_path):
+    cases = ["sgd", "r_drop_adamw"]
+    assert trainings.differences("LittleMemory", 1, cases, tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "case"),
+    [
+        ([("ddp", 2, 2), ("single", 1, 4)], "accumulation_adamw"),
+        pytest.param(
+            [("ddp", 2, 1), ("fsdp", 3, 2), ("accelerate", 2, 3), ("single", 1, 4)],
+            "r_drop_adamw",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["ddp-single", "many"],
+)
+def test_a_run_that_resumes_in_other_processes_has_the_weights_of_one_that_was_never_stopped(
+    parts, case, data, tmp_path
+):
+    """In float64, with dropout, through the states that a run resumes from."""
+    whole = tmp_path / "whole"
+    stopped = tmp_path / "stopped"
+    for folder, modes_of_run in ((whole, [("single", 1, 4)]), (stopped, parts)):
+        folder.mkdir()
+        for mode, nprocs, last_step in modes_of_run:
+            words = (mode, str(data), str(folder), case, str(last_step))
+            fork(be_rank_of_part, words, nprocs, folder / "log")
+    expected = load_file(whole / "state.safetensors")
+    result = load_file(stopped / "state.safetensors")
+    assert set(result) == set(expected)
+    for name, value in expected.items():
+        difference = (result[name] - value).double().norm()
+        assert difference <= FLOAT64_LIMIT * value.double().norm() + 1e-15, name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, trainings, tmp_path):
@@ -188,6 +230,7 @@ def test_logits_of_a_mode_in_bf16_are_no_steps_of_bf16(mode, trainings, tmp_path
     ("broken", "caught_by"),
     [
         ("MeanOfMeans", ["accumulation_3", "tiny_last_batch"]),
+        ("MasksOfRanks", ["padded", "r_drop", "masked_language_modelling"]),
         ("ForgottenZeroGrad", ["sgd"]),
         ("MissingUnscale", ["clipped"]),
         ("UnsynchronisedGradients", ["sgd", "fp32", "bf16"]),
