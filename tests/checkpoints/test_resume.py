@@ -147,7 +147,7 @@ PLACES += [("dp", 1), ("mp", 2)]
 
 
 def test_one_run_resumes_through_all_modes(data, tmp_path):
-    """Each takes over where the one before was stopped, with another number of processes and the same dropout."""
+    """Each takes over where the one before was stopped, with other processes and the same dropout."""
     changes = CALM | {"train__epochs": 8, "train__save_every": 100, "train__eval_every": 1000}
     check_run("single", 1, settings(data, tmp_path / "whole", **changes))
     argv = settings(data, tmp_path / "stopped", **changes)

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-
 from safetensors.torch import load_file, save_file
 from torch import nn
 
