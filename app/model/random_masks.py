@@ -51,10 +51,6 @@ class Keys:
         """Return the keys at an index into all of them."""
         return Keys(self.low.flatten()[index], self.high.flatten()[index])
 
-    @property
-    def shape(self) -> torch.Size:
-        return self.low.shape
-
 
 def draws(keys: Keys, place: int, num_channels: int, num_places: int | None = None) -> Tensor:
     """Return random numbers, int16, (*keys, num_channels), uniform over all int16 values. With `num_places`,
