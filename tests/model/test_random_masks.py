@@ -156,7 +156,7 @@ SIZES_OF_TYPES = MORE | {
     "big_bird": {},
     "gpt_neox": {},
     "roformer": {},
-    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "norm_rel_ebd": "layer_norm"},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
 }
 # Its logits change with padding
 del SIZES_OF_TYPES["mobilebert"]
