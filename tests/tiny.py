@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
-from app.batching.mask_keys import RowKeys, StepMasks, keys_of_rows
+from app.batching.collate import RowKeys, StepMasks, keys_of_rows
 from app.config.schema import DataConfig, ModelConfig
 from app.data.dataset import Dataset, open_dataset
 from app.model.build_model import build_masked_model, build_model

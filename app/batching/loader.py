@@ -11,8 +11,7 @@ import torch
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
 from ..runtime.devices import at_least_float32, is_cuda
-from .collate import Layout, collate
-from .mask_keys import RowKeys, StepMasks, keys_of_rows
+from .collate import Layout, RowKeys, StepMasks, collate, keys_of_rows
 
 EVALUATION = -1  # the `draw` of evaluations; those of steps count from 0
 

@@ -8,9 +8,8 @@ import torch
 
 from ..data.dataset import Split
 from ..data.tokens import TokenStore
-from .collate import Layout, collate
+from .collate import Layout, StepMasks, collate
 from .loader import EVALUATION, Batch, Loader, keys_of_inputs, tensor_to_device, to_device
-from .mask_keys import StepMasks
 
 TARGET_SHARE = 0.15  # of a row's tokens
 MASK_SHARE = 0.8  # of the targets: the model sees the mask token in their place

@@ -19,10 +19,8 @@ from ..batching.grouping import group_rows
 from ..batching.loader import to_device
 from ..runtime.devices import is_cuda
 from .attention_rule import Rule
-from .dropout import RowDropout
-from .dropped_attention import DroppedAttention
-from .grouped_attention import Groups, Rearrange, attend_groups, group_masks
-from .random_masks import current_source
+from .dropout import RowDropout, current_source
+from .grouped_attention import DroppedAttention, Groups, Rearrange, attend_groups, group_masks
 from .varlen_attention import attend_varlen
 
 NAME = "packed_rows"

@@ -15,9 +15,8 @@ from ..config.schema import TrainConfig
 from ..errors import InputError
 from ..runtime.devices import at_least_float32, without_autocast
 from . import attention
-from .dropout import RowDropout, replace_dropout
+from .dropout import MaskSource, RowDropout, contexts_of_layer, replace_dropout
 from .optimizer import build_optimizer
-from .random_masks import MaskSource, contexts_of_layer
 from .read_tokens import return_read_tokens_only
 from .varlen_attention import has_varlen_kernels
 

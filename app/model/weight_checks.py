@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from ..batching.collate import collate
-from ..batching.mask_keys import StepMasks, keys_of_rows
+from ..batching.collate import StepMasks, collate, keys_of_rows
 from ..config.schema import ModelConfig
 from ..errors import InputError
 from .checkpoint import checkpoint_config

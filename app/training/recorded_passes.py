@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from ..batching.collate import Layout
+from ..batching.collate import Layout, StepMasks
 from ..batching.loader import Loader
-from ..batching.mask_keys import StepMasks
 from ..errors import first_line
 from ..modes.mode import Mode
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from ..batching.collate import StepMasks
 from ..batching.loader import Loader
-from ..batching.mask_keys import StepMasks
 from ..batching.plan import BatchPlan, micro_batches
 from ..checkpoints.progress import RunProgress
 from ..config.schema import TrainConfig

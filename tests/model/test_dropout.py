@@ -5,12 +5,10 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from app.batching.collate import Layout, collate
-from app.batching.mask_keys import keys_of_tokens
+from app.batching.collate import Layout, collate, keys_of_tokens
 from app.model.attention import attend_rows
 from app.model.attention_rule import Rule
-from app.model.dropout import Drop, Dropout
-from app.model.random_masks import Keys, MaskSource
+from app.model.dropout import Drop, Dropout, Keys, MaskSource
 from tests.tiny import row_keys, token_rows
 
 BF16 = torch.bfloat16

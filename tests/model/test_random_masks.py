@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from app.batching.collate import collate
+from app.batching.collate import RowKeys, StepMasks, collate, keys_of_rows, keys_of_tokens
 from app.batching.grouping import token_places
-from app.batching.mask_keys import RowKeys, StepMasks, keys_of_rows, keys_of_tokens
 from app.model.classifier import Classifier
-from app.model.random_masks import Keys, draws, mixed
+from app.model.dropout import Keys, draws, mixed
 from tests.model.test_head_precision import MORE
 from tests.model.test_parameter_groups import PADDED, TYPES
 from tests.tiny import row_keys, tiny_model, token_rows
