@@ -13,13 +13,16 @@ from .run_history import flat_settings
 LENGTH = ("train.epochs", "train.max_steps")
 # Settings of a machine, and those of files whose content counts
 OF_MACHINE = ("train.device", "train.threads", "train.timeout", "data.format", "model.vocab_file")
+# Training states of versions whose masks depended on the rank have no such name
+MASKS = "the masks of dropout"
+MASKS_BY_ROW = "by row"
 # These may change when a run resumes: they say how, or how long, the same job is done.
 FREE_TO_RESUME = frozenset(
     (
         *OF_MACHINE,
         *LENGTH,
         "steps",
-        "the masks of dropout",
+        MASKS,
         "output",
         "deepspeed",
         "data.on_bad_row",
@@ -36,9 +39,6 @@ FREE_TO_RESUME = frozenset(
 # It follows from the data, the settings and the version of transformers
 TOKENIZER = "the tokenizer (model.vocab_file, the files of model.name, the version of transformers)"
 FROZEN = "the weights that are not trained (model.name, train.seed)"
-# Training states of versions whose masks depended on the rank have no such name
-MASKS = "the masks of dropout"
-MASKS_BY_ROW = "by row"
 MAX_LISTED = 5  # changes that an error names
 
 

@@ -57,7 +57,7 @@ def state_to_resume(folder: Path, job: dict) -> TrainingState | None:
         logger.info("%s has no training state to resume from; the run starts from the beginning.", folder)
         return None
     _check_same_job(state.job, job)
-    if state.job.get(MASKS) != job[MASKS]:
+    if state.job.get(MASKS) != job.get(MASKS):
         logger.info(
             "The run was started by a version that drew other masks of dropout: from here on it is not the "
             "run that it would have been."

@@ -8,6 +8,7 @@ import torch
 from safetensors import SafetensorError
 
 from app.checkpoints import training_state
+from app.checkpoints.job import MASKS, MASKS_BY_ROW
 from app.checkpoints.progress import RunProgress
 from app.checkpoints.resume import restore_best_model, state_to_resume
 from app.checkpoints.run_files import HISTORY, saved_states, step_of_state
@@ -73,6 +74,18 @@ def test_a_run_of_random_weights_of_an_earlier_version_resumes(tmp_path):
     other_job = JOB | {"model.name": {"path": "hfl/rbt3", "content": "hfl/rbt3 0123"}}
     with pytest.raises(InputError, match=r"model\.name was random and is hfl/rbt3"):
         state_to_resume(tmp_path, other_job)
+
+
+def test_a_run_of_an_earlier_version_resumes_with_other_masks_of_dropout_and_says_so(tmp_path, caplog):
+    caplog.set_level("INFO")
+    message = "by a version that drew other masks of dropout"
+    save(tmp_path, 7)
+    assert state_to_resume(tmp_path, JOB | {MASKS: MASKS_BY_ROW}).progress == progress_of(7)
+    assert message in caplog.text
+    caplog.clear()
+    save(tmp_path, 8, JOB | {MASKS: MASKS_BY_ROW})
+    assert state_to_resume(tmp_path, JOB | {MASKS: MASKS_BY_ROW}).progress == progress_of(8)
+    assert message not in caplog.text
 
 
 def flip_a_bit(path: Path) -> None:
