@@ -155,9 +155,7 @@ def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = 
                     else:
                         call_apart(build, temporary, *arguments)
                 _complete(temporary)
-                _remove_damaged(folder, temporary)
-                temporary.rename(folder)
-                sync(folder.parent)
+                _put_in_place(temporary, folder)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
         return folder
@@ -177,6 +175,20 @@ def _complete(temporary: Path) -> None:
     (temporary / MANIFEST).write_text(json.dumps(digests, indent=1))
     for path in (*files, temporary / MANIFEST, temporary):
         sync(path)
+
+
+def _put_in_place(built: Path, folder: Path) -> None:
+    """Rename a folder that was built to `folder`. Where another machine has built that meanwhile, it stays:
+    on some network file systems a lock holds on one machine only."""
+    if is_complete(folder):
+        return
+    _remove_damaged(folder, built)
+    try:
+        built.rename(folder)
+    except OSError:
+        if not is_complete(folder):
+            raise
+    sync(folder.parent)
 
 
 def _remove_damaged(folder: Path, built: Path) -> None:
