@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
-from .words import N_, _, sentence
-
 MAX_NAME = 200  # characters of a name that is compared with others
 MAX_CANDIDATES = 5000  # names that a name is compared with
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -38,7 +36,7 @@ def show(text: str) -> int:
     reason = error.strerror or error
     remedy = "free space, or write to another place, and run it again"
     message = f"standard output: cannot be written: {reason}; {remedy}"
-    say(_("error: {error}").format(error=message))
+    say(f"error: {message}")
     return 1
 
 
@@ -113,7 +111,7 @@ def nearest(name: Any, candidates: Iterable, cutoff: float = 0.5) -> str:
     matches = difflib.get_close_matches(text, short_names, n=1, cutoff=cutoff)
     if not matches:
         return ""
-    return sentence(N_("; did you mean '{name}'?"), name=shorten(matches[0], MAX_NAME))
+    return f"; did you mean '{shorten(matches[0], MAX_NAME)}'?"
 
 
 @contextmanager
@@ -122,9 +120,8 @@ def reading(path: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = _("{path}: cannot be read: {why}")
         short_path = shorten(str(path), MAX_PATH)
-        raise InputError(message.format(path=short_path, why=error.strerror)) from error
+        raise InputError(f"{short_path}: cannot be read: {error.strerror}") from error
 
 
 def first_line(error: BaseException) -> str:

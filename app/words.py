@@ -1,7 +1,8 @@
-"""The language that people read.
+"""The language of what people read: reports, pages, cards, advice, tables.
 
 The English sentences stand in the code, `_("{rows:,} rows").format(rows=rows)`; their Chinese is in
-`locale/zh_CN/LC_MESSAGES/app.po`, kept by scripts/messages.py. Log lines are in English only.
+`locale/zh_CN/LC_MESSAGES/app.po`, kept by scripts/messages.py. Help, errors and the log are in English only:
+people search the web for them.
 """
 
 import gettext
@@ -12,7 +13,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 CATALOGUE = Path(__file__).parent / "locale" / "zh_CN" / "LC_MESSAGES" / "app.po"
 
@@ -63,41 +63,6 @@ def pgettext(context: str, message: str) -> str:
 def N_(message: str) -> str:  # noqa: N802
     """Mark a message of a table for the catalogue; `_` translates it where it is shown."""
     return message
-
-
-class Sentence(str):
-    """A text in the language of its making that can be kept, and said in another language later."""
-
-    def __new__(cls, template: str, values: dict[str, Any]) -> "Sentence":
-        made = super().__new__(cls, _(template).format(**values))
-        made.template = template
-        made.values = values
-        return made
-
-    def __reduce__(self) -> tuple:
-        """Send the message and its values to another process."""
-        return Sentence, (self.template, self.values)
-
-
-def sentence(template: str, **values: Any) -> Sentence:
-    """Return a message with its values; those that are sentences or marked words are translated too."""
-    return Sentence(template, values)
-
-
-def recorded(text: Any) -> Any:
-    """Return a sentence as values of JSON, from which `said` makes it again; anything else as it is."""
-    if not isinstance(text, Sentence):
-        return text
-    values = {name: recorded(value) for name, value in text.values.items()}
-    return {"sentence": text.template, "values": values}
-
-
-def said(record: Any) -> Any:
-    """Return what `recorded` was given, in the current language."""
-    if not isinstance(record, dict):
-        return record
-    values = {name: said(value) for name, value in record["values"].items()}
-    return Sentence(record["sentence"], values)
 
 
 @cache

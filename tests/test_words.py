@@ -37,7 +37,7 @@ def test_the_catalogue_has_the_messages_of_the_code_and_no_others():
                 else:
                     # Marked by N_ in a table
                     assert isinstance(last, (ast.Name, ast.Attribute, ast.Subscript)), where
-    assert calls > 150
+    assert calls > 100
 
 
 def test_every_message_has_chinese_with_the_same_values():
@@ -89,32 +89,103 @@ def test_the_language_of_a_process_is_that_of_its_threads_and_a_block_or_a_task_
     assert asyncio.run(answers()) == ["accuracy", "准确率", "accuracy"]
 
 
+TRANSLATORS = {"_", "pgettext"}
+SPEAKERS = {"say", "refuse"}  # functions of app/errors.py and app/runtime/processes.py that print errors
+
+
+def name_of(function: ast.expr) -> str:
+    """Return the name of what is called: of `logger.warning` that is `logger`."""
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return function.value.id
+    return getattr(function, "id", "")
+
+
+def is_translated(expression: ast.AST, translated_names: set[str]) -> bool:
+    """Return whether an expression has a translated message, or a variable that holds one, in it."""
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Call) and name_of(node.func) in TRANSLATORS:
+            return True
+        if isinstance(node, ast.Name) and node.id in translated_names:
+            return True
+    return False
+
+
+def says_problems(call: ast.Call) -> bool:
+    """Return whether a call makes an error, writes to the log, or prints on standard error."""
+    name = name_of(call.func)
+    return name.endswith("Error") or name == "logger" or name in SPEAKERS
+
+
+def returns_error(function: ast.FunctionDef) -> bool:
+    return function.returns is not None and "Error" in ast.unparse(function.returns)
+
+
+def translated_problems(source: str) -> list[int]:
+    """Return the lines of errors and log calls whose message is translated."""
+    lines = []
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        translated_names: set[str] = set()
+        for node in ast.walk(function):
+            if isinstance(node, (ast.Assign, ast.AugAssign)) and is_translated(node.value, set()):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                translated_names |= {target.id for target in targets if isinstance(target, ast.Name)}
+        for node in ast.walk(function):
+            is_problem = isinstance(node, ast.Call) and says_problems(node)
+            if isinstance(node, ast.Return):
+                is_problem = returns_error(function)
+            if is_problem and is_translated(node, translated_names):
+                lines.append(node.lineno)
+    return lines
+
+
+def test_no_error_and_no_line_of_the_log_is_translated():
+    for path in sorted((ROOT / "app").rglob("*.py")):
+        assert translated_problems(path.read_text(encoding="utf-8")) == [], path
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'raise InputError(_("wrong"))',
+        'raise ColumnError(_("{name} is wrong").format(name=1))',
+        'message = _("wrong")\n    raise TrainingError(f"{message}: {1}")',
+        'logger.warning("%s", _("wrong"))',
+        'say(pgettext("of rows", "wrong"))',
+        'return _("wrong")',
+    ],
+)
+def test_a_translated_error_is_found(body):
+    assert translated_problems(f"def check() -> InputError:\n    {body}\n")
+
+
 @pytest.mark.parametrize(
     "words",
     ["--train.lr 1", "--train 1", "--train.epochs 0", "--train.batch_size -1", "--train.dropuot 0.1"],
 )
-def test_errors_of_settings_are_said_in_chinese(words):
-    with in_language("zh"), pytest.raises(InputError, match="^命令行：.*[应没组]"):
+def test_errors_of_settings_are_in_english(words):
+    with in_language("zh"), pytest.raises(InputError, match="^command line: ") as error:
         load_config(words.split())
+    assert not HAN.search(str(error.value))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "没有数据，文件是空的"),
-        ("text,label\n", "文件里只有表头，没有数据"),
-        ("a,b,c\n好,1,2\n坏,2,3\n", "看不出哪一列是文本"),
-        ("text,label\n好,正\n,负\n坏,负\n", " 第 3 行：文本是空的"),
-        ("text,label\n好,正\n坏,\n", " 第 3 行：标签是空的"),
-        ("text,label\n好,正\n坏,正\n", "训练文件要留下用来训练的行：共 2 行"),
-        ("text,label\n好,正,1\n坏,负\n", " 第 2 行：应与第一行一样有 2 列，实际有 3 列"),
-        (None, "没有这个文件"),
+        ("", "there are no rows, the file is empty"),
+        ("text,label\n", "there are no rows in the file, only a header"),
+        ("a,b,c\ngood,1,2\nbad,2,3\n", "cannot tell which column is the text"),
+        ("text,label\ngood,1\n,0\nbad,0\n", ", line 3: the text is empty"),
+        ("text,label\ngood,1\nbad,\n", ", line 3: the label is empty"),
+        ("text,label\ngood,1\nbad,1\n", "the train file must keep rows to train on: it has 2"),
+        ("text,label\ngood,1,1\nbad,0\n", ", line 2: 2 columns are needed as in the first row, found 3"),
+        (None, "there is no such file"),
     ],
 )
-def test_errors_of_data_are_said_in_chinese(tmp_path, content, message):
+def test_errors_of_data_are_in_english(tmp_path, content, message):
     path = tmp_path / "rows.csv"
     if content is not None:
         path.write_text(content, encoding="utf-8")
     with in_language("zh"), pytest.raises(InputError, match=message) as error:
         open_dataset(DataConfig(train=str(path), cache_dir=str(tmp_path / "cache")))
-    assert all(HAN.search(line) for line in str(error.value).splitlines())
+    assert not HAN.search(str(error.value))

@@ -14,13 +14,13 @@ import yaml
 from pydantic import ValidationError
 
 from ..errors import InputError, nearest, shorten, show
-from ..words import _
 from .allowed_values import MAPPING, describe, literal_values, member_types
 from .help import help_text
 from .rules import RuleError, check_rules
 from .schema import GROUPS, HINTS, RANDOM, SETTINGS, VERB, Config, DataConfig, ModelConfig
 from .yaml_files import line_of_key, parse_yaml, read_yaml
 
+COMMAND_LINE = "command line"  # where a setting stands, for messages
 SHORT_OPTIONS = {"resume": "output.resume", "verb": VERB}
 MODEL_CONFIG = "model.config"  # has a key of the model's configuration, as in --model.config.hidden_size 64
 FOR_RANDOM_WEIGHTS = ("model.architecture", "model.vocab_file")
@@ -87,7 +87,7 @@ def _read_layer(path: Path) -> dict[str, Value]:
     if values is None:
         raise InputError(f"{path}: there are no settings in the file; write some, or leave --config out")
     if not isinstance(values, dict):
-        raise _refusal(Value(values, path), "the file", _(MAPPING))
+        raise _refusal(Value(values, path), "the file", MAPPING)
     layer = {}
     for group, settings in values.items():
         if group not in GROUPS:
@@ -95,7 +95,7 @@ def _read_layer(path: Path) -> dict[str, Value]:
         elif isinstance(settings, dict):
             layer |= {f"{group}.{key}": Value(value, path) for key, value in settings.items()}
         else:
-            raise _refusal(Value(settings, path), group, _(MAPPING))
+            raise _refusal(Value(settings, path), group, MAPPING)
     return layer
 
 
@@ -103,13 +103,12 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
     """Return the files and settings that are given as `--NAME VALUE`, `--NAME=VALUE` and `NAME=VALUE`."""
     files: list[str] = []
     options: dict[str, Value] = {}
-    source = _("command line")
     words = iter(argv)
     for word in words:
         name, equals, text = word.removeprefix("--").partition("=")
         name = SHORT_OPTIONS.get(name, name)
         if name not in HINTS:
-            _check_option(word, name, Value(text, source))
+            _check_option(word, name, Value(text, COMMAND_LINE))
         value = text if equals else _next_value(words, name)
         # "$FILE" is empty where this variable is not set; only a prefix may be empty
         if not value and name != "model.prefix":
@@ -117,18 +116,17 @@ def _read_arguments(argv: list[str]) -> tuple[list[str], dict[str, Value]]:
         if name == "config":
             files.append(value)
         else:
-            options[name] = Value(plain_value(name, value), source)
+            options[name] = Value(plain_value(name, value), COMMAND_LINE)
     return files, options
 
 
 def _check_option(word: str, name: str, value: Value) -> None:
     """Raise InputError unless the word names --config or a key of the model's configuration."""
     if not word.startswith("--"):
-        sentence = _(
-            "command line: unrecognized argument: {word}; a value needs the name of its setting before "
-            "it, as in --data.train FILE (--help all lists them)"
+        raise InputError(
+            f"{COMMAND_LINE}: unrecognized argument: {shorten(word)}; a value needs the name of its setting "
+            "before it, as in --data.train FILE (--help all lists them)"
         )
-        raise InputError(sentence.format(word=shorten(word)))
     if name != "config" and not name.startswith(f"{MODEL_CONFIG}."):
         raise _no_setting(value, name)
 
@@ -142,7 +140,7 @@ def _next_value(words: Iterator[str], name: str) -> str:
 
 
 def _no_value(name: str) -> InputError:
-    return InputError(_("command line: --{name} needs a value after it").format(name=name))
+    return InputError(f"{COMMAND_LINE}: --{name} needs a value after it")
 
 
 def _merged(files: list[str], options: dict[str, Value]) -> Config:
@@ -251,9 +249,8 @@ def _no_setting(setting: Value, name: str) -> InputError:
         near = nearest(meant, SETTINGS, NAME_CUTOFF)
     else:
         near = nearest(meant, [*GROUPS, *SETTINGS], NAME_CUTOFF)
-    sentence = _("{source}: there is no setting '{name}'{near} (--help all lists them)")
     source = _source_with_line(setting.source, name)
-    return InputError(sentence.format(source=source, name=name, near=near))
+    return InputError(f"{source}: there is no setting '{name}'{near} (--help all lists them)")
 
 
 def _refusal(setting: Value, name: str, rule: str) -> InputError:
@@ -263,12 +260,11 @@ def _refusal(setting: Value, name: str, rule: str) -> InputError:
     # A value that is right for another task is no slip of the keyboard
     near = "" if value in choices else nearest(value, choices)
     if value in (None, ""):
-        value_words = _("nothing; give it a value")
+        value_words = "nothing; give it a value"
     else:
         value_words = shorten(str(value), 80)
-    sentence = _("{setting} must be {rule}, found {value}{near}")
-    problem = sentence.format(setting=name, rule=rule, value=value_words, near=near)
+    problem = f"{name} must be {rule}, found {value_words}{near}"
     if not setting.source:
         return InputError(problem)
     source = _source_with_line(setting.source, name)
-    return InputError(_("{source}: {problem}").format(source=source, problem=problem))
+    return InputError(f"{source}: {problem}")

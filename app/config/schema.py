@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import InputError
-from ..words import N_
 from .shipped import E5_SMALL
 
 # Values must have the very type of their field; the text under a field is its help.
@@ -159,23 +158,21 @@ ModelName = Annotated[
     str,
     ValueRule(
         lambda name: name.lower() not in NO_NAMES,
-        N_("e5-small-zh, a name on the hub, a folder with a checkpoint, or random (for random weights)"),
+        "e5-small-zh, a name on the hub, a folder with a checkpoint, or random (for random weights)",
     ),
 ]
-Separator = Annotated[str, ValueRule(bool, N_("one or more characters"))]
+Separator = Annotated[str, ValueRule(bool, "one or more characters")]
 Names = Annotated[
     list[str],
     ValueRule(
         are_names,
-        N_(
-            "a list such as [a, b] of two or more different names without white space around them, none of "
-            "them empty (numbers, yes and no in quotes)"
-        ),
+        "a list such as [a, b] of two or more different names without white space around them, none of "
+        "them empty (numbers, yes and no in quotes)",
     ),
 ]
 SplitSize = Annotated[
     Float,
-    ValueRule(is_split_size, N_("0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000")),
+    ValueRule(is_split_size, "0, a fraction below 1 or a whole number of rows up to 1,000,000,000,000"),
 ]
 # Ranks beat once a second, and a busy or swapping machine delays some of these beats.
 MIN_TIMEOUT = 10  # seconds
@@ -183,7 +180,7 @@ Timeout = Annotated[
     int,
     ValueRule(
         is_long_enough,
-        N_("an integer from 10 (seconds), or ranks that are only slow would be taken for dead"),
+        "an integer from 10 (seconds), or ranks that are only slow would be taken for dead",
     ),
 ]
 

@@ -22,7 +22,6 @@ from filelock import FileLock
 
 from ..errors import InputError, TrainingError, listed, reading
 from ..runtime.disk import parse_json, sync, system_errors
-from ..words import current_language, use_language
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +40,7 @@ def call_apart(function: Callable, *arguments: Any) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    executor = ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(), current_language()))
+    executor = ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(),))
     try:
         return executor.submit(function, *arguments).result()
     except TerminatedWorkerError as error:
@@ -51,14 +50,13 @@ def call_apart(function: Callable, *arguments: Any) -> Any:
         executor.shutdown(kill_workers=True)
 
 
-def _begin(parent: int, language: str) -> None:
+def _begin(parent: int) -> None:
     def end_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    use_language(language)
     # Millions of short lists have no reference cycles, and looking for some would take a fifth of the time
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")

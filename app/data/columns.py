@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import InputError, excerpt, listed, nearest, shorten
-from ..words import N_, _, sentence
 from .cells import SETTING
+from .column_facts import ColumnFacts
 from .column_values import (
     are_flags,
     are_labels,
@@ -73,7 +73,7 @@ class Columns:
     names in JSON objects, numbers from 0 in everything else.
 
     `width` is the number of columns that every row has, None for objects. `header` are the names of the
-    columns as the file has them, None without a header and for objects. `words` describe the columns, also
+    columns as the file has them, None without a header and for objects. `facts` describe the columns, also
     those that are not used. `assumed` are settings that follow from the values, for other such files.
     """
 
@@ -82,16 +82,12 @@ class Columns:
     label: tuple[Key, ...]
     width: int | None
     header: list | None = None
-    words: tuple[str, ...] = ()
+    facts: ColumnFacts = ColumnFacts()
     assumed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def used(self) -> tuple[Key, ...]:
         return self.text + self.pair + self.label
-
-    @property
-    def described(self) -> str:
-        return "".join(self.words)
 
     @property
     def are_keys(self) -> bool:
@@ -177,8 +173,9 @@ def is_header(where: str, first: list, below: list, options: ReadOptions, need_l
         return False
     if options.train_has_no_header:
         return False
-    message = _("{where}: cannot tell whether this is a header: {cells}; set --data.header true or false")
-    raise InputError(message.format(where=where, cells=listed(cells)))
+    raise InputError(
+        f"{where}: cannot tell whether this is a header: {listed(cells)}; set --data.header true or false"
+    )
 
 
 def _settings_name_a_column(options: ReadOptions) -> bool:
@@ -238,7 +235,7 @@ def choose_columns(
         label=roles.label,
         width=start.width,
         header=header,
-        words=_words(start, roles, need_label),
+        facts=_facts(start, roles, need_label),
         assumed=_assumed_settings(start, roles, of_settings, options),
     )
     if not start.is_object:
@@ -338,16 +335,10 @@ def _number_of_column(start: FirstRows, role: str, column: Key, names: list[str]
         raise _unclear(replace(start, names=list(names), rows=[]), role, need_label=True)
     if numbers:
         return numbers[0]
-    message = _("{where}: there is no {what} column {name}{near} (found: {names})")
-    found_names = listed(names) or _("{width} columns without names, from 0").format(width=start.width)
+    found_names = listed(names) or f"{start.width} columns without names, from 0"
+    near = nearest(column, names)
     raise ColumnError(
-        message.format(
-            where=start.where,
-            what=_(role),
-            name=excerpt(column),
-            near=nearest(column, names),
-            names=found_names,
-        )
+        f"{start.where}: there is no {role} column {excerpt(column)}{near} (found: {found_names})"
     )
 
 
@@ -434,26 +425,23 @@ def _assumed_settings(
 # Words
 
 
-def _words(start: FirstRows, roles: Roles, need_label: bool) -> tuple[str, ...]:
-    """Return the columns in words, also those that are not used where there are labels."""
-    words: list[str] = []
+def _facts(start: FirstRows, roles: Roles, need_label: bool) -> ColumnFacts:
+    """Return what people are told of the columns, also of those that are not used where there are labels."""
+    names_by_role = {}
     for role, numbers in (("text", roles.text), ("label", roles.label), ("second text", roles.pair)):
         if numbers:
-            if words:
-                words.append(", ")
-            words += [sentence(role), " ", _listed_columns(start, numbers)]
+            names_by_role[role] = _listed_columns(start, numbers)
     unused = unused_columns(start, roles)
     if not need_label or not unused:
-        return tuple(words)
-    words += [sentence(N_("; not used: ")), _listed_columns(start, unused)]
-    texts = [column for column in unused if are_texts(start.values(column))]
-    if texts and not roles.pair:
-        message = N_(
-            "; {columns} has texts too: set --data.text_pair_column for pairs, or name both in "
-            "--data.text_column"
-        )
-        words.append(sentence(message, columns=_listed_columns(start, texts)))
-    return tuple(words)
+        return ColumnFacts(roles=names_by_role)
+    unused_texts = []
+    if not roles.pair:
+        unused_texts = [column for column in unused if are_texts(start.values(column))]
+    return ColumnFacts(
+        roles=names_by_role,
+        unused=_listed_columns(start, unused),
+        unused_texts=_listed_columns(start, unused_texts),
+    )
 
 
 def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
@@ -467,33 +455,28 @@ def _unclear(start: FirstRows, role: str, need_label: bool) -> InputError:
     columns = list(zip(*start.rows, strict=True)) or [(value,) for value in names_or_cells]
     inner_names = names_inside(columns)
     if inner_names:
-        message = _(
-            "{where}: the cells hold objects with the fields {names}; write each field as a column, one "
-            "object a row"
+        return ColumnError(
+            f"{start.where}: the cells hold objects with the fields {listed(inner_names)}; write each field "
+            "as a column, one object a row"
         )
-        return ColumnError(message.format(where=start.where, names=listed(inner_names)))
     flags = [str(name) for name, values in zip(names_or_cells, columns, strict=False) if are_flags(values)]
     if role == "label" and len(flags) > 1:
-        message = _(
-            "{where}: cannot tell which column is the label: found columns of 0 and 1, or of true and false; "
-            "for several labels set --data.task multi_label --data.label_columns '[{names}]'"
+        names = ", ".join(flags)
+        return ColumnError(
+            f"{start.where}: cannot tell which column is the label: found columns of 0 and 1, or of true and "
+            f"false; for several labels set --data.task multi_label --data.label_columns '[{names}]'"
         )
-        return ColumnError(message.format(where=start.where, names=", ".join(flags)))
     if not need_label:
-        message = _(
-            "{where}: cannot tell which column is the text: found the columns {found}; set "
-            "--data.text_column to a name or a number (0 is the first), for pairs of texts also "
-            "--data.text_pair_column, or --data.format text where each line is one text"
+        return ColumnError(
+            f"{start.where}: cannot tell which column is the text: found the columns "
+            f"{listed(names_or_cells)}; set --data.text_column to a name or a number (0 is the first), for "
+            "pairs of texts also --data.text_pair_column, or --data.format text where each line is one text"
         )
-        return ColumnError(message.format(where=start.where, found=listed(names_or_cells)))
-    message = _(
-        "{where}: cannot tell which column is the {what}: found the columns {found}; set --data.{setting} to "
-        "a name or a number (0 is the first), for pairs of texts also --data.text_pair_column, for a column "
-        "of 0 and 1 for each label --data.task multi_label and --data.label_columns, or --data.format to "
-        "another separator; remove what is above a header"
-    )
     return ColumnError(
-        message.format(where=start.where, what=_(role), found=listed(names_or_cells), setting=SETTING[role])
+        f"{start.where}: cannot tell which column is the {role}: found the columns {listed(names_or_cells)}; "
+        f"set --data.{SETTING[role]} to a name or a number (0 is the first), for pairs of texts also "
+        "--data.text_pair_column, for a column of 0 and 1 for each label --data.task multi_label and "
+        "--data.label_columns, or --data.format to another separator; remove what is above a header"
     )
 
 

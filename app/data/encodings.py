@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import InputError, excerpt, listed, nearest, reading, shorten
-from ..words import N_, _, sentence
 
 # Packed files (gzip, bzip2, xz, Zstandard), workbooks, Parquet, Arrow and UTF-32 begin so. They are refused,
 # unless the `magic` of their format has these bytes.
@@ -76,20 +75,20 @@ def read_start(path: Source) -> bytes:
             with path.open("rb") as file:
                 start = file.read(START)
         else:
-            raise InputError(_("{path}: {problem}").format(path=path, problem=_what_is_there(path)))
+            raise InputError(f"{path}: {_what_is_there(path)}")
     if not start:
-        raise InputError(_("{path}: there are no rows, the file is empty").format(path=path))
+        raise InputError(f"{path}: there are no rows, the file is empty")
     return start
 
 
 def _what_is_there(path: Path) -> str:
     if path.exists():
-        return _("a regular file is needed, found a folder or pipe; save its content to a file")
+        return "a regular file is needed, found a folder or pipe; save its content to a file"
     hint = ""
     if path.parent.is_dir():
         names = [entry.name for entry in path.parent.iterdir()]
         hint = nearest(path.name, names)
-    return _("there is no such file{hint}").format(hint=hint)
+    return f"there is no such file{hint}"
 
 
 def file_encoding(path: Source, encoding: str) -> str:
@@ -118,8 +117,9 @@ def file_encoding(path: Source, encoding: str) -> str:
     if encoding == "utf-8":
         unmarked = _unmarked_utf_16(start)
         if unmarked:
-            message = _("{path}: {encoding} text without a byte order mark; set --data.encoding {encoding}")
-            raise InputError(message.format(path=path, encoding=unmarked))
+            raise InputError(
+                f"{path}: {unmarked} text without a byte order mark; set --data.encoding {unmarked}"
+            )
         return "gb18030" if _is_gb18030(path) else encoding
     if encoding in CHINESE_ENCODINGS and _is_chinese_utf_8(path):
         return "utf-8"
@@ -196,11 +196,10 @@ def _is_gb18030(path: Path) -> bool:
     if is_utf_8 or not _is_usual_chinese(letters):
         return False
     if broken_lines:
-        message = _(
-            "{path}: GB18030 text, but for invalid bytes in lines {lines}; fix these lines, or set "
-            "--data.encoding gb18030, and --data.on_bad_row skip to leave them out"
+        raise InputError(
+            f"{path}: GB18030 text, but for invalid bytes in lines {listed(broken_lines)}; fix these lines, "
+            "or set --data.encoding gb18030, and --data.on_bad_row skip to leave them out"
         )
-        raise InputError(message.format(path=path, lines=listed(broken_lines)))
     return True
 
 
@@ -237,9 +236,10 @@ def line_blocks(path: Source, encoding: str, keeps_marks: bool = False) -> Itera
                 yield lines
                 number += len(lines)
     except UnicodeError as error:
-        message = _("{path}, line {number} or later: not valid {encoding} text ({why}); set --data.encoding")
         why = getattr(error, "reason", error)
-        raise InputError(message.format(path=path, number=number, encoding=encoding, why=why)) from error
+        raise InputError(
+            f"{path}, line {number} or later: not valid {encoding} text ({why}); set --data.encoding"
+        ) from error
 
 
 def wrong_character(text: str, role: str) -> str | None:
@@ -250,9 +250,7 @@ def wrong_character(text: str, role: str) -> str | None:
         code = ord(text[error.start])
         damage = f"unpaired surrogate U+{code:04X}"
         if 0xDC80 <= code <= 0xDCFF:
-            damage = sentence(N_("invalid byte {byte}"), byte=f"0x{code - 0xDC00:02x}")
-        message = N_(
-            "{found} in the {what} {text}; fix the file or set --data.encoding (gb18030, big5, utf-16-le)"
-        )
-        return sentence(message, found=damage, what=sentence(role), text=excerpt(text))
+            damage = f"invalid byte 0x{code - 0xDC00:02x}"
+        remedy = "fix the file or set --data.encoding (gb18030, big5, utf-16-le)"
+        return f"{damage} in the {role} {excerpt(text)}; {remedy}"
     return None

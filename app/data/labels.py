@@ -11,7 +11,6 @@ import numpy as np
 
 from ..config.schema import DataConfig
 from ..errors import InputError, excerpt, listed, nearest, shorten
-from ..words import N_, _, sentence
 from .label_cells import (
     INTEGER,
     LARGEST_NUMBER,
@@ -60,13 +59,11 @@ def refuse_joined_labels(labels: list[str], config: DataConfig, source: str) -> 
                 continue
             parts = {part.strip() for part in label.split(separator)}
             if parts <= all_labels:
-                message = _(
-                    "{source}: the parts of the label {label} are labels too; for several labels a row set "
-                    "--data.task {task} --data.label_separator '{separator}', else list all in --data.labels"
-                )
                 task = "multi_path" if config.label_hierarchy else "multi_label"
                 raise InputError(
-                    message.format(source=source, label=excerpt(label), task=task, separator=separator)
+                    f"{source}: the parts of the label {excerpt(label)} are labels too; for several labels a "
+                    f"row set --data.task {task} --data.label_separator '{separator}', else list all in "
+                    "--data.labels"
                 )
 
 
@@ -105,10 +102,10 @@ class LabelForm:
         for label in labels:
             if label in ids:
                 continue
-            message = N_("{label}{near} (known: {names})")
+            known = f"known: {listed(names)}"
             if accept_ids and INTEGER.fullmatch(label):
-                message = N_("{label} (known: {names}; integers are read as numbers of these labels, from 0)")
-            return sentence(message, label=excerpt(label), near=nearest(label, names), names=listed(names))
+                return f"{excerpt(label)} ({known}; integers are read as numbers of these labels, from 0)"
+            return f"{excerpt(label)}{nearest(label, names)} ({known})"
         return None
 
     def names(self, config: DataConfig, values: list[str], source: str) -> list[str]:
@@ -136,13 +133,14 @@ class LabelForm:
         rows_of_label = self.statistics(train, names)["classes"]
         for name, num_rows in rows_of_label.items():
             if num_rows == 0:
-                message = _(
-                    "{path}: label '{label}' is absent from train; add rows, or drop it from data.labels"
+                raise InputError(
+                    f"{source}: label '{shorten(name)}' is absent from train; add rows, or drop it from "
+                    "data.labels"
                 )
-                raise InputError(message.format(path=source, label=shorten(name)))
         if self.has_labels and len(names) < 2:
-            message = _("{path}: two or more labels are needed, found {labels}; set --data.label_column")
-            raise InputError(message.format(path=source, labels=listed(names)))
+            raise InputError(
+                f"{source}: two or more labels are needed, found {listed(names)}; set --data.label_column"
+            )
 
     def statistics(self, labels: np.ndarray, names: list[str]) -> dict:
         """Return what the data report has of a split's labels: at least `classes`, the rows of each label."""

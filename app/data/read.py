@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from ..config.schema import DataConfig
 from ..errors import InputError
-from ..words import _
 from .column_files import (
     ARROW_FILE,
     ARROW_STREAM,
@@ -184,25 +183,26 @@ def _check_separator(path: Source, format: str | None, lines: list[str]) -> None
     separator = shown_separator(lines, FORMATS[format].delimiter, FORMATS[format].is_quoted)
     if separator is None:
         return
-    message = _(
-        "{path}: a tab, comma, semicolon or vertical bar is needed between the columns, found '{separator}'; "
-        "replace it by tabs"
+    raise InputError(
+        f"{path}: a tab, comma, semicolon or vertical bar is needed between the columns, found "
+        f"'{separator}'; replace it by tabs"
     )
-    raise InputError(message.format(path=path, separator=separator))
 
 
 def _check_beginning(path: Source, format: str | None, start: bytes) -> None:
     """Raise InputError for a file whose first bytes are not those of its format."""
     magic = FORMATS[format].magic if format else ()
     if start.startswith(MAGIC) and not start.startswith(magic):
-        message = _(
-            "{path}: {needed} is needed, found a packed file, a workbook, Parquet, Arrow or UTF-32; unpack "
+        needed = format if magic else "text"
+        raise InputError(
+            f"{path}: {needed} is needed, found a packed file, a workbook, Parquet, Arrow or UTF-32; unpack "
             "it, save it as CSV (UTF-8), or set --data.format"
         )
-        raise InputError(message.format(path=path, needed=format if magic else "text"))
     if format is None:
-        message = _("{path}: cannot tell the format (known endings of names: {endings}); set --data.format")
-        raise InputError(message.format(path=path, endings=", ".join(SUFFIXES)))
+        endings = ", ".join(SUFFIXES)
+        raise InputError(
+            f"{path}: cannot tell the format (known endings of names: {endings}); set --data.format"
+        )
     if isinstance(path, Stream) and magic:
         raise InputError(f"{path}: {format} files cannot be read from a stream; save it to a file first")
 

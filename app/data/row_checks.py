@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, excerpt
-from ..words import N_, Sentence, sentence
 from .bad_row import BadRow, bad_row_message
 from .cells import EmptyText, clean_text, join_texts, number_as_text, value_of
 from .column_files import ArrowBlock
@@ -54,11 +53,9 @@ class RowChecker:
         for index in sorted(problems):
             problem = problems[index]
             is_empty = isinstance(problem, EmptyText)
-            if isinstance(problem, ValueError):
-                problem = _text_of(problem)
             bad_rows[index] = BadRow(
                 line=block.lines[index],
-                problem=problem,
+                problem=str(problem),
                 is_empty=is_empty,
             )
         return RowBatch(
@@ -132,12 +129,11 @@ class RowChecker:
         fields = []
         for field in record[:MAX_SHOWN_FIELDS]:
             fields.append(field if isinstance(field, str) else excerpt(field))
-        message = N_(
-            "{width} columns are needed as in the first row, found {found}: {row}; remove extra separators "
-            "(or, in CSV, enclose it in double quotes) or fill in what is missing"
-        )
         row = excerpt(" | ".join(fields))
-        return sentence(message, width=columns.width, found=len(record), row=row)
+        return (
+            f"{columns.width} columns are needed as in the first row, found {len(record)}: {row}; remove "
+            "extra separators (or, in CSV, enclose it in double quotes) or fill in what is missing"
+        )
 
     # Texts
 
@@ -212,16 +208,8 @@ class RowChecker:
         if self.label_names:
             unknown = form.unknown(label, self.label_names, self.accept_ids)
             if unknown:
-                message = N_("unknown label {label}; fix the row or set --data.labels")
-                raise ValueError(sentence(message, label=unknown))
+                raise ValueError(f"unknown label {unknown}; fix the row or set --data.labels")
         return label
-
-
-def _text_of(error: ValueError) -> str:
-    """Return the text of an error, which other processes may want in another language."""
-    if error.args and isinstance(error.args[0], Sentence):
-        return error.args[0]
-    return str(error)
 
 
 def no_record(record: Any) -> str:

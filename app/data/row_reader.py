@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..words import N_, _, sentence
 from .bad_row import BadRow
 from .cells import as_text
+from .column_facts import ColumnFacts
 from .column_files import ArrowBlock
 from .columns import MAX_COLUMNS, Columns, choose_columns, is_header
 from .encodings import Source, Stream, wrong_character
@@ -114,7 +114,7 @@ def open_rows(
         raise _without_rows(file, options, None)
     beginning = _Beginning.of(file, options, first_blocks)
     columns = beginning.columns(options, need_label, find_pairs)
-    columns = replace(columns, words=columns.words + _words_of_encoding(options))
+    columns = replace(columns, facts=_with_encoding(columns.facts, options))
     checker = RowChecker(
         path=path,
         options=options,
@@ -172,7 +172,7 @@ class _Beginning:
     def columns(self, options: ReadOptions, need_label: bool, find_pairs: bool) -> Columns:
         """Return the columns of the file; raises InputError where they cannot be told."""
         if self.is_text(need_label):
-            return Columns(text=(0,), pair=(), label=(), width=1, words=(sentence(N_("text")), " '0'"))
+            return Columns(text=(0,), pair=(), label=(), width=1, facts=ColumnFacts(roles={"text": "'0'"}))
         self.check_first()
         first = self.first
         try:
@@ -235,17 +235,16 @@ def _without_header(blocks: Iterator[Block]) -> Iterator[Block]:
 
 
 def _without_rows(path: Source, options: ReadOptions, header: list | None) -> InputError:
-    message = _("{path}: there are no rows in the file")
+    message = f"{path}: there are no rows in the file"
     if header and FORMATS[options.format].has_header:
-        message = _("{path}: there are no rows in the file, only a header")
-    return InputError(message.format(path=path))
+        message += ", only a header"
+    return InputError(message)
 
 
-def _words_of_encoding(options: ReadOptions) -> tuple[str, ...]:
-    """Return the encoding in words, where it is not UTF-8 or not the one that was set."""
+def _with_encoding(facts: ColumnFacts, options: ReadOptions) -> ColumnFacts:
+    """Return the facts with the encoding, where it is not UTF-8 or not the one that was set."""
     if options.overruled_encoding:
-        message = N_("; encoding {encoding}, not {setting} as set")
-        return (sentence(message, encoding=options.encoding, setting=options.overruled_encoding),)
+        return replace(facts, encoding=options.encoding, overruled_encoding=options.overruled_encoding)
     if FORMATS[options.format].magic or options.encoding == "utf-8":
-        return ()
-    return (sentence(N_("; encoding ")), options.encoding)
+        return facts
+    return replace(facts, encoding=options.encoding)

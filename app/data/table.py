@@ -19,9 +19,9 @@ import joblib
 import numpy as np
 
 from ..errors import InputError, listed, printable_path, shorten
-from ..words import said
 from .build_table import ROWS_FILE, SKIPPED_FILE, TableMeta, build_table, read_meta
 from .cache import build_once, content_key, file_digest, file_state
+from .column_facts import ColumnFacts
 from .files import files_of
 from .line_breaks import LineBreaks
 from .read import ReadOptions, recognised
@@ -30,7 +30,7 @@ from .rows import Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 12  # of the folder of a table; a change of its content needs another one
+VERSION = 13  # of the folder of a table; a change of its content needs another one
 SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
 MAX_SOURCE = 200  # characters of the name of several files in messages
 
@@ -87,9 +87,9 @@ class Table:
         self._chunk_ends = np.cumsum([len(chunk) for chunk in self._rows.column("line").chunks])
 
     @property
-    def columns(self) -> str:
-        """The columns of the first file in words."""
-        return "".join(said(text) for text in self.parts[0].meta.columns)
+    def columns(self) -> ColumnFacts:
+        """What people are told of the columns of the first file."""
+        return ColumnFacts(**self.parts[0].meta.columns)
 
     def __reduce__(self) -> tuple:
         """Send the folders of a table, and not its rows, to another process."""
@@ -191,7 +191,7 @@ class Table:
             for text in (part.folder / SKIPPED_FILE).read_text(encoding="utf-8").splitlines():
                 row = json.loads(text)
                 location = self._shortened(f"{part.source}, {part.meta.unit} {row['line']}")
-                skipped.append(SkippedRow(part.source, row["line"], said(row["problem"]), location))
+                skipped.append(SkippedRow(part.source, row["line"], row["problem"], location))
         return skipped
 
 
@@ -234,8 +234,8 @@ def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **r
     for table in tables:
         if table.has_pairs != first.has_pairs:
             raise InputError(
-                f"{table.source}: all files must have the same columns, found {table.columns}, and in "
-                f"{first.source} {first.columns}; fix one"
+                f"{table.source}: all files must have the same columns, found "
+                f"{table.columns.in_english()}, and in {first.source} {first.columns.in_english()}; fix one"
             )
     source = value if isinstance(value, str) else ", ".join(value)
     return Table(

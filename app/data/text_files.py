@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
-from ..words import N_, sentence
 from .bad_row import BadRow
 from .encodings import BYTE_ORDER_MARK
 
@@ -82,12 +81,11 @@ def quoted_records(lines: Iterator[str], delimiter: str, after_spaces: bool) -> 
                 yield first, record
         except csv.Error as error:
             # None of the lines of this record can be read, and each counts as a row
-            message = N_(
-                "the record from line {first} to {last} is not valid CSV ({error}); double the quotes in "
-                "quoted fields, or set --data.quoting none if quotes are part of the text"
-            )
             cause = str(error).partition(" - ")[0]
-            problem = sentence(message, first=first, last=reader.line_num, error=cause)
+            problem = (
+                f"the record from line {first} to {reader.line_num} is not valid CSV ({cause}); double the "
+                "quotes in quoted fields, or set --data.quoting none if quotes are part of the text"
+            )
             for line in range(first, reader.line_num + 1):
                 yield line, BadRow(line, problem)
 

@@ -10,7 +10,6 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from ..config.schema import ModelConfig
 from ..config.shipped import E5_SMALL
 from ..errors import InputError
-from ..words import _
 from .e5_small import local_checkpoint
 from .transformers_errors import cannot_load
 
@@ -32,7 +31,7 @@ def checkpoint_place(settings: ModelConfig, cache_dir: str) -> str:
     try:
         hf_hub_download(name, "config.json")
     except errors.HFValidationError as error:
-        raise InputError(_("{rule}: there is no such folder").format(rule=cannot_load(name))) from error
+        raise InputError(f"{cannot_load(name)}: there is no such folder") from error
     except (OSError, ValueError) as error:
         message = " ".join(str(error).split())
         raise InputError(

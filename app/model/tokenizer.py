@@ -14,7 +14,6 @@ from ..config.schema import ModelConfig
 from ..data.dataset import Dataset
 from ..data.tokens import PROBES, REMEDY, definition_of, tokenizer_errors
 from ..errors import InputError, excerpt, listed
-from ..words import _
 from .vocabulary import read_vocabulary, training_vocabulary
 
 PREFIX = "prefix"  # the name that the tokens of a prefix have in tokenizer.json
@@ -58,8 +57,8 @@ def load_checkpoint_tokenizer(name: str):
     from transformers import AutoTokenizer, BertTokenizer
 
     folder = Path(name)
-    rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
-    with tokenizer_errors(rule.format(name=name)):
+    rule = f"model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded"
+    with tokenizer_errors(rule):
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
             if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):

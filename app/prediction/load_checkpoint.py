@@ -20,7 +20,6 @@ from ..runtime.processes import MODEL_LOCK
 from ..tasks import task_of_model
 from ..tasks.decision_file import read_decision_file
 from ..tasks.task import Task
-from ..words import _
 
 INDEX = f"{MODEL}.index.json"
 # Patterns of file names: a checkpoint has one of each
@@ -93,14 +92,11 @@ def _check_loaded_keys(folder: Path, info: dict) -> None:
 def check_folder(folder: Path) -> None:
     """Raise InputError unless `folder` has a configuration, safetensors weights and a tokenizer, and an index
     of weights names nothing else: transformers would open whatever it names, pickles too."""
-    rule = _(
-        "{folder}: a checkpoint must be a folder with config.json, model.safetensors and a tokenizer; "
-        "{problem}"
-    )
+    rule = f"{folder}: a checkpoint must be a folder with config.json, model.safetensors and a tokenizer"
     if not folder.is_dir():
-        problem = _("found a file") if folder.exists() else _("there is no such folder")
+        problem = "found a file" if folder.exists() else "there is no such folder"
         problem += nearest(str(folder), _folders_beside(folder))
-        raise InputError(rule.format(folder=folder, problem=problem))
+        raise InputError(f"{rule}; {problem}")
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     for needed_part, patterns in NEEDED.items():
         if not any(fnmatch(name, pattern) for name in names for pattern in patterns):
@@ -110,7 +106,7 @@ def check_folder(folder: Path) -> None:
                 f"found no {needed_part}, only: {found_names}; save it there with save_pretrained of a "
                 "recent transformers"
             )
-            raise InputError(rule.format(folder=folder, problem=problem))
+            raise InputError(f"{rule}; {problem}")
     if MODEL not in names:
         _check_index(folder / INDEX)
 

@@ -18,7 +18,6 @@ from ..data.read import DELIMITED, SUFFIXES, ReadOptions, recognised
 from ..data.row_reader import RowReader, open_rows
 from ..data.rows import Row
 from ..errors import InputError, listed, reading
-from ..words import _
 from . import OF_LABELS
 from .trained_model import TrainedModel
 
@@ -167,7 +166,7 @@ class Source:
 
     def bad_row_error(self, row: BadRow) -> InputError:
         """Return the error of an invalid row, with the setting that keeps such rows."""
-        return InputError(_("{problem} (or --on_bad_row keep)").format(problem=self.problem_of(row)))
+        return InputError(f"{self.problem_of(row)} (or --on_bad_row keep)")
 
     def record(self, row: Row | BadRow) -> dict[str, Any]:
         """Return the values of a row by name, None for those that it lacks; an object has its own keys."""
@@ -177,7 +176,7 @@ class Source:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
         first_line = f"{self.name}: {scan.num_good:,} rows"
         if self.reader is not None:
-            first_line += f" ({self.reader.columns.described})"
+            first_line += f" ({self.reader.columns.facts.in_english()})"
         if scan.num_bad:
             first_line += f", {scan.num_bad:,} {bad}"
         lines = [first_line]
@@ -281,8 +280,7 @@ def _columns_of_training(trained: TrainedModel, asked: Mapping[str, Any]) -> str
     options = "--text_column"
     if trained.has_pairs:
         options = "--text_column and --text_pair_column"
-    message = _("; the model was trained on {columns}: name the columns of this file with {options}")
-    return message.format(columns=listed(names), options=options)
+    return f"; the model was trained on {listed(names)}: name the columns of this file with {options}"
 
 
 def _opened(path: str) -> Path | Stream:

@@ -22,7 +22,6 @@ from ..tasks import TASK_CLASSES
 from ..tasks.decision_file import DECISION
 from ..tasks.task import Task
 from ..tasks.thresholds import RARE_F1
-from ..words import _
 from .export_record import RECORD, is_exported, read_record
 
 if TYPE_CHECKING:
@@ -208,10 +207,10 @@ def choose_run(folder: Path = CHECKPOINTS) -> Path:
     for run in sorted(times, key=times.get, reverse=True):
         if TASK_CLASSES[read_trained_model(run).task].has_labels:
             return run
-    message = _(
-        "there is no finished run in {folder}/; train one with {command}, or name a folder with --checkpoint"
+    raise InputError(
+        f"there is no finished run in {folder}/; train one with {training_command()}, or name a folder with "
+        "--checkpoint"
     )
-    raise InputError(message.format(folder=folder, command=training_command()))
 
 
 def dataset_of_run(folder: Path, need: str, remedy: str) -> Dataset:
@@ -235,9 +234,8 @@ def warn_without_decision(trained: TrainedModel, task: Task) -> None:
     if not holds_run(folder) or (folder / DECISION).exists():
         return
     if task.form.has_several or trained.best_metric == RARE_F1:
-        message = _(
-            "warning: {folder}: {file} is not there, which says from which probability on a label is given; "
-            "0.5 is taken for all labels. It was removed, or the run was stopped while it saved this model: "
-            "then finish it with --resume auto"
+        say(
+            f"warning: {folder}: {DECISION} is not there, which says from which probability on a label is "
+            "given; 0.5 is taken for all labels. It was removed, or the run was stopped while it saved this "
+            "model: then finish it with --resume auto"
         )
-        say(message.format(folder=folder, file=DECISION))

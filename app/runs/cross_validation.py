@@ -23,8 +23,7 @@ def train_folds(series: Series, num_folds: int) -> str:
     """Train all folds, write oof.parquet, the label issues and the figures; return these as text."""
     has_cleanlab = find_spec("cleanlab") is not None
     if not has_cleanlab:
-        why = f"cleanlab is needed: {install_command('labels')}"
-        say(_("There will be no label_issues.csv: {why}").format(why=why))
+        say(f"There will be no label_issues.csv: cleanlab is needed: {install_command('labels')}")
     # Data that cannot be opened is an error before anything is trained
     first_fold = VerbArguments(folds=num_folds, fold=0)
     dataset = open_dataset(replace(series.config.data, verb=first_fold))

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import InputError, TrainingError, say, show, write_out
-from ..words import _
 from .disk import OF_THE_SYSTEM
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
@@ -40,10 +39,10 @@ def exit_status(work: Callable[[], int | None]) -> int:
         Path.cwd()
     except FileNotFoundError:
         # Libraries would end the process there
-        rule = _(
+        problem = (
             "the working folder must exist, but it was removed; change to another one (cd) and run it again"
         )
-        return refuse(rule, 2)
+        return refuse(problem, 2)
     try:
         status = work() or 0
     except (InputError, TrainingError) as error:
@@ -80,7 +79,7 @@ def refuse(error: Exception | str, status: int) -> int:
     """Print an error, with the rank of a process that is not rank 0, and return the exit status."""
     rank = launched_rank()
     if rank == 0:
-        say(_("error: {error}").format(error=error))
+        say(f"error: {error}")
     else:
         say(f"error (rank {rank}): {error}")
     return status
