@@ -68,8 +68,7 @@ def _table_lines(table: Table) -> list[str]:
     if table.skipped:
         skipped = _(", {rows:,} skipped").format(rows=table.skipped)
     message = _("{source}: {rows:,} rows{skipped} ({columns})")
-    columns = table.columns.described()
-    line = message.format(source=table.source, rows=table.num_rows, skipped=skipped, columns=columns)
+    line = message.format(source=table.source, rows=table.num_rows, skipped=skipped, columns=table.columns)
     lines = ["  " + line]
     for row in islice(table.skipped_rows(), MAX_LISTED):
         message = _("skipped {place}: {problem}")

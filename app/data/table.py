@@ -87,9 +87,14 @@ class Table:
         self._chunk_ends = np.cumsum([len(chunk) for chunk in self._rows.column("line").chunks])
 
     @property
-    def columns(self) -> ColumnFacts:
+    def column_facts(self) -> ColumnFacts:
         """What people are told of the columns of the first file."""
         return ColumnFacts(**self.parts[0].meta.columns)
+
+    @property
+    def columns(self) -> str:
+        """The columns of the first file in words of the current language."""
+        return self.column_facts.described()
 
     def __reduce__(self) -> tuple:
         """Send the folders of a table, and not its rows, to another process."""
@@ -235,7 +240,8 @@ def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **r
         if table.has_pairs != first.has_pairs:
             raise InputError(
                 f"{table.source}: all files must have the same columns, found "
-                f"{table.columns.in_english()}, and in {first.source} {first.columns.in_english()}; fix one"
+                f"{table.column_facts.in_english()}, and in {first.source} "
+                f"{first.column_facts.in_english()}; fix one"
             )
     source = value if isinstance(value, str) else ", ".join(value)
     return Table(
