@@ -13,6 +13,7 @@ from typing import Any
 import joblib
 import yaml
 
+from ..config.earlier_values import with_present_names
 from ..config.schema import Config
 from ..config.yaml_files import read_yaml
 from ..data.cache import files_digest
@@ -181,4 +182,4 @@ def read_settings(folder: Path) -> dict[str, Any]:
         return {}
     if not isinstance(settings, dict):
         return {}
-    return flat_settings(settings)
+    return with_present_names(flat_settings(settings))

@@ -6,19 +6,19 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from .schema import Float, ValueRule
+from .schema import STRING, Float, Text, ValueRule
 
 MAPPING = "a mapping of keys to values"
 WORDS_OF_TYPES = {
     int: "an integer",
     float: "a finite number",
     bool: "true or false",
-    str: "a string (numbers, yes and no in quotes)",
-    list[str]: "a list such as [a, b] of strings (numbers, yes and no in quotes)",
+    str: STRING,
+    list[Text]: "a list such as [a, b] of strings (numbers, yes and no in quotes)",
     list[Float]: "a list of numbers",
-    list[int | str]: "a list of names or numbers",
+    list[int | Text]: "a list of names or numbers",
     dict: MAPPING,
-    NoneType: "null",
+    NoneType: "none",
 }
 # The keys are the limits of `Field` that a type has
 WORDS_OF_RANGES = {
@@ -42,11 +42,13 @@ def member_types(hint: Any) -> list[Any]:
 
 
 def literal_values(hint: Any) -> list[Any]:
-    """Return the values that the `Literal` types in a hint name."""
+    """Return the values that the `Literal` types in a hint name, also those of the items of lists."""
     values: list[Any] = []
     for member in member_types(hint):
         if get_origin(member) is Literal:
             values += get_args(member)
+        elif get_origin(member) is list:
+            values += literal_values(*get_args(member))
     return values
 
 
@@ -62,6 +64,9 @@ def describe(hint: Any) -> str:
         if len(get_args(hint)) == 1:
             return values
         return f"one of {values}"
+    items = literal_values(hint)
+    if items:
+        return f"a list such as [{items[0]}] of {', '.join(items)} ([]: none of them)"
     return WORDS_OF_TYPES.get(hint, MAPPING)
 
 

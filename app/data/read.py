@@ -209,13 +209,13 @@ def _check_beginning(path: Source, format: str | None, start: bytes) -> None:
 
 def _quoting(quoting: str, format: str, lines: list[str]) -> str:
     """Return `double` where double quotes may enclose the fields of a file, `double_after_spaces` where a
-    space stands before such quotes, else `none`."""
+    space stands before such quotes, else `never`."""
     delimiter = FORMATS[format].delimiter
     if not delimiter:
-        return "none"
+        return "never"
     if quoting == "auto":
         is_quoted = FORMATS[format].is_quoted or are_enclosed(lines, delimiter)
-        quoting = "double" if is_quoted else "none"
+        quoting = "double" if is_quoted else "never"
     if quoting == "double" and are_quoted_after_spaces(lines, delimiter):
         return "double_after_spaces"
     return quoting
@@ -278,8 +278,8 @@ def read_blocks(path: Source, options: ReadOptions) -> Iterator[Block] | Iterato
     if options.format == "xlsx":
         return _blocks(excel_records(path))
     # A line of a quoted text may begin with a mark that is part of it
-    line_lists = line_blocks(path, options.encoding, keeps_marks=options.quoting != "none")
-    if options.format in ("json", "jsonl", "fasttext") or options.quoting != "none":
+    line_lists = line_blocks(path, options.encoding, keeps_marks=options.quoting != "never")
+    if options.format in ("json", "jsonl", "fasttext") or options.quoting != "never":
         blocks = _blocks(_line_records(path, options, chain.from_iterable(line_lists)))
     else:
         blocks = plain_blocks(line_lists, format.delimiter)

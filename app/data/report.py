@@ -131,7 +131,7 @@ def line_break_lines(file: str, line_breaks: LineBreaks) -> list[str]:
         message = _(
             "warning: {file}: {rows:,} rows of several lines have as many fields in each line as the file "
             "has columns; stray quotes may have joined rows: lines {numbers}; double these quotes, or set "
-            "--data.quoting none"
+            "--data.quoting never"
         )
         numbers = listed(line_breaks.joined_rows, MAX_LISTED)
         lines.append(message.format(file=file, rows=line_breaks.num_joined, numbers=numbers))

@@ -84,7 +84,7 @@ def quoted_records(lines: Iterator[str], delimiter: str, after_spaces: bool) -> 
             cause = str(error).partition(" - ")[0]
             problem = (
                 f"the record from line {first} to {reader.line_num} is not valid CSV ({cause}); double the "
-                "quotes in quoted fields, or set --data.quoting none if quotes are part of the text"
+                "quotes in quoted fields, or set --data.quoting never if quotes are part of the text"
             )
             for line in range(first, reader.line_num + 1):
                 yield line, BadRow(line, problem)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ..checkpoints.run_files import CHECKPOINTS, CONFIG, MODEL, holds_run
 from ..checkpoints.run_history import finished_at
 from ..config.command_line import load_data_settings
+from ..config.earlier_values import with_present_names
 from ..config.schema import HINTS, LongTextMode
 from ..config.yaml_files import read_yaml
 from ..data.read import ReadOptions
@@ -145,6 +146,7 @@ def trained_with(
     """Return the description of the model in `folder` by the groups `data` and `train` of its settings, which
     `source` has; settings that are not there have their defaults. Raises InputError for wrong values."""
     source = source or folder
+    data = _with_present_names(data)
     max_length = data.get("max_length")
     is_length = type(max_length) is int and MIN_LENGTH <= max_length <= MAX_LENGTH
     if max_length is not None and not is_length:
@@ -172,6 +174,12 @@ def trained_with(
         set_labels=None if set_labels is None else tuple(set_labels),
         best_metric=best_metric,
     )
+
+
+def _with_present_names(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the group data with the values that they have today."""
+    settings = with_present_names({f"data.{name}": value for name, value in data.items()})
+    return {name.removeprefix("data."): value for name, value in settings.items()}
 
 
 def _long_texts(data: Mapping[str, Any], source: Path) -> LongTexts:

@@ -14,6 +14,7 @@ from ..checkpoints.run_files import CHECKPOINTS, LOCK, REPORT, is_finished
 from ..checkpoints.run_history import flat_settings
 from ..checkpoints.training_state import drop_states
 from ..config.command_line import load_config
+from ..config.earlier_values import with_present_names
 from ..config.schema import Config
 from ..config.shipped import MODULE
 from ..data.dataset import Dataset
@@ -55,7 +56,7 @@ class Series:
         job |= searched
         if job_file.is_file():
             recorded_job = read_json(job_file, dict, "copy the file back, or choose another output.dir")
-            changes = describe_changes(recorded_job, job, FREE_TO_CONTINUE)
+            changes = describe_changes(with_present_names(recorded_job), job, FREE_TO_CONTINUE)
             if changes:
                 raise InputError(
                     f"{self.folder} holds these runs with other settings or data: {join_changes(changes)}; "

@@ -27,7 +27,7 @@ def evidence_of(
     task = components.task
     train = components.config.train
     # Only the cross entropy without class weights can be compared between training and dev rows.
-    is_comparable = train.loss == "cross_entropy" and train.class_weights == "none"
+    is_comparable = train.loss == "cross_entropy" and train.class_weights is None
     dev_evaluations = []
     if is_comparable:
         dev_evaluations = [line for line in evaluations if line["split"] == "dev"]

@@ -128,7 +128,7 @@ CASES = {
     "quotes": case("a.csv", QUOTES, OF_QUOTES, [2, 3, 6]),
     "quotes of tabs": case("a.tsv", '"今天\t1\n好"坏\t2\n', [('"今天', "1"), ('好"坏', "2")], [1, 2]),
     "quotes on": case("a.tsv", '"今\t天"\t高兴\n', [("今\t天", "高兴")], quoting="double"),
-    "quotes off": case("a.csv", '"今天,1\n真"开,1\n', [('"今天', "1"), ('真"开', "1")], quoting="none"),
+    "quotes off": case("a.csv", '"今天,1\n真"开,1\n', [('"今天', "1"), ('真"开', "1")], quoting="never"),
     "the first rows only": case("a.tsv", TSV + "broken\n", PAIRS, limit=3),
     "white space": case("a.json", SPACES, [("今天 真\u3000开 心", "高兴")]),
     "no white space": case("a.json", SPACES, [("今天真开心", "高兴")], remove_spaces=True),
