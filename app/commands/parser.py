@@ -5,13 +5,14 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from inspect import cleandoc
 from typing import Any, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..config.allowed_values import describe
-from ..config.command_line import plain_value
+from ..config.command_line import plain_value, unset
 from ..config.schema import HINTS
 from ..errors import InputError, show
 from ..prediction import WantedPrecision
@@ -29,6 +30,15 @@ class Parser(argparse.ArgumentParser):
         options |= {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
         super().__init__(prog, description=description, **options)
 
+    def parse_known_args(self, args: list[str] | None = None, namespace: Any = None) -> tuple:
+        """Parse as argparse does; none unsets an option that has no default, as it unsets a setting."""
+        for action in self._actions:
+            if action.option_strings and action.nargs is None and action.default is None:
+                action.type = or_none(action.type or str)
+                if action.choices is not None:
+                    action.choices = ChoicesOrNone(action.choices)
+        return super().parse_known_args(args, namespace)
+
     def print_help(self, file: object = None) -> NoReturn:
         """Print the help and exit; argparse itself would hide that it cannot be written."""
         raise SystemExit(show(self.format_help()))
@@ -39,6 +49,25 @@ class Parser(argparse.ArgumentParser):
         if refused:
             raise InputError(f"{refused[1]} {refused[2]}")
         raise InputError(f"command line: {message} (--help lists all options)")
+
+
+class ChoicesOrNone(list):
+    """The choices of an option, which may also be None; help and errors do not list that."""
+
+    def __contains__(self, value: object) -> bool:
+        return value is None or super().__contains__(value)
+
+
+def or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a function that reads the value of an option with `read`, and none as None."""
+
+    @wraps(read)
+    def read_or_none(text: str) -> Any:
+        if unset(text) is None:
+            return None
+        return read(text)
+
+    return read_or_none
 
 
 def number(number_type: type, low: float, high: float = math.inf) -> Callable[[str], float]:

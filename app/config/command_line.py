@@ -78,7 +78,7 @@ def load_data_settings(path: Path) -> DataConfig:
 def plain_value(name: str, text: str) -> Any:
     """Return the value of a word for a setting: as YAML has it, or the text where that may be a string. A
     space is a string too, and not null; `none` is None."""
-    if unset(text) is None:
+    if name in HINTS and unset(text) is None:
         return None
     try:
         value = parse_yaml(text)
@@ -92,7 +92,9 @@ def plain_value(name: str, text: str) -> Any:
 
 
 def unset(value: Any) -> Any:
-    """Return None for the word none, which unsets a setting as null does; any other value as it is."""
+    """Return None for the word none, which unsets a setting as null does; any other value as it is. Inside of
+    lists and of `model.config` it is a word: labels may be called none, and transformers has values of this
+    name."""
     if isinstance(value, str) and value.strip().lower() == NONE:
         return None
     return value
@@ -189,7 +191,7 @@ def _with_key(before: Value | None, key: str, value: Value) -> Value:
     keys = {}
     if before is not None and isinstance(before.value, dict):
         keys |= before.value
-    keys[key] = unset(value.value)
+    keys[key] = value.value
     return Value(keys, value.source)
 
 

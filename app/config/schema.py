@@ -318,7 +318,8 @@ class ModelConfig:
     """Keys to set in the transformers configuration of the model: hidden_dropout_prob, ...; those that change
     the shape of weights (num_hidden_layers, hidden_size, ...) with model.name random only."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None
-    """Rank of LoRA's matrices (peft), such as 16, trained in place of the encoder's own; none: no LoRA (0 too)."""
+    """Rank of LoRA's matrices (peft), such as 16, trained in place of the encoder's own; 0: no LoRA; none: no
+    LoRA."""
 
     @property
     def has_random_weights(self) -> bool:

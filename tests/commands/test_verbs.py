@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import re
 import socket
 import sys
 from itertools import pairwise
@@ -13,6 +14,7 @@ import pytest
 
 from app.commands import VERBS, main, run_verb
 from app.commands.one_model import KEY
+from app.commands.parser import Parser
 from app.errors import show
 from app.modes import MODES
 from app.runtime.processes import exit_status
@@ -292,3 +294,32 @@ def test_a_removed_working_folder_is_an_error(tmp_path, command):
     done = finish([sys.executable, "-c", code], tmp_path / "folder", PYTHONPATH=str(ROOT))
     rule = "the working folder must exist, but it was removed; change to another one (cd) and run it again"
     assert (done.returncode, done.stderr) == (2, f"error: {rule}\n")
+
+
+def parser_of(verb: str, monkeypatch) -> Parser:
+    """Return the parser of a verb, which is made where its help is asked for."""
+    parsers = []
+    monkeypatch.setattr(Parser, "print_help", lambda parser, file=None: parsers.append(parser))
+    main([verb, "--help"])
+    return parsers[-1]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_none_unsets_an_option_without_a_default(verb, monkeypatch):
+    parser = parser_of(verb, monkeypatch)
+    monkeypatch.undo()
+    texts = ["x" for action in parser._actions if not action.option_strings and action.nargs != "*"]
+    for action in parser._actions:
+        if not action.option_strings or action.nargs is not None or action.default is not None:
+            assert "(default: none)" not in (action.help or "")
+            continue
+        for words in ([action.option_strings[0], "none"], [f"{action.option_strings[-1]}=None"]):
+            arguments, _settings = parser.parse_known_args([*texts, *words])
+            assert getattr(arguments, action.dest) is None
+
+
+def test_an_option_that_none_may_unset_still_refuses_other_values(capsys):
+    assert main(["predict", "x", "--threshold", "nine"]) == 2
+    assert "error: --threshold must be from 0 to 1, found nine" in capsys.readouterr().err
+    assert main(["predict", "x", "--engine", "spark"]) == 2
+    assert re.search("--engine: invalid choice: 'spark' .choose from '?ray'?.", capsys.readouterr().err)
