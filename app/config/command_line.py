@@ -183,7 +183,8 @@ def _merged(files: list[str], options: dict[str, Value]) -> Config:
     notes = _remove_overridden(merged, last_layers)
     config = _validated(merged)
     name = config.output.name or _run_name(files, config.data.train)
-    return replace(config, output=replace(config.output, name=name), notes=tuple(notes))
+    output = replace(config.output, name=name)
+    return replace(config, output=output, notes=tuple(notes), given=frozenset(merged))
 
 
 def _with_key(before: Value | None, key: str, value: Value) -> Value:

@@ -425,7 +425,8 @@ class OutputConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class Config:
-    """The whole configuration of a run; `notes` are lines for its log about settings that are not used."""
+    """The whole configuration of a run; `notes` are lines for its log about settings that are not used, and
+    `given` the dotted names of the settings that are not left to their defaults."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -433,13 +434,15 @@ class Config:
     deepspeed: DeepSpeedConfig = field(default_factory=DeepSpeedConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     notes: tuple[str, ...] = ()
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by group and name."""
         return {group: asdict(getattr(self, group)) for group in GROUPS}
 
 
-GROUPS = {group: schema for group, schema in get_type_hints(Config).items() if group != "notes"}
+NO_GROUPS = ("notes", "given")
+GROUPS = {group: schema for group, schema in get_type_hints(Config).items() if group not in NO_GROUPS}
 
 
 def types_of_settings() -> dict[str, Any]:

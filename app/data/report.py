@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import excerpt, listed, shorten
 from ..words import N_, _
 from .dataset import Dataset
+from .label_cells import number_of
 from .line_breaks import LineBreaks
 from .table import Table
 from .tokens import TokenStore
@@ -29,8 +30,10 @@ NOTES = {
 }
 
 
-def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
-    """Return the data report as text, for people. `stores` has the token store of each split."""
+def render(dataset: Dataset, stores: dict[str, TokenStore], is_task_chosen: bool = False) -> str:
+    """Return the data report as text, for people. `stores` has the token store of each split. Whether labels
+    that are numbers are classes is asked, unless `is_task_chosen`: the user has set the task or the labels.
+    """
     lines = [_("Data")]
     for table in dataset.tables:
         lines += _table_lines(table)
@@ -46,6 +49,12 @@ def render(dataset: Dataset, stores: dict[str, TokenStore]) -> str:
             "warning: labels that look alike, or like a missing value, are separate classes: {labels}"
         )
         lines.append("  " + message.format(labels=listed(labels, MAX_LISTED)))
+    if are_many_numbers(dataset.label_names) and not is_task_chosen:
+        message = _(
+            "note: the {count:,} labels are numbers, and are trained as classes without an order; for scores "
+            "set --data.task regression, for ordered labels such as stars --data.task ordinal"
+        )
+        lines.append("  " + message.format(count=len(dataset.label_names)))
     for name, statistics in dataset.statistics.items():
         message = _("{split}: {rows:,} rows{classes}")
         classes = _classes_text(statistics)
@@ -136,6 +145,12 @@ def line_break_lines(file: str, line_breaks: LineBreaks) -> list[str]:
         numbers = listed(line_breaks.joined_rows, MAX_LISTED)
         lines.append(message.format(file=file, rows=line_breaks.num_joined, numbers=numbers))
     return lines
+
+
+def are_many_numbers(label_names: list[str]) -> bool:
+    """Return whether labels are three or more numbers, which may be scores or have an order. Two numbers,
+    such as 0 and 1, mean no and yes."""
+    return len(label_names) > 2 and all(number_of(name) is not None for name in label_names)
 
 
 def doubtful_labels(names: list[str]) -> list[str]:

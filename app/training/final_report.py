@@ -9,7 +9,7 @@ import numpy as np
 from ..checkpoints.model_record import add_finish
 from ..checkpoints.progress import RunProgress
 from ..checkpoints.run_files import CARD, PAGE, PREDICTIONS, REPORT, TEXT
-from ..checkpoints.training_state import drop_states
+from ..checkpoints.training_state import drop_states, share_weights
 from ..report.advice import render_advice, what_next
 from ..report.baselines import baselines, sample
 from ..report.bootstrap import all_metrics
@@ -88,7 +88,9 @@ def write_report(
     report = report_details(components, split, progress, advice) | metrics
     add_finish(folder)
     write_json(folder / REPORT, report)
+    # From the last state the run can train for longer
     drop_states(folder, keep=1)
+    share_weights(folder)
     return text, metrics
 
 

@@ -60,7 +60,8 @@ def open_run(name: str, mode: Mode, with_report: bool = True, ends_process: bool
     start = RunStart(config, dataset, job, description)
 
     def open_folder() -> None:
-        logger.info(render(dataset, components.stores))
+        is_task_chosen = not config.given.isdisjoint(("data.task", "data.labels"))
+        logger.info(render(dataset, components.stores, is_task_chosen))
         start.open()
         logger.info(describe_run(mode, components, start))
 

@@ -144,6 +144,26 @@ def test_the_data_report_warns_of_labels_that_look_alike_or_like_a_missing_value
     assert line.endswith("are separate classes: '01', '1', 'nan'")
 
 
+@pytest.mark.parametrize(
+    ("labels", "is_asked"),
+    [
+        (["0", "1", "2", "3", "4", "5"], True),
+        (["1", "2.5", "-3"], True),
+        (["0", "1"], False),
+        (["1", "5"], False),
+        (["1", "2", "three"], False),
+    ],
+)
+def test_the_data_report_asks_whether_numbers_are_classes(opened, report_of, labels, is_asked):
+    dataset = opened(train="".join(f"文本{label}\t{label}\n" for label in labels))
+    lines = [line for line in report_of(dataset).splitlines() if "are numbers" in line]
+    assert len(lines) == is_asked
+    for line in lines:
+        assert line.startswith(f"  note: the {len(labels)} labels are numbers, and are trained as classes")
+        assert "for scores set --data.task regression, for ordered labels such as stars --data.task o" in line
+    assert "are numbers" not in report_of(dataset, is_task_chosen=True)
+
+
 TEXTS = ["甲一", "乙二", "丙三", "丁四", "戊五", "己六"]
 SETS = [["b", "a"], [], ["c"], ["a", "a"], ["b", "c"], ["a", "b", "c"]]
 MATRIX = [[1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 1, 1], [1, 1, 1]]

@@ -76,7 +76,7 @@ def test_a_limit_that_a_run_exceeds_is_none(folder, capsys):
             log.count(step)
             log.step(step, 0.9)
             assert "product_speed" not in log.rates()
-    assert "of matrix products" not in capsys.readouterr().err
+    assert "of this machine's peak" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_main", [True, False])
