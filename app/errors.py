@@ -159,6 +159,13 @@ def listed(names: Iterable, count: int = 20) -> str:
     return ", ".join(parts)
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, in English: 1 row, 1,234 rows; `plural` where it is not noun + s."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {plural or noun + 's'}"
+
+
 def excerpt(value: Any, length: int = 40) -> str:
     """Return a short, printable form of `value` for an error message."""
     if isinstance(value, str):

@@ -55,6 +55,17 @@ def _(message: str) -> str:
     return _catalogue(current_language()).gettext(message)
 
 
+def ngettext(singular: str, plural: str, number: int) -> str:
+    """Return what `_` does, of two messages: `singular` for the number 1, `plural` for all others. Chinese
+    has one message for both."""
+    return _catalogue(current_language()).ngettext(singular, plural, number)
+
+
+def rows_in_words(number: int) -> str:
+    """Return a number of rows in the current language: 1 row, 1,234 rows."""
+    return ngettext("{number:,} row", "{number:,} rows", number).format(number=number)
+
+
 def pgettext(context: str, message: str) -> str:
     """Return what `_` does, for English that has another Chinese elsewhere; `context` tells them apart."""
     return _catalogue(current_language()).pgettext(context, message)

@@ -10,11 +10,12 @@ import pytest
 from app.config.command_line import load_config
 from app.config.schema import DataConfig
 from app.data.dataset import open_dataset
-from app.errors import InputError
-from app.words import N_, _, current_language, in_language, use_language
-from scripts.messages import extracted, read_catalog
+from app.errors import InputError, counted
+from app.words import N_, _, current_language, in_language, rows_in_words, use_language
+from scripts.messages import extracted, has_translation, read_catalog
 from tests.processes import ROOT
 
+FUNCTIONS = ("_", "N_", "ngettext", "pgettext")
 HAN = re.compile("[\u3000-\u9fff\uff00-\uffef]")
 
 
@@ -24,12 +25,17 @@ def test_the_catalogue_has_the_messages_of_the_code_and_no_others():
     of_catalogue = {(message.context, message.id) for message in read_catalog() if message.id}
     assert of_code - of_catalogue == set(), "run scripts/messages.py"
     assert of_catalogue - of_code == set(), "no code has these"
-    ids = {message for _context, message in of_code}
+    ids = set()
+    for _context, message in of_code:
+        # With a plural there are two
+        ids.update([message] if isinstance(message, str) else message)
     calls = 0
     for path in sorted((ROOT / "app").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("_", "N_", "pgettext"):
-                last = node.args[-1]
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) in FUNCTIONS:
+                # After the plural comes the number
+                is_plural = node.func.id == "ngettext"
+                last = node.args[1 if is_plural else -1]
                 where = f"{path}:{node.lineno}"
                 if isinstance(last, ast.Constant):
                     calls += 1
@@ -42,12 +48,18 @@ def test_the_catalogue_has_the_messages_of_the_code_and_no_others():
 
 def test_every_message_has_chinese_with_the_same_values():
     for message in (message for message in read_catalog() if message.id):
-        assert message.string, f"no translation of: {message.id}"
+        assert has_translation(message), f"no translation of: {message.id}"
         assert not message.fuzzy, message.id
+        texts = [message.id]
+        translation = message.string
+        if message.pluralizable:
+            texts = list(message.id)
+            (translation,) = message.string
         # The names of the values, without their formats
-        english, chinese = (set(re.findall(r"\{([^{}!:]*)", text)) for text in (message.id, message.string))
-        assert english == chinese, message.id
-        assert HAN.search(message.string) or not re.search("[a-z]{3}", message.string), message.id
+        chinese = set(re.findall(r"\{([^{}!:]*)", translation))
+        for text in texts:
+            assert set(re.findall(r"\{([^{}!:]*)", text)) == chinese, message.id
+        assert HAN.search(translation) or not re.search("[a-z]{3}", translation), message.id
 
 
 @pytest.mark.parametrize(
@@ -70,6 +82,17 @@ def test_auto_is_the_language_of_the_locale(monkeypatch, names, language):
         assert _("accuracy") == "准确率"
         with in_language("en"):
             assert _("accuracy") == N_("accuracy") == "accuracy"
+
+
+def test_one_has_another_word_than_more_in_english_only():
+    for language, expected in (
+        ("en", ["0 rows", "1 row", "1,234 rows"]),
+        ("zh", ["0 行", "1 行", "1,234 行"]),
+    ):
+        with in_language(language):
+            assert list(map(rows_in_words, (0, 1, 1234))) == expected
+    assert [counted(0, "row"), counted(1, "row"), counted(1000, "row")] == ["0 rows", "1 row", "1,000 rows"]
+    assert [counted(1, "class", "classes"), counted(2, "class", "classes")] == ["1 class", "2 classes"]
 
 
 def test_the_language_of_a_process_is_that_of_its_threads_and_a_block_or_a_task_has_its_own():

@@ -32,7 +32,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from ..data.read import FORMATS
-from ..errors import InputError, nearest, say, shorten, show
+from ..errors import InputError, counted, nearest, say, shorten, show
 from ..prediction import OF_LABELS, ON_BAD_ROW, SUFFIXES
 from ..runtime.processes import ended_by_ctrl_c
 from .parser import Parser, add_computing, number, setting
@@ -243,7 +243,7 @@ def predict_by_ray(args: argparse.Namespace, folder: Path) -> None:
     names = ("output_format", "actors", "on_bad_row", "device", "precision", "batch_tokens")
     options = {name: getattr(args, name) for name in names}
     rows = predict_files(args.input, args.output, folder, threshold=threshold, **options, **args.asked)
-    say(f"{args.output}: {rows:,} rows, each of them once")
+    say(f"{args.output}: {counted(rows, 'row')}, each of them once")
 
 
 def report(args: argparse.Namespace, model_folder: Path) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import excerpt, listed, shorten
-from ..words import N_, _
+from ..words import _, ngettext, rows_in_words
 from .dataset import Dataset
 from .label_cells import number_of
 from .line_breaks import LineBreaks
@@ -22,12 +22,6 @@ MANY_CONFLICTS = 0.1  # share of texts with conflicting labels from which these 
 MAX_LISTED = 10  # skipped rows, and doubtful labels
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>", "-", "--", "—", "——", "/", "?"}
-# The keys are those of a split's statistics
-NOTES = {
-    "repeated": N_("{count:,} repeated texts"),
-    "conflicting": N_("{count:,} texts with conflicting labels"),
-    "near_copies": N_("{count:,} rows are near copies of other texts in train"),
-}
 
 
 def render(dataset: Dataset, stores: dict[str, TokenStore], is_task_chosen: bool = False) -> str:
@@ -38,11 +32,7 @@ def render(dataset: Dataset, stores: dict[str, TokenStore], is_task_chosen: bool
     for table in dataset.tables:
         lines += _table_lines(table)
     if dataset.relabelled:
-        message = _(
-            "{source}: {fixes:,} corrected labels, for {rows:,} rows, {changed:,} of them had another label; "
-            "{unused:,} of texts that are not in the data"
-        )
-        lines.append("  " + message.format(**dataset.relabelled))
+        lines.append("  " + _relabelled_line(dataset.relabelled))
     labels = doubtful_labels(dataset.label_names)
     if labels:
         message = _(
@@ -56,9 +46,10 @@ def render(dataset: Dataset, stores: dict[str, TokenStore], is_task_chosen: bool
         )
         lines.append("  " + message.format(count=len(dataset.label_names)))
     for name, statistics in dataset.statistics.items():
-        message = _("{split}: {rows:,} rows{classes}")
+        message = _("{split}: {rows}{classes}")
+        rows = rows_in_words(statistics["rows"])
         classes = _classes_text(statistics)
-        lines.append("  " + message.format(split=name, rows=statistics["rows"], classes=classes))
+        lines.append("  " + message.format(split=name, rows=rows, classes=classes))
         lines.append("    " + length_line(stores[name], dataset.splits[name].rows))
         if "deviation" in statistics:
             message = _(
@@ -71,13 +62,31 @@ def render(dataset: Dataset, stores: dict[str, TokenStore], is_task_chosen: bool
     return "\n".join(lines)
 
 
+def _relabelled_line(relabelled: dict[str, Any]) -> str:
+    """Return the line about the corrected labels of data.relabel."""
+    num_fixes = relabelled["fixes"]
+    fixes = ngettext("{number:,} corrected label", "{number:,} corrected labels", num_fixes)
+    message = _(
+        "{source}: {fixes}, for {rows}, {changed:,} of them had another label; {unused:,} of texts that are "
+        "not in the data"
+    )
+    return message.format(
+        source=relabelled["source"],
+        fixes=fixes.format(number=num_fixes),
+        rows=rows_in_words(relabelled["rows"]),
+        changed=relabelled["changed"],
+        unused=relabelled["unused"],
+    )
+
+
 def _table_lines(table: Table) -> list[str]:
     """Return the line about a table, and one for each of the first skipped rows."""
     skipped = ""
     if table.skipped:
         skipped = _(", {rows:,} skipped").format(rows=table.skipped)
-    message = _("{source}: {rows:,} rows{skipped} ({columns})")
-    line = message.format(source=table.source, rows=table.num_rows, skipped=skipped, columns=table.columns)
+    message = _("{source}: {rows}{skipped} ({columns})")
+    rows = rows_in_words(table.num_rows)
+    line = message.format(source=table.source, rows=rows, skipped=skipped, columns=table.columns)
     lines = ["  " + line]
     for row in islice(table.skipped_rows(), MAX_LISTED):
         message = _("skipped {place}: {problem}")
@@ -109,15 +118,32 @@ def _classes_text(statistics: dict[str, Any]) -> str:
 def _notes(statistics: dict[str, Any]) -> list[str]:
     """Return what may be wrong with the rows of a split."""
     notes = []
-    for key, note in NOTES.items():
-        if statistics.get(key):
-            notes.append(_(note).format(count=statistics[key]))
-    if statistics.get("conflicting", 0) >= MANY_CONFLICTS * statistics["rows"]:
+    num_repeated = statistics.get("repeated", 0)
+    if num_repeated:
+        message = ngettext("{count:,} repeated text", "{count:,} repeated texts", num_repeated)
+        notes.append(message.format(count=num_repeated))
+    num_conflicting = statistics.get("conflicting", 0)
+    if num_conflicting:
+        message = ngettext(
+            "{count:,} text with conflicting labels",
+            "{count:,} texts with conflicting labels",
+            num_conflicting,
+        )
+        notes.append(message.format(count=num_conflicting))
+    num_near_copies = statistics.get("near_copies", 0)
+    if num_near_copies:
+        message = ngettext(
+            "{count:,} row is a near copy of another text in train",
+            "{count:,} rows are near copies of other texts in train",
+            num_near_copies,
+        )
+        notes.append(message.format(count=num_near_copies))
+    if num_conflicting >= MANY_CONFLICTS * statistics["rows"]:
         notes.append(_("for several labels a text, write one row with all (data.task multi_label)"))
     for other_split, count in statistics["also_in"].items():
         if count:
-            message = _("{rows:,} rows whose text is also in {split}")
-            notes.append(message.format(rows=count, split=other_split))
+            message = _("{rows} whose text is also in {split}")
+            notes.append(message.format(rows=rows_in_words(count), split=other_split))
     return notes
 
 
@@ -125,8 +151,10 @@ def line_break_lines(file: str, line_breaks: LineBreaks) -> list[str]:
     """Return the lines about the texts of a file that have several lines."""
     if not line_breaks.num_texts:
         return []
-    message = _(
-        "{file}: {texts:,} texts have line breaks; the longest has {lines:,} lines, in the row of line {row}"
+    message = ngettext(
+        "{file}: {texts:,} text has line breaks; it has {lines:,} lines, in the row of line {row}",
+        "{file}: {texts:,} texts have line breaks; the longest has {lines:,} lines, in the row of line {row}",
+        line_breaks.num_texts,
     )
     lines = [
         message.format(
@@ -137,10 +165,14 @@ def line_break_lines(file: str, line_breaks: LineBreaks) -> list[str]:
         )
     ]
     if line_breaks.num_joined:
-        message = _(
+        message = ngettext(
+            "warning: {file}: {rows:,} row of several lines has as many fields in each line as the file "
+            "has columns; stray quotes may have joined rows: line {numbers}; double these quotes, or set "
+            "--data.quoting never",
             "warning: {file}: {rows:,} rows of several lines have as many fields in each line as the file "
             "has columns; stray quotes may have joined rows: lines {numbers}; double these quotes, or set "
-            "--data.quoting never"
+            "--data.quoting never",
+            line_breaks.num_joined,
         )
         numbers = listed(line_breaks.joined_rows, MAX_LISTED)
         lines.append(message.format(file=file, rows=line_breaks.num_joined, numbers=numbers))
@@ -183,12 +215,12 @@ def length_line(store: TokenStore, rows: np.ndarray) -> str:
     parts = [f"{name} {length}" for name, length in zip(names, percentiles, strict=True)]
     num_cut = int(store.cut[rows].sum())
     message = _(
-        "tokens by percentile: {lengths}; {rows:,} rows ({share:.1%}) not read whole (data.long {way}, "
+        "tokens by percentile: {lengths}; {rows} ({share:.1%}) not read whole (data.long {way}, "
         "data.max_length {max_length}); {unknown:.1%} of all tokens are unknown"
     )
     return message.format(
         lengths=", ".join(parts),
-        rows=num_cut,
+        rows=rows_in_words(num_cut),
         share=num_cut / len(rows),
         way=store.long.way,
         max_length=store.max_length,

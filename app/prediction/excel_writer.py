@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 from ..data.cells import valid_text
-from ..errors import InputError, needed
+from ..errors import InputError, counted, needed
 from .added_columns import AddedColumns, rows_with_predictions
 from .predictor import Prediction
 from .sources import Source
@@ -62,7 +62,8 @@ def write_xlsx(file: TextIO, source: Source, added: AddedColumns, predictions: I
         book.close()
     file.buffer.write(content.getvalue())
     if num_cut:
-        logger.warning("%d texts are longer than an Excel cell, and were cut at %d", num_cut, MAX_CELL)
+        texts = counted(num_cut, "longer text")
+        logger.warning("An Excel cell holds %d characters; cut: %s", MAX_CELL, texts)
 
 
 def _write_cell(sheet: Any, row: int, column: int, value: Any, formats: dict[type, Any]) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..tasks.task import Task
 from ..text_table import short_label
-from ..words import _
+from ..words import _, rows_in_words
 from .commands import cross_validation_command, suggest_command
 from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
@@ -151,10 +151,10 @@ def advice_on_test_rows(task: Task, evidence: Evidence, folder: Path) -> str:
         # Where all rows are right, all rows that are drawn again are right too
         low, _highest = proportion_interval(num_rows, num_rows)
     return _(
-        "The report is about {rows} rows only, so {metric} may be anything from {low:.2f} to "
+        "The report is about {rows} only, so {metric} may be anything from {low:.2f} to "
         "{high:.2f}. A cross-validation with the same settings tests every row: {command}"
     ).format(
-        rows=num_rows,
+        rows=rows_in_words(num_rows),
         metric=BY_KEY[key].name,
         low=low,
         high=high,

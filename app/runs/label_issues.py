@@ -11,7 +11,7 @@ from ..report.drawn_rows import distinct_rows
 from ..runtime.disk import write_text
 from ..tasks.scores import Scores
 from ..tasks.task import Task
-from ..words import _
+from ..words import _, ngettext
 from .out_of_fold import OutOfFold, written_hash
 
 MAX_P_VALUE = 0.05  # of the test whether models are better than the most frequent answer
@@ -136,14 +136,20 @@ def issues_text(figures: dict, answer_column: str) -> str:
     are_numbers = answer_column == "score"
     if figures["can_judge"]:
         if are_numbers:
-            sentence = _(
+            sentence = ngettext(
+                "{ranked:,} row is more than half a standard deviation off; flagged, because its error is "
+                "far from the usual ones: {flagged:,}: label_issues.csv",
                 "{ranked:,} rows are more than half a standard deviation off, {flagged:,} of them are "
-                "flagged, whose error is far from the usual ones: label_issues.csv"
+                "flagged, whose error is far from the usual ones: label_issues.csv",
+                figures["ranked"],
             )
         else:
-            sentence = _(
+            sentence = ngettext(
+                "{ranked:,} row is predicted with another label than it has; flagged by confident learning: "
+                "{flagged:,}: label_issues.csv",
                 "{ranked:,} rows are predicted with other labels than they have, {flagged:,} of them are "
-                "flagged by confident learning: label_issues.csv"
+                "flagged by confident learning: label_issues.csv",
+                figures["ranked"],
             )
         return sentence.format(**figures)
     if are_numbers:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..data.dataset import Dataset
 from ..data.rows import Row
-from ..errors import InputError, say
+from ..errors import InputError, counted, say
 from ..prediction import SUFFIXES
 from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output import write_predictions
@@ -71,8 +71,8 @@ def read_new_rows(source: Source, dataset: Dataset) -> list[Row]:
     num_repeated = pool.num_good - len(rows)
     num_known = len(rows) - len(new_rows)
     message = (
-        f"{len(new_rows):,} new rows; left out: {num_repeated:,} repeated, {num_known:,} known to the run, "
-        f"{pool.num_bad:,} invalid"
+        f"{counted(len(new_rows), 'new row')}; left out: {num_repeated:,} repeated, {num_known:,} known to "
+        f"the run, {pool.num_bad:,} invalid"
     )
     if not new_rows:
         raise InputError(f"{source.name}: the pool has no new row ({message}); name another file")

@@ -21,7 +21,7 @@ from ..checkpoints.run_folder import cannot_write
 from ..checkpoints.run_start import RunStart
 from ..checkpoints.saver import Saver
 from ..checkpoints.training_state import size_of_states
-from ..errors import TrainingError, show
+from ..errors import TrainingError, counted, show
 from ..modes.mode import Mode
 from ..modes.signals import Stopped, StopSignals, stop_at_once
 from ..report.commands import command_after_pretraining, path_word, predict_command
@@ -224,14 +224,17 @@ class Run:
             progress.stopped_early = True
             logger.info(
                 f"Stopped early after step {progress.step}: {metric} has not been better than at step "
-                f"{progress.best_step} in {num_failed} evaluations."
+                f"{progress.best_step} in {counted(num_failed, 'evaluation')}."
             )
         return is_best
 
     def decision_fitter(self) -> Callable[[], dict]:
         """Return a function that fits the decision of the best checkpoint so far, as `fit_decision` does; it
-        may be called while the run trains on. Without a report there is no decision."""
-        if not (self.with_report and self.task.has_labels):
+        may be called while the run trains on. Without a report there is none but that of several labels a
+        row, which always have thresholds."""
+        if not self.task.has_labels:
+            return dict
+        if not self.with_report and not self.task.form.has_several:
             return dict
         dev = None
         if "dev" in self.loaders:

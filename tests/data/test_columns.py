@@ -155,7 +155,8 @@ def test_the_data_report_warns_of_labels_that_look_alike_or_like_a_missing_value
     ],
 )
 def test_the_data_report_asks_whether_numbers_are_classes(opened, report_of, labels, is_asked):
-    dataset = opened(train="".join(f"文本{label}\t{label}\n" for label in labels))
+    rows = [f"文本{label}\t{label}\n" for label in labels]
+    dataset = opened(train="".join(["text\tlabel\n", *rows]))
     lines = [line for line in report_of(dataset).splitlines() if "are numbers" in line]
     assert len(lines) == is_asked
     for line in lines:

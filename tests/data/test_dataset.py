@@ -102,9 +102,9 @@ def test_the_report_for_people(opened, report_of):
         f"tokens by percentile: {lengths}; 7 rows (31.8%) not read whole (data.long cut, data.max_length 16)"
         in text
     )
-    assert "1 repeated texts; 1 texts with conflicting labels" in text
-    assert "dev: 1 rows; 愤怒 1 (100.0%), 高兴 0 (0.0%)" in text
-    assert "1 rows whose text is also in train" in text
+    assert "1 repeated text; 1 text with conflicting labels" in text
+    assert "dev: 1 row; 愤怒 1 (100.0%), 高兴 0 (0.0%)" in text
+    assert "1 row whose text is also in train" in text
 
 
 def test_the_report_of_many_classes_and_of_hostile_labels(opened, report_of):

@@ -404,9 +404,9 @@ def test_rows_that_two_stray_quotes_join_are_said_to_be_there(opened, report_of)
     dataset = opened("csv", train=lines(["text,label", *rows]))
     assert dataset.tables[0].num_rows == len(ROWS) - 4
     report = report_of(dataset)
-    assert "1 texts have line breaks; the longest has 5 lines, in the row of line 5" in report
-    assert "1 rows of several lines have as many fields in each line as the file has columns" in report
-    assert "stray quotes may have joined rows: lines 5; double these quotes" in report
+    assert "1 text has line breaks; it has 5 lines, in the row of line 5" in report
+    assert "1 row of several lines has as many fields in each line as the file has columns" in report
+    assert "stray quotes may have joined rows: line 5; double these quotes" in report
 
 
 def test_texts_of_several_lines_are_counted_without_a_warning(opened, report_of):

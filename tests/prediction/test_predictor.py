@@ -315,7 +315,7 @@ def test_a_sheet_is_read_again_as_it_was_and_what_does_not_fit_is_told(predict, 
         assert row.pair == "{=A1}"
         assert row.label in LABELS
     predict("a.txt", "long.xlsx", content="好" * 40_000)
-    assert "1 texts are longer than an Excel cell, and were cut at 32767" in caplog.text
+    assert "An Excel cell holds 32767 characters; cut: 1 longer text" in caplog.text
     monkeypatch.setattr(excel_writer, "MAX_ROWS", 3)
     predict("-", "b.xlsx", "--format", "text", content="好\n" * 3, status=2)
     # A file is refused before anything is written

@@ -184,6 +184,8 @@ def test_the_report_of_a_kind_of_answer_is_whole_and_its_figures_are_those_that_
     if written.task.has_labels:
         check_page(written, "en")
         check_card(written, "en")
+        has_rare_class = answer_kind == "two_classes"
+        assert ("The rarer class is 少见; of two with equally many" in written.read(TEXT)) == has_rare_class
         columns = written.read(PREDICTIONS).splitlines()[0]
         assert columns.endswith(",most_probable") == (answer_kind == "many_classes")
         both = written.read(PAGE) + written.read(CARD)

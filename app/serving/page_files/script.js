@@ -7,7 +7,7 @@ const SAY = {
     model: (info) => `${info.model}: ${isNumber() ? "a number" : `${info.labels.length} labels`}, ${info.runtime}, ${info.device}`,
     busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
-    full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n, bad) => `${n} rows${bad ? `, ${bad} of them invalid: see the column reason` : ""}.`, uploading: "The server reads the file …",
+    full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n, bad) => `${n} ${n === 1 ? "row" : "rows"}${bad ? `, ${bad} of them invalid: see the column reason` : ""}.`, uploading: "The server reads the file …",
     shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, abstain: (part) => (part ? `sure only of ${part.label}${part.score ? ` (${(100 * part.score).toFixed(1)} %)` : ""}` : "not sure enough"), noLabel: "no label",
     whole: "the lines are one text", noTexts: "Write texts above, or choose a file.",
     all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
