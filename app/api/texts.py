@@ -15,6 +15,7 @@ from ..errors import InputError, excerpt, listed
 from ..prediction.sources import text_rows
 from ..prediction.trained_model import TrainedModel
 
+FOR_FILES = "; fix the row"  # with this begins what a message says of files
 RULE = "texts must be a list of strings, or of pairs of strings"
 
 
@@ -73,7 +74,9 @@ def rows_of(
         if isinstance(row, Row):
             indices[row.pair is not None] = index
         elif not keep_bad:
-            raise InputError(f"texts[{index}]: {row.problem}")
+            # What helps with files does not help here
+            problem = str(row.problem).partition(FOR_FILES)[0]
+            raise InputError(f"texts[{index}]: {problem}")
     if len(indices) > 1:
         raise InputError(
             f"{RULE}, found both: texts[{indices[True]}] is a pair, texts[{indices[False]}] is not"
@@ -139,15 +142,18 @@ def _texts_of(item: Any, columns: TextColumns, place: str) -> Any:
     names = columns.names
     if isinstance(item, dict) and names and item.keys() >= set(names):
         item = [item[name] for name in names]
+    if is_missing(item):
+        return None
     if not isinstance(item, (list, tuple)):
         return item
+    texts = [None if is_missing(text) else text for text in item]
     num_texts = len(columns.texts)
-    if num_texts > 1 and len(item) == len(names):
-        text = join_texts(item[:num_texts])
-        return text if columns.pair is None else (text, item[-1])
-    if len(item) > 2:
+    if num_texts > 1 and len(texts) == len(names):
+        text = join_texts(texts[:num_texts])
+        return text if columns.pair is None else (text, texts[-1])
+    if len(texts) > 2:
         raise InputError(f"{RULE}, found {excerpt(item)} at {place}; choose columns of it")
-    return tuple(item) or None
+    return tuple(texts) or None
 
 
 def check_ordered(values: Any, name: str) -> None:
@@ -157,3 +163,11 @@ def check_ordered(values: Any, name: str) -> None:
         raise InputError(f"{name} must be a list, found {excerpt(values)}")
     if isinstance(values, (set, frozenset)):
         raise InputError(f"{name} must have an order, found a {type(values).__name__}; give a list")
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for nothing: None, NaN, or NaT and NA of pandas."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    # Nothing else differs from itself
+    return np.isscalar(value) and value != value  # noqa: PLR0124

@@ -211,9 +211,9 @@ def share_weights(folder: Path) -> None:
 def size_of_states(folder: Path) -> int:
     """Return how many bytes are free again without the training states of a run: a file that is also the
     model of the run does not count."""
+    model = folder / MODEL
     num_bytes = 0
     for path in (folder / STATES).rglob("*"):
-        status = path.stat()
-        if path.is_file() and status.st_nlink == 1:
-            num_bytes += status.st_size
+        if path.is_file() and not (model.exists() and path.samefile(model)):
+            num_bytes += path.stat().st_size
     return num_bytes

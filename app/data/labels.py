@@ -313,3 +313,10 @@ LABEL_FORMS = {
 def label_form(task: str | None) -> LabelForm:
     """Return the form of a task's labels: one label a row for an unknown task, of another program."""
     return LABEL_FORMS.get(task, LABEL_FORMS["single_label"])
+
+
+def task_of_labels(has_several: bool = False, are_numbers: bool = False) -> str:
+    """Return the task of labels without an order and without levels: one a row, several a row, or numbers."""
+    if are_numbers:
+        return "regression"
+    return "multi_label" if has_several else "single_label"

@@ -73,7 +73,6 @@ def test_null_as_a_name_is_refused_and_the_error_names_random(load, tmp_path, wr
 def test_a_configuration_knows_which_settings_are_given_also_with_their_defaults(load):
     config = load("data: {task: single_label}", "--train.epochs=2")
     assert config.given == {"data.task", "train.epochs"}
-    assert load("data: {task: single_label}") == load("")
 
 
 RANDOM_FILE = "model: {name: random, vocab_file: vocab.txt, architecture: ernie}"
