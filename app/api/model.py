@@ -20,7 +20,7 @@ from ..prediction.trained_model import choose_run
 from .errors import errors_for_python
 from .files import OwnFolder, file_states, read_files, write_new_folder
 from .labels import label_array, list_array
-from .texts import TextColumns, rows_of
+from .texts import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ class Model:
         trained = self._opened.trained
         rows = rows_of(
             texts,
-            columns=TextColumns.of(trained),
+            columns=trained.columns,
             remove_spaces=trained.reading.remove_spaces,
             keep_bad=keep_bad,
         )

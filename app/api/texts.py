@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,38 +12,10 @@ from ..data.cells import join_texts
 from ..data.rows import Row
 from ..errors import InputError, excerpt, listed
 from ..prediction.sources import text_rows
-from ..prediction.trained_model import TrainedModel
+from ..prediction.trained_model import TextColumns
 
 FOR_FILES = "; fix the row"  # with this begins what a message says of files
 RULE = "texts must be a list of strings, or of pairs of strings"
-
-
-@dataclass(frozen=True)
-class TextColumns:
-    """The names of the columns that a model reads: the text (several columns are read as one), and the second
-    text of a pair. No text column: the names are not known."""
-
-    texts: tuple[str, ...] = ()
-    pair: str | None = None
-
-    @classmethod
-    def of(cls, trained: TrainedModel) -> TextColumns:
-        setting = trained.reading.text_column
-        if setting is None:
-            return cls()
-        columns = setting if isinstance(setting, list) else [setting]
-        pair = trained.reading.text_pair_column
-        if pair is not None:
-            pair = str(pair)
-        return cls(tuple(map(str, columns)), pair)
-
-    @property
-    def names(self) -> list[str]:
-        """All names, those of the text first."""
-        names = list(self.texts)
-        if self.pair is not None:
-            names.append(self.pair)
-        return names
 
 
 def rows_of(

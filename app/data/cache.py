@@ -105,7 +105,8 @@ def files_digest(folder: Path, *patterns: str) -> str:
     """Return a digest of the names and contents of the files in a folder that have one of the patterns."""
     names = set()
     for pattern in patterns:
-        names.update(path.relative_to(folder).as_posix() for path in folder.glob(pattern))
+        for path in folder.glob(pattern):
+            names.add(path.relative_to(folder).as_posix())
     names_and_digests = []
     for name in sorted(names):
         names_and_digests += [name, file_digest(folder / name)]
@@ -118,9 +119,11 @@ def is_complete(folder: Path) -> bool:
     try:
         text = (folder / MANIFEST).read_text(encoding="utf-8")
         digests = parse_json(text, folder / MANIFEST, dict[str, str], "remove it")
+        for name, digest in digests.items():
+            if digest != _digest(folder / name).hex():
+                return False
         # The manifest of a folder that was built names at least one file
-        is_whole = all(digest == _digest(folder / name).hex() for name, digest in digests.items())
-        return bool(digests) and is_whole
+        return bool(digests)
     # The manifest may be no JSON, or have a name that no file can have
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return False
@@ -168,8 +171,10 @@ def build_once(folder: Path, build: Callable, *arguments: Any, num_bytes: int = 
 
 def _complete(temporary: Path) -> None:
     """Write the manifest of a folder that was built, and force all of it to the disk."""
-    files = sorted(path for path in temporary.rglob("*") if path.is_file())
-    digests = {str(path.relative_to(temporary)): _digest(path).hex() for path in files}
+    files = sorted(filter(Path.is_file, temporary.rglob("*")))
+    digests = {}
+    for path in files:
+        digests[str(path.relative_to(temporary))] = _digest(path).hex()
     (temporary / MANIFEST).write_text(json.dumps(digests, indent=1))
     for path in (*files, temporary / MANIFEST, temporary):
         sync(path)
@@ -189,12 +194,14 @@ def _put_in_place(built: Path, folder: Path) -> None:
     sync(folder.parent)
 
 
+def _paths_below(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*")}
+
+
 def _remove_damaged(folder: Path, built: Path) -> None:
     """Remove a damaged folder, whose files are `built` again. Raises InputError where it has other files."""
     if folder.is_dir():
-        names = {path.relative_to(folder) for path in folder.rglob("*")}
-        built_names = {path.relative_to(built) for path in built.rglob("*")}
-        foreign_names = sorted(map(str, names - built_names))
+        foreign_names = sorted(map(str, _paths_below(folder) - _paths_below(built)))
         if foreign_names:
             raise InputError(
                 f"{folder}: this folder of the cache is damaged and must be built again, but it has files "

@@ -20,6 +20,7 @@ from .column_values import (
     are_numbers,
     are_pairs,
     are_texts,
+    different_values,
     names_inside,
 )
 from .labels import label_form
@@ -149,24 +150,26 @@ def is_header(where: str, first: list, below: list, options: ReadOptions, need_l
         return options.header
     if _settings_name_a_column(options):
         return True
-    cells = [str(value).strip() for value in first]
-    lower_cells = [cell.lower() for cell in cells]
-    has_text_name = any(cell in TEXT_NAMES for cell in lower_cells)
-    has_label_name = any(cell in LABEL_NAMES or cell in OTHER_LABEL_NAMES for cell in lower_cells)
+    cells = list(map(_cell_text, first))
+    lower_cells = set(map(str.lower, cells))
+    has_text_name = not lower_cells.isdisjoint(TEXT_NAMES)
+    has_label_name = not lower_cells.isdisjoint((*LABEL_NAMES, *OTHER_LABEL_NAMES))
     if not need_label or (has_text_name and has_label_name):
         # Without labels, the header may have only the name of the text column
         return has_text_name
     columns = _columns_below(below, len(cells))
     has_usual_name = has_text_name or has_label_name
-    comes_again = [cell in column for cell, column in zip(cells, columns, strict=False)]
-    for cell_comes_again, column in zip(comes_again, columns, strict=True):
-        if cell_comes_again and are_labels(column):
-            # A usual name such as 情感 may be a label
-            return False
-    could_be_names = all(len(cell) <= LONGEST_NAME and not are_numbers([cell]) for cell in cells)
+    a_cell_comes_again = False
+    for cell, column in zip(cells, columns, strict=False):
+        if cell in column:
+            a_cell_comes_again = True
+            if are_labels(column):
+                # A usual name such as 情感 may be a label
+                return False
+    could_be_names = all(map(_could_be_name, cells))
     if could_be_names and any(map(are_numbers, columns)):
         return True
-    if could_be_names and columns and has_usual_name and not any(comes_again):
+    if could_be_names and columns and has_usual_name and not a_cell_comes_again:
         return True
     may_stand_above_labels = could_be_names and any(map(are_labels, columns))
     if not has_usual_name and not may_stand_above_labels:
@@ -178,11 +181,19 @@ def is_header(where: str, first: list, below: list, options: ReadOptions, need_l
     )
 
 
+def _cell_text(value: Any) -> str:
+    return str(value).strip()
+
+
+def _could_be_name(cell: str) -> bool:
+    return len(cell) <= LONGEST_NAME and not are_numbers([cell])
+
+
 def _settings_name_a_column(options: ReadOptions) -> bool:
     columns = [options.text_pair_column, options.label_column]
     columns += _as_list(options.text_column)
     columns += _as_list(options.label_columns)
-    return any(isinstance(column, str) for column in columns)
+    return str in map(type, columns)
 
 
 def _columns_below(below: list, width: int) -> list[list[str]]:
@@ -192,7 +203,7 @@ def _columns_below(below: list, width: int) -> list[list[str]]:
         return []
     columns = []
     for values in zip(*rows, strict=True):
-        columns.append([str(value).strip() for value in values])
+        columns.append(list(map(_cell_text, values)))
     return columns
 
 
@@ -255,11 +266,11 @@ def _first_rows(where: str, first: list | dict, sample: list, header: list | Non
         names = list(first)
         for record in sample:
             if isinstance(record, dict):
-                rows.append([record.get(name) for name in names])
+                rows.append(list(map(record.get, names)))
     else:
         names = None
         if header is not None:
-            names = [str(name).strip() for name in header]
+            names = list(map(_cell_text, header))
         for record in sample:
             if isinstance(record, list) and len(record) == len(first):
                 rows.append(record)
@@ -328,13 +339,10 @@ def _number_of_column(start: FirstRows, role: str, column: Key, names: list[str]
     if isinstance(column, int):
         if -start.width <= column < start.width:
             return column % start.width
-        numbers = []
-    else:
-        numbers = [number for number, name in enumerate(names) if name == column]
-    if len(numbers) > 1:
+    elif names.count(column) > 1:
         raise _unclear(replace(start, names=list(names), rows=[]), role, need_label=True)
-    if numbers:
-        return numbers[0]
+    elif column in names:
+        return names.index(column)
     found_names = listed(names) or f"{start.width} columns without names, from 0"
     near = nearest(column, names)
     raise ColumnError(
@@ -359,16 +367,21 @@ def unused_columns(start: FirstRows, roles: Roles) -> list[int]:
     return [column for column in range(start.width) if column not in used]
 
 
+def _columns_of_texts(start: FirstRows, columns: list[int]) -> list[int]:
+    return [column for column in columns if are_texts(start.values(column))]
+
+
 def roles_by_values(start: FirstRows, roles: Roles, may_have_pairs: bool, may_be_numbers: bool) -> Roles:
     """Return the roles with the columns of text, second text and label that the first rows show."""
     unused = unused_columns(start, roles)
-    texts = [column for column in unused if are_texts(start.values(column))]
+    texts = _columns_of_texts(start, unused)
     labels = [column for column in unused if are_labels(start.values(column), may_be_numbers)]
     if not roles.label and len(labels) == 1:
         roles = replace(roles, label=(labels[0],))
     elif not roles.label and len(unused) == 2 and len(texts) == 1:
         # A file sorted by label has the same label in all of its first rows
-        roles = replace(roles, label=tuple(column for column in unused if column not in texts))
+        [other_column] = set(unused) - set(texts)
+        roles = replace(roles, label=(other_column,))
     if not roles.text and len(texts) == 1:
         roles = replace(roles, text=(texts[0],))
     if may_have_pairs and not roles.text and roles.label and len(texts) == 2:
@@ -393,7 +406,7 @@ def roles_by_order(
         unused = [column for column in unused if first_row[column] is not None]
     is_usual_order = start.names is None and knows_order and len(unused) == 2 and not roles.used
     if is_usual_order and not need_label:
-        is_usual_order = not are_numbers(str(value).strip() for value in start.values(unused[0]))
+        is_usual_order = not are_numbers(different_values(start.values(unused[0])))
     if not roles.text and (len(unused) == 1 or is_usual_order):
         roles = replace(roles, text=(unused.pop(0),))
     if need_label and not roles.label and len(unused) == 1:
@@ -436,7 +449,7 @@ def _facts(start: FirstRows, roles: Roles, need_label: bool) -> ColumnFacts:
         return ColumnFacts(roles=names_by_role)
     unused_texts = []
     if not roles.pair:
-        unused_texts = [column for column in unused if are_texts(start.values(column))]
+        unused_texts = _columns_of_texts(start, unused)
     return ColumnFacts(
         roles=names_by_role,
         unused=_listed_columns(start, unused),
@@ -452,14 +465,18 @@ def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
 def _unclear(start: FirstRows, role: str, need_label: bool) -> InputError:
     """Return the error for a file whose column of text or label cannot be told."""
     names_or_cells = start.names or start.first
-    columns = list(zip(*start.rows, strict=True)) or [(value,) for value in names_or_cells]
+    rows = start.rows or [list(names_or_cells)]
+    columns = list(zip(*rows, strict=True))
     inner_names = names_inside(columns)
     if inner_names:
         return ColumnError(
             f"{start.where}: the cells hold objects with the fields {listed(inner_names)}; write each field "
             "as a column, one object a row"
         )
-    flags = [str(name) for name, values in zip(names_or_cells, columns, strict=False) if are_flags(values)]
+    flags = []
+    for name, values in zip(names_or_cells, columns, strict=True):
+        if are_flags(values):
+            flags.append(str(name))
     if role == "label" and len(flags) > 1:
         names = ", ".join(flags)
         return ColumnError(
@@ -481,4 +498,6 @@ def _unclear(start: FirstRows, role: str, need_label: bool) -> InputError:
 
 
 def _as_list(setting: Any) -> list:
-    return setting if isinstance(setting, list) else [setting]
+    if isinstance(setting, list):
+        return setting
+    return [setting]

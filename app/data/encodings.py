@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,10 +15,15 @@ from typing import BinaryIO
 
 from ..errors import InputError, excerpt, listed, nearest, reading, shorten
 
-# Packed files (gzip, bzip2, xz, Zstandard), workbooks, Parquet, Arrow and UTF-32 begin so. They are refused,
-# unless the `magic` of their format has these bytes.
-MAGIC = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
-MAGIC += (b"PAR1\x15", b"ARROW1\x00\x00", b"\xff\xff\xff\xff", codecs.BOM_UTF32_LE)
+# The first bytes of files that are no text; `datasets.save_to_disk` writes streams of Arrow
+PARQUET_FILE = b"PAR1\x15"
+ARROW_FILE = b"ARROW1\x00\x00"
+ARROW_STREAM = b"\xff\xff\xff\xff"
+ZIP_FILE = b"PK\x03\x04"  # .xlsx and .ods
+OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"  # .xls
+PACKED_FILES = (b"\x1f\x8b", b"BZh91AY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, Zstandard
+# Files that begin so are refused, unless the `magic` of their format has these bytes
+MAGIC = (*PACKED_FILES, ZIP_FILE, OLD_WORKBOOK, PARQUET_FILE, ARROW_FILE, ARROW_STREAM, codecs.BOM_UTF32_LE)
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 BYTE_ORDER_MARK = "\ufeff"
 START = 1 << 20  # bytes at the beginning of a file that are looked at
@@ -86,8 +92,7 @@ def _what_is_there(path: Path) -> str:
         return "a regular file is needed, found a folder or pipe; save its content to a file"
     hint = ""
     if path.parent.is_dir():
-        names = [entry.name for entry in path.parent.iterdir()]
-        hint = nearest(path.name, names)
+        hint = nearest(path.name, os.listdir(path.parent))
     return f"there is no such file{hint}"
 
 
@@ -120,7 +125,9 @@ def file_encoding(path: Source, encoding: str) -> str:
             raise InputError(
                 f"{path}: {unmarked} text without a byte order mark; set --data.encoding {unmarked}"
             )
-        return "gb18030" if _is_gb18030(path) else encoding
+        if _is_gb18030(path):
+            return "gb18030"
+        return encoding
     if encoding in CHINESE_ENCODINGS and _is_chinese_utf_8(path):
         return "utf-8"
     return encoding
@@ -153,8 +160,9 @@ def _unmarked_utf_16(start: bytes) -> str | None:
         return None
     for encoding in ("utf-16-le", "utf-16-be"):
         text = start[: len(start) // 2 * 2].decode(encoding, "replace")
-        is_text = all(character.isprintable() or character in "\t\r\n" for character in text[:-1])
-        if is_text and "\n" in text:
+        # The last character may be cut in half
+        other_characters = set(text[:-1]).difference("\t\r\n")
+        if "\n" in text and all(map(str.isprintable, other_characters)):
             return encoding
     return None
 
@@ -213,22 +221,36 @@ def _decoded(line: bytes, encoding: str) -> str | None:
 def _is_usual_chinese(letters: str) -> bool:
     if len(letters) < MIN_LETTERS:
         return False
-    num_common = sum(letter in COMMON_CHARACTERS for letter in letters)
+    num_common = sum(map(COMMON_CHARACTERS.__contains__, letters))
     return num_common > MIN_COMMON_SHARE * len(letters)
+
+
+def without_mark_at_start(encoding: str) -> str:
+    """Return the name of an encoding whose decoder leaves out the mark at the beginning of a file."""
+    if encoding == "utf-8":
+        return "utf-8-sig"
+    return encoding
+
+
+def _opened(path: Source) -> AbstractContextManager[BinaryIO]:
+    """Return a context with the bytes of a file. A stream is not closed at its end."""
+    if isinstance(path, Stream):
+        return nullcontext(path.file)
+    return path.open("rb", START)
 
 
 def line_blocks(path: Source, encoding: str, keeps_marks: bool = False) -> Iterator[list[str]]:
     """Yield the lines of a file, in lists; LF, CR, or both end a line. Bytes that cannot be decoded become
     surrogates, which `wrong_character` reports. A byte order mark at the beginning of a line is left out
     unless `keeps_marks`: the mark of a file that was appended to another one stands there."""
-    # It leaves out the mark at the beginning of the file
-    codec = "utf-8-sig" if encoding == "utf-8" else encoding
+    codec = without_mark_at_start(encoding)
+    errors = "surrogatepass"
     # UTF-16 has no single bytes that could be kept
-    has_single_bytes = "\n".encode(encoding) == b"\n"
-    errors = "surrogateescape" if has_single_bytes else "surrogatepass"
+    if "\n".encode(encoding) == b"\n":
+        errors = "surrogateescape"
     number = 1
     try:
-        with path.open("rb", START) if isinstance(path, Path) else nullcontext(path.file) as file:
+        with _opened(path) as file:
             text = io.TextIOWrapper(file, codec, errors, newline="")
             while lines := list(islice(text, BLOCK_ROWS)):
                 if not keeps_marks and BYTE_ORDER_MARK in "".join(lines):

@@ -195,7 +195,7 @@ def doubtful_labels(names: list[str]) -> list[str]:
     doubtful = []
     for text, group in groups.items():
         if len(group) > 1 or text in MISSING_VALUES:
-            doubtful += [excerpt(name) for name in group]
+            doubtful += map(excerpt, group)
     return doubtful
 
 
@@ -209,10 +209,13 @@ def _without_details(label: str) -> str:
 def length_line(store: TokenStore, rows: np.ndarray) -> str:
     """Return the line about the lengths of rows in tokens, and how many are not read whole."""
     lengths = (store.offsets[rows + 1] - store.offsets[rows]).astype(np.int32)
-    names = [f"{percent} %" for percent in PERCENTILES[:-1]]
-    names.append(_("longest"))
-    percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
-    parts = [f"{name} {length}" for name, length in zip(names, percentiles, strict=True)]
+    lengths_by_percentile = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
+    parts = []
+    for percent, length in zip(PERCENTILES, lengths_by_percentile, strict=True):
+        name = f"{percent} %"
+        if percent == 100:
+            name = _("longest")
+        parts.append(f"{name} {length}")
     num_cut = int(store.cut[rows].sum())
     message = _(
         "tokens by percentile: {lengths}; {rows} ({share:.1%}) not read whole (data.long {way}, "

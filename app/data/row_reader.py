@@ -103,7 +103,9 @@ def open_rows(
     other labels are invalid; with `accept_ids`, integers may be ids of labels. Raises InputError if the file
     cannot be read, has no rows, or lacks a chosen column.
     """
-    file = path if isinstance(path, Stream) else Path(path)
+    file = path
+    if not isinstance(path, Stream):
+        file = Path(path)
     options = recognised(file, options, need_label)
     blocks = read_blocks(file, options)
     num_first = 1

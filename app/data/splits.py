@@ -60,7 +60,10 @@ def split_rows(
         split_of_row = numbers[parts]
     else:
         # Texts that are not dealt are train. Test is dealt first: the second text of a class goes to it.
-        dealt_proportions = {number: proportions[number] for number in (2, 1) if number in proportions}
+        dealt_proportions = {}
+        for number in (2, 1):
+            if number in proportions:
+                dealt_proportions[number] = proportions[number]
         groups = form.groups(labels)
         num_splits = 1 + len(dealt_proportions)
         _refuse_rare_groups(groups, unique, num_splits, label_names)

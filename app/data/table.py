@@ -23,6 +23,7 @@ from .build_table import ROWS_FILE, SKIPPED_FILE, TableMeta, build_table, read_m
 from .cache import build_once, content_key, file_digest, file_state
 from .column_facts import ColumnFacts
 from .files import files_of
+from .folders import SPLIT_NAMES
 from .line_breaks import LineBreaks
 from .read import ReadOptions, recognised
 from .rows import Row
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = 13  # of the folder of a table; a change of its content needs another one
-SPLIT_NAME = re.compile("(train|validation|valid|dev|test)(?![a-zA-Z])")  # at the start of a file's name
+SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![a-zA-Z])")  # at the start of a file's name
 MAX_SOURCE = 200  # characters of the name of several files in messages
 
 
@@ -69,22 +70,35 @@ class Table:
         self.parts = parts
         self.source = source
         self.content = content
-        self.folders = [part.folder for part in parts]
-        self.sources = [part.source for part in parts]
-        folder_names = [folder.name for folder in self.folders]
-        self.key: str = folder_names[0] if len(parts) == 1 else content_key(folder_names)
         first = parts[0].meta
         self.unit = first.unit
         self.assumed = first.assumed
         self.has_pairs = first.has_pairs
-        self.skipped: int = sum(part.meta.skipped for part in parts)
+        self.folders: list[Path] = []
+        self.sources: list[str] = []
+        self.skipped = 0
+        folder_names = []
         # Each label once, in the order in which they come
-        self.label_values = list(dict.fromkeys(label for part in parts for label in part.meta.labels))
-        self._rows = pa.concat_tables([part.rows for part in parts])
+        labels: dict[str, None] = {}
+        rows_of_parts = []
+        num_rows_of_parts = []
+        for part in parts:
+            self.folders.append(part.folder)
+            self.sources.append(part.source)
+            self.skipped += part.meta.skipped
+            folder_names.append(part.folder.name)
+            labels.update(dict.fromkeys(part.meta.labels))
+            rows_of_parts.append(part.rows)
+            num_rows_of_parts.append(part.rows.num_rows)
+        self.label_values = list(labels)
+        self.key: str = folder_names[0]
+        if len(parts) > 1:
+            self.key = content_key(folder_names)
+        self._rows = pa.concat_tables(rows_of_parts)
         self.num_rows: int = self._rows.num_rows
         self.num_bytes: int = self._rows.nbytes
-        self._part_ends = np.cumsum([part.rows.num_rows for part in parts])
-        self._chunk_ends = np.cumsum([len(chunk) for chunk in self._rows.column("line").chunks])
+        self._part_ends = np.cumsum(num_rows_of_parts)
+        self._chunk_ends = np.cumsum(list(map(len, self._rows.column("line").chunks)))
 
     @property
     def column_facts(self) -> ColumnFacts:
@@ -106,7 +120,7 @@ class Table:
         codes = {label: code for code, label in enumerate(self.label_values)}
         labels = []
         for part in self.parts:
-            codes_of_part = np.array([codes[label] for label in part.meta.labels], np.int32)
+            codes_of_part = np.array(list(map(codes.get, part.meta.labels)), np.int32)
             labels.append(codes_of_part[part.rows.column("label").to_numpy()])
         return np.concatenate(labels)
 
@@ -159,7 +173,7 @@ class Table:
         """Return what `texts` does, with the two texts of a pair as two lines of one text."""
         texts = self.texts(rows)
         if self.has_pairs:
-            return ["\n".join(pair) for pair in texts]
+            return list(map("\n".join, texts))
         return texts
 
     def _part_of(self, row_id: int) -> TablePart:
@@ -215,7 +229,9 @@ def open_folders(
         meta = read_meta(folder)
         # The rows stay mapped even if the cache is removed
         rows = pa.ipc.open_file(pa.memory_map(str(folder / ROWS_FILE))).read_all()
-        name = sources[number] if sources else meta.source
+        name = meta.source
+        if sources:
+            name = sources[number]
         parts.append(TablePart(folder=folder, source=name, meta=meta, rows=rows))
     return Table(parts, source or parts[0].source, content)
 
@@ -236,18 +252,24 @@ def open_table(value: str | list[str], options: ReadOptions, cache_dir: str, **r
     )
     with ThreadPoolExecutor(joblib.cpu_count()) as pool:
         tables = [first, *pool.map(open_like_first, files[1:])]
+    parts = []
+    contents = []
     for table in tables:
+        parts += table.parts
+        contents.append(table.content)
         if table.has_pairs != first.has_pairs:
             raise InputError(
                 f"{table.source}: all files must have the same columns, found "
                 f"{table.column_facts.in_english()}, and in {first.source} "
                 f"{first.column_facts.in_english()}; fix one"
             )
-    source = value if isinstance(value, str) else ", ".join(value)
+    source = value
+    if not isinstance(source, str):
+        source = ", ".join(source)
     return Table(
-        [part for table in tables for part in table.parts],
+        parts,
         source=shorten(source, MAX_SOURCE),
-        content=f"{len(tables)} files {content_key([table.content for table in tables])}",
+        content=f"{len(tables)} files {content_key(contents)}",
     )
 
 

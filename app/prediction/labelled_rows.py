@@ -46,9 +46,8 @@ class ReportPredictions:
         other_names = free_names(self.other_columns, taken, INPUT)
         self.predictions_file = PredictionsFile(file, task, row_names, added_names, other_names)
 
-    def write(self, rows: Sequence[Row], predictions: Sequence[Prediction]) -> None:
-        label_texts = [row.label for row in rows]
-        labels = self.task.form.encode_labels(label_texts, self.task.label_names)
+    def write(self, rows: Sequence[Row], labels: np.ndarray, predictions: Sequence[Prediction]) -> None:
+        """Write rows with their `labels`, (num_rows, ...) as their form has them, and predictions."""
         for row, label, prediction in zip(rows, labels, predictions, strict=True):
             row_values = [row.line, row.text]
             if self.source.has_pairs:
@@ -72,13 +71,18 @@ class ReportedRows:
         # Integers are ids of labels only where data.labels of the run named them: the order of labels that
         # came from a train file means nothing to the file that is read here
         self.accept_ids = opened.trained.set_labels is not None
-        self.labels: list[str] = []
         self.places: list[str] = []
         self.texts: list[str] = []
+        self._labels: list[np.ndarray] = []
         self._logits: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
         self._readings: list[np.ndarray] = []
         self._known_labels: set[str] = set()
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of all rows, (num_rows, ...) as their form has them."""
+        return np.concatenate(self._labels)
 
     @property
     def logits(self) -> np.ndarray:
@@ -95,15 +99,23 @@ class ReportedRows:
         """How each row was read, (num_rows,), as `readings_of` says."""
         return np.concatenate(self._readings)
 
-    def classify(self, rows: list[Row], on_batch: Callable[[int], None]) -> list[Prediction]:
-        """Return the predictions of some rows, and keep what the report needs of them. Raises InputError for
-        a label that the model does not have."""
+    def add(self, rows: list[Row]) -> np.ndarray:
+        """Keep the places and texts of some rows, and return their labels, (num_rows, ...). Raises InputError
+        for a label that the model does not have."""
+        label_texts = []
         for row in rows:
             place = f"{self.source.name}, {self.source.unit} {row.line}"
             self._check_label(row.label, place)
-            self.labels.append(row.label)
+            label_texts.append(row.label)
             self.places.append(place)
             self.texts.append(" ⟷ ".join(row.texts))
+        task = self.predictor.task
+        labels = task.form.encode_labels(label_texts, task.label_names)
+        self._labels.append(labels)
+        return labels
+
+    def classify(self, rows: list[Row], on_batch: Callable[[int], None]) -> list[Prediction]:
+        """Return the predictions of some rows, and keep what the report needs of them."""
         tokens = self.predictor.tokenize(rows)
         logits = self.predictor.logits(tokens, on_batch)
         self._logits.append(logits)
@@ -145,7 +157,8 @@ def report_on(
             predictions_file = ReportPredictions(file, source, opened.predictor.task, opened.threshold)
             remaining = iter(rows)
             while chunk := list(islice(remaining, CHUNK_ROWS)):
-                predictions_file.write(chunk, reported.classify(chunk, on_batch))
+                labels = reported.add(chunk)
+                predictions_file.write(chunk, labels, reported.classify(chunk, on_batch))
         return _write_report(opened, reported, unfinished)
 
 
@@ -154,7 +167,7 @@ def _write_report(opened: OpenedModel, reported: ReportedRows, folder: Path) -> 
     predictor = opened.predictor
     task = predictor.task
     source_name = reported.source.name
-    labels = task.form.encode_labels(reported.labels, task.label_names)
+    labels = reported.labels
     logits = reported.logits
     readings = reported.readings
     title = f"Report on {source_name}: {len(labels):,} rows, model {opened.folder}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config.schema import DataConfig
 from ..data.bad_row import BadRow, bad_row_message, changed_error
+from ..data.cache import file_state
 from ..data.cells import EmptyText, clean_text
 from ..data.columns import ColumnError
 from ..data.encodings import Stream
@@ -84,7 +85,8 @@ class ReadRows:
             raise self._source.bad_row_error(row)
 
     def _check_same(self) -> None:
-        """Raise InputError where an earlier reading gave another number of rows."""
+        """Raise InputError where the file has changed, or an earlier reading gave another number of rows."""
+        self._source.check_unchanged()
         scan = self._source.scan
         if scan is not None and scan.num_rows != self.num_good + self.num_bad:
             raise changed_error(self._source.name)
@@ -94,8 +96,9 @@ class ReadRows:
 class Source:
     """Rows to classify: those of a file or stream, which `reader` reads, or the `texts` of the command line.
 
-    `unit` is what the number of a row counts. `scan` is what a first reading of all rows has shown, None
-    where there was none.
+    `unit` is what the number of a row counts. `state` is the `file_state` of the file when it was opened,
+    None for streams and texts. `scan` is what a first reading of all rows has shown, None where there was
+    none.
     """
 
     name: str
@@ -103,6 +106,7 @@ class Source:
     reader: RowReader | None = None
     texts: tuple[str, ...] = ()
     remove_spaces: bool = False
+    state: list[int] | None = None
     scan: Scan | None = None
 
     @property
@@ -159,6 +163,11 @@ class Source:
         if not scan.num_good:
             raise InputError(f"there are no valid rows; {self.summary(scan)}")
         return replace(self, scan=scan)
+
+    def check_unchanged(self) -> None:
+        """Raise InputError where the file is not as it was when it was opened: it is read more than once."""
+        if self.state is not None and file_state(Path(self.name)) != self.state:
+            raise changed_error(self.name)
 
     def problem_of(self, row: BadRow) -> str:
         """Return what is wrong with a row, with its place."""
@@ -250,6 +259,9 @@ def open_file(path: str, trained: TrainedModel, asked: Mapping[str, Any], need_l
     read or has no such columns, and where columns or labels of plain text or a stream are asked for.
     """
     file = _opened(path)
+    state = None
+    if isinstance(file, Path) and file.is_file():
+        state = file_state(file)
     options = options_of_run(file, trained, asked, need_label)
     if need_label and (isinstance(file, Stream) or options.format == "text"):
         input_found = "plain text; set --format tsv"
@@ -267,7 +279,7 @@ def open_file(path: str, trained: TrainedModel, asked: Mapping[str, Any], need_l
         reader = open_rows(file, options, need_label)
     except ColumnError as error:
         raise InputError(f"{error}{_columns_of_training(trained, asked)}") from error
-    return Source(str(file), reader.unit, reader)
+    return Source(str(file), reader.unit, reader, state=state)
 
 
 def _columns_of_training(trained: TrainedModel, asked: Mapping[str, Any]) -> str:

@@ -50,6 +50,23 @@ MAX_LENGTH = (1 << 31) - 1  # tokens
 
 
 @dataclass(frozen=True)
+class TextColumns:
+    """The names of the columns that a model reads: the text (several columns are read as one), and the second
+    text of a pair. No text column: the names are not known."""
+
+    texts: tuple[str, ...] = ()
+    pair: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All names, those of the text first."""
+        names = list(self.texts)
+        if self.pair is not None:
+            names.append(self.pair)
+        return names
+
+
+@dataclass(frozen=True)
 class TrainedModel:
     """How the model in a folder was trained, as far as the folder says.
 
@@ -82,12 +99,17 @@ class TrainedModel:
         return self.reading.text_pair_column is not None
 
     @property
-    def text_columns(self) -> list[str] | None:
-        """The columns whose texts it reads as one, where it was trained on several."""
-        columns = self.reading.text_column
-        if not isinstance(columns, list):
-            return None
-        return [str(column) for column in columns]
+    def columns(self) -> TextColumns:
+        """The columns that it reads, as far as they are known."""
+        texts = self.reading.text_column
+        if texts is None:
+            return TextColumns()
+        if not isinstance(texts, list):
+            texts = [texts]
+        pair = self.reading.text_pair_column
+        if pair is not None:
+            pair = str(pair)
+        return TextColumns(tuple(map(str, texts)), pair)
 
     @property
     def train_suffix(self) -> str:

@@ -51,7 +51,7 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
     trained on single texts, or the other way round."""
     if not isinstance(inputs, list):
         inputs = [inputs]
-    items = [_texts_of(item, model.trained.text_columns) for item in inputs]
+    items = [_texts_of(item, model.trained.columns.texts) for item in inputs]
     if model.trained.has_pairs is None:
         num_texts = len(items[0])
     else:
@@ -69,14 +69,14 @@ def rows_of(inputs: Any, model: OpenedModel) -> list[Row]:
     return rows
 
 
-def _texts_of(item: Any, text_columns: list[str] | None) -> tuple[str, ...]:
+def _texts_of(item: Any, text_columns: tuple[str, ...]) -> tuple[str, ...]:
     """Return the text of one item of a request, or the two texts of a pair."""
     if isinstance(item, str):
         return (item,)
     if not isinstance(item, dict):
         return tuple(item)
     if text_columns and item.keys() == set(text_columns):
-        # A model that reads several columns as one text takes them by name
+        # The columns of the training are taken by name; several are read as one text
         return (join_texts([item[name] for name in text_columns]),)
     if isinstance(item.get("text"), str) and set(item) <= {"text", "text_pair"}:
         if item.get("text_pair") is None:

@@ -5,8 +5,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from app.api.texts import TextColumns, rows_of
+from app.api.texts import rows_of
 from app.errors import InputError
+from app.prediction.trained_model import TextColumns
 from chinese_text_classifier import load
 from tests.saved_classifier import save_checkpoint
 

@@ -15,6 +15,7 @@ from app.config.schema import FormatName
 from app.data.encodings import file_encoding
 from app.data.read import FORMATS, ReadOptions, recognised
 from app.data.row_reader import open_rows
+from app.data.rows import Row
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
 from app.prediction.trained_model import TrainedModel, trained_with
@@ -56,6 +57,27 @@ def content_of(format: str, pairs=PAIRS) -> bytes:
     if format == "text":
         return "\n".join(texts).encode()
     return frame.to_csv(sep=FORMATS[format].delimiter, index=False).encode()
+
+
+@pytest.mark.parametrize("num_before", [0, 2046])
+def test_rows_of_several_lines_and_broken_ones_have_the_number_of_their_line(write, num_before):
+    """Blank lines, line ends of every kind in fields, two broken records of one and of two lines."""
+    content = "text,label\n" + "好,a\n" * num_before
+    content += '\n"一\n二",a\n"三\r四\r\n五",b\r\n\n"坏"了,b\n六,a\r"七\n坏"了,b\n\ufeff"八",a\n'
+    found = []
+    for row in read(write("rows.csv", content), format="csv"):
+        text = row.text if isinstance(row, Row) else "-"
+        found.append((row.line - num_before, text))
+    assert found[num_before:] == [
+        (3, "一\n二"),
+        (5, "三\r四\r\n五"),
+        (9, "-"),
+        (10, "六"),
+        (11, "-"),
+        (12, "-"),
+        (13, "八"),
+    ]
+    assert len(found) == num_before + 7
 
 
 @pytest.mark.parametrize("format", FORMATS)

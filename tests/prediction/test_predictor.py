@@ -346,7 +346,8 @@ def test_what_people_see_holds_no_control_characters(tmp_path, capsys, monkeypat
     assert lines.replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize("change", ["今天,b\n" * 5000, ""])
+# The last one has as many rows as the file before
+@pytest.mark.parametrize("change", ["今天,b\n" * 5000, "", "明天,b\n" * 4])
 def test_an_input_that_changes_between_its_two_readings_is_an_error(tmp_path, change):
     path = tmp_path / "posts.csv"
     path.write_text("text,other\n" + "今天,a\n" * 5, encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 from app.data.read import ReadOptions
 from app.data.tokens import CUT, LongTexts
 from app.errors import InputError
-from app.prediction.trained_model import TrainedModel, read_trained_model, trained_with
+from app.prediction.trained_model import TextColumns, TrainedModel, read_trained_model, trained_with
 
 SETTINGS = {
     "task": "multi_label",
@@ -29,7 +29,7 @@ def test_a_folder_without_settings_says_nothing(tmp_path):
     assert trained == TrainedModel(tmp_path)
     assert not trained.is_recorded
     assert trained.has_pairs is None
-    assert trained.text_columns is None
+    assert trained.columns == TextColumns()
     assert trained.train_suffix == ""
     assert trained.long_texts == CUT
     assert trained.settings() == {}
@@ -42,7 +42,7 @@ def test_the_settings_of_a_run_are_described_once(tmp_path):
     assert trained.is_recorded
     assert trained.task == "multi_label"
     assert trained.has_pairs is False
-    assert trained.text_columns == ["标题", "3"]
+    assert trained.columns == TextColumns(("标题", "3"))
     assert trained.train_suffix == ".txt"
     assert trained.reading == ReadOptions(
         format="tsv",
