@@ -119,7 +119,7 @@ class ArrowBlock:
         """Return the values of a column; a number that stands for a class is its name."""
         # Values of a damaged file may be no text
         with readable(self.path):
-            values = _python_values(self.batch.column(column))
+            values = python_values(self.batch.column(column))
         names = self.class_names[column]
         if names:
             return [_named(value, names) for value in values]
@@ -129,7 +129,7 @@ class ArrowBlock:
         return replace(self, lines=self.lines[:count], batch=self.batch.slice(0, count))
 
 
-def _python_values(column: pa.Array) -> list:
+def python_values(column: pa.Array | pa.ChunkedArray) -> list:
     """Return values as Python has them, and dates and times that it does not have as text: in years after
     9999, or with nanoseconds where no date says so."""
     import pyarrow as pa

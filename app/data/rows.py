@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Consecutive rows of a file, at most `BLOCK_ROWS` of them, by columns.
+    """Consecutive rows of a file, one or two times `BLOCK_ROWS` at most, by columns.
 
     `lines`, `texts`, `pairs` and `labels` have a value for each row; `pairs` and `labels` are None where the
     rows have none. `problems` says which rows are invalid and why, by their index: the texts and labels of

@@ -22,12 +22,13 @@ import joblib
 import numpy as np
 import pyarrow as pa
 from filelock import FileLock, Timeout
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 from ..config.schema import DataConfig
 from ..data.bad_row import BadRow
 from ..data.cache import content_key
 from ..data.cells import as_text, valid_text
+from ..data.column_files import python_values
 from ..data.files import files_of
 from ..data.read import FORMATS, ReadOptions
 from ..data.rows import Row, RowBatch
@@ -135,6 +136,20 @@ def text_columns(columns: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     return pa.record_batch(arrays, names=names)
 
 
+def csv_column(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return a column with the values that `predict` writes into CSV. Arrow would write durations, times with
+    zones and NaN in another way, and lists, objects and bytes not at all."""
+    column_type = column.type
+    if pa.types.is_floating(column_type):
+        return compute.if_else(compute.is_nan(column), None, column)
+    has_zone = pa.types.is_timestamp(column_type) and column_type.tz is not None
+    is_bytes = pa.types.is_binary(column_type) or pa.types.is_large_binary(column_type)
+    is_bytes = is_bytes or pa.types.is_fixed_size_binary(column_type)
+    if has_zone or is_bytes or pa.types.is_nested(column_type) or pa.types.is_duration(column_type):
+        return pa.array(map(as_text, python_values(column)), pa.string())
+    return column
+
+
 class BatchClassifier:
     """An actor: it opens the model once, and adds predictions to one table of rows after the other."""
 
@@ -156,10 +171,8 @@ class BatchClassifier:
         place = "" if self.job.on_bad_row == "keep" else None
         added = AddedColumns(self.predictor.task, table.column_names, self.job.threshold, place)
         columns = [*table.columns, *added.arrays(self.predictor.predict(rows))]
-        for number, column in enumerate(columns):
-            # A file of CSV has lists as JSON
-            if self.job.output_format == "csv" and pa.types.is_nested(column.type):
-                columns[number] = pa.array(map(as_text, column.to_pylist()), pa.string())
+        if self.job.output_format == "csv":
+            columns = list(map(csv_column, columns))
         return pa.table(columns, [*table.column_names, *added.names])
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import ipc, parquet
+from pyarrow.csv import write_csv
 
+from app.prediction.many_files import csv_column
 from tests.verbs import predict as main
 
 COLUMNS = {
@@ -71,7 +73,7 @@ TYPES = {
     ),
     "time": (pa.array([time(23, 59, 59, 999_999)]), *["23:59:59.999999"] * 2, time(23, 59, 59, 999_000)),
     "time_of_nanoseconds": (pa.array([1], pa.time64("ns")), *["00:00:00.000000001"] * 3),
-    "far_time": (pa.array([253_402_300_800], pa.timestamp("s")), *["10000-01-01 00:00:00.000"] * 3),
+    "far_time": (pa.array([253_402_300_800_000], pa.timestamp("ms")), *["10000-01-01 00:00:00.000"] * 3),
     "duration": (pa.array([timedelta(days=1, seconds=3)]), *["1 day, 0:00:03"] * 3),
     "list": (
         pa.array([[2**60 + 1, None]]),
@@ -250,6 +252,16 @@ def test_each_type_in_each_format(predict, file_of_types, caplog):
         assert str(after[name]) == str(before[name])
         assert (empty_in_csv[name], empty_in_json[name], empty_in_excel[name]) == ("", None, None)
     assert "Excel keeps milliseconds; with more digits, which .csv keeps: 2 times" in caplog.text
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_csv_of_many_files_has_each_type_as_that_of_one(tmp_path, name):
+    value, csv_cell, *_others = TYPES[name]
+    if name == "double_of_an_id":
+        csv_cell = "1.234567890123456e+15"
+    write_csv(pa.table({"text": ["好"], name: csv_column(value)}), tmp_path / "labels.csv")
+    with open(tmp_path / "labels.csv", encoding="utf-8", newline="") as file:
+        assert [row[name] for row in csv.DictReader(file)] == [csv_cell]
 
 
 def test_texts_that_arrow_has_as_views(predict, tmp_path):
