@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
+from .program import install_command
+
 MAX_NAME = 200  # characters of a name that is compared with others
 MAX_CANDIDATES = 5000  # names that a name is compared with
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -59,17 +61,6 @@ def say(message: object) -> None:
     text = str(message).encode(errors="backslashreplace").decode()
     with suppress(OSError):
         print(text, file=sys.stderr)  # noqa: T201
-
-
-def install_command(packages: str, constrained: bool = True) -> str:
-    """Return the command that installs optional packages: in a clone those of a file of requirements/, with
-    the versions of constraints.txt unless not `constrained`; else the extra of the same name."""
-    if __package__ != "app":
-        return f"pip install 'chinese-text-classification[{packages}]'"
-    command = f"pip install -r requirements/{packages}.txt"
-    if constrained:
-        command += " -c constraints.txt"
-    return command
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from ..prediction.open_model import ComputeOptions, open_model
 from ..prediction.output_files import written
 from ..prediction.predictor import Prediction
 from ..prediction.trained_model import choose_run
+from ..program import MODULE
 from .errors import errors_for_python
 from .files import OwnFolder, file_states, read_files, write_new_folder
 from .labels import label_array, list_array
@@ -58,7 +59,7 @@ class Model:
     can be pickled: the pickle holds the files of the model, and is as large as they are."""
 
     # Pickles made in a clone open where the package is installed, and the reverse.
-    __module__ = "chinese_text_classifier"
+    __module__ = MODULE
 
     def __init__(
         self, folder: Path | None, options: ComputeOptions, temporary: OwnFolder | None = None

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data.labels import task_of_labels
 from ..errors import InputError
+from ..program import MODULE
 from .labels import (
     check_each_has_rows,
     check_names,
@@ -47,7 +48,7 @@ class TextClassifier(ClassifierMixin, TextEstimator):
     """
 
     # Pickles made in a clone open where the package is installed, and the reverse.
-    __module__ = "chinese_text_classifier"
+    __module__ = MODULE
 
     def __init__(
         self,

@@ -16,10 +16,10 @@ from sklearn.base import BaseEstimator
 
 from ..config.command_line import config_of
 from ..config.schema import Config
-from ..config.shipped import MODULE
 from ..data.rows import Row
 from ..errors import InputError, TrainingError
 from ..prediction.open_model import ComputeOptions
+from ..program import MODULE
 from ..runtime.processes import MODEL_LOCK
 from .errors import OF_TRAIN, errors_for_python
 from .files import OwnFolder

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data.labels import task_of_labels
 from ..errors import InputError
+from ..program import MODULE
 from .labels import numbers_of
 from .text_estimator import TextEstimator, TrainingRows
 from .texts import rows_of
@@ -25,7 +26,7 @@ class TextRegressor(RegressorMixin, TextEstimator):
     """
 
     # Pickles made in a clone open where the package is installed, and the reverse.
-    __module__ = "chinese_text_classifier"
+    __module__ = MODULE
 
     def fit(self, X: Iterable, y: Any) -> TextRegressor:
         """Train on texts `X` (num_rows,), or pairs of texts (num_rows, 2), and numbers `y` (num_rows,).

@@ -16,17 +16,23 @@ from ..config.command_line import plain_value, unset
 from ..config.schema import HINTS
 from ..errors import InputError, show
 from ..prediction import WantedPrecision
+from ..program import with_names_here
 
 DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
 # argparse writes this of a value that the type of an argument refuses
 REFUSED_VALUE = re.compile(r"argument (\S+): (must .*)", re.DOTALL)
 
 
+def description_of(doc: str, program: str) -> str:
+    """Return the docstring of a verb as the help of `program`."""
+    return with_names_here(re.sub(r"python -m app [\w-]+", program, cleandoc(doc)))
+
+
 class Parser(argparse.ArgumentParser):
     """The parser of a verb that is called `prog`; its help is `doc`, the docstring of the verb."""
 
     def __init__(self, prog: str, doc: str = "", **options) -> None:
-        description = re.sub(r"python -m app [\w-]+", prog, cleandoc(doc))
+        description = description_of(doc, prog)
         options |= {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
         super().__init__(prog, description=description, **options)
 

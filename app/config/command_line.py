@@ -42,13 +42,13 @@ class Value(NamedTuple):
     source: str | Path
 
 
-def load_config(argv: list[str], command: str = "run_single.py", description: str = "") -> Config:
+def load_config(argv: list[str], program: str = "python run_single.py", description: str = "") -> Config:
     """Return the configuration from the arguments `argv`; what they do not set has its default. Raises
     InputError naming the file or the command line, the key and the most similar setting. `--help` prints the
     settings that people use, `--help all` all, and exits."""
     argv = [word for word in argv if not LAUNCHER_OPTION.match(word)]
     if "-h" in argv or "--help" in argv:
-        text = help_text(command, description, is_whole="all" in argv, defaults=Config())
+        text = help_text(program, description, is_whole="all" in argv, defaults=Config())
         raise SystemExit(show(text))
     settings = [word for word in argv if word != "--print_config"]
     files, options = _read_arguments(settings)

@@ -6,6 +6,7 @@ import textwrap
 from typing import Any
 
 from ..errors import show
+from ..program import with_names_here
 from .allowed_values import describe, literal_values
 from .schema import GROUPS, SETTINGS, Config
 from .yaml_files import yaml_text
@@ -52,10 +53,10 @@ Made by `python -m app.config.help > docs/settings.md`.
 """
 
 
-def help_text(command: str, description: str, is_whole: bool, defaults: Config) -> str:
-    """Return the help of a script that trains `defaults` without options: the usual settings, or all."""
+def help_text(program: str, description: str, is_whole: bool, defaults: Config) -> str:
+    """Return the help of a program that trains `defaults` without options: the usual settings, or all."""
     values = defaults.to_dict()
-    lines = [f"usage: python {command} [--config FILE] [--GROUP.KEY VALUE ...]\n", description.strip(), ""]
+    lines = [f"usage: {program} [--config FILE] [--GROUP.KEY VALUE ...]\n", description.strip(), ""]
     lines += _lines_of_all(values) if is_whole else _lines_of_usual(values)
     lines += [
         f"  {'--config FILE':{OPTION_WIDTH}} YAML file of settings; may be repeated, later ones win",
@@ -65,7 +66,7 @@ def help_text(command: str, description: str, is_whole: bool, defaults: Config) 
         lines.append("")
     else:
         lines.append("\nMore: --help all has every setting, and docs/settings.md.\n")
-    return "\n".join(lines)
+    return with_names_here("\n".join(lines))
 
 
 def _lines_of_all(values: dict[str, dict]) -> list[str]:

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import InputError
+from ..program import file_here
 from .shipped import E5_SMALL
 
 # Values must have the very type of their field; the text under a field is its help.
@@ -34,7 +35,7 @@ def check_address(key: str, name: str) -> None:
         raise InputError(
             f"{key}: an address must have no user:password@ and, of a web server, nothing after ? (a "
             f"signature), found such a {name.partition('://')[0]}:// address; give credentials in the "
-            "environment, as docs/data.md says"
+            f"environment, as {file_here('docs/data.md')} says"
         )
 
 

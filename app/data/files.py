@@ -11,7 +11,8 @@ from itertools import chain
 from pathlib import Path
 
 from ..config.schema import ADDRESS, check_address
-from ..errors import InputError, install_command, listed
+from ..errors import InputError, listed
+from ..program import install_command
 from .cache import build_once, content_key
 from .folders import class_folders, joined_texts, splits_in
 

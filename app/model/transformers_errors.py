@@ -11,8 +11,8 @@ from ..errors import InputError
 
 REMEDY = (
     "a whole checkpoint of torch is needed: config.json with its model_type, weights that fit it, and a "
-    "tokenizer. Leave out sizes in model.config (configs/small_bert.yaml sets some), merge LoRA weights with "
-    "peft (merge_and_unload), convert those of TensorFlow with transformers 4"
+    "tokenizer. Leave out sizes in model.config, such as hidden_size; merge LoRA weights with peft "
+    "(merge_and_unload); convert those of TensorFlow with transformers 4"
 )
 
 

@@ -17,7 +17,7 @@ from ..report.page import PageRows, render_page
 from ..report.predictions_file import PREDICTED, PredictionsFile
 from ..report.row_groups import cost_of_length, readings_of
 from ..report.text_report import report_text
-from ..runtime.disk import whole_files, write_json, write_text
+from ..runtime.disk import CSV_ENCODING, whole_files, write_json, write_text
 from ..tasks.columns import example_columns, prediction_columns
 from ..tasks.task import Task
 from .open_model import OpenedModel
@@ -153,7 +153,7 @@ def report_on(
     where the files cannot be written."""
     reported = ReportedRows(opened, source)
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as unfinished:
-        with (unfinished / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
+        with (unfinished / "predictions.csv").open("w", encoding=CSV_ENCODING, newline="") as file:
             predictions_file = ReportPredictions(file, source, opened.predictor.task, opened.threshold)
             remaining = iter(rows)
             while chunk := list(islice(remaining, CHUNK_ROWS)):

@@ -14,7 +14,7 @@ from typing import TextIO
 from zipfile import is_zipfile
 
 from ..errors import InputError, TrainingError, shorten
-from ..runtime.disk import is_full, system_errors
+from ..runtime.disk import CSV_ENCODING, is_full, system_errors
 
 logger = logging.getLogger(__name__)
 # This handler of errors writes U+FFFD for bytes that could not be decoded, and for halves of characters
@@ -34,7 +34,7 @@ def check_output(path: str | Path, option: str = "--output") -> None:
 @contextmanager
 def open_output(path: str | Path | None, format: str) -> Iterator[TextIO]:
     """Yield the file to write to: standard output, or one beside `path`, which is renamed to it once
-    complete, unless there is such a file by then.
+    complete, unless there is such a file by then. A file of CSV begins with the mark that Excel needs.
 
     Until then it is called `path`.XXXXXXXX.part, unlike any other file. An interrupted run leaves its rows
     there and says where, if the `format` can be read without its end. Raises TrainingError for a file that
@@ -47,7 +47,8 @@ def open_output(path: str | Path | None, format: str) -> Iterator[TextIO]:
     part = unfinished(path)
     try:
         with written(f"--output {path}"):
-            file = part.open("x", encoding="utf-8", errors=REPLACED, newline="")
+            encoding = CSV_ENCODING if format == "csv" else "utf-8"
+            file = part.open("x", encoding=encoding, errors=REPLACED, newline="")
             with file:
                 yield file
                 file.flush()

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..program import PREDICT
 from ..text_table import padded, short_label, text_table
 from ..words import _, current_language, ngettext, pgettext, rows_in_words
 from .metrics import BY_KEY
@@ -31,7 +32,12 @@ def template_environment(folder: Path = TEMPLATES, autoescape: bool = True) -> E
         lstrip_blocks=True,
     )
     environment.globals.update(
-        _=_, ngettext=ngettext, pgettext=pgettext, language=current_language, by_key=BY_KEY
+        _=_,
+        ngettext=ngettext,
+        pgettext=pgettext,
+        language=current_language,
+        by_key=BY_KEY,
+        predict=PREDICT,
     )
     environment.filters.update(
         visible=visible,

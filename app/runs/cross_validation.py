@@ -7,7 +7,8 @@ import numpy as np
 
 from ..config.schema import VerbArguments
 from ..data.dataset import open_dataset
-from ..errors import install_command, say
+from ..errors import say
+from ..program import install_command
 from ..report.bootstrap import all_metrics
 from ..report.measure import measure
 from ..report.metrics import BY_KEY, compared_metrics

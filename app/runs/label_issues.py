@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..program import file_here
 from ..report.confidence import mcnemar
 from ..report.drawn_rows import distinct_rows
-from ..runtime.disk import write_text
+from ..runtime.disk import write_csv
 from ..tasks.scores import Scores
 from ..tasks.task import Task
 from ..words import _, ngettext
@@ -39,7 +40,7 @@ def list_issues(path: Path, rows: OutOfFold) -> dict:
     issues = find_issues(rows.task, rows.scores, rows.split.logits)
     order = issues.order
     if not path.exists():
-        write_text(path, issue_table(rows, issues).to_csv(index=False))
+        write_csv(path, issue_table(rows, issues))
     return judged | {"ranked": len(order), "flagged": int(issues.is_flagged[order].sum())}
 
 
@@ -166,4 +167,4 @@ def issues_text(figures: dict, answer_column: str) -> str:
         " Models that are not better than that cannot judge labels: no rows are listed. How to get a better "
         "model: {guide}"
     )
-    return sentence.format(**figures) + advice.format(guide="docs/guide.md")
+    return sentence.format(**figures) + advice.format(guide=file_here("docs/guide.md"))

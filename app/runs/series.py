@@ -16,12 +16,12 @@ from ..checkpoints.training_state import drop_states
 from ..config.command_line import load_config
 from ..config.earlier_values import with_present_names
 from ..config.schema import Config
-from ..config.shipped import MODULE
 from ..data.dataset import Dataset
 from ..errors import InputError, TrainingError, say, show
-from ..modes import MODES, load_mode
+from ..modes import load_mode
 from ..modes.launch import launch_command
 from ..modes.signals import Stopped
+from ..program import MODULE
 from ..runtime.disk import read_json, write_json, write_text
 from ..tasks import TASK_CLASSES
 from ..words import _, use_language
@@ -159,8 +159,6 @@ def plan_mode(name: str, processes: int | None, device: str) -> tuple[int, str]:
     """Return the number of processes of a mode, and why it cannot run here (empty where it can). A parallel
     mode has `processes`, else one for each accelerator of `device`, else 2. Raises InputError for an unknown
     mode."""
-    if name not in MODES:
-        raise InputError(f"there is no mode {name} (known: {', '.join(sorted(MODES))})")
     mode = load_mode(name)
     num_devices = 0
     if device != "cpu" and ":" not in device:

@@ -10,12 +10,17 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import InputError, excerpt, reading, shorten
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+# With a byte order mark, without which Excel in China takes UTF-8 for GBK; for files only, not for pipes
+CSV_ENCODING = "utf-8-sig"
 # The disk, the quota or the allowed file size is used up
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # A user can repair the cause of these errors, and then run the command again
@@ -45,6 +50,12 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, whole or not at all."""
     with whole_file(path) as file:
         file.write(text.encode())
+
+
+def write_csv(path: Path, table: "pd.DataFrame") -> None:
+    """Write a table without its index as CSV that Excel opens, whole or not at all."""
+    with whole_file(path) as file:
+        file.write(table.to_csv(index=False).encode(CSV_ENCODING))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import InputError, TrainingError, say, show, write_out
+from ..program import install_command
 from .disk import OF_THE_SYSTEM
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
@@ -21,6 +22,8 @@ OF_LAUNCHERS = ("TORCHELASTIC_", "HOROVOD_RANK", "CROSS_RANK")
 # mpirun started sets RANK beside them, so that comes first.
 RANK_VARIABLES = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 SIZE_VARIABLES = ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+# `accelerate launch` always sets this one, and neither of those above for one process
+OF_ACCELERATE = "ACCELERATE_MIXED_PRECISION"
 # Nothing runs without these packages
 REQUIRED = ("yaml", "pydantic", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 # Held while a model is built, loaded or fitted: transformers' switch that leaves weights uninitialised, its
@@ -53,7 +56,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
             raise
         say(
             f"error: the package {name} is not installed for {sys.executable}; activate the environment of "
-            "the project (. .venv/bin/activate), or: pip install -r requirements.txt -c constraints.txt"
+            f"the project (. .venv/bin/activate), or: {install_command()}"
         )
         status = 2
     except SystemExit as request:
@@ -131,6 +134,11 @@ def child_environment() -> dict[str, str]:
     if os.environ.get("PYTHONPATH"):
         paths.append(os.environ["PYTHONPATH"])
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+
+
+def has_launcher() -> bool:
+    """Return whether a launcher started this process, as one of the ranks of a run."""
+    return any(name in os.environ for name in (*RANK_VARIABLES, *SIZE_VARIABLES, OF_ACCELERATE))
 
 
 def launched_rank() -> int:

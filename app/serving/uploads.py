@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config.shipped import MODULE
 from ..data.bad_row import BadRow
 from ..data.cells import as_text
 from ..data.columns import MAX_COLUMNS
@@ -26,6 +25,7 @@ from ..errors import InputError
 from ..prediction.open_model import OpenedModel
 from ..prediction.sources import open_file
 from ..prediction.trained_model import trained_with
+from ..program import MODULE, PREDICT
 from ..runtime.processes import child_environment
 
 MAX_ROWS = 1_000_000
@@ -33,7 +33,7 @@ MAX_UNPACKED = 256 << 20  # characters of all cells, as JSON
 MAX_TEXT = 100_000  # characters of one text
 MAX_MEMORY = 2 << 30  # bytes of the process that reads a file
 MAX_SECONDS = 120
-REMEDY = "send it in parts, or use predict.py"
+REMEDY = f"send it in parts, or use {PREDICT}"
 
 
 class TooLarge(InputError):
@@ -164,9 +164,7 @@ def with_short_text(row: Row | BadRow) -> Row | BadRow:
     if isinstance(row, Row):
         length = max(map(len, row.texts))
         if length > MAX_TEXT:
-            problem = (
-                f"the text may have {MAX_TEXT:,} characters, found {length:,}; cut it, or use predict.py"
-            )
+            problem = f"the text may have {MAX_TEXT:,} characters, found {length:,}; cut it, or use {PREDICT}"
             return BadRow(row.line, problem, row.record)
     return row
 

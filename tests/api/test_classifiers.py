@@ -26,11 +26,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from app import TextClassifier, TextRegressor, load
 from app.api.errors import message_for_python
 from app.checkpoints.run_files import is_finished
 from app.errors import InputError, TrainingError
 from app.prediction.load_checkpoint import load_checkpoint
-from chinese_text_classifier import TextClassifier, TextRegressor, load
 from tests.processes import ROOT, finish, full_disk
 from tests.ranks import SMALL as SIZES
 from tests.saved_classifier import LABELS, of_pipeline, random_texts, save_checkpoint, several_labels

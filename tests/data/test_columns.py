@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from app import load
 from app.data.labels import sort_labels
 from app.data.read import ReadOptions
 from app.data.report import doubtful_labels
@@ -15,7 +16,6 @@ from app.errors import InputError, excerpt
 from app.prediction.open_model import OpenedModel
 from app.prediction.sources import options_of_run
 from app.prediction.trained_model import read_trained_model, trained_with
-from chinese_text_classifier import load
 from tests.multi_label_runs import read_predictions
 from tests.saved_classifier import save_checkpoint
 from tests.verbs import predict

@@ -142,7 +142,7 @@ def test_json_lines_have_null_for_what_json_has_no_number_for(predict):
     assert record["b"] == [1, None, [None]]
     assert record["c"] == {"d": None, "e": [2.5]}
     assert predict("--input", "rows.jsonl", "--output", "labels.csv") == 0
-    with open("labels.csv", encoding="utf-8", newline="") as file:
+    with open("labels.csv", encoding="utf-8-sig", newline="") as file:
         [cells] = csv.DictReader(file)
     assert json.loads(cells["b"], parse_constant=refuse) == [1, None, [None]]
     assert json.loads(cells["c"], parse_constant=refuse) == {"d": None, "e": [2.5]}
@@ -203,7 +203,7 @@ def test_excel_keeps_numbers_truth_values_and_dates(predict, typed_file):
 
 def test_csv_has_the_values_as_text(predict, typed_file):
     assert predict("--input", typed_file, "--output", "labels.csv") == 0
-    with open("labels.csv", encoding="utf-8", newline="") as file:
+    with open("labels.csv", encoding="utf-8-sig", newline="") as file:
         first, second, _third = csv.DictReader(file)
     expected = {
         "number": "3",

@@ -205,7 +205,7 @@ def test_bytes_that_are_no_characters_are_replaced(predict, name):
         assert first["label"] in LABELS
         assert (second["label"] in LABELS) is (name != "text.csv")
         assert "\ufffd" in Path(output).read_text(encoding="utf-8")
-    assert Path("o.csv").read_text(encoding="utf-8").startswith(f"{names},label")
+    assert Path("o.csv").read_text(encoding="utf-8-sig").startswith(f"{names},label")
 
 
 def test_columns_without_names_and_columns_of_one_name(predict):
