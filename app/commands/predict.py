@@ -16,9 +16,9 @@ but a reason in the last column.
 
 Files are read as in the run's training: its columns, separators and encoding, unless an option says
 otherwise; long texts and spaces too. Further settings of reading have their names of training:
---data.encoding gb18030, --data.header, --data.quoting, --data.label_separator, --data.label_columns. Exit
-status: 0, 1 for an output that cannot be written or a model that gives no numbers, 2 for bad input, 130 when
-interrupted, 141 when the reader of the output is gone.
+--data.sheet 反馈, --data.encoding gb18030, --data.header, --data.quoting, --data.label_separator,
+--data.label_columns. Exit status: 0, 1 for an output that cannot be written or a model that gives no numbers,
+2 for bad input, 130 when interrupted, 141 when the reader of the output is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COLUMNS = {
     "text_pair_column": "column of the second text of a pair (default: as in the run)",
     "label_column": "column of the label, for --report only (default: as in the run, else its usual name)",
 }
-MORE_READING = ("encoding", "header", "quoting", "label_separator", "label_columns")
+MORE_READING = ("sheet", "encoding", "header", "quoting", "label_separator", "label_columns")
 PAIRS_REMEDY = "pairs are read from a file, with the columns of the run's training or --text_pair_column"
 
 

@@ -254,6 +254,8 @@ class DataConfig:
     in no hierarchy."""
     header: bool | None = None
     """Whether the first line of a table has the column names; none: as its words show, or a chosen column."""
+    sheet: Annotated[int, Field(ge=0)] | Text | None = None
+    """Sheet of Excel workbooks, by name or number (0 is the first); none: the first one with values."""
     encoding: Text = "utf-8"
     """Encoding of text files, such as big5; utf-8 is also GB18030 (GBK) where all of a file shows it."""
     quoting: Literal["auto", "double", "never"] = "auto"

@@ -14,7 +14,9 @@ class ColumnFacts:
 
     `roles` has the names of the columns by what they hold, a key of `ROLES`; `unused` are the names of the
     others, and `unused_texts` of those of them that hold texts. `encoding` is there where it is not UTF-8;
-    `overruled_encoding` is the one that was set, where the file has another one. `format` is there where the
+    `overruled_encoding` is the one that was set, where the file has another one. `sheet` is that of a
+    workbook, where one was set or others have values too: `other_sheets`, which are not read. `unused_sheet`
+    is the one that was set for a file that is no workbook. `format` is there where the
     ending of the file's name stands for another separator.
     """
 
@@ -23,6 +25,9 @@ class ColumnFacts:
     unused_texts: str = ""
     encoding: str = ""
     overruled_encoding: str = ""
+    sheet: str = ""
+    other_sheets: str = ""
+    unused_sheet: str = ""
     format: str = ""
 
     def described(self) -> str:
@@ -42,6 +47,13 @@ class ColumnFacts:
             words += message.format(encoding=self.encoding, setting=self.overruled_encoding)
         elif self.encoding:
             words += _("; encoding {encoding}").format(encoding=self.encoding)
+        if self.other_sheets:
+            message = _("; only its sheet {sheet} is read, not {others}: --data.sheet names another one")
+            words += message.format(sheet=self.sheet, others=self.other_sheets)
+        elif self.sheet:
+            words += _("; sheet {sheet}").format(sheet=self.sheet)
+        if self.unused_sheet:
+            words += _("; no workbook, so data.sheet {sheet} is not used").format(sheet=self.unused_sheet)
         if self.format:
             words += _("; read as {format}").format(format=self.format)
         return words

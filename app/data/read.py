@@ -28,7 +28,7 @@ from .encodings import (
     line_blocks,
     read_start,
 )
-from .excel_files import excel_records
+from .excel_files import choose_sheet, excel_records
 from .json_files import JSON_ERRORS, JSON_START, json_array_records, json_line_records
 from .separators import (
     are_enclosed,
@@ -109,6 +109,7 @@ class ReadOptions:
     text_pair_column: int | str | None = DataConfig.text_pair_column
     label_column: int | str | None = DataConfig.label_column
     header: bool | None = DataConfig.header
+    sheet: int | str | None = DataConfig.sheet
     encoding: str = DataConfig.encoding
     quoting: str = DataConfig.quoting
     remove_spaces: bool = DataConfig.remove_spaces
@@ -119,6 +120,13 @@ class ReadOptions:
     label_hierarchy: str | None = DataConfig.label_hierarchy
     overruled_encoding: str | None = None
     """The setting, where the content of the file shows another encoding. It is no setting."""
+    sheet_if_there: bool = False
+    """The sheet is that of the training: a workbook without it is read as without the setting. It is no
+    setting."""
+    read_sheet: str | None = None
+    """The name of the sheet that is read of a workbook. It is no setting."""
+    other_sheets: tuple[str, ...] = ()
+    """The sheets with values that are not read, where no setting has chosen one. It is no setting."""
     train_has_no_header: bool = False
     """The columns are those of a train file without header: names in a header count before their numbers,
     and of two columns without names the first is the text. It is no setting."""
@@ -135,6 +143,8 @@ class ReadOptions:
         """Return the options for other files of the same data, by the settings that were assumed of the
         train file."""
         options = replace(self, **assumed)
+        if "sheet" in assumed:
+            options = replace(options, sheet_if_there=True)
         if "header" in assumed:
             # Other files may have a header
             return replace(options, header=self.header, train_has_no_header=True)
@@ -144,10 +154,10 @@ class ReadOptions:
 def recognised(
     path: Source, options: ReadOptions, need_label: bool = True, usual: str | None = None
 ) -> ReadOptions:
-    """Return the settings with the encoding, the format and the quoting that a file has, in place of utf-8
-    and auto. The format is that of its content, else the `usual` one: None is that of its name, but without
-    labels a .txt file has one text a line, as a stream has. Raises InputError for a file that cannot be read,
-    or begins otherwise than its format."""
+    """Return the settings with the encoding, the format, the sheet and the quoting that a file has, in place
+    of utf-8 and auto. The format is that of its content, else the `usual` one: None is that of its name, but
+    without labels a .txt file has one text a line, as a stream has. Raises InputError for a file that cannot
+    be read, or begins otherwise than its format."""
     encoding = file_encoding(path, options.encoding)
     start = read_start(path)
     lines = []
@@ -160,6 +170,10 @@ def recognised(
         format = content_format(start, lines, usual) or usual
         _check_separator(path, format, lines)
     _check_beginning(path, format, start)
+    # The same options may be recognised again
+    if format == "xlsx" and options.read_sheet is None:
+        chosen = choose_sheet(path, options.sheet, options.sheet_if_there)
+        options = replace(options, read_sheet=chosen.name, other_sheets=chosen.others)
     overruled_encoding = options.overruled_encoding
     if encoding == "utf-8" and known_encoding(options.encoding) in CHINESE_ENCODINGS:
         overruled_encoding = options.encoding
@@ -297,7 +311,7 @@ def read_blocks(path: Source, options: ReadOptions) -> Iterator[Block] | Iterato
     if format.batches:
         return arrow_blocks(format.batches(path), path)
     if options.format == "xlsx":
-        return _blocks(excel_records(path))
+        return _blocks(excel_records(path, options.read_sheet))
     # A line of a quoted text may begin with a mark that is part of it
     line_lists = line_blocks(path, options.encoding, keeps_marks=options.quoting != "never")
     lines = chain.from_iterable(line_lists)

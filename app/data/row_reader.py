@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, listed
 from .bad_row import BadRow
 from .cells import as_text
 from .column_facts import ColumnFacts
@@ -116,7 +116,10 @@ def open_rows(
         raise _without_rows(file, options, None)
     beginning = _Beginning.of(file, options, first_blocks)
     columns = beginning.columns(options, need_label, find_pairs)
-    columns = replace(columns, facts=_with_encoding(columns.facts, options))
+    facts = _with_sheet(_with_encoding(columns.facts, options), options)
+    columns = replace(columns, facts=facts)
+    if options.other_sheets:
+        columns = replace(columns, assumed=columns.assumed | {"sheet": options.read_sheet})
     checker = RowChecker(
         path=path,
         options=options,
@@ -133,6 +136,9 @@ def open_records(path: str | Path, options: ReadOptions) -> RowReader:
     the names of the columns, but where rows are objects. Raises InputError as `open_rows`."""
     file = Path(path)
     options = recognised(file, options)
+    if options.other_sheets:
+        names = listed(map(repr, (options.read_sheet, *options.other_sheets)))
+        raise InputError(f"{file}: one sheet with values is needed, found {names}; save it as another file")
     blocks = read_blocks(file, options)
     first_blocks = list(islice(blocks, 1))
     if not first_blocks:
@@ -241,6 +247,20 @@ def _without_rows(path: Source, options: ReadOptions, header: list | None) -> In
     if header and FORMATS[options.format].has_header:
         message += ", only a header"
     return InputError(message)
+
+
+def _with_sheet(facts: ColumnFacts, options: ReadOptions) -> ColumnFacts:
+    """Return the facts with the sheet that was set, or chosen of several."""
+    if options.other_sheets:
+        others = listed(map(repr, options.other_sheets))
+        return replace(facts, sheet=repr(options.read_sheet), other_sheets=others)
+    if options.sheet is None:
+        return facts
+    if options.read_sheet is not None:
+        return replace(facts, sheet=repr(options.read_sheet))
+    if options.sheet_if_there:
+        return facts
+    return replace(facts, unused_sheet=repr(options.sheet))
 
 
 def _with_encoding(facts: ColumnFacts, options: ReadOptions) -> ColumnFacts:

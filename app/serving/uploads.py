@@ -21,7 +21,7 @@ from ..data.bad_row import BadRow
 from ..data.cells import as_text
 from ..data.columns import MAX_COLUMNS
 from ..data.rows import Row
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..prediction.open_model import OpenedModel
 from ..prediction.sources import open_file
 from ..prediction.trained_model import trained_with
@@ -131,6 +131,10 @@ def unpack(path: str, rows_path: str, folder: str, settings: dict, asked: dict) 
     trained = trained_with(Path(folder), settings)
     source = open_file(path, trained, asked)
     trained.check_pairs(source.has_pairs, "choose a file of that form")
+    options = source.reader.options
+    if options.other_sheets:
+        names = listed(map(repr, (options.read_sheet, *options.other_sheets)))
+        raise InputError(f"{path}: one sheet with values is needed, found {names}; send it as another file")
     has_keys = source.reader.columns.are_keys
     num_rows = 0
     num_bad = 0

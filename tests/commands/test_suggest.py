@@ -1,5 +1,6 @@
 """Which rows `python -m app suggest` names, and why."""
 
+import codecs
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +43,10 @@ def suggest(run, tmp_path):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_new_rows_are_written_with_their_columns_and_the_guess(suggest, capsys, strategy):
+def test_new_rows_are_written_with_their_columns_and_the_guess(suggest, tmp_path, capsys, strategy):
     rows = suggest("next.csv", "--num", "7", "--strategy", strategy)
     assert [*rows[0]][:4] == ["id", "text", "label", "probability"]
+    assert (tmp_path / "next.csv").read_bytes().startswith(codecs.BOM_UTF8)
     assert len({row["text"] for row in rows}) == 7
     assert {int(row["id"]) for row in rows} <= set(range(30))
     stderr = capsys.readouterr().err

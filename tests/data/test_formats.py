@@ -6,6 +6,7 @@ import json
 import random
 import sys
 import zipfile
+from pathlib import Path
 from typing import get_args
 
 import pandas as pd
@@ -14,7 +15,7 @@ import pytest
 from app.config.schema import FormatName
 from app.data.encodings import file_encoding
 from app.data.read import FORMATS, ReadOptions, recognised
-from app.data.row_reader import open_rows
+from app.data.row_reader import open_records, open_rows
 from app.data.rows import Row
 from app.errors import InputError
 from app.prediction.sources import open_file, options_of_run
@@ -437,8 +438,7 @@ REFUSED = [
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000), NO_WORKBOOK),
     (b"PK\x03\x04 nothing", NO_WORKBOOK),
     (b"text,label\n", NO_WORKBOOK),
-    ([SHEET, SHEET], r"one sheet with values is needed, found Sheet, 表1; save the one"),
-    ([[], []], "one sheet with values is needed, found none"),
+    ([[], []], "a sheet with values is needed, found none in the workbook; fill it in"),
     ([SHEET[:1]], "only a header"),
     ([[["评论数据集"], *SHEET]], "which column is the label.*remove what is above a header"),
 ]
@@ -449,6 +449,59 @@ def test_files_that_are_no_workbook_and_workbooks_without_one_sheet_of_rows(writ
     path = write("a.xlsx", content) if isinstance(content, bytes) else book(*content)
     with pytest.raises(InputError, match=message):
         read(path)
+
+
+def facts_of(path: Path, **options) -> str:
+    """Return what people are told of the columns of a file."""
+    return open_rows(path, ReadOptions(**options)).columns.facts.in_english()
+
+
+def test_the_sheet_of_a_workbook(book):
+    """Numbers count all sheets from 0, as those of columns do; without a setting it is the first one with
+    values that people see, and the others are named."""
+
+    def hide(sheet):
+        sheet.sheet_state = "hidden"
+
+    header = ["文本", "标签"]
+    tables = ([header, ["今天", "高兴"]], [header, ["气死", "愤怒"]])
+    path = book([["a note"], ["another"]], [], *tables, change=hide)
+    columns = "text '文本', label '标签'"
+    others = "only its sheet '表2' is read, not 'Sheet', '表3': --data.sheet names another one"
+    assert rows(path) == [("今天", "高兴")]
+    assert facts_of(path) == f"{columns}; {others}"
+    assert open_rows(path, ReadOptions()).columns.assumed["sheet"] == "表2"
+    for sheet in ("表3", 3):
+        assert rows(path, sheet=sheet) == [("气死", "愤怒")]
+        assert facts_of(path, sheet=sheet) == f"{columns}; sheet '表3'"
+        assert "sheet" not in open_rows(path, ReadOptions(sheet=sheet)).columns.assumed
+    for sheet in ("表4", 4):
+        rule = (
+            f"there is no sheet {sheet!r}, the first one is number 0; set data.sheet to one of 'Sheet', '表"
+        )
+        with pytest.raises(InputError, match=rule):
+            read(path, sheet=sheet)
+        assert rows(path, sheet=sheet, sheet_if_there=True) == [("今天", "高兴")]
+        assert others in facts_of(path, sheet=sheet, sheet_if_there=True)
+    with pytest.raises(InputError, match="a sheet with values is needed, found none in sheet '表1'"):
+        read(path, sheet="表1")
+    path = book([header, ["今天", "高兴"]])
+    assert facts_of(path) == columns
+    assert facts_of(path, sheet="表3", sheet_if_there=True) == f"{columns}; sheet 'Sheet'"
+
+
+def test_a_sheet_that_is_set_for_a_file_without_sheets_is_named(write):
+    path = write("a.csv", "文本,标签\n今天,高兴\n气死,愤怒\n")
+    columns = "text '文本', label '标签'"
+    assert facts_of(path, sheet="表1") == f"{columns}; no workbook, so data.sheet '表1' is not used"
+    assert facts_of(path, sheet="表1", sheet_if_there=True) == columns
+
+
+def test_fixes_are_in_a_workbook_of_one_sheet(book):
+    table = [["text", "label"], ["今天", "高兴"]]
+    with pytest.raises(InputError, match="one sheet with values is needed, found 'Sheet', '表1'; save it"):
+        open_records(book(table, table), ReadOptions())
+    assert open_records(book(table, []), ReadOptions()).names == ["text", "label"]
 
 
 def test_a_workbook_without_calamine(book, monkeypatch):

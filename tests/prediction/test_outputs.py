@@ -1,5 +1,6 @@
 """The formats of files of predictions: valid JSON, and the types of columns."""
 
+import codecs
 import csv
 import json
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pytest
 from pyarrow import ipc, parquet
 from pyarrow.csv import write_csv
 
+from app.data.read import ReadOptions
+from app.data.row_reader import open_rows
 from app.prediction.many_files import csv_column
 from tests.verbs import predict as main
 
@@ -199,6 +202,27 @@ def test_excel_keeps_numbers_truth_values_and_dates(predict, typed_file):
     assert cells["tags"] == '["新", null]'
     # Excel keeps 15 digits of a number
     assert dict(zip(names, third, strict=True))["number"] == str(-(2**62))
+
+
+def test_files_of_csv_have_the_mark_that_excel_in_china_needs_and_pipes_have_none(predict, capsys):
+    """Our own readers read it, also in the middle of files that were joined."""
+    Path("lines.txt").write_text("今天真好\n气死我了\n", encoding="utf-8")
+    assert predict("--input", "lines.txt", "--output", "labels.csv") == 0
+    assert predict("--input", "lines.txt", "--output", "labels.jsonl") == 0
+    content = Path("labels.csv").read_bytes()
+    assert content.startswith(codecs.BOM_UTF8 + b"line,text,label,")
+    assert content.count(codecs.BOM_UTF8) == 1
+    assert codecs.BOM_UTF8 not in Path("labels.jsonl").read_bytes()
+    capsys.readouterr()
+    assert predict("--input", "lines.txt") == 0
+    assert capsys.readouterr().out.startswith("line,text,label,")
+    rows = [(row.text, row.label) for row in open_rows("labels.csv", ReadOptions()).rows()]
+    assert [text for text, _label in rows] == ["今天真好", "气死我了"]
+    Path("joined.csv").write_bytes(content + content)
+    first, second, header, *others = open_rows("joined.csv", ReadOptions()).rows()
+    assert [(row.text, row.label) for row in (first, second)] == rows
+    assert "the names of the columns come again" in header.problem
+    assert [(row.text, row.label) for row in others] == rows
 
 
 def test_csv_has_the_values_as_text(predict, typed_file):

@@ -1,5 +1,6 @@
 """Files, decisions and reports of predict."""
 
+import codecs
 import csv
 import io
 import json
@@ -334,6 +335,7 @@ def test_a_report_is_about_the_rows_of_the_file(report, calibrated, capsys, monk
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "评测报告" in page
     assert "new.csv, line " in page
+    assert (out / "predictions.csv").read_bytes().startswith(codecs.BOM_UTF8)
     rows = read_predictions(out / "predictions.csv")
     assert values_of(rows, "predicted") == [LABELS[label] for label in predicted]
     assert values_of(rows, "label") == [LABELS[label] for label in true]

@@ -1,5 +1,6 @@
 """Whole runs, from a data file and a command line to a run folder."""
 
+import codecs
 import json
 import math
 import random
@@ -48,6 +49,7 @@ def finish(data: list[str], *words: str, folder: str = "run") -> Path:
 
 def check_against_pipeline(folder: Path, texts: list | None = None) -> None:
     """Plain transformers makes the same of texts, with a run folder as its model, and the loss is theirs."""
+    assert (folder / "predictions.csv").read_bytes().startswith(codecs.BOM_UTF8)
     rows = read_csv(folder / "predictions.csv")
     with torch.inference_mode():
         classify = pipeline("text-classification", model=str(folder))

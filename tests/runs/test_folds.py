@@ -1,5 +1,6 @@
 """Series of runs: folds, label issues, seeds and learning curves."""
 
+import codecs
 import csv
 import json
 from collections.abc import Callable
@@ -117,6 +118,7 @@ def test_each_row_is_decided_by_the_run_that_did_not_see_it_and_figures_are_thos
 def test_the_list_of_issues_finds_wrong_labels_and_becomes_fixes_where_it_is_filled_in(folds):
     folder, text, figures, rows = folds
     path = folder / "out" / "label_issues.csv"
+    assert path.read_bytes().startswith(codecs.BOM_UTF8)
     issues = read_predictions(path)
     at = [int(issue["row_id"]) for issue in issues]
     assert set(at) == set(np.flatnonzero((rows["predicted"] != rows["labels"]).any(axis=1)))
