@@ -228,7 +228,8 @@ def options_of_run(
             asked_settings[name] = value
     # The format and the limit of the training are those of the train file only
     options = replace(trained.reading, format=DataConfig.format, limit=None)
-    options = replace(options, sheet_if_there="sheet" not in asked_settings)
+    if options.sheet is not None and "sheet" not in asked_settings:
+        options = replace(options, sheet_if_there=True)
     if options.header is False:
         # Another file may have a header. Columns that are asked for now are those of the file itself.
         is_asked = any(asked_settings.get(name) is not None for name in COLUMN_SETTINGS)
