@@ -20,7 +20,7 @@ PROGRAM = f"python -m {MODULE}"
 PREDICT = "python predict.py" if IN_A_CLONE else f"{PROGRAM} predict"
 DISTRIBUTION = "chinese-text-classification"
 
-FILE_NAME = re.compile(r"(?<![\w/.-])(?:configs|docs|requirements|scripts)/[\w./-]*\w")
+FILE_NAME = re.compile(r"(?<![\w/.-])(?:data/sample|(?:configs|docs|requirements|scripts)/[\w./-]*\w)")
 # The commands that scripts of a clone have where the program is installed
 COMMANDS_OF_SCRIPTS = {
     "python predict.py": f"{PROGRAM} predict",
@@ -54,7 +54,7 @@ def with_names_here(text: str) -> str:
 
 def _named_here(match: re.Match) -> str:
     name = match[0]
-    if not (ROOT / name).is_file():
+    if not (ROOT / name).exists():
         return name
     return file_here(name)
 

@@ -106,7 +106,7 @@ def test_an_installed_package_names_only_what_is_there(site, tmp_path):
     shipped = site / "chinese_text_classifier" / "shipped"
     names = {str(Path(path).relative_to(shipped)) for path in paths}
     assert {"configs/small_bert.yaml", "docs/data.md", "docs/settings.md"} <= names
-    assert [path for path in paths if not Path(path).is_file()] == []
+    assert [path for path in paths if not Path(path).exists()] == []
 
 
 def test_in_a_clone_files_are_named_from_the_current_folder(tmp_path, monkeypatch):

@@ -11,9 +11,9 @@ launcher on this machine, and prints that command. Where a launcher started this
 accelerate launch, deepspeed, horovodrun or mpirun, each of its processes is a rank. Exit status: 0, 1 for a
 run that could not continue, 2 for bad input, 128 + the signal that stopped it; torchrun has 1 for all.
 
-  --mode MODE                          single, dp, ddp, mp, fsdp, accelerate, deepspeed or horovod
-                                       (default: single)
-  --processes N                        processes of a mode that has several (default: accelerators, or 2)
+  --mode MODE                             single, dp, ddp, mp, fsdp, accelerate, deepspeed or horovod
+                                          (default: single)
+  --processes N                           processes of a mode that has several (default: accelerators, or 2)
 """
 
 from __future__ import annotations
