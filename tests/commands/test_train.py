@@ -1,6 +1,7 @@
 """`python -m app train`: what the scripts do, in one process and in several."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from app.commands import run_verb
+from app.modes import MODES
 from app.run import main
 from tests.processes import ROOT, finish
 
@@ -57,6 +59,12 @@ def test_what_it_cannot_do_is_said_before_a_process_is_started(capfd, words, mes
     assert printed.startswith("error: ")
     assert message in printed
     assert "Starting" not in printed
+
+
+def test_the_help_names_every_mode(capsys):
+    assert run_verb("train", ["--help"]) == 0
+    line = re.search(r"--mode MODE +(.*)", capsys.readouterr().out)[1]
+    assert sorted(re.findall(r"\w+", line)) == sorted([*MODES, "or"])
 
 
 def test_under_a_launcher_it_is_a_rank(capsys, monkeypatch):
