@@ -50,7 +50,7 @@ def shown_separator(lines: list[str], delimiter: str, is_quoted: bool) -> str | 
         return None
     has_columns = num_fields(lines, delimiter, is_quoted) > 1
     ranks = {}
-    for separator in set(SEPARATOR.findall(lines[-1])):
+    for separator in sorted(set(SEPARATOR.findall(lines[-1]))):
         is_other = separator != delimiter
         if has_columns:
             # In a line such as a,-,b the delimiter stands at both ends, and is what separates

@@ -65,6 +65,8 @@ class ReadRows:
         return Scan(self.num_good, self.num_bad, self._first_bad, list(self._names))
 
     def __iter__(self) -> Iterator[Row | BadRow]:
+        # A change since an earlier reading is found before the first row is classified
+        self._source.check_unchanged()
         for row in self._rows:
             if self._has_keys:
                 self._names.update(dict.fromkeys(row.record))
