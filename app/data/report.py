@@ -19,6 +19,8 @@ PERCENTILES = (5, 50, 95, 99, 100)  # the last one is called the longest
 MAX_CLASSES = 50  # classes of a split that are all listed
 NUM_LARGEST = 5  # classes that are listed where there are more
 MANY_CONFLICTS = 0.1  # share of texts with conflicting labels from which these may be meant together
+# Share of tokens. An unknown one takes the place of a whole word, so even more of the texts is lost
+MANY_UNKNOWN = 0.2
 MAX_LISTED = 10  # skipped rows, and doubtful labels
 # How programs write a missing value that became text, in lower case
 MISSING_VALUES = {"nan", "none", "na", "n/a", "null", "<na>", "-", "--", "—", "——", "/", "?"}
@@ -50,7 +52,14 @@ def render(dataset: Dataset, stores: dict[str, TokenStore], is_task_chosen: bool
         rows = rows_in_words(statistics["rows"])
         classes = _classes_text(statistics)
         lines.append("  " + message.format(split=name, rows=rows, classes=classes))
-        lines.append("    " + length_line(stores[name], dataset.splits[name].rows))
+        store = stores[name]
+        lines.append("    " + length_line(store, dataset.splits[name].rows))
+        if name == "train" and store.unknown_share > MANY_UNKNOWN:
+            message = _(
+                "warning: {share:.0%} of the tokens are unknown, and the model cannot tell them apart; "
+                "choose a model with a vocabulary for this language"
+            )
+            lines.append("    " + message.format(share=store.unknown_share))
         if "deviation" in statistics:
             message = _(
                 "mean {mean:.4g}, standard deviation {deviation:.4g}, from {least:.4g} to {largest:.4g}"
@@ -227,5 +236,5 @@ def length_line(store: TokenStore, rows: np.ndarray) -> str:
         share=num_cut / len(rows),
         way=store.long.way,
         max_length=store.max_length,
-        unknown=store.unknown_tokens / max(1, len(store.tokens)),
+        unknown=store.unknown_share,
     )

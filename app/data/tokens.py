@@ -286,6 +286,11 @@ class TokenStore:
         self.window_ends = arrays.get("window_ends")
         self._read = 0
 
+    @property
+    def unknown_share(self) -> float:
+        """The share of all tokens that are unknown."""
+        return self.unknown_tokens / max(1, len(self.tokens))
+
     def row(self, row: int) -> np.ndarray:
         """Return the token ids of one row, (length,)."""
         self._read += 1

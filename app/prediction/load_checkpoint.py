@@ -11,6 +11,7 @@ from ..checkpoints.run_files import MODEL
 from ..data.tokens import highest_id, tokenizer_errors
 from ..errors import InputError, excerpt, listed, nearest
 from ..model.checkpoint import checkpoint_config, load_weights
+from ..model.checkpoint_folder import check_checkpoint_folder
 from ..model.classifier import max_positions
 from ..model.tokenizer import check_tokenizer
 from ..model.transformers_errors import quiet_transformers
@@ -26,14 +27,6 @@ INDEX = f"{MODEL}.index.json"
 NEEDED = {
     "config.json": ["config.json"],
     "weights": [MODEL, INDEX],
-    "tokenizer": [
-        "tokenizer.json",
-        "vocab.txt",
-        "vocab.json",
-        "tokenizer.model",
-        "spiece.model",
-        "*.bpe.model",
-    ],
 }
 NO_LIMIT = 1 << 31  # tokens; a tokenizer without a limit has 10**30
 
@@ -97,6 +90,7 @@ def check_folder(folder: Path) -> None:
         problem = "found a file" if folder.exists() else "there is no such folder"
         problem += nearest(str(folder), _folders_beside(folder))
         raise InputError(f"{rule}; {problem}")
+    check_checkpoint_folder(folder)
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     for needed_part, patterns in NEEDED.items():
         if not any(fnmatch(name, pattern) for name in names for pattern in patterns):

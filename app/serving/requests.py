@@ -11,8 +11,7 @@ from ..data.rows import Row
 from ..errors import InputError, excerpt
 from ..prediction.open_model import OpenedModel
 from ..prediction.sources import text_rows
-from .options import MAX_TEXTS
-from .uploads import MAX_TEXT
+from .options import MAX_TEXT, MAX_TEXTS
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Column = Annotated[int | str | None, Field(union_mode="left_to_right")]  # 1 is a number, not the name 1
@@ -35,6 +34,17 @@ class Inputs(BaseModel):
     inputs: Text | dict[str, Text | None] | Annotated[list[Item], Len(1, MAX_TEXTS)]
     top_k: Annotated[int, Field(ge=1)] | None = None
     read: bool = False
+
+
+class FileQuery(BaseModel):
+    """The query parameters of a file: its `name` with the ending of its format; the columns and the encoding,
+    where they are not those of the training."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    text_column: Column = None
+    text_pair_column: Column = None
+    encoding: str | None = None
 
 
 class Question(BaseModel):

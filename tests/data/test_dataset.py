@@ -116,6 +116,18 @@ def test_the_report_of_many_classes_and_of_hostile_labels(opened, report_of):
     assert all(character == "\n" or character.isprintable() for character in text)
 
 
+def test_the_report_warns_where_many_tokens_are_unknown(opened, report_of):
+    """Each row has two special tokens, five characters, and of these `num_unknown` unknown ones."""
+    for num_unknown, warning in ((1, None), (2, "warning: 29% of the tokens are unknown, and the model")):
+        text = "龘" * num_unknown + "真" * (5 - num_unknown)
+        train = "".join(f"{text}\t{MOODS[n % 2]}\n" for n in range(20))
+        lines = report_of(opened(train=train)).splitlines()
+        warnings = [line.strip() for line in lines if "of the tokens are unknown" in line]
+        assert bool(warnings) == (warning is not None)
+        if warning:
+            assert warnings[0].startswith(warning)
+
+
 def test_a_change_of_the_file_or_of_a_setting_is_never_missed(opened):
     """The file's content counts, not its time or size."""
     sizes = {"dev_size": 0.1, "test_size": 0.1}

@@ -123,6 +123,20 @@ def test_a_csv_file_comes_back_with_its_columns(tmp_path, served, model, encodin
     assert [row["label"] for row in rows] == [*answers_of(model, texts), ""]
 
 
+def test_the_encoding_of_a_file_is_asked_for_where_it_is_not_clear(tmp_path, served, model):
+    texts = ["鼎", "龘"]
+    (tmp_path / "short.txt").write_bytes("\n".join(texts).encode("gbk"))
+    page = served(model)
+    page.set_input_files("#file", tmp_path / "short.txt")
+    page.click("#classify")
+    page.wait_for_selector("#status.bad")
+    assert "set the query parameter encoding" in page.locator("#status").inner_text()
+    assert "Encoding (encoding)" in page.locator("#table").inner_text()
+    page.fill("#encoding", "gbk")
+    classify(page)
+    assert [row["text"] for row in downloaded(page)] == texts
+
+
 def test_label_lists_and_what_is_not_sure_enough_are_marked(served, several):
     answers = answers_of(several, TEXTS)
     rows = list(several.predictor.predict(as_rows(TEXTS)))

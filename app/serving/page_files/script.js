@@ -2,8 +2,8 @@
 const SAY = {
   en: {
     title: "Text classifier", texts: "Texts, one a line", textPairs: "Pairs of texts, one a line: text, tab, second text",
-    classify: "Classify", stop: "Stop", file: "Choose a file (CSV, Excel, JSON, ...), or drop it here", column: "Column of the text, if not as in training",
-    pairColumn: "Column of the second text", close: "Close the file", key: "API key", download: "Download CSV",
+    classify: "Classify", stop: "Stop", file: "Choose a file (CSV, Excel, JSON, ...), or drop it here", column: "Column of the text (text_column), if not as in training",
+    pairColumn: "Column of the second text (text_pair_column)", encoding: "Encoding (encoding), if not UTF-8", close: "Close the file", key: "API key", download: "Download CSV",
     model: (info) => `${info.model}: ${isNumber() ? "a number" : `${info.labels.length} labels`}, ${info.runtime}, ${info.device}`,
     busy: (done, all) => `${done} of ${all}`, stopped: "Stopped.", empty: "the text is empty",
     nothing: "There are no texts.", needKey: "This server needs an API key.", unreachable: "The server does not answer.",
@@ -15,8 +15,8 @@ const SAY = {
   },
   zh: {
     title: "文本分类", texts: "文本，每行一条", textPairs: "文本对，每行一对：第一段、制表符、第二段",
-    classify: "分类", stop: "停止", file: "选择文件（CSV、Excel、JSON 等），或拖到这里", column: "文本所在的列（与训练时不同才填）",
-    pairColumn: "第二段文本所在的列", close: "关闭文件", key: "API 密钥", download: "下载 CSV",
+    classify: "分类", stop: "停止", file: "选择文件（CSV、Excel、JSON 等），或拖到这里", column: "文本所在的列（text_column，与训练时不同才填）",
+    pairColumn: "第二段文本所在的列（text_pair_column）", encoding: "文件编码（encoding，不是 UTF-8 才填）", close: "关闭文件", key: "API 密钥", download: "下载 CSV",
     model: (info) => `${info.model}：${isNumber() ? "一个数" : `${info.labels.length} 个标签`}，${info.runtime}，${info.device}`,
     busy: (done, all) => `已完成 ${done} / ${all}`, stopped: "已停止。", empty: "文本为空",
     nothing: "没有文本。", needKey: "此服务器需要 API 密钥。", unreachable: "服务器没有响应。",
@@ -134,6 +134,7 @@ async function runFile() {
     const wanted = new URLSearchParams({ name: file.name });
     if (at("column").value) wanted.set("text_column", at("column").value);
     if (info.pairs && at("pair-column").value) wanted.set("text_pair_column", at("pair-column").value);
+    if (at("encoding").value) wanted.set("encoding", at("encoding").value);
     const answer = await ask(`predict_file?${wanted}`, file, "application/octet-stream");
     const { rows, invalid, labels } = JSON.parse(answer.headers.get("X-Summary"));
     labelled = await answer.text();
