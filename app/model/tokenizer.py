@@ -59,8 +59,8 @@ def load_checkpoint_tokenizer(name: str):
     from transformers import AutoTokenizer, BertTokenizer
 
     folder = Path(name)
-    rule = _("model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded")
-    with tokenizer_errors(rule.format(name=name)):
+    rule = f"model.name must be a hub name or a folder with a tokenizer; '{name}' could not be loaded"
+    with tokenizer_errors(rule):
         config = None
         if read_config(folder) is not None:
             # transformers would not read the file itself
