@@ -20,7 +20,7 @@ PROGRAM = f"python -m {MODULE}"
 PREDICT = "python predict.py" if IN_A_CLONE else f"{PROGRAM} predict"
 DISTRIBUTION = "chinese-text-classification"
 
-FILE_NAME = re.compile(r"(?<![\w/.-])(?:data/sample|(?:configs|docs|requirements|scripts)/[\w./-]*\w)")
+FILE_NAME = re.compile(r"(?<![\w/.-])(?:data/sample\b|(?:configs|docs|requirements|scripts)/[\w./-]*\w)")
 # The commands that scripts of a clone have where the program is installed
 COMMANDS_OF_SCRIPTS = {
     "python predict.py": f"{PROGRAM} predict",

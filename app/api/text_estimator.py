@@ -38,6 +38,7 @@ SET_BY_FIT = (
     "data.label_column",
     "data.text_pair_column",
     "data.header",
+    "data.sheet",
     "data.encoding",
     "data.quoting",
     "data.on_bad_row",

@@ -20,7 +20,7 @@ from ..data.cache import files_digest
 from ..data.dataset import Dataset
 from ..data.table import Table
 from ..errors import InputError
-from ..runtime.disk import parse_json, write_csv, write_json, write_text
+from ..runtime.disk import parse_json, write_frame, write_json, write_text
 from ..runtime.processes import launcher_id
 from .run_files import CONFIG, HISTORY, SKIPPED
 
@@ -125,7 +125,7 @@ def _write_skipped_rows(folder: Path, tables: list[Table]) -> None:
         import pandas as pd
 
         frame = pd.DataFrame(skipped_rows, columns=["file", "line", "problem"])
-        write_csv(folder / SKIPPED, frame)
+        write_frame(folder / SKIPPED, frame)
 
 
 def read_starts(folder: Path) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import InputError, say
 from ..program import MODULE
-from ..runtime.processes import child_environment, has_launcher
+from ..runtime.processes import child_environment, is_launched
 from .parser import Parser, description_of, number
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run(argv: list[str], program: str) -> int:
     launcher = load_mode(options.mode).launcher
     if options.processes is not None:
         check_processes(options.mode, launcher, options.processes)
-    if launcher == "one" or has_launcher():
+    if launcher == "one" or is_launched():
         return run_in_mode(options.mode, config)
     if launcher == "spawn":
         return run_in_mode(options.mode, config, options.processes)
@@ -62,7 +62,7 @@ def check_processes(mode: str, launcher: str, processes: int) -> None:
             f"--processes must be 1 in mode {mode}, which has one process, found {processes}; choose a mode "
             "of several, such as --mode ddp"
         )
-    if launcher != "one" and has_launcher():
+    if launcher != "one" and is_launched():
         raise InputError(
             "--processes is for a start without launcher, and a launcher has started this process; remove "
             "it, and give the launcher the number"

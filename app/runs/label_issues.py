@@ -9,7 +9,7 @@ import pandas as pd
 from ..program import file_here
 from ..report.confidence import mcnemar
 from ..report.drawn_rows import distinct_rows
-from ..runtime.disk import write_csv
+from ..runtime.disk import write_frame
 from ..tasks.scores import Scores
 from ..tasks.task import Task
 from ..words import _, ngettext
@@ -40,7 +40,7 @@ def list_issues(path: Path, rows: OutOfFold) -> dict:
     issues = find_issues(rows.task, rows.scores, rows.split.logits)
     order = issues.order
     if not path.exists():
-        write_csv(path, issue_table(rows, issues))
+        write_frame(path, issue_table(rows, issues))
     return judged | {"ranked": len(order), "flagged": int(issues.is_flagged[order].sum())}
 
 

@@ -52,10 +52,10 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_csv(path: Path, table: "pd.DataFrame") -> None:
-    """Write a table without its index as CSV that Excel opens, whole or not at all."""
+def write_frame(path: Path, frame: "pd.DataFrame") -> None:
+    """Write a data frame without its index as CSV that Excel opens, whole or not at all."""
     with whole_file(path) as file:
-        file.write(table.to_csv(index=False).encode(CSV_ENCODING))
+        file.write(frame.to_csv(index=False).encode(CSV_ENCODING))
 
 
 @contextmanager

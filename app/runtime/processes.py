@@ -136,7 +136,7 @@ def child_environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
 
-def has_launcher() -> bool:
+def is_launched() -> bool:
     """Return whether a launcher started this process, as one of the ranks of a run."""
     return any(name in os.environ for name in (*RANK_VARIABLES, *SIZE_VARIABLES, OF_ACCELERATE))
 
