@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .errors import InputError, TrainingError, first_line
+from .program import training_program
 from .runtime.processes import ended_by_ctrl_c, exit_status, launched_rank, refuse
 from .words import use_language
 
@@ -56,7 +57,8 @@ def run_in_mode(name: str, config: Config, nprocs: int | None = None) -> int:
         mode = load_mode(name)
         from .modes.launch import launch
     if nprocs is not None and (nprocs < 1 or mode.launcher != "spawn"):
-        raise InputError("--nprocs, from 1 on, is for mode mp; --help names other launchers")
+        spawning = " ".join(training_program("mp"))
+        raise InputError(f"--nprocs, from 1 on, is for {spawning}; --help names other launchers")
     reason = mode.unavailable_reason()
     if reason:
         raise InputError(reason)
