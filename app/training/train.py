@@ -297,9 +297,7 @@ class Run:
         if num_bytes:
             command = f"rm -r {path_word(self.folder / STATES)}"
             size = f"{num_bytes / 1e6:,.1f} MB"
-            lines.append(
-                f"  training state, needed only to train for longer: {size}; remove it with: {command}"
-            )
+            lines.append(f"  training state, {size}, only to train for longer; remove it with: {command}")
         if not self.task.has_labels:
             command = command_after_pretraining(self.folder)
             lines.append(f"  train a classifier on rows with labels, here in rows.tsv, with: {command}")

@@ -136,7 +136,8 @@ def test_the_end_of_a_run_says_where_its_page_is_and_how_its_state_is_removed(fo
     page = re.search(r"  report, for a browser: (.*)$", log, re.MULTILINE)[1]
     assert Path(page) == run / "report.html"
     assert Path(page).exists()
-    size, command = re.search(r" longer: ([\d.,]+) MB; remove it with: (.*)$", log, re.MULTILINE).groups()
+    found = re.search(r"state, ([\d.,]+) MB, only .*; remove it with: (.*)$", log, re.MULTILINE)
+    size, command = found.groups()
     state_files = [path.stat() for path in (run / "state").rglob("*") if path.is_file()]
     own_bytes = [status.st_size for status in state_files if status.st_nlink == 1]
     assert float(size) == round(sum(own_bytes) / 1e6, 1)
