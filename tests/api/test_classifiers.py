@@ -255,7 +255,7 @@ INDICATORS = np.array([[int(label in labels) for label in ALL_LABELS] for labels
 
 
 @pytest.mark.parametrize("kind", ["lists", "matrix", "sparse", "frame"])
-def test_several_labels_come_back_as_they_were_given(kind):
+def test_several_labels_come_back_as_they_were_given(kind, capsys):
     forms = {
         "lists": SEVERAL,
         "matrix": INDICATORS,
@@ -278,6 +278,7 @@ def test_several_labels_come_back_as_they_were_given(kind):
         assert predicted.tolist() == is_given.astype(int).tolist()
     expected = accuracy_score(INDICATORS, is_given.astype(int))
     assert fitted.score(TRAIN, forms[kind]) == pytest.approx(expected)
+    assert capsys.readouterr().err == "", "no threshold is missing"
     # Rows of a test need not have all labels
     assert fitted.score(TRAIN[:1], forms[kind][:1]) in (0, 1)
 
