@@ -11,7 +11,7 @@ from app.checkpoints.run_history import write_start
 from app.config.command_line import load_config
 from app.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from app.config.shipped import FEW_LABELS_CONFIG
-from app.errors import InputError
+from app.errors import InputError, counted
 from app.model.checkpoint import checkpoint_place
 from app.model.epochs import with_epochs
 from app.model.head_choice import MAX_ROWS, started, with_head
@@ -76,7 +76,7 @@ def test_rates_follow_from_width_steps_and_rows(
     (line,) = logged.messages
     assert line.startswith(f"Settings chosen for you: train.learning_rate {rate:g}, train.warmup {warmup:g}")
     assert (" with LoRA," in line) == (settings == LORA)
-    assert line.endswith(f", {texts}, {steps:,} steps in an epoch)")
+    assert line.endswith(f", {texts}, {counted(steps, 'step')} in an epoch)")
 
 
 def test_settings_win_and_random_weights_have_the_usual_rates(of_width, logged, tmp_path):

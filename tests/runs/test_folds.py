@@ -269,7 +269,7 @@ def test_a_curve_from_the_first_command_and_again(tmp_path):
     [
         (0.05, 0.01, 0.09, "more rows help. Twice as many would give about 0.80"),
         (0.0, -0.01, 0.009, "more rows of this kind hardly help"),
-        (0.02, -0.03, 0.07, "302 rows it is tested on are too few"),
+        (0.02, -0.03, 0.07, "tested on 302 rows, too few to say"),
     ],
 )
 def test_what_a_learning_curve_says(change, low, high, sentence):
