@@ -25,6 +25,9 @@ MAX_NAMED = 3  # classes with few rows
 MIN_FALL = 0.02
 MIN_TRAINING_LOSS = 0.5
 
+# Learning rates that train some encoder; others learn nothing, or forget what was pretrained
+USUAL_RATES = (1e-6, 1e-2)
+
 # Labels are doubted where the model is sure of rows and has many errors among these. All are shares of rows
 # but for the number that there must be.
 SUREST = 0.25
@@ -50,12 +53,15 @@ class Evidence:
     """What advice follows from: `metrics` are those of the report, with the `step` of the checkpoint.
 
     `history` are the evaluations on dev, with `train_loss`, the mean loss of training since the one before,
-    where it is the same loss. `class_rows` says how many training rows each label has. `longer` and `instead`
+    where it is the same loss. `train_losses` are these means in any case, and `learning_rate` is the highest
+    of the run. `class_rows` says how many training rows each label has. `longer` and `instead`
     are settings: to train for twice as long, and to try where a linear model is as good.
     """
 
     metrics: Mapping
     history: Sequence[Mapping]
+    train_losses: Sequence[float]
+    learning_rate: float
     held_out: HeldOut | None
     class_rows: Mapping[str, int]
     dev_rows: int
@@ -69,10 +75,10 @@ def what_next(task: Task, evidence: Evidence, folder: Path) -> dict[str, str]:
     `folder` is that of the run. A sentence ends with its command, without a full stop, so that it can be
     copied.
     """
-    sentences = {
-        "no_better": advice_on_baselines(task, evidence),
-        "still_falls": advice_on_loss(evidence),
-    }
+    sentences = {"learned_nothing": advice_on_learning_rate(task, evidence)}
+    if not sentences["learned_nothing"]:
+        sentences["no_better"] = advice_on_baselines(task, evidence)
+        sentences["still_falls"] = advice_on_loss(evidence)
     # A model that is not good yet says little about labels
     is_good_so_far = not any(sentences.values())
     sentences["few_test_rows"] = advice_on_test_rows(task, evidence, folder)
@@ -89,8 +95,49 @@ def render_advice(advice: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
+def advice_on_learning_rate(task: Task, evidence: Evidence) -> str:
+    """Return advice where the model has learned nothing, because of its learning rate as far as can be told;
+    an empty string otherwise, like the next ones."""
+    rate = evidence.learning_rate
+    lowest_rate, highest_rate = USUAL_RATES
+    losses = evidence.train_losses
+    did_not_fall = len(losses) > 1 and not losses[-1] < losses[0] * (1 - MIN_FALL)
+    is_usual_rate = lowest_rate <= rate <= highest_rate
+    if did_not_fall:
+        message = _(
+            "The loss of training did not fall: {first:.4f} until the first evaluation, {last:.4f} before "
+            "the last. The learning rate was {rate:g}. Try another one: {setting}"
+        ).format(first=losses[0], last=losses[-1], rate=rate, setting=other_rate(rate))
+    elif not is_usual_rate and is_no_better_than_one_answer(task, evidence.metrics):
+        message = _(
+            "The model is no better than the same answer for all rows. The learning rate was {rate:g}. Try "
+            "another one: {setting}"
+        ).format(rate=rate, setting=other_rate(rate))
+    else:
+        message = ""
+    return message
+
+
+def other_rate(rate: float) -> str:
+    """Return the setting of a learning rate that probably learns, where this one did not."""
+    lowest_rate, highest_rate = USUAL_RATES
+    if rate > highest_rate:
+        return "--train.learning_rate 3e-5"
+    if rate < lowest_rate:
+        return "--train.learning_rate 1e-4"
+    return f"--train.learning_rate {3 * rate:.0e}"
+
+
+def is_no_better_than_one_answer(task: Task, metrics: Mapping) -> bool:
+    key = task.main_metric
+    for name, values in metrics.get("baselines", {}).items():
+        if name in CONSTANT:
+            return not is_better(metrics[key], values[key], key)
+    return False
+
+
 def advice_on_baselines(task: Task, evidence: Evidence) -> str:
-    """Return advice where a simple baseline is as good; an empty string otherwise, like the next ones."""
+    """Return advice where a simple baseline is as good."""
     key = task.main_metric
     metrics = evidence.metrics
     baseline = best_baseline(metrics, key)

@@ -31,6 +31,7 @@ def evidence_of(
     dev_evaluations = []
     if is_comparable:
         dev_evaluations = [line for line in evaluations if line["split"] == "dev"]
+    train_losses = [line["train_loss"] for line in evaluations if "train_loss" in line]
     held_out = None
     # The thresholds of several labels a row were chosen on dev rows
     if split != "train" and task.has_labels and task.answer_column == "label":
@@ -41,6 +42,8 @@ def evidence_of(
     return Evidence(
         metrics=metrics,
         history=dev_evaluations,
+        train_losses=train_losses,
+        learning_rate=train.learning_rate,
         held_out=held_out,
         class_rows=dataset.statistics["train"].get("classes", {}),
         dev_rows=dev_rows,

@@ -82,6 +82,15 @@ def test_a_run_of_random_weights_of_an_earlier_version_resumes(tmp_path):
         state_to_resume(tmp_path, other_job)
 
 
+def test_a_run_with_the_values_of_an_earlier_version_resumes(tmp_path):
+    earlier = {"data.quoting": "none", "train.class_weights": "none"}
+    save(tmp_path, 7, JOB | earlier)
+    now = JOB | {"data.quoting": "never", "train.class_weights": None}
+    assert state_to_resume(tmp_path, now).progress == progress_of(7)
+    with pytest.raises(InputError, match=r"data\.quoting was never and is auto"):
+        state_to_resume(tmp_path, now | {"data.quoting": "auto"})
+
+
 def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4

@@ -57,6 +57,12 @@ def test_the_settings_of_a_run_are_described_once(tmp_path):
     assert trained.best_metric == "micro_f1"
 
 
+def test_the_quoting_of_an_earlier_version_is_read_under_its_new_name(tmp_path):
+    """It was called none, which unsets a setting now."""
+    (tmp_path / "config.yaml").write_text(json.dumps({"data": {"quoting": "none"}}), encoding="utf-8")
+    assert read_trained_model(tmp_path).reading == ReadOptions(quoting="never")
+
+
 def test_the_description_is_made_again_from_its_settings(tmp_path):
     trained = trained_with(tmp_path, SETTINGS)
     again = trained_with(tmp_path, json.loads(json.dumps(trained.settings())))

@@ -21,6 +21,7 @@ LOSS_FELL = [
     {"step": 10, "loss": 0.5, "train_loss": 0.7},
     {"step": 20, "loss": 0.45, "train_loss": 0.4},
 ]
+NOTHING = {"train_losses": [1.1, float("nan")]}
 # The training rows are known nearly by heart
 LEARNED = [LOSS_FELL[0], LOSS_FELL[1] | {"train_loss": 0.2}]
 LOSS_STAYED = [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.495, "train_loss": 0.4}]
@@ -52,6 +53,8 @@ def advice(
     evidence = Evidence(
         metrics=figures | (metrics or {}),
         history=LOSS_STAYED,
+        train_losses=[0.7, 0.4],
+        learning_rate=3e-5,
         held_out=wrong_where_unsure(),
         class_rows=dict.fromkeys(NAMES, 500),
         dev_rows=400,
@@ -64,6 +67,9 @@ def advice(
 @pytest.mark.parametrize(
     ("key", "changes", "metrics", "named"),
     [
+        ("learned_nothing", {"train_losses": [1.1, 1.099]}, {"macro_f1": 0.1}, "--train.learning_rate 9e-05"),
+        ("learned_nothing", NOTHING | {"learning_rate": 1e-9}, {}, "--train.learning_rate 1e-4"),
+        ("learned_nothing", {"learning_rate": 1.0}, {"macro_f1": 0.25}, "--train.learning_rate 3e-5"),
         ("no_better", {}, {"macro_f1": 0.1}, OTHER_MODEL),
         ("still_falls", {"history": LOSS_FELL}, {}, "--train.epochs 6"),
         ("few_test_rows", {}, {"rows": 30}, "python -m app cross-validate --folds 5"),
@@ -89,6 +95,9 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
     ("changes", "keys"),
     [
         ({}, []),
+        # A rate of random weights, with which the model is good
+        ({"learning_rate": 0.03}, []),
+        ({"train_losses": [0.7]}, []),
         ({"history": LOSS_FELL, "dev_rows": 40}, []),
         ({"held_out": one_in_five_wrong(600)}, []),
         # The loss falls because the learning rate does: what is trained on is known already
