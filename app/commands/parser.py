@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..config.allowed_values import describe
 from ..config.command_line import plain_value, unset
+from ..config.earlier_values import RENAMED
 from ..config.schema import HINTS
 from ..errors import InputError, show
 from ..prediction import WantedPrecision
@@ -39,7 +40,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: list[str] | None = None, namespace: Any = None) -> tuple:
         """Parse as argparse does; none unsets an option that has no default, as it unsets a setting."""
         for action in self._actions:
-            if action.option_strings and action.nargs is None and action.default is None:
+            # Those that are settings know themselves what none means
+            is_setting = any(name.removeprefix("--") in HINTS for name in action.option_strings)
+            has_no_default = action.nargs is None and action.default is None
+            if action.option_strings and has_no_default and not is_setting:
                 action.type = or_none(action.type or str)
                 if action.choices is not None:
                     action.choices = ChoicesOrNone(action.choices)
@@ -140,7 +144,10 @@ def setting(name: str) -> Callable[[str], Any]:
         try:
             return TypeAdapter(HINTS[name]).validate_python(plain_value(name, text), strict=True)
         except ValidationError as error:
-            rule = describe(HINTS[name])
-            raise argparse.ArgumentTypeError(f"must be {rule}, found {text or 'nothing'}") from error
+            message = f"must be {describe(HINTS[name])}, found {text or 'nothing'}"
+            new_name = RENAMED.get(name, {}).get(text)
+            if new_name:
+                message += f", which is called {new_name} now"
+            raise argparse.ArgumentTypeError(message) from error
 
     return read

@@ -206,11 +206,12 @@ def _remove_overridden(merged: dict[str, Value], last_layers: dict[str, int]) ->
     for name in FOR_RANDOM_WEIGHTS:
         if name in merged and last_layers[name] < last_layers["model.name"]:
             setting = merged.pop(name)
+            value = unset(setting.value)
             default = getattr(ModelConfig(), name.removeprefix("model."))
-            if setting.value != default:
+            if value != default:
                 source = _source_with_line(setting.source, name)
                 notes.append(
-                    f"{name} {setting.value} ({source}) is not used: it is for random weights, and "
+                    f"{name} {value} ({source}) is not used: it is for random weights, and "
                     f"model.name is {model.value}."
                 )
     return notes

@@ -97,25 +97,27 @@ def render_advice(advice: Mapping[str, str]) -> str:
 
 def advice_on_learning_rate(task: Task, evidence: Evidence) -> str:
     """Return advice where the model has learned nothing, because of its learning rate as far as can be told;
-    an empty string otherwise, like the next ones."""
+    an empty string otherwise, like the next ones. The loss of a model that is good may stay as it is."""
     rate = evidence.learning_rate
     lowest_rate, highest_rate = USUAL_RATES
-    losses = evidence.train_losses
-    did_not_fall = len(losses) > 1 and not losses[-1] < losses[0] * (1 - MIN_FALL)
     is_usual_rate = lowest_rate <= rate <= highest_rate
-    if did_not_fall:
-        message = _(
+    key = task.main_metric
+    baseline = best_baseline(evidence.metrics, key)
+    is_poor = baseline is not None and not is_better(evidence.metrics[key], baseline[1][key], key)
+    if is_usual_rate and not is_poor:
+        return ""
+    losses = evidence.train_losses
+    if len(losses) > 1 and not losses[-1] < losses[0] * (1 - MIN_FALL):
+        return _(
             "The loss of training did not fall: {first:.4f} until the first evaluation, {last:.4f} before "
             "the last. The learning rate was {rate:g}. Try another one: {setting}"
         ).format(first=losses[0], last=losses[-1], rate=rate, setting=other_rate(rate))
-    elif not is_usual_rate and is_no_better_than_one_answer(task, evidence.metrics):
-        message = _(
-            "The model is no better than the same answer for all rows. The learning rate was {rate:g}. Try "
-            "another one: {setting}"
-        ).format(rate=rate, setting=other_rate(rate))
-    else:
-        message = ""
-    return message
+    if is_usual_rate or not is_poor:
+        return ""
+    return _(
+        "The model is no better than a simple baseline, and its learning rate was {rate:g}. Try another one: "
+        "{setting}"
+    ).format(rate=rate, setting=other_rate(rate))
 
 
 def other_rate(rate: float) -> str:
@@ -126,14 +128,6 @@ def other_rate(rate: float) -> str:
     if rate < lowest_rate:
         return "--train.learning_rate 1e-4"
     return f"--train.learning_rate {3 * rate:.0e}"
-
-
-def is_no_better_than_one_answer(task: Task, metrics: Mapping) -> bool:
-    key = task.main_metric
-    for name, values in metrics.get("baselines", {}).items():
-        if name in CONSTANT:
-            return not is_better(metrics[key], values[key], key)
-    return False
 
 
 def advice_on_baselines(task: Task, evidence: Evidence) -> str:

@@ -35,7 +35,6 @@ MAX_LABELS_X_VALUES = 100_000_000
 MAJORITY = N_("majority class")
 MOST_FREQUENT_SET = N_("most frequent set")
 MEAN = N_("mean")
-CONSTANT = (MAJORITY, MOST_FREQUENT_SET, MEAN)  # baselines that give all rows the same answer
 LOGISTIC_REGRESSION = N_("TF-IDF + logistic regression")
 NAIVE_BAYES = N_("TF-IDF + naive Bayes")
 RIDGE = N_("TF-IDF + ridge")

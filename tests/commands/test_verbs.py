@@ -15,6 +15,8 @@ import pytest
 from app.commands import VERBS, main, run_verb
 from app.commands.one_model import KEY
 from app.commands.parser import Parser
+from app.config.allowed_values import describe
+from app.config.schema import SETTINGS
 from app.errors import show
 from app.modes import MODES
 from app.runtime.processes import exit_status
@@ -313,6 +315,9 @@ def test_none_unsets_an_option_without_a_default(verb, monkeypatch):
         if not action.option_strings or action.nargs is not None or action.default is not None:
             assert "(default: none)" not in (action.help or "")
             continue
+        setting = action.option_strings[-1].removeprefix("--")
+        if setting in SETTINGS and "none" not in describe(SETTINGS[setting]).split(" or "):
+            continue
         for words in ([action.option_strings[0], "none"], [f"{action.option_strings[-1]}=None"]):
             arguments, _settings = parser.parse_known_args([*texts, *words])
             assert getattr(arguments, action.dest) is None
@@ -321,5 +326,8 @@ def test_none_unsets_an_option_without_a_default(verb, monkeypatch):
 def test_an_option_that_none_may_unset_still_refuses_other_values(capsys):
     assert main(["predict", "x", "--threshold", "nine"]) == 2
     assert "error: --threshold must be from 0 to 1, found nine" in capsys.readouterr().err
+    assert main(["predict", "x", "--data.quoting", "none"]) == 2
+    renamed = "--data.quoting must be one of auto, double, never, found none, which is called never now"
+    assert renamed in capsys.readouterr().err
     assert main(["predict", "x", "--engine", "spark"]) == 2
     assert re.search("--engine: invalid choice: 'spark' .choose from '?ray'?.", capsys.readouterr().err)

@@ -69,6 +69,7 @@ def advice(
     [
         ("learned_nothing", {"train_losses": [1.1, 1.099]}, {"macro_f1": 0.1}, "--train.learning_rate 9e-05"),
         ("learned_nothing", NOTHING | {"learning_rate": 1e-9}, {}, "--train.learning_rate 1e-4"),
+        ("learned_nothing", NOTHING, {"macro_f1": 0.2}, "--train.learning_rate 9e-05"),
         ("learned_nothing", {"learning_rate": 1.0}, {"macro_f1": 0.25}, "--train.learning_rate 3e-5"),
         ("no_better", {}, {"macro_f1": 0.1}, OTHER_MODEL),
         ("still_falls", {"history": LOSS_FELL}, {}, "--train.epochs 6"),
@@ -98,6 +99,8 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
         # A rate of random weights, with which the model is good
         ({"learning_rate": 0.03}, []),
         ({"train_losses": [0.7]}, []),
+        # The training went on from a model that was good
+        (NOTHING, []),
         ({"history": LOSS_FELL, "dev_rows": 40}, []),
         ({"held_out": one_in_five_wrong(600)}, []),
         # The loss falls because the learning rate does: what is trained on is known already
