@@ -57,8 +57,9 @@ def check_checkpoint_folder(folder: Path) -> None:
         _check_is_no_pointer(folder, name)
     if not tokenizer_files:
         raise InputError(
-            f"{folder}: there is no file with its vocabulary, such as tokenizer.json or vocab.txt, only: "
-            f"{listed(names, 8)}; copy the tokenizer's files of the model that it was trained from into it"
+            f"{folder}: a checkpoint must have a tokenizer, found no tokenizer: there is no file with its "
+            f"vocabulary, such as tokenizer.json or vocab.txt, only {listed(names, 8)}; copy the tokenizer's "
+            "files of the model that it was trained from into it"
         )
     for name in FILES_WITHOUT_MARK:
         if name in names and _start(folder / name, 3) == codecs.BOM_UTF8:

@@ -23,7 +23,11 @@ def for_client(message: str) -> str:
     message = FORMAT.sub(_ending, message)
     message = OPTION.sub(_parameter, message)
     problem, *remedies = CLAUSE.split(message)
-    return problem + "".join(remedy for remedy in remedies if not _needs_option(remedy))
+    parts = [problem]
+    for remedy in remedies:
+        if not _needs_option(remedy):
+            parts.append(remedy)
+    return "".join(parts)
 
 
 def _ending(match: re.Match) -> str:
@@ -46,4 +50,8 @@ def _parameter(match: re.Match) -> str:
 
 
 def _needs_option(remedy: str) -> bool:
-    return any((match[1] or match[2]) in OTHER_SETTINGS for match in OPTION.finditer(remedy))
+    for match in OPTION.finditer(remedy):
+        setting = match[1] or match[2]
+        if setting in OTHER_SETTINGS:
+            return True
+    return False

@@ -67,10 +67,10 @@ def _body_problem(problem: dict, body: object, body_class: type[BaseModel]) -> s
     if key == "inputs":
         shapes = EXPLAINED_SHAPES if body_class is Question else SHAPES
         return f"{shapes}; found {excerpt(body.get('inputs'))}"
-    found = f"found {excerpt(problem['input'])}"
+    value = excerpt(problem["input"])
     if problem["type"] != "extra_forbidden":
-        return f"{shorten(key)}: {problem['msg']}, {found}"
-    message = f"{shorten(key)}: there is no such key, {found}"
+        return f"{shorten(key)}: {problem['msg']}, found {value}"
+    message = f"{shorten(key)}: there is no such key, found {value}"
     if "inputs" not in body:
         return f"{message}; the key of the texts is inputs, as in {EXAMPLE}"
     keys = list(body_class.model_fields)
