@@ -32,6 +32,8 @@ def of_width(tmp_path):
 
     def write(width: int, train=None, **model) -> Config:
         BertConfig(hidden_size=width, num_attention_heads=2).save_pretrained(tmp_path / "checkpoint")
+        # A checkpoint has a vocabulary
+        (tmp_path / "checkpoint" / "vocab.txt").touch()
         model = ModelConfig(name=str(tmp_path / "checkpoint"), **model)
         return Config(DataConfig(cache_dir=str(tmp_path)), model, TrainConfig(**train or {}))
 
