@@ -57,6 +57,15 @@ class TablePart:
     rows: pa.Table
 
 
+@dataclass(frozen=True)
+class RowPlace:
+    """Where a row is: its file in messages, and its number there; `unit` is what the number counts."""
+
+    file: str
+    unit: str
+    number: int
+
+
 class Table:
     """The rows of one data file, or of several; texts are read from disk when they are asked for.
 
@@ -185,9 +194,13 @@ class Table:
 
     def location(self, row_id: int) -> str:
         """Return the file and line (or element, or row) of one row, for a message."""
+        place = self.place(row_id)
+        return f"{place.file}, {place.unit} {place.number}"
+
+    def place(self, row_id: int) -> RowPlace:
         part = self._part_of(row_id)
         [line] = self.column("line", [row_id])
-        return f"{part.source}, {part.meta.unit} {line}"
+        return RowPlace(file=part.source, unit=part.meta.unit, number=line)
 
     def short_location(self, row_id: int) -> str:
         """Return the line of one row, with its file where there are several."""

@@ -23,9 +23,9 @@ def heading(explanation: Explanation) -> str:
         role = pgettext("label", "predicted")
     else:
         role = _("explained label; the model predicts {labels}").format(labels=predicted_names(explanation))
-    probability_word = _("probability")
     probability = explanation.probabilities[explanation.label]
-    return f"{label} ({role}), {probability_word} {probability:.4f}"
+    heading = _("{label} ({role}), probability {probability:.4f}")
+    return heading.format(label=label, role=role, probability=probability)
 
 
 def predicted_names(explanation: Explanation) -> str:

@@ -13,13 +13,14 @@ from ..data.rows import Row
 from ..errors import InputError
 from ..report.bootstrap import all_metrics
 from ..report.confidence import calibration_effect
-from ..report.page import PageRows, render_page
+from ..report.page import PageRows, render_page, row_place
 from ..report.predictions_file import PREDICTED, PredictionsFile
 from ..report.row_groups import cost_of_length, readings_of
 from ..report.text_report import report_text
 from ..runtime.disk import CSV_ENCODING, whole_files, write_json, write_text
 from ..tasks.columns import example_columns, prediction_columns
 from ..tasks.task import Task
+from ..words import N_, _, rows_in_words
 from .open_model import OpenedModel
 from .output_files import written
 from .predictor import CHUNK_ROWS, Prediction
@@ -104,10 +105,9 @@ class ReportedRows:
         for a label that the model does not have."""
         label_texts = []
         for row in rows:
-            place = f"{self.source.name}, {self.source.unit} {row.line}"
-            self._check_label(row.label, place)
+            self._check_label(row.label, f"{self.source.name}, {self.source.unit} {row.line}")
             label_texts.append(row.label)
-            self.places.append(place)
+            self.places.append(row_place(self.source.name, self.source.unit, row.line))
             self.texts.append(" ⟷ ".join(row.texts))
         task = self.predictor.task
         labels = task.form.encode_labels(label_texts, task.label_names)
@@ -170,10 +170,11 @@ def _write_report(opened: OpenedModel, reported: ReportedRows, folder: Path) -> 
     labels = reported.labels
     logits = reported.logits
     readings = reported.readings
-    title = f"Report on {source_name}: {len(labels):,} rows, model {opened.folder}"
+    title = _("Report on {source}: {rows}, model {folder}")
+    title = title.format(source=source_name, rows=rows_in_words(len(labels)), folder=opened.folder)
     scores = task.score(labels, logits)
     metrics = all_metrics(task, scores)
-    effect = calibration_effect(task, labels, logits, "these rows")
+    effect = calibration_effect(task, labels, logits, N_("these rows"))
     if effect:
         metrics["calibration"] = task.state() | effect
     long_texts = cost_of_length(readings, scores.correct, predictor.long.way, predictor.max_length)

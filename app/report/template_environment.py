@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..program import PREDICT
-from ..text_table import padded, short_label, text_table
+from ..text_table import columns_of, padded, short_label, text_table
 from ..words import _, current_language, ngettext, pgettext, rows_in_words
 from .metrics import BY_KEY
 from .untrusted_text import markdown_name, visible, visible_label
@@ -47,6 +47,7 @@ def template_environment(folder: Path = TEMPLATES, autoescape: bool = True) -> E
         rows_in_words=rows_in_words,
         figure="{:.4f}".format,
         percent=percent,
+        columns=columns_of,
         number="{:,}".format,
         short=short_label,
         padded=padded,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.config.command_line import load_config
-from app.report.advice import Evidence, HeldOut, render_advice, what_next
+from app.report.advice import Advice, Evidence, HeldOut, render_advice, what_next
 from app.tasks import open_task
 from app.training.advice_evidence import evidence_of
 from tests.verbs import spoken_in
@@ -39,7 +39,7 @@ def wrong_where_unsure() -> HeldOut:
 
 def advice(
     name: str = "single_label", changes: dict | None = None, metrics: dict | None = None
-) -> dict[str, str]:
+) -> dict[str, Advice]:
     """Return the advice for a run with nothing wrong, except for what is changed of its evidence."""
     task = open_task(name, NAMES)
     key = task.main_metric
@@ -84,12 +84,15 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
     chinese = spoken_in("zh", lambda: advice(changes=changes, metrics=metrics))
     assert list(english) == [key]
     assert list(chinese) == [key]
-    assert english[key] != chinese[key]
+    assert english[key].sentence != chinese[key].sentence
     # To be copied: no full stop is part of it
     pattern = rf"(^|[^\w-]){re.escape(named)}(?![\w.。])"
-    assert re.search(pattern, english[key])
-    assert re.search(pattern, chinese[key])
-    assert render_advice(english).splitlines()[1:] == [f"  - {english[key]}"]
+    assert re.search(pattern, english[key].text)
+    assert re.search(pattern, chinese[key].text)
+    assert english[key].command == chinese[key].command
+    assert english[key].sentence.endswith(":")
+    assert chinese[key].sentence.endswith("：")
+    assert render_advice(english).splitlines()[1:] == [f"  - {english[key].text}"]
 
 
 @pytest.mark.parametrize(

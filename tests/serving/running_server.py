@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,12 +54,6 @@ def check_declared(answer: httpx2.Response) -> None:
 
 HOOKS = {"response": [check_declared]}
 HTTP = httpx2.Client(timeout=120, event_hooks=HOOKS)
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-# With CI=true a missing browser is a failure.
-needs_browser = pytest.mark.skipif(
-    os.environ.get("CI") != "true" and (CHROMIUM is None or find_spec("playwright") is None),
-    reason="needs playwright (requirements/dev.txt) and a chromium",
-)
 
 
 @contextmanager

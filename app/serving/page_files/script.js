@@ -10,7 +10,7 @@ const SAY = {
     full: "The server is busy; waiting.", pair: "a second text is needed, after a tab", rows: (n, bad) => `${n} ${n === 1 ? "row" : "rows"}${bad ? `, ${bad} of them invalid: see the column reason` : ""}.`, uploading: "The server reads the file …",
     shown: (n, all) => `The first ${n} of ${all} rows are shown; the file has all.`, abstain: (part) => (part ? `sure only of ${part.label}${part.score ? ` (${(100 * part.score).toFixed(1)} %)` : ""}` : "not sure enough"), noLabel: "no label",
     whole: "the lines are one text", noTexts: "Write texts above, or choose a file.",
-    all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ",
+    all: (n) => `all ${n} labels`, why: "Why?", explaining: "This takes a moment …", hide: "Hide", raises: "for", lowers: "against", up: "raises it", down: "lowers it", and: ", ", colon: ": ",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "Only in part" : "All"}: ${ranges} of ${n} characters were read, as ${tokens} tokens${windows > 1 ? ` in ${windows} windows` : ""}.${cut ? " The model saw nothing of the others." : ""}`,
   },
   zh: {
@@ -23,7 +23,7 @@ const SAY = {
     full: "服务器繁忙，正在等待。", pair: "制表符后面需要第二段文本", rows: (n, bad) => `共 ${n} 行${bad ? `，其中 ${bad} 行无效：见 reason 列` : ""}。`, uploading: "服务器正在处理文件……",
     shown: (n, all) => `只显示前 ${n} 行，共 ${all} 行；文件中有全部结果。`, abstain: (part) => (part ? `只能确定是${part.label}${part.score ? `（${(100 * part.score).toFixed(1)} %）` : ""}` : "把握不够"), noLabel: "没有标签",
     whole: "所有行合为一条文本", noTexts: "请在上面输入文本，或选择文件。",
-    all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、",
+    all: (n) => `全部 ${n} 个标签`, why: "为什么？", explaining: "请稍候……", hide: "收起", raises: "支持", lowers: "反对", up: "使其变大", down: "使其变小", and: "、", colon: "：",
     read: ({ tokens, cut }, ranges, n, windows) => `${cut ? "只读了一部分" : "全部读完"}：共 ${n} 个字符，读了第 ${ranges} 个，${tokens} 个 token${windows > 1 ? `，分 ${windows} 个窗口` : ""}。${cut ? "其余内容模型没有看到。" : ""}`,
   },
 };
@@ -139,7 +139,7 @@ async function runFile() {
     const { rows, invalid, labels } = JSON.parse(answer.headers.get("X-Summary"));
     labelled = await answer.text();
     setBusy(false);
-    at("counts").textContent = isNumber() ? "" : labels.map(([label, count]) => `${label} ${count}`).join("  ");
+    at("counts").textContent = isNumber() ? "" : labels.map(([label, count]) => `${label} ${count}`).join(" · ");
     showStatus(say("rows", rows, invalid));
   } catch (error) {
     setBusy(false);
@@ -186,7 +186,7 @@ function setBusy(busy) {
   const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 12);
   const none = results.filter((row) => row.labels && !chosen(row).length).length;
   const shares = none ? [...most, [say("noLabel"), none]] : most;
-  at("counts").textContent = shares.map(([label, count]) => `${label} ${count}`).join("  ");
+  at("counts").textContent = shares.map(([label, count]) => `${label} ${count}`).join(" · ");
 }
 
 function element(name, className, text) {
@@ -274,7 +274,7 @@ function shownExplanation({ heading, verdict, is_good, notes, texts, strongest }
   }
   strongest.forEach((words, i) => {
     const name = say(isNumber() ? ["up", "down"][i] : ["raises", "lowers"][i]);
-    if (words.length) parts.push(element("p", "note", `${name}: ${words.map(({ text, value }) => `${text} ${value > 0 ? "+" : ""}${value.toFixed(2)}`).join(say("and"))}`));
+    if (words.length) parts.push(element("p", "note", `${name}${say("colon")}${words.map(({ text, value }) => `${text} ${value > 0 ? "+" : ""}${value.toFixed(2)}`).join(say("and"))}`));
   });
   return [...parts, element("p", is_good ? "note" : "warning", verdict)];
 }
