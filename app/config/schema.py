@@ -375,7 +375,7 @@ class TrainConfig:
     rows with it."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Precision of the model: fp32, or autocast to bf16 or fp16 (fp16 with loss scaling); auto: bf16 on GPUs
-    and processors that are faster in it (docs/decisions.md lists them), else fp32."""
+    and processors that are faster in it (docs/lab/decisions.md lists them), else fp32."""
     eval_every: Count | None = None
     """Steps between evaluations on dev, and one after the last; none: one an epoch, or about 10 in all."""
     save_every: Count | None = None

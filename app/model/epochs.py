@@ -1,5 +1,5 @@
 """The number of epochs where `train.epochs` is auto: it follows from the rows, their classes and the steps.
-docs/quality.md has the measurements."""
+docs/lab/quality.md has the measurements."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""How the head starts where `model.head` is auto; docs/quality.md has the measurements."""
+"""How the head starts where `model.head` is auto; docs/lab/quality.md has the measurements."""
 
 import logging
 from dataclasses import fields, replace

@@ -1,5 +1,5 @@
 """Learning rates and warm-up where the settings do not say: they follow from the width of the model and the
-data. docs/quality.md has the measurements."""
+data. docs/lab/quality.md has the measurements."""
 
 import logging
 import math
