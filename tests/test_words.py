@@ -112,6 +112,43 @@ def test_the_language_of_a_process_is_that_of_its_threads_and_a_block_or_a_task_
     assert asyncio.run(answers()) == ["accuracy", "准确率", "accuracy"]
 
 
+HAN_OR_MARK = "[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
+BETWEEN = f"{HAN_OR_MARK} ?[,;:!?()] ?{HAN_OR_MARK}"
+AT_AN_END = f"{HAN_OR_MARK}[,;:!?.](?= |$)"
+BRACKETS = rf"{HAN_OR_MARK}\(|\){HAN_OR_MARK}"
+HALF_WIDTH = re.compile(f"{BETWEEN}|{AT_AN_END}|{BRACKETS}", re.MULTILINE)
+
+
+def chinese_texts() -> dict[str, str]:
+    """Return what people read in Chinese, by where it stands: pages without their blocks, inline code and
+    links, the catalogue, and the script of the served page."""
+    texts = {}
+    for path in [*ROOT.glob("*.zh-CN.md"), *ROOT.glob("d*/**/*.zh-CN.md")]:
+        without_blocks = re.sub(
+            "^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+        )
+        without_code = re.sub("`[^`]+`", "x", without_blocks)
+        texts[path.name] = re.sub(r"\]\([^)]*\)", "]", without_code)
+    for message in read_catalog():
+        translation = "\n".join(message.string) if message.pluralizable else message.string
+        texts[str(message.id)] = re.sub("`[^`]+`", "x", translation)
+    script = ROOT / "app" / "serving" / "page_files" / "script.js"
+    texts[script.name] = script.read_text(encoding="utf-8")
+    return texts
+
+
+def test_chinese_has_the_punctuation_of_chinese():
+    """Commas, colons and brackets between Chinese characters are full-width."""
+    found = {}
+    for place, text in chinese_texts().items():
+        marks = [match[0] for match in HALF_WIDTH.finditer(text)]
+        if marks:
+            found[place] = marks
+    assert found == {}
+    assert HALF_WIDTH.search("悲伤 (预测的标签), 概率")
+    assert not HALF_WIDTH.search("准确率 0.81（95%），宏平均 F1")
+
+
 TRANSLATORS = {"_", "pgettext"}
 SPEAKERS = {"say", "refuse"}  # functions of app/errors.py and app/runtime/processes.py that print errors
 
