@@ -8,7 +8,7 @@ people search the web for them.
 import gettext
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -69,6 +69,11 @@ def rows_in_words(number: int) -> str:
 def pgettext(context: str, message: str) -> str:
     """Return what `_` does, for English that has another Chinese elsewhere; `context` tells them apart."""
     return _catalogue(current_language()).pgettext(context, message)
+
+
+def joined(names: Iterable[str]) -> str:
+    """Return names one after the other, with the comma of the current language between them."""
+    return _(", ").join(names)
 
 
 def N_(message: str) -> str:  # noqa: N802

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..tasks.task import Task
 from ..text_table import short_label
-from ..words import _, rows_in_words
+from ..words import _, joined, rows_in_words
 from .commands import cross_validation_command, suggest_command
 from .confidence import proportion_interval
 from .metrics import BY_KEY, best_baseline, is_better
@@ -237,13 +237,15 @@ def advice_on_classes(evidence: Evidence, folder: Path) -> Advice | None:
     if not small_classes:
         return None
     small_classes.sort()
-    smallest = [f"{short_label(name)} ({num_rows})" for num_rows, name in small_classes[:MAX_NAMED]]
+    smallest = []
+    for num_rows, name in small_classes[:MAX_NAMED]:
+        smallest.append(_("{name} ({rows})").format(name=short_label(name), rows=num_rows))
     sentence = _(
         "Classes with fewer than {limit} training rows: {classes}, the smallest {shown}. Label "
         "more texts. Of a file without labels, here new.csv, this chooses the rows that are worth it:"
     ).format(
         limit=FEW_TRAINING_ROWS,
         classes=len(small_classes),
-        shown=", ".join(smallest),
+        shown=joined(smallest),
     )
     return Advice(sentence, suggest_command(folder))

@@ -92,6 +92,7 @@ def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, met
     assert english[key].command == chinese[key].command
     assert english[key].sentence.endswith(":")
     assert chinese[key].sentence.endswith("：")
+    assert not re.search("[,;()]", chinese[key].sentence)
     assert render_advice(english).splitlines()[1:] == [f"  - {english[key].text}"]
 
 
