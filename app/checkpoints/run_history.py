@@ -25,6 +25,8 @@ from ..runtime.processes import launcher_id
 from .run_files import CONFIG, HISTORY, SKIPPED
 
 logger = logging.getLogger(__name__)
+# In the first start of a run: the columns of its train file that hold text, text_pair and label
+TRAIN_COLUMNS = "train_columns"
 # Versions of these libraries decide numbers of a run. The batch plan depends on NumPy's generator, which
 # promises no stream of its permutations.
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
@@ -71,6 +73,7 @@ def write_start(
     entry = {"step": step or 0, **start}
     if step is None:
         earlier_starts = []
+        entry[TRAIN_COLUMNS] = dataset.files["train"].column_names
     else:
         saved_settings = read_settings(folder)
         earlier_starts = read_starts(folder)

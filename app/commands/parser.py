@@ -15,13 +15,19 @@ from ..config.allowed_values import describe
 from ..config.command_line import plain_value, unset
 from ..config.earlier_values import RENAMED
 from ..config.schema import HINTS
-from ..errors import InputError, show
+from ..errors import InputError, nearest, show
 from ..prediction import WantedPrecision
 from ..program import with_names_here
+from .named_model import Words
 
 DEVICES = "auto, cpu, cuda, npu, xpu or mps, with :N for one of several (default: auto)"
 # argparse writes this of a value that the type of an argument refuses
 REFUSED_VALUE = re.compile(r"argument (\S+): (must .*)", re.DOTALL)
+# argparse writes this of options that there are not
+UNKNOWN = re.compile(r"unrecognized arguments: (\S+).*", re.DOTALL)
+# Other programs have these options for what is --checkpoint here
+NAMES_OF_CHECKPOINT = ("--model", "--run", "--ckpt", "--model_path", "--model_dir", "--model.name")
+OVERWRITE = "replace the file that is there, once the new one is complete (default: that is an error)"
 
 
 def description_of(doc: str, program: str) -> str:
@@ -58,7 +64,34 @@ class Parser(argparse.ArgumentParser):
         refused = REFUSED_VALUE.fullmatch(message)
         if refused:
             raise InputError(f"{refused[1]} {refused[2]}")
+        unknown = UNKNOWN.fullmatch(message)
+        if unknown:
+            message += self._nearest_option(unknown[1])
         raise InputError(f"command line: {message} (--help lists all options)")
+
+    def _nearest_option(self, option: str) -> str:
+        """Return the option that is meant by an unknown one, as `nearest` does."""
+        options = self._option_string_actions
+        name = option.partition("=")[0]
+        if name in NAMES_OF_CHECKPOINT and "--checkpoint" in options:
+            return "; did you mean '--checkpoint'?"
+        return nearest(name, options)
+
+    def parse_words(self, argv: list[str]) -> tuple[argparse.Namespace, Words]:
+        """Return the options, which may stand anywhere, and the words of the argument `words`. Raises
+        InputError for an unknown option."""
+        dashes = len(argv)
+        if "--" in argv:
+            dashes = argv.index("--")
+        args, unknown = self.parse_known_intermixed_args(argv[:dashes])
+        if unknown:
+            self.error(f"unrecognized arguments: {unknown[0]}")
+        return args, Words(before=args.words, after=argv[dashes + 1 :])
+
+
+def add_overwrite(add: Callable, help: str = OVERWRITE) -> None:
+    """Add the option with which a command may replace what it writes."""
+    add("--overwrite", action="store_true", help=help)
 
 
 class ChoicesOrNone(list):
@@ -134,6 +167,12 @@ def series_parser(program: str, doc: str) -> Parser:
         type=number(int, 1),
         help="processes of a parallel mode (default: accelerators, or 2)",
     )
+    overwrite = (
+        "where the folder holds runs of another job, move it to a folder of another name and begin anew; and "
+        "write label_issues.csv again, also where you have filled in labels (default: other runs are an "
+        "error, and the list stays)"
+    )
+    add_overwrite(parser.add_argument, overwrite)
     return parser
 
 

@@ -70,7 +70,14 @@ def cross_validate(argv: list[str], program: str) -> int:
     else:
         description = f"{options.folds} folds"
         train = partial(train_folds, num_folds=options.folds)
-    return run_series(description, options.mode, options.processes, settings, train)
+    return run_series(
+        description,
+        mode=options.mode,
+        processes=options.processes,
+        settings=settings,
+        train=train,
+        overwrite=options.overwrite,
+    )
 
 
 def learning_curve(argv: list[str], program: str) -> int:
@@ -89,7 +96,14 @@ def learning_curve(argv: list[str], program: str) -> int:
     from ..runs.learning_curve import train_shares
     from ..runs.series import run_series
 
-    return run_series("learning curve", options.mode, options.processes, settings, train_shares)
+    return run_series(
+        "learning curve",
+        mode=options.mode,
+        processes=options.processes,
+        settings=settings,
+        train=train_shares,
+        overwrite=options.overwrite,
+    )
 
 
 def tune(argv: list[str], program: str) -> int:
@@ -127,7 +141,14 @@ def tune(argv: list[str], program: str) -> int:
     from ..runs.series import run_series
 
     train = partial(search, asked=dict(options.space), num_trials=options.trials)
-    return run_series("tune", options.mode, options.processes, settings, train)
+    return run_series(
+        "tune",
+        mode=options.mode,
+        processes=options.processes,
+        settings=settings,
+        train=train,
+        overwrite=options.overwrite,
+    )
 
 
 def verify(argv: list[str], program: str) -> int:

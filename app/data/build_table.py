@@ -43,7 +43,8 @@ class TableMeta:
     """What is known of a data file.
 
     `source` is its name in messages, `unit` what the number of a row counts, and `columns` are the
-    fields of `ColumnFacts`. `assumed` are settings that follow from its values, for other such
+    fields of `ColumnFacts`. `names` are the columns of text, text_pair and label, by name, or by number where
+    they have no names. `assumed` are settings that follow from its values, for other such
     files. `labels` are the label values, `skipped` is the number of invalid rows, and `line_breaks` are the
     fields of `LineBreaks`.
     """
@@ -51,6 +52,7 @@ class TableMeta:
     source: str
     unit: str
     columns: dict[str, Any]
+    names: dict[str, list[int | str]]
     assumed: dict[str, Any]
     labels: list[str]
     skipped: int
@@ -109,6 +111,11 @@ def build_table(
         source=printable_path(path),
         unit=reader.unit,
         columns=asdict(_with_format(reader.columns.facts, path, options)),
+        names={
+            "text": reader.columns.names_of(reader.columns.text),
+            "text_pair": reader.columns.names_of(reader.columns.pair),
+            "label": reader.columns.names_of(reader.columns.label),
+        },
         assumed=reader.columns.assumed,
         labels=[label for label in writer.label_codes if label is not None],
         skipped=num_bad,

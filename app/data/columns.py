@@ -65,7 +65,19 @@ MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must no
 
 
 class ColumnError(InputError):
-    """A column that is not there, or cannot be told from others."""
+    """A column that is not there, or cannot be told from others.
+
+    Where a setting can name the column, `where` is the place of the file's first row, `problem` what is
+    wrong, `role` what the column is for, and `found` are the names of the columns, or without `has_names` the
+    cells of the first row. They are empty where the file itself is wrong.
+    """
+
+    # Errors go from process to process as their message and these attributes
+    where = ""
+    problem = ""
+    role = ""
+    found: tuple[str, ...] = ()
+    has_names = True
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,12 @@ class Columns:
     @property
     def used(self) -> tuple[Key, ...]:
         return self.text + self.pair + self.label
+
+    def names_of(self, columns: tuple[Key, ...]) -> list[Key]:
+        """Return the names of columns, or their numbers where they have none."""
+        if self.header is None:
+            return list(columns)
+        return [str(self.header[number]).strip() for number in columns]
 
     @property
     def are_keys(self) -> bool:
@@ -345,9 +363,13 @@ def _number_of_column(start: FirstRows, role: str, column: Key, names: list[str]
         return names.index(column)
     found_names = listed(names) or f"{start.width} columns without names, from 0"
     near = nearest(column, names)
-    raise ColumnError(
-        f"{start.where}: there is no {role} column {excerpt(column)}{near} (found: {found_names})"
+    error = _column_error(
+        f"{start.where}: there is no {role} column {excerpt(column)}{near} (found: {found_names})",
+        start,
+        role,
     )
+    error.problem = f"there is no {role} column {excerpt(column)}{near}"
+    raise error
 
 
 def roles_by_pair_names(start: FirstRows, roles: Roles) -> Roles:
@@ -462,7 +484,7 @@ def _listed_columns(start: FirstRows, numbers: Sequence[int]) -> str:
     return shorten(", ".join(names), 200)
 
 
-def _unclear(start: FirstRows, role: str, need_label: bool) -> InputError:
+def _unclear(start: FirstRows, role: str, need_label: bool) -> ColumnError:
     """Return the error for a file whose column of text or label cannot be told."""
     names_or_cells = start.names or start.first
     rows = start.rows or [list(names_or_cells)]
@@ -484,17 +506,32 @@ def _unclear(start: FirstRows, role: str, need_label: bool) -> InputError:
             f"false; for several labels set --data.task multi_label --data.label_columns '[{names}]'"
         )
     if not need_label:
-        return ColumnError(
+        return _column_error(
             f"{start.where}: cannot tell which column is the text: found the columns "
             f"{listed(names_or_cells)}; set --data.text_column to a name or a number (0 is the first), for "
-            "pairs of texts also --data.text_pair_column, or --data.format text where each line is one text"
+            "pairs of texts also --data.text_pair_column, or --data.format text where each line is one text",
+            start,
+            role,
         )
-    return ColumnError(
+    return _column_error(
         f"{start.where}: cannot tell which column is the {role}: found the columns {listed(names_or_cells)}; "
         f"set --data.{SETTING[role]} to a name or a number (0 is the first), for pairs of texts also "
         "--data.text_pair_column, for a column of 0 and 1 for each label --data.task multi_label and "
-        "--data.label_columns, or --data.format to another separator; remove what is above a header"
+        "--data.label_columns, or --data.format to another separator; remove what is above a header",
+        start,
+        role,
     )
+
+
+def _column_error(message: str, start: FirstRows, role: str) -> ColumnError:
+    """Return the error of a column that a setting can name, for commands that have other options."""
+    error = ColumnError(message)
+    error.where = start.where
+    error.problem = f"cannot tell which column is the {role}"
+    error.role = role
+    error.found = tuple(map(str, start.names or start.first))
+    error.has_names = start.names is not None
+    return error
 
 
 def _as_list(setting: Any) -> list:

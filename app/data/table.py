@@ -119,6 +119,11 @@ class Table:
         """The columns of the first file in words of the current language."""
         return self.column_facts.described()
 
+    @property
+    def column_names(self) -> dict[str, list[int | str]]:
+        """The names of the columns of text, text_pair and label in the first file, or their numbers."""
+        return self.parts[0].meta.names
+
     def __reduce__(self) -> tuple:
         """Send the folders of a table, and not its rows, to another process."""
         return open_folders, (self.folders, self.sources, self.source, self.content)

@@ -22,10 +22,15 @@ from ..tasks.columns import example_columns, prediction_columns
 from ..tasks.task import Task
 from ..words import N_, _, rows_in_words
 from .open_model import OpenedModel
-from .output_files import written
+from .output_files import check_not_read, written
 from .predictor import CHUNK_ROWS, Prediction
 from .sources import Source
+from .trained_model import holds_model
 
+PREDICTIONS = "predictions.csv"
+PAGE = "report.html"
+TEXT = "report.txt"
+FIGURES = "report.json"
 UNFINISHED = ".unfinished"
 INPUT = "input_"  # before the name of a column of the input that predictions.csv has too
 
@@ -133,14 +138,24 @@ class ReportedRows:
         self._known_labels.add(label)
 
 
-def check_report_folder(path: str) -> Path:
-    """Return the folder of a report; raises InputError where it has files, TrainingError if it cannot be."""
+def check_report_folder(path: str, overwrite: bool = False, source: str | None = None) -> Path:
+    """Return the folder of a report. Raises InputError where it has files, but with `overwrite` only for the
+    folder of a model and for a file that is read, `source`; TrainingError if it cannot be."""
     folder = Path(path)
     with written(f"--report {path}"):
         folder.mkdir(parents=True, exist_ok=True)
     # A report that was killed leaves its unfinished files
-    if not {entry.name for entry in folder.iterdir()} <= {UNFINISHED}:
-        raise InputError(f"--report {path}: an empty or a new folder is needed; choose another name")
+    names = {entry.name for entry in folder.iterdir()} - {UNFINISHED}
+    if names and not overwrite:
+        raise InputError(
+            f"--report {path}: an empty or a new folder is needed, and this one has files; choose another "
+            "name, or replace the report in it with --overwrite"
+        )
+    if holds_model(folder):
+        raise InputError(f"--report {path}: the report of a run is not replaced; choose another name")
+    for name in (PREDICTIONS, PAGE, TEXT, FIGURES):
+        if name in names:
+            check_not_read(folder / name, f"--report {path}: {name}", source)
     return folder
 
 
@@ -153,7 +168,7 @@ def report_on(
     where the files cannot be written."""
     reported = ReportedRows(opened, source)
     with written(f"--report {folder}"), whole_files(folder / UNFINISHED, folder) as unfinished:
-        with (unfinished / "predictions.csv").open("w", encoding=CSV_ENCODING, newline="") as file:
+        with (unfinished / PREDICTIONS).open("w", encoding=CSV_ENCODING, newline="") as file:
             predictions_file = ReportPredictions(file, source, opened.predictor.task, opened.threshold)
             remaining = iter(rows)
             while chunk := list(islice(remaining, CHUNK_ROWS)):
@@ -191,7 +206,7 @@ def _write_report(opened: OpenedModel, reported: ReportedRows, folder: Path) -> 
     )
     page = render_page(task, scores, metrics, page_rows, page_title=title, calibrated=calibrated)
     text = report_text(task, metrics, {}, title)
-    write_text(folder / "report.html", page)
-    write_text(folder / "report.txt", text + "\n")
-    write_json(folder / "report.json", {"input": source_name, "model": str(opened.folder)} | metrics)
+    write_text(folder / PAGE, page)
+    write_text(folder / TEXT, text + "\n")
+    write_json(folder / FIGURES, {"input": source_name, "model": str(opened.folder)} | metrics)
     return text

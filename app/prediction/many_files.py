@@ -40,7 +40,7 @@ from .export_record import is_exported
 from .open_model import ComputeOptions, open_model
 from .predictor import CHUNK_ROWS
 from .sources import Source, open_file
-from .trained_model import model_files, read_trained_model
+from .trained_model import choose_run, model_files, read_trained_model
 
 # The column that tells the rows of all files apart: the number of the file, then that of its line in it
 ROW_ID, LINE_BITS = "row_id", 40
@@ -179,7 +179,7 @@ class BatchClassifier:
 def predict_files(
     input: str | Path,
     output: str | Path,
-    checkpoint: str | Path,
+    checkpoint: str | Path | None = None,
     *,
     output_format: str = "parquet",
     actors: int | None = None,
@@ -193,10 +193,11 @@ def predict_files(
     """Classify a file, a folder or a pattern of files into Parquet or csv files of a new folder, by Ray Data,
     and return the number of rows. The same call continues one that was stopped.
 
-    `checkpoint` is the folder of the model, and `actors` how many processes have it (None: one for each GPU,
-    else for each machine). The others are options of predict, `reading` those of how the files are read:
-    `text_column`, `format` ... Raises InputError for wrong files, folders and values, TypeError for an
-    unknown option, TrainingError for a full disk or where Ray cannot go on.
+    `checkpoint` is the folder of the model (None: the run that finished last), and `actors` how many
+    processes have it (None: one for each GPU, else for each machine). The others are options of predict,
+    `reading` those of how the files are read: `text_column`, `format` ... Raises InputError for wrong files,
+    folders and values, TypeError for an unknown option, TrainingError for a full disk or where Ray cannot go
+    on.
     """
     if output_format not in ("parquet", "csv") or on_bad_row not in ON_BAD_ROW:
         rule = f"output_format must be parquet or csv, and on_bad_row one of {listed(ON_BAD_ROW)}"
@@ -207,7 +208,7 @@ def predict_files(
     names = [str(Path(name).absolute()) for name in files_of(str(input), DataConfig.cache_dir)]
     output = Path(output).absolute()
     job = Job(
-        folder=Path(checkpoint),
+        folder=choose_run() if checkpoint is None else Path(checkpoint),
         names=names,
         output=output,
         output_format=output_format,

@@ -18,13 +18,16 @@ from ..data.files import files_of
 from ..data.read import DELIMITED, SUFFIXES, ReadOptions, recognised
 from ..data.row_reader import RowReader, open_rows
 from ..data.rows import Row
-from ..errors import InputError, listed, reading
+from ..errors import InputError, reading
 from . import OF_LABELS
+from .other_columns import other_columns_error
 from .trained_model import TrainedModel
 
 COLUMN_SETTINGS = ("text_column", "text_pair_column", *OF_LABELS)
 MAX_SHOWN = 10  # invalid rows in a summary
-TEXT_NAMES = ["line", "text"]  # the columns of texts that are in no table
+# The columns of texts that are in no table, and of a pair of texts
+TEXT_NAMES = ["line", "text"]
+TEXT_PAIR_NAMES = [*TEXT_NAMES, "text_pair"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,8 @@ class ReadRows:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows to classify: those of a file or stream, which `reader` reads, or the `texts` of the command line.
+    """Rows to classify: those of a file or stream, which `reader` reads, or the `texts` of the command line;
+    each is a text, or a pair of texts.
 
     `unit` is what the number of a row counts. `state` is the `file_state` of the file when it was opened,
     None for streams and texts. `scan` is what a first reading of all rows has shown, None where there was
@@ -106,7 +110,7 @@ class Source:
     name: str
     unit: str
     reader: RowReader | None = None
-    texts: tuple[str, ...] = ()
+    texts: tuple[str | tuple[str, str], ...] = ()
     remove_spaces: bool = False
     state: list[int] | None = None
     scan: Scan | None = None
@@ -122,7 +126,9 @@ class Source:
 
     @property
     def has_pairs(self) -> bool:
-        return self.reader is not None and bool(self.reader.columns.pair)
+        if self.reader is None:
+            return any(isinstance(text, tuple) for text in self.texts)
+        return bool(self.reader.columns.pair)
 
     @property
     def names(self) -> list[str]:
@@ -130,7 +136,9 @@ class Source:
         text. Objects have the keys of all rows after a scan, before it those of the first rows."""
         if self.scan is not None:
             return self.scan.names
-        if self.reader is None or self.reader.names is None:
+        if self.reader is None:
+            return TEXT_PAIR_NAMES if self.has_pairs else TEXT_NAMES
+        if self.reader.names is None:
             return TEXT_NAMES
         return self.reader.names
 
@@ -151,8 +159,12 @@ class Source:
 
     def _rows_of_texts(self) -> Iterator[Row | BadRow]:
         for row in text_rows(self.texts, self.remove_spaces):
-            text = row.text if isinstance(row, Row) else None
-            yield row._replace(record={"line": row.line, "text": text})
+            record = {"line": row.line, "text": None}
+            if isinstance(row, Row):
+                record["text"] = row.text
+                if row.pair is not None:
+                    record["text_pair"] = row.pair
+            yield row._replace(record=record)
 
     def scanned(self, on_bad_row: str) -> Source:
         """Return the source with the scan of a first reading, which finds an invalid last row before the
@@ -196,8 +208,8 @@ class Source:
         return "\n".join(lines)
 
 
-def source_of_texts(texts: Iterable[str], remove_spaces: bool) -> Source:
-    """Return texts of the command line as a source."""
+def source_of_texts(texts: Iterable[str | tuple[str, str]], remove_spaces: bool) -> Source:
+    """Return texts of the command line, or pairs of them, as a source."""
     return Source("command line", "text", texts=tuple(texts), remove_spaces=remove_spaces)
 
 
@@ -282,26 +294,21 @@ def open_file(path: str, trained: TrainedModel, asked: Mapping[str, Any], need_l
     try:
         reader = open_rows(file, options, need_label)
     except ColumnError as error:
-        raise InputError(f"{error}{_columns_of_training(trained, asked)}") from error
+        if not error.problem or _asks_for_columns(asked):
+            raise
+        raise other_columns_error(error, trained) from error
     return Source(str(file), reader.unit, reader, state=state)
 
 
-def _columns_of_training(trained: TrainedModel, asked: Mapping[str, Any]) -> str:
-    """Return which columns the model was trained on, and how those of this file are named, where they were
-    not found in it."""
-    columns = [trained.reading.text_column, trained.reading.text_pair_column]
-    names = [repr(column) for column in columns if column is not None]
-    if not names or any(asked.get(name) is not None for name in COLUMN_SETTINGS):
-        return ""
-    options = "--text_column"
-    if trained.has_pairs:
-        options = "--text_column and --text_pair_column"
-    return f"; the model was trained on {listed(names)}: name the columns of this file with {options}"
+def _asks_for_columns(asked: Mapping[str, Any]) -> bool:
+    return any(asked.get(name) is not None for name in COLUMN_SETTINGS)
 
 
 def _opened(path: str) -> Path | Stream:
     """Return the file of a path, or the stream that it stands for."""
     if path == "-":
+        if sys.stdin is None:
+            raise InputError("standard input is closed; open it, or name a file with --input")
         return Stream("<stdin>", sys.stdin.buffer)
     names = files_of(path, DataConfig.cache_dir)
     if len(names) > 1:

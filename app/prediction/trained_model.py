@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..checkpoints.run_files import CHECKPOINTS, CONFIG, MODEL, holds_run
-from ..checkpoints.run_history import finished_at
+from ..checkpoints.run_files import CHECKPOINTS, CONFIG, HISTORY, MODEL, holds_run
+from ..checkpoints.run_history import TRAIN_COLUMNS, finished_at, read_starts
 from ..config.command_line import load_data_settings
 from ..config.earlier_values import with_present_names
 from ..config.schema import HINTS, LongTextMode
@@ -75,6 +75,8 @@ class TrainedModel:
     cut at `max_length` tokens (None: not known), unless `long_texts` says otherwise. `train_files` are the
     train files as the user named them. `set_labels` are the names of the labels in the order of their ids
     where the user set them; None: they were found in the train file. `best_metric` chose the weights.
+    `train_columns` are the columns of text, text_pair and label in the train file, where they are known: a
+    file that is read now may have others.
     """
 
     folder: Path
@@ -85,6 +87,7 @@ class TrainedModel:
     train_files: tuple[str, ...] = ()
     set_labels: tuple[str, ...] | None = None
     best_metric: str | None = None
+    train_columns: Mapping[str, list[int | str]] = field(default_factory=dict)
 
     @property
     def task(self) -> str:
@@ -141,6 +144,8 @@ class TrainedModel:
             settings["train"] = Path(self.train_files[0]).name
         if self.set_labels is not None:
             settings["labels"] = list(self.set_labels)
+        if self.train_columns:
+            settings[TRAIN_COLUMNS] = dict(self.train_columns)
         return settings
 
 
@@ -154,12 +159,27 @@ def read_trained_model(folder: Path) -> TrainedModel:
         return TrainedModel(folder)
     groups = read_yaml(path)
     if isinstance(groups, dict) and isinstance(groups.get("data"), dict):
-        return trained_with(folder, groups["data"], groups.get("train"), source=path)
+        trained = trained_with(folder, groups["data"], groups.get("train"), source=path)
+        return replace(trained, train_columns=_recorded_columns(folder))
     # Other programs have a file of this name too
     if holds_run(folder):
         rule = "the settings of a run must have the group data"
         raise InputError(f"{path}: {rule}, found {excerpt(groups)}; copy the file again")
     return TrainedModel(folder)
+
+
+def _recorded_columns(folder: Path) -> dict[str, list[int | str]]:
+    """Return the columns of the train file that the history of a run has, none of an earlier version."""
+    starts = read_starts(folder)
+    if not starts:
+        return {}
+    return _checked_columns(starts[0].get(TRAIN_COLUMNS), folder / HISTORY)
+
+
+def _checked_columns(columns: Any, source: Path) -> dict[str, list[int | str]]:
+    if columns is None:
+        return {}
+    return checked_value(columns, dict[str, list[int | str]], source, TRAIN_COLUMNS, "copy the folder again")
 
 
 def trained_with(
@@ -195,6 +215,7 @@ def trained_with(
         train_files=tuple(train_files),
         set_labels=None if set_labels is None else tuple(set_labels),
         best_metric=best_metric,
+        train_columns=_checked_columns(data.get(TRAIN_COLUMNS), source),
     )
 
 
@@ -221,6 +242,12 @@ def model_files(folder: Path) -> list[Path]:
     for pattern in MODEL_FILES:
         paths.update(path for path in folder.glob(pattern) if path.is_file())
     return sorted(paths)
+
+
+def holds_model(folder: Path) -> bool:
+    """Return whether a folder has a model, of this program or another one, or a run that has none yet."""
+    names = ("config.json", MODEL)
+    return any(os.path.isfile(folder / name) for name in names) or holds_run(folder) or is_exported(folder)
 
 
 def choose_run(folder: Path = CHECKPOINTS) -> Path:

@@ -65,7 +65,7 @@ def script_command(name: str) -> str:
 def predict_command(folder: Path, reading: DataConfig | ReadOptions, train_file: str) -> str:
     """Return a command that classifies with the model in `folder`: a text, or where a row of its training has
     more than one text, the rows of `train_file`. `reading` has the columns of the training."""
-    words = ["--checkpoint", path_word(folder)]
+    words = [path_word(folder)]
     is_one_text = reading.text_pair_column is None and not isinstance(reading.text_column, list)
     if is_one_text:
         words.append(EXAMPLE_TEXT)
@@ -95,4 +95,4 @@ def cross_validation_command(folder: Path) -> str:
 
 def suggest_command(folder: Path) -> str:
     """Return the command that chooses rows of new.csv by the run in `folder`."""
-    return verb_command("suggest", "new.csv", "next.csv", "--checkpoint", path_word(folder))
+    return verb_command("suggest", path_word(folder), "new.csv", "next.csv")

@@ -38,7 +38,7 @@ def train_folds(series: Series, num_folds: int) -> str:
     figures = fold_figures(rows)
     text = folds_text(figures)
     if has_cleanlab:
-        figures["labels"] = list_issues(series.folder / "label_issues.csv", rows)
+        figures["labels"] = list_issues(series.folder / "label_issues.csv", rows, series.overwrite)
         text += "\n\n" + issues_text(figures["labels"], rows.task.answer_column)
     return series.write("cross_validation", figures, text)
 

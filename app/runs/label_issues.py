@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..errors import say
 from ..program import file_here
 from ..report.confidence import mcnemar
 from ..report.drawn_rows import distinct_rows
@@ -30,16 +31,19 @@ class FoundIssues:
     is_flagged: np.ndarray
 
 
-def list_issues(path: Path, rows: OutOfFold) -> dict:
+def list_issues(path: Path, rows: OutOfFold, overwrite: bool = False) -> dict:
     """Write the rows whose label may be wrong as CSV, the least plausible label first; return the figures
     about it. Nothing is written where the models are no better than the most frequent answer. The column
-    `label` is for fixes, which data.relabel reads; a list that is there may have some and is not replaced."""
+    `label` is for fixes, which data.relabel reads; a list that is there may have some, and is replaced only
+    with `overwrite`."""
     judged = judge(rows.scores)
     if not judged["can_judge"]:
         return judged
     issues = find_issues(rows.task, rows.scores, rows.split.logits)
     order = issues.order
-    if not path.exists():
+    if path.exists() and not overwrite:
+        say(f"{path} stays as it was: it may have labels that you filled in; --overwrite writes it again")
+    else:
         write_frame(path, issue_table(rows, issues))
     return judged | {"ranked": len(order), "flagged": int(issues.is_flagged[order].sum())}
 

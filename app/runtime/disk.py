@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,6 +95,22 @@ def whole_files(aside: Path, folder: Path, before_move: Callable[[], None] = lam
                 path.replace(folder / path.name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def replace_folder(new: Path, folder: Path) -> None:
+    """Give a complete folder the name of another one, which is removed then; the other one may be missing.
+    Both are in the same folder. A process that is killed here leaves both whole, one of them as .old."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.old")
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old)
 
 
 def write_json(path: Path, value: object) -> None:

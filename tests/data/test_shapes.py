@@ -363,14 +363,14 @@ def test_columns_of_another_name_than_in_the_training_name_the_settings_for_them
     with pytest.raises(InputError, match="there is no text column 'sentence1'") as error:
         read_as_trained(train, "new.csv", new)
     message = str(error.value)
-    assert "the model was trained on 'sentence1', 'sentence2'" in message
+    assert "the run was trained on columns 'sentence1', 'sentence2', and this file has query" in message
     assert message.endswith("with --text_column and --text_pair_column")
 
 
 def test_lines_of_text_with_commas_name_the_format_of_texts(read_as_trained):
     train = lines(["text\tlabel", *(f"{text}\t{label}" for text, label in ROWS)])
     new = lines(f"{text},包装很好,第{number}次用" for number, (text, _label) in enumerate(ROWS))
-    with pytest.raises(InputError, match="--data.format text where each line is one text"):
+    with pytest.raises(InputError, match="--format text where each line is one text"):
         read_as_trained(train, "new.csv", new)
 
 

@@ -116,12 +116,23 @@ def run_predict(command: str) -> int:
     return run_verb("predict", words)
 
 
+def refuse_other_columns(model: Path, capsys) -> None:
+    """A usual name is in no setting of the run, and the error knows it all the same."""
+    Path("other.csv").write_text("甲,乙,丙\n1,今天真开心,x\n", encoding="utf-8")
+    assert run_verb("predict", [str(model), "--input", "other.csv"]) == 2
+    message = capsys.readouterr().err
+    assert "the run was trained on column 'text', and the first row of this file has 甲, 乙, 丙;" in message
+    assert "name the column with --text_column NAME or its number from 0, or set --format text" in message
+    assert run_verb("predict", [str(model), "--input", "other.csv", "--text_column", "乙"]) == 0
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_command_after_a_run_classifies(form, folder, capsys):
     run = train_in("run of 'today'", FORMS[form]())
     [command] = [command for command in commands_of(run) if "predict.py" in command]
     assert run_predict(command) == 0
     if form == "single":
+        refuse_other_columns(run, capsys)
         return
     labels = pd.read_csv("run of 'today'-labels.csv")
     assert len(labels) == (30 if form == "columns" else 60)
@@ -162,6 +173,8 @@ def test_the_command_after_an_export_classifies(form, folder, capsys):
     assert export([str(run), "--output", "an onnx"]) == 0
     [command] = printed_commands(capsys.readouterr().out)
     assert run_predict(command) == 0
+    if form == "single":
+        refuse_other_columns(Path("an onnx"), capsys)
 
 
 def run_in_shell(command: str, **variables: str) -> str:
