@@ -83,7 +83,7 @@ def test_it_starts_the_processes_of_a_mode(trained, mode):
         pytest.importorskip(mode)
     words = [sys.executable, "-m", "app", "train", "--mode", mode, "--processes", "2", *TINY]
     done = finish([*words, "--output.dir", mode], trained, status=0, PYTHONPATH=str(ROOT))
-    assert "2 process(es), cpu" in done.stdout + done.stderr
+    assert "2 processes, cpu" in done.stdout + done.stderr
     assert done.stderr.startswith("Starting 2 processes: ") == (mode != "mp")
     assert largest_difference(trained / "script", trained / mode) < 1e-4
 
@@ -93,5 +93,5 @@ def test_a_launcher_starts_it_as_it_starts_the_script(trained):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     words = [*launcher, "-m", "app", "train", "--mode", "ddp", *TINY, "--output.dir", "launched"]
     done = finish(words, trained, status=0, PYTHONPATH=str(ROOT))
-    assert "2 process(es), cpu" in done.stdout + done.stderr
+    assert "2 processes, cpu" in done.stdout + done.stderr
     assert largest_difference(trained / "script", trained / "launched") < 1e-4
