@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from ..errors import InputError, TrainingError, excerpt, listed, nearest, shorten
+from ..program import file_here
 from .answers import ERROR_TYPES
 from .requests import EXPLAINED_SHAPES, SHAPES, FileQuery, Inputs, Question
 from .uploads import TooLarge
@@ -94,7 +95,8 @@ async def _answer_http_error(request: Request, error: HTTPException) -> JSONResp
     path = shorten(request.url.path)
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        message = f"there is no route {path}; docs/serving.md lists them, and /openapi.json has their schema"
+        page = file_here("docs/serving.md")
+        message = f"there is no route {path}; {page} lists them, and /openapi.json has their schema"
     elif error.status_code == 405:
         message = f"{path} takes {headers.get('Allow')}, found {shorten(request.method)}"
     elif isinstance(error.__cause__, UnicodeDecodeError):
