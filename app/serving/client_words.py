@@ -32,7 +32,8 @@ def for_client(message: str) -> str:
 
 def _ending(match: re.Match) -> str:
     """Return how a client says the format of a file: by the ending of its name."""
-    for suffix, format_name in SUFFIXES.items():
+    # The ending of plain text is not in that table, as tables have it too
+    for suffix, format_name in {**SUFFIXES, ".txt": "text"}.items():
         if format_name == match[1]:
             return f"the ending {suffix} in the query parameter name"
     ending = "the ending in the query parameter name"

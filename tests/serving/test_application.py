@@ -246,10 +246,12 @@ def reviews(model):
 
 
 GBK = "鼎\n龘\n".encode("gbk")  # no usual characters
-OF_TRAINING = "the model was trained on 'review': name the columns of this file with the query parameter"
+OF_TRAINING = (
+    "the run was trained on column 'review', and this file has 甲, 乙; name the column with the query"
+)
 # The name of a file, its content, and what the answer says of it
 REFUSED_FILES = {
-    "columns": ("a.csv", "甲,乙\n一,二\n".encode(), f"{OF_TRAINING} text_column"),
+    "columns": ("a.csv", "甲,乙\n一,二\n".encode(), f"{OF_TRAINING} parameter text_column"),
     "column": ("a.csv&text_column=丙", "甲,乙\n一,二\n".encode(), "no text column '丙'"),
     "plain": ("a.txt&text_column=x", b"a\n", "remove the query parameter text_column"),
     "format": ("a.gz", b"\x1f\x8b123", "or set the ending in the query parameter name"),
@@ -293,7 +295,7 @@ def test_a_file_of_pairs_names_both_parameters(model):
     pairs = trained_on_column(model, text_column="query", text_pair_column="title")
     with running(pairs, ServeOptions()) as address:
         refused = HTTP.post(f"{address}/predict_file?name=a.csv", content="甲,乙\n一,二\n".encode())
-        assert "the model was trained on 'query', 'title'" in refused.json()["error"]
+        assert "the run was trained on columns 'query', 'title'" in refused.json()["error"]
         assert "text_column and the query parameter text_pair_column" in refused.json()["error"]
 
 
