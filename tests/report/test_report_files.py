@@ -112,7 +112,7 @@ def check_page(written: Written, language: str) -> None:
             low, high = metrics["intervals"][metric.key]
             assert f"{metrics[metric.key]:.4f}[{low:.4f}, {high:.4f}]" in checked.text
     assert all(f"<bdi>{name}</bdi>" in page for name in metrics.get("parents", ()))
-    assert page.count('class="matrix"') == ("confusion_matrix" in metrics)
+    assert page.count('class="matrix') == ("confusion_matrix" in metrics)
     # Of the curves; of calibration and risk; of numbers that are predicted as they are
     others = {"label": 3 + ("calibration" in metrics), "labels": 0, "score": 1}[task.answer_column]
     # The loss of training is drawn beside that of dev
