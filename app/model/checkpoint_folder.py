@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+import shlex
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -100,7 +101,7 @@ def _check_is_no_pointer(folder: Path, name: str) -> None:
     if _start(path, len(POINTER)) == POINTER:
         raise InputError(
             f"{path}: the file itself is needed, found a pointer of Git LFS ({path.stat().st_size} bytes); "
-            f"install Git LFS and fetch it: git -C {folder} lfs pull"
+            f"install Git LFS and fetch it: git -C {shlex.quote(str(folder))} lfs pull"
         )
 
 
@@ -134,19 +135,23 @@ def _adapter_message(folder: Path) -> str:
         base = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8-sig"))[
             "base_model_name_or_path"
         ]
-    tokenizer = base or folder
     merged = f"{folder}-merged"
     code = (
         "from peft import AutoPeftModelForSequenceClassification as Model; "
         "from transformers import AutoTokenizer as Tokenizer; "
-        f"Model.from_pretrained('{folder}', num_labels={_num_labels(folder)})"
-        f".merge_and_unload().save_pretrained('{merged}'); "
-        f"Tokenizer.from_pretrained('{tokenizer}').save_pretrained('{merged}')"
+        f"Model.from_pretrained({_text_in_code(folder)}, num_labels={_num_labels(folder)})"
+        f".merge_and_unload().save_pretrained({_text_in_code(merged)}); "
+        f"Tokenizer.from_pretrained({_text_in_code(base or folder)}).save_pretrained({_text_in_code(merged)})"
     )
     return (
         f"{folder}: a whole checkpoint is needed, found an adapter of {base or 'another model'} "
-        f'({ADAPTER_CONFIG}); merge it into that model, then name {merged}:\npython -c "{code}"'
+        f"({ADAPTER_CONFIG}); merge it into that model, then name {merged}:\npython -c {shlex.quote(code)}"
     )
+
+
+def _text_in_code(text: object) -> str:
+    """Return a text as it stands in code of Python, in double quotes: a shell has single ones around all."""
+    return json.dumps(str(text), ensure_ascii=False)
 
 
 def _num_labels(folder: Path) -> int:

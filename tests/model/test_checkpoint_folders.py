@@ -108,7 +108,7 @@ def test_an_adapter_is_merged_by_the_command_that_its_error_has(checkpoint, tmp_
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForSequenceClassification
 
-    folder = tmp_path / "adapter"
+    folder = tmp_path / "somebody's adapter"
     model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
     settings = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
     peft.get_peft_model(model, settings).save_pretrained(folder)
@@ -117,7 +117,7 @@ def test_an_adapter_is_merged_by_the_command_that_its_error_has(checkpoint, tmp_
     assert "num_labels=3" in command
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     subprocess.run(command.replace("python", sys.executable, 1), shell=True, check=True, env=environment)
-    merged, tokenizer = load_checkpoint(tmp_path / "adapter-merged")
+    merged, tokenizer = load_checkpoint(tmp_path / "somebody's adapter-merged")
     assert merged.config.num_labels == 3
     assert len(tokenizer) > 5
     # The folder of a trainer has adapters too
