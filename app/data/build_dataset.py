@@ -73,17 +73,19 @@ def _number_texts(tables: dict[str, Table]) -> dict[str, np.ndarray]:
     number in all tables. A number takes less memory than the hash of a text."""
     import pyarrow as pa
 
-    hashes = []
-    num_rows = []
-    for table in tables.values():
-        hashes.append(table.hashes)
-        num_rows.append(table.num_rows)
-    encoded = pa.array(np.concatenate(hashes)).dictionary_encode()
+    num_rows = [table.num_rows for table in tables.values()]
+    # Nothing keeps the hashes, which are 8 bytes a row, once they have numbers
+    encoded = pa.array(_joined_hashes(tables)).dictionary_encode()
     # The numbers are in the order of the hashes, and do not depend on the order of rows
     numbers = np.argsort(np.argsort(encoded.dictionary)).astype(np.int32)
     ends = np.cumsum(num_rows)
     parts = np.split(numbers[encoded.indices], ends[:-1])
     return dict(zip(tables, parts, strict=True))
+
+
+def _joined_hashes(tables: dict[str, Table]) -> np.ndarray:
+    """Return the hashes of the texts of all tables, end to end."""
+    return np.concatenate([table.hashes for table in tables.values()])
 
 
 def _labels_of_table(form: LabelForm, table: Table, label_names: list[str]) -> np.ndarray:
