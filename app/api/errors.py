@@ -32,7 +32,7 @@ OTHER_PARAMETERS = {
 SETTING = re.compile(r"(?<![\w.'/])(?:data|deepspeed|model|output|train)\.[a-z_]+(?![\w.'])")
 # An option of a command, which has two dashes
 OPTION = re.compile(r"(?<![\w'-])--(?=[a-z])")
-# What helps with files, and what helps with the arguments of `fit`
+# The keys are remedies for files; the values are those for the arguments of `fit`
 REMEDIES = {
     "add rows, set --data.split random, give separate files, or set --data.label_column": (
         "add rows, or leave dev_size out"

@@ -45,7 +45,7 @@ def rows_of(
         if isinstance(row, Row):
             indices[row.pair is not None] = index
         elif not keep_bad:
-            # What helps with files does not help here
+            # The rest of the message is the remedy for a file
             problem = str(row.problem).partition(FOR_FILES)[0]
             raise InputError(f"texts[{index}]: {problem}")
     if len(indices) > 1:

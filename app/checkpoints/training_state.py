@@ -92,7 +92,7 @@ def save_training_state(
 
 def _write_tensors(path: Path, tensors: Tensors) -> None:
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    # With the metadata of a model, so that equal weights are equal files (`share_weights`)
+    # A model has this metadata too, so equal weights are equal files, which `share_weights` needs
     save_file(contiguous, path, metadata={"format": "pt"})
 
 

@@ -11,7 +11,7 @@ from ..errors import InputError, nearest, say, shorten
 
 MODEL_HELP = "a run, an exported folder or a transformers checkpoint (default: the newest finished run)"
 SAME_AS_RUN = "the same as RUN in the first place (default: the newest finished run)"
-# What to write for the rows of a file that stands where a text should
+# The remedy where the name of a file stands in the place of a text
 FOR_A_FILE = "to classify its rows, write --input {file}"
 MAX_SHOWN = 200  # characters of a word in a message
 
@@ -95,8 +95,8 @@ def is_model(word: str) -> bool:
 
 
 def check_texts(words: Words, for_a_file: str = FOR_A_FILE) -> None:
-    """Raise InputError for a text that is the name of a file or folder, or looks like one: nobody means to
-    have a name classified. Texts after -- are taken as they are, with a message. `for_a_file` says what to
+    """Raise InputError for a text that is the name of a file or folder, or looks like one: it is
+    there by mistake. Texts after -- are taken as they are, with a message. `for_a_file` says what to
     write for the rows of a file."""
     for word in words.before:
         problem = problem_of_text(word, for_a_file)

@@ -168,8 +168,8 @@ def series_parser(program: str, doc: str) -> Parser:
         help="processes of a parallel mode (default: accelerators, or 2)",
     )
     overwrite = (
-        "where the folder holds runs of another job, move it to a folder of another name and begin anew; and "
-        "write label_issues.csv again, also where you have filled in labels (default: other runs are an "
+        "where the folder holds runs of another job, move it to a folder of another name and start again; "
+        "and write label_issues.csv again, also where you have filled in labels (default: other runs are an "
         "error, and the list stays)"
     )
     add_overwrite(parser.add_argument, overwrite)

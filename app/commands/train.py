@@ -1,7 +1,7 @@
 """Train a classifier, in one process or in any of the modes.
 
 python -m app train                                        a pretrained encoder on the embedded sample set
-python -m app train --data.train reviews.csv               the same on a file of yours
+python -m app train --data.train reviews.csv               the same on your own file
 python -m app train --mode ddp --data.train reviews.csv    one process for each GPU; two on the CPU
 python -m app train --mode ddp --processes 4 --config configs/small_bert.yaml
 torchrun --nproc_per_node=2 -m app train --mode ddp        the same, by a launcher of your own

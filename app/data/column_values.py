@@ -92,3 +92,15 @@ def names_inside(columns: Sequence[Sequence[Any]]) -> list[str]:
         if isinstance(first, dict):
             return list(first)
     return []
+
+
+def cell_text(value: Any) -> str:
+    """Return a cell as text, without the white space around it."""
+    return str(value).strip()
+
+
+def as_list(setting: Any) -> list:
+    """Return the columns that a setting names, which may be one or a list of them."""
+    if isinstance(setting, list):
+        return setting
+    return [setting]

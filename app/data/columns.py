@@ -1,4 +1,4 @@
-"""Which columns of a file hold the text, the second text and the label; and whether it has a header.
+"""Which columns of a file hold the text, the second text and the label.
 
 What decides, in this order: the settings; usual names in the header; the values of the first rows; the
 number of columns. tests/data/test_column_rules.py has these rules as a table of cases.
@@ -20,47 +20,17 @@ from .column_values import (
     are_numbers,
     are_pairs,
     are_texts,
+    as_list,
+    cell_text,
     different_values,
     names_inside,
 )
 from .labels import label_form
 from .read import FORMATS, ReadOptions
+from .usual_names import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 
 Key = int | str
 
-# The names of the first and the second text of a pair
-PAIR_NAMES = {
-    "text_a": "text_b",
-    "sentence1": "sentence2",
-    "sentence_a": "sentence_b",
-    "text1": "text2",
-    "question1": "question2",
-    "premise": "hypothesis",
-    "前提": "假设",
-    "句子1": "句子2",
-    "文本1": "文本2",
-    "问题1": "问题2",
-}
-# The first of these names that a file has is its text
-TEXT_NAMES = (
-    *("text", "text_a", "sentence", "sentence1", "review", "content", "title", "comment", "query"),
-    *("文本", "内容", "评论", "标题", "句子", "正文", "评论内容", "评价内容", "文本内容", "微博内容", "评价"),
-    *("微博", "反馈", "留言", "弹幕", "原文", "语句", "新闻标题", "reviews", "comments", "tweet", "message"),
-    *PAIR_NAMES,
-)
-# The first of LABEL_NAMES that a file has is its label, or else the only one of OTHER_LABEL_NAMES: where two
-# of these are there, it is not clear which one is meant
-LABEL_NAMES = (
-    *("label", "labels", "label_id", "class", "category", "target", "sentiment", "emotion"),
-    *("标签", "类别", "情感", "分类"),
-)
-OTHER_LABEL_NAMES = (
-    *("rating", "stars", "star", "score", "polarity", "intent", "topic", "label_name", "tag", "tags"),
-    *("评分", "星级", "情绪", "极性", "情感倾向", "情感极性", "情感分类", "情感类别", "情感标签", "倾向"),
-    *("意图", "主题", "类型", "打分", "分数", "等级", "标记"),
-)
-LONGEST_NAME = 20  # characters of a column's name in a header that has no usual name
-ROWS_BELOW = 5  # rows below the first one that show whether it is a header
 MAX_COLUMNS = 16_384  # of a row, as in Excel; a long line of separators must not take minutes
 
 
@@ -158,76 +128,6 @@ class FirstRows:
         return [row[column] for row in self.rows]
 
 
-# Header
-
-
-def is_header(where: str, first: list, below: list, options: ReadOptions, need_label: bool) -> bool:
-    """Return whether the first record of a table is a header; `below` are the records after it. Raises
-    InputError for a record that may be a header or a row."""
-    if options.header is not None:
-        return options.header
-    if _settings_name_a_column(options):
-        return True
-    cells = list(map(_cell_text, first))
-    lower_cells = set(map(str.lower, cells))
-    has_text_name = not lower_cells.isdisjoint(TEXT_NAMES)
-    has_label_name = not lower_cells.isdisjoint((*LABEL_NAMES, *OTHER_LABEL_NAMES))
-    if not need_label or (has_text_name and has_label_name):
-        # Without labels, the header may have only the name of the text column
-        return has_text_name
-    columns = _columns_below(below, len(cells))
-    has_usual_name = has_text_name or has_label_name
-    a_cell_comes_again = False
-    for cell, column in zip(cells, columns, strict=False):
-        if cell in column:
-            a_cell_comes_again = True
-            if are_labels(column):
-                # A usual name such as 情感 may be a label
-                return False
-    could_be_names = all(map(_could_be_name, cells))
-    if could_be_names and any(map(are_numbers, columns)):
-        return True
-    if could_be_names and columns and has_usual_name and not a_cell_comes_again:
-        return True
-    may_stand_above_labels = could_be_names and any(map(are_labels, columns))
-    if not has_usual_name and not may_stand_above_labels:
-        return False
-    if options.train_has_no_header:
-        return False
-    raise InputError(
-        f"{where}: cannot tell whether this is a header: {listed(cells)}; set --data.header true or false"
-    )
-
-
-def _cell_text(value: Any) -> str:
-    return str(value).strip()
-
-
-def _could_be_name(cell: str) -> bool:
-    return len(cell) <= LONGEST_NAME and not are_numbers([cell])
-
-
-def _settings_name_a_column(options: ReadOptions) -> bool:
-    columns = [options.text_pair_column, options.label_column]
-    columns += _as_list(options.text_column)
-    columns += _as_list(options.label_columns)
-    return str in map(type, columns)
-
-
-def _columns_below(below: list, width: int) -> list[list[str]]:
-    """Return the columns of the rows below the first one as text; none where there are too few rows."""
-    rows = [row for row in below if isinstance(row, list) and len(row) == width]
-    if len(rows) < ROWS_BELOW:
-        return []
-    columns = []
-    for values in zip(*rows, strict=True):
-        columns.append(list(map(_cell_text, values)))
-    return columns
-
-
-# Columns
-
-
 def choose_columns(
     where: str,
     first: list | dict,
@@ -288,7 +188,7 @@ def _first_rows(where: str, first: list | dict, sample: list, header: list | Non
     else:
         names = None
         if header is not None:
-            names = list(map(_cell_text, header))
+            names = list(map(cell_text, header))
         for record in sample:
             if isinstance(record, list) and len(record) == len(first):
                 rows.append(record)
@@ -350,7 +250,7 @@ def _columns_of_setting(
                 return (_number_of_column(start, role, name, start.lower_names),)
         return ()
     names = start.names or []
-    return tuple(_number_of_column(start, role, column, names) for column in _as_list(setting))
+    return tuple(_number_of_column(start, role, column, names) for column in as_list(setting))
 
 
 def _number_of_column(start: FirstRows, role: str, column: Key, names: list[str]) -> int:
@@ -532,9 +432,3 @@ def _column_error(message: str, start: FirstRows, role: str) -> ColumnError:
     error.found = tuple(map(str, start.names or start.first))
     error.has_names = start.names is not None
     return error
-
-
-def _as_list(setting: Any) -> list:
-    if isinstance(setting, list):
-        return setting
-    return [setting]

@@ -126,27 +126,22 @@ def _classes_text(statistics: dict[str, Any]) -> str:
 
 def _notes(statistics: dict[str, Any]) -> list[str]:
     """Return what may be wrong with the rows of a split."""
-    notes = []
     num_repeated = statistics.get("repeated", 0)
-    if num_repeated:
-        message = ngettext("{count:,} repeated text", "{count:,} repeated texts", num_repeated)
-        notes.append(message.format(count=num_repeated))
     num_conflicting = statistics.get("conflicting", 0)
-    if num_conflicting:
-        message = ngettext(
-            "{count:,} text with conflicting labels",
-            "{count:,} texts with conflicting labels",
-            num_conflicting,
-        )
-        notes.append(message.format(count=num_conflicting))
     num_near_copies = statistics.get("near_copies", 0)
-    if num_near_copies:
-        message = ngettext(
-            "{count:,} row is a near copy of another text in train",
-            "{count:,} rows are near copies of other texts in train",
-            num_near_copies,
-        )
-        notes.append(message.format(count=num_near_copies))
+    repeated = ngettext("{count:,} repeated text", "{count:,} repeated texts", num_repeated)
+    conflicting = ngettext(
+        "{count:,} text with conflicting labels",
+        "{count:,} texts with conflicting labels",
+        num_conflicting,
+    )
+    near_copies = ngettext(
+        "{count:,} row is a near copy of another text in train",
+        "{count:,} rows are near copies of other texts in train",
+        num_near_copies,
+    )
+    messages = {repeated: num_repeated, conflicting: num_conflicting, near_copies: num_near_copies}
+    notes = [message.format(count=count) for message, count in messages.items() if count]
     if num_conflicting >= MANY_CONFLICTS * statistics["rows"]:
         notes.append(_("for several labels a text, write one row with all (data.task multi_label)"))
     for other_split, count in statistics["also_in"].items():

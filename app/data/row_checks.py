@@ -56,7 +56,7 @@ class RowChecker:
             pairs, pair_problems = self._texts(shaped_block, self.columns.pair, "second text")
         if self.columns.label:
             labels, label_problems = self._labels(shaped_block)
-        # Of several problems of a row the first one counts
+        # A row with several problems has the one of its shape, else of its text, and of its label last
         problems = label_problems | pair_problems | text_problems | shape_problems
         bad_rows = {}
         for index in sorted(problems):

@@ -18,8 +18,9 @@ from .bad_row import BadRow
 from .cells import as_text
 from .column_facts import ColumnFacts
 from .column_files import ArrowBlock
-from .columns import MAX_COLUMNS, Columns, choose_columns, is_header
+from .columns import MAX_COLUMNS, Columns, choose_columns
 from .encodings import Source, Stream, wrong_character
+from .header import is_header
 from .read import FORMATS, ReadOptions, read_blocks, recognised
 from .row_cells import free_names
 from .row_checks import RowChecker, no_record

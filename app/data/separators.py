@@ -61,7 +61,7 @@ def shown_separator(lines: list[str], delimiter: str, is_quoted: bool) -> str | 
         labels = _fewest_labels(lines, separator)
         if labels:
             num_characters = sum(map(len, labels))
-            # Of two that are equal otherwise, such as _!_ and !_, the longer one
+            # The longer one is chosen where two are equal otherwise, such as _!_ and !_
             ranks[separator] = (len(separator) == 1, len(labels), num_characters, -len(separator))
     return min(ranks, key=ranks.get, default=None)
 

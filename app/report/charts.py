@@ -93,7 +93,7 @@ def training_curves(
     """Return a chart for each metric of the evaluations on dev; none for a single evaluation.
 
     The loss of training is in the chart of the loss on dev where it is the same loss; otherwise it has a
-    chart of its own, TRAIN_LOSS, because its numbers cannot be compared with those on dev.
+    separate chart, TRAIN_LOSS, because its numbers cannot be compared with those on dev.
     """
     evaluations = [line for line in history if line.get("split") == "dev"]
     if len(evaluations) < 2:

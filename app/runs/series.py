@@ -62,7 +62,7 @@ class Series:
             if changes and not self.overwrite:
                 raise InputError(
                     f"{self.folder} holds these runs with other settings or data: {join_changes(changes)}; "
-                    "change them back, or choose another output.dir, or begin anew with --overwrite, which "
+                    "change them back, or choose another output.dir, or start again with --overwrite, which "
                     "moves these runs to another folder"
                 )
             if changes:

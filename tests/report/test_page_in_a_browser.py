@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize(("answer_kind", "labels"), PAGES)
 def test_nothing_of_a_report_is_cut(answer_kind, labels, language, tmp_path, browser):
-    """The page never scrolls sideways: what is wider than the screen scrolls inside of its own box. Links
+    """The page does not scroll sideways: what is wider than the screen scrolls in a box of its own. Links
     stand in the order of their sections, and a click selects a whole command."""
     written = report_of(tmp_path, answer_kind, language, labels=labels, texts=TEXTS)
     for width, height in SCREENS:

@@ -331,7 +331,7 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
     path.rename(moved)
     series = series_of(tmp_path, moved)
     open_with("--train.log_every", "7")
-    with pytest.raises(InputError, match=r"train\.epochs was auto and is 9.* begin anew with --overwrite"):
+    with pytest.raises(InputError, match=r"train\.epochs was auto and is 9.* start again with --overwrite"):
         open_with("--train.epochs", "9")
     with pytest.raises(InputError, match="kind was 2 seeds and is 3 folds"):
         open_with(description="3 folds")
@@ -341,31 +341,31 @@ def test_a_series_keeps_its_settings_and_data(tmp_path):
     assert read_json(tmp_path / "series" / "job.json")["kind"] == "2 seeds"
 
 
-def test_overwrite_begins_anew_and_keeps_the_runs_of_another_job_in_another_folder(tmp_path, capsys):
+def test_overwrite_starts_again_and_keeps_the_runs_of_another_job_in_another_folder(tmp_path, capsys):
     path = write_tiny(tmp_path / "rows.tsv", rows_per_label=10)
     series = series_of(tmp_path, path)
     dataset = open_dataset(series.config.data)
     series.open(dataset)
     (series.folder / "seed-1").mkdir()
     (series.folder / "seed-1" / "notes").write_text("mine")
-    anew = replace(series, description="3 seeds", overwrite=True)
+    second = replace(series, description="3 seeds", overwrite=True)
     with FileLock(series.folder / "seed-1" / ".lock"), pytest.raises(InputError, match="is being trained"):
-        anew.open(dataset)
-    anew.open(dataset)
+        second.open(dataset)
+    second.open(dataset)
     assert (
         f"the runs that were in {series.folder} are in {series.folder}.old-1 now" in capsys.readouterr().err
     )
     assert (tmp_path / "series.old-1" / "seed-1" / "notes").read_text() == "mine"
     assert [entry.name for entry in series.folder.iterdir()] == ["job.json"]
     # The same job continues
-    anew.open(dataset)
+    second.open(dataset)
     replace(series, overwrite=True).open(dataset)
     assert (tmp_path / "series.old-2" / "job.json").exists()
     # A folder that holds something else is nobody's to move
     (tmp_path / "series" / "job.json").unlink()
     (tmp_path / "series" / "notes").write_text("mine")
     with pytest.raises(InputError, match="holds no series of runs"):
-        anew.open(dataset)
+        second.open(dataset)
 
 
 def test_a_list_of_issues_is_written_again_only_with_overwrite(tmp_path, capsys):
