@@ -18,7 +18,7 @@ from ..data.files import files_of
 from ..data.read import DELIMITED, SUFFIXES, ReadOptions, recognised
 from ..data.row_reader import RowReader, open_rows
 from ..data.rows import Row
-from ..errors import InputError, reading
+from ..errors import InputError, counted, reading
 from . import OF_LABELS
 from .other_columns import other_columns_error
 from .trained_model import TrainedModel
@@ -197,7 +197,7 @@ class Source:
 
     def summary(self, scan: Scan, bad: str = "skipped") -> str:
         """Return rows, columns and invalid rows for people; `bad` is what became of the latter."""
-        first_line = f"{self.name}: {scan.num_good:,} rows"
+        first_line = f"{self.name}: {counted(scan.num_good, 'row')}"
         if self.reader is not None:
             first_line += f" ({self.reader.columns.facts.in_english()})"
         if scan.num_bad:

@@ -79,6 +79,7 @@ def test_a_report_and_a_file_for_the_server(run, texts_of, tmp_path, capsys):
     assert run_verb("predict", [*words, "--data.sheet", "其他", "--label_column", "标签"]) == 0
     printed = capsys.readouterr()
     assert "Report on new.xlsx: 1 row," in printed.out
+    assert "new.xlsx: 1 row (" in printed.err
     assert "sheet '其他'" in printed.err
     assert run_verb("predict", [*words[:-1], "more", "--data.sheet", "再见"]) == 2
     assert (
